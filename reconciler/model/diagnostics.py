@@ -1,0 +1,60 @@
+"""What the author of a file did, where, and what to do about it.
+
+A diagnostic is a value, not an exception: one pass over a repository collects every problem, so
+that a pull request is corrected in one round instead of one error at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """How much a finding matters: only an error makes a fleet invalid."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where in the fleet repository: ``file`` relative to its folder, line and column from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding.
+
+    ``code`` is stable and greppable (``unknown-field``); ``path`` is the field as the Kubernetes
+    API spells it (``spec.template.spec.requirements[0].operator``); ``hint`` says what to do.
+    """
+
+    severity: Severity
+    code: str
+    message: str
+    place: Place | None = None
+    path: str = ""
+    hint: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.place}: " if self.place else ""
+        what = f"{self.path}: " if self.path else ""
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{where}{self.severity}: {what}{self.message}{hint} [{self.code}]"
+
+    @property
+    def order(self) -> tuple[str, int, int, str, str, str]:
+        """The total order in which findings are reported: by place, then by what they say."""
+        file, line, column = (
+            (self.place.file, self.place.line, self.place.column) if self.place else ("", 0, 0)
+        )
+        return (file, line, column, self.path, self.code, self.message)

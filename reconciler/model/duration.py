@@ -1,0 +1,75 @@
+"""Durations as Kubernetes and Karpenter write them: ``72h``, ``1h30m``, ``Never``."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from functools import lru_cache
+from typing import Final
+
+NEVER: Final = "Never"
+
+_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_NANOSECONDS: Final = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+
+
+@lru_cache(maxsize=4096)
+def parse_nanoseconds(text: str) -> int:
+    """Return a Go duration in nanoseconds: ``"1h30m"``, ``"1.5s"``, ``"-2m"``, ``"0"``.
+
+    Raises:
+        ValueError: ``text`` is not a Go duration.
+    """
+    sign, body = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
+    if body == "0":
+        return 0
+    total, end = 0, 0
+    for part in _PART.finditer(body):
+        if part.start() != end:
+            break
+        whole, _, fraction = part[1].partition(".")
+        unit = _NANOSECONDS[part[2]]
+        total += int(whole or 0) * unit
+        total += int(fraction) * unit // 10 ** len(fraction) if fraction else 0
+        end = part.end()
+    if not body or end != len(body):
+        raise ValueError(f"not a duration: {text[:60]!r} (examples: 30s, 72h, 1h30m)")
+    return sign * total
+
+
+def parse_duration(text: str) -> timedelta:
+    """Return a Go duration, to the microsecond.
+
+    Raises:
+        ValueError: ``text`` is not a duration, or longer than a calendar holds.
+    """
+    try:
+        return timedelta(microseconds=parse_nanoseconds(text) // 1000)
+    except OverflowError as error:
+        raise ValueError(f"duration out of range: {text[:60]!r}") from error
+
+
+def parse_nillable(text: str | None) -> timedelta | None:
+    """Return a duration, or None for ``Never`` and for a field that is not set."""
+    return None if text is None or text == NEVER else parse_duration(text)
+
+
+def format_duration(value: timedelta) -> str:
+    """Return the duration as a person writes it: ``2h30m``, ``45s``, ``3d4h``."""
+    seconds = int(value.total_seconds())
+    sign, seconds = ("-", -seconds) if seconds < 0 else ("", seconds)
+    parts = []
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m"), (1, "s")):
+        count, seconds = divmod(seconds, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return sign + ("".join(parts[:2]) or "0s")

@@ -1,0 +1,124 @@
+"""The errors a caller is expected to handle.
+
+One base class for the command line to catch, one subclass for each decision that a caller can
+take. Each carries its facts as attributes and builds its message from them, so that no caller
+parses text. Errors of boto3, git or SQL are translated where they enter and chained with ``from``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from reconciler.model.diagnostics import Diagnostic, Severity
+
+
+class Fault(StrEnum):
+    """Whose fault an error is: the first thing an operator wants to know at 3 a.m."""
+
+    AUTHOR = "author"
+    CLOUD = "cloud"
+    CLUSTER = "cluster"
+    STATE = "state"
+    USAGE = "usage"
+
+
+class ReconcilerError(Exception):
+    """Base of every error that this package raises on purpose.
+
+    ``where`` is a file:line:column, an API call with its request id, or a setting; ``remedy``
+    says what to do.
+    """
+
+    fault: Fault = Fault.AUTHOR
+
+    def __init__(self, message: str, *, where: str = "", remedy: str = "") -> None:
+        self.message = message
+        self.where = where
+        self.remedy = remedy
+        place = f"{where}: " if where else ""
+        advice = f"; {remedy}" if remedy else ""
+        super().__init__(f"{place}{message}{advice}")
+
+
+class InvalidFleetError(ReconcilerError):
+    """The desired state cannot be planned; nothing was changed."""
+
+    def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
+        assert diagnostics, "an invalid fleet must say why"
+        self.diagnostics = tuple(sorted(diagnostics, key=lambda d: d.order))
+        errors = [d for d in self.diagnostics if d.severity is Severity.ERROR] or self.diagnostics
+        more = len(errors) - 1
+        rest = f" (and {more} more: `reconciler validate` lists them)" if more else ""
+        super().__init__(f"{errors[0]}{rest}")
+
+
+class UnreadableError(ReconcilerError):
+    """An input cannot be read or is not what it should be; unknown is not empty, so we stop."""
+
+
+class UsageError(ReconcilerError):
+    """The command line or a setting is wrong."""
+
+    fault = Fault.USAGE
+
+
+class StalePlanError(ReconcilerError):
+    """A saved plan no longer fits its inputs, or was carried out already; plan again."""
+
+    fault = Fault.STATE
+
+    def __init__(self, moved: Sequence[str]) -> None:
+        self.moved = tuple(moved)
+        super().__init__(
+            f"the saved plan is stale: {'; '.join(moved)}", remedy="run `reconciler plan` again"
+        )
+
+
+class LockedError(ReconcilerError):
+    """Another process holds this state directory or fleet."""
+
+    fault = Fault.STATE
+
+
+class StateError(ReconcilerError):
+    """The recorded state cannot be opened, or was written by a newer release."""
+
+    fault = Fault.STATE
+
+
+class PolicyError(ReconcilerError):
+    """A guard of the repository forbids the plan; the message says how to allow it."""
+
+
+class CapacityError(ReconcilerError):
+    """EC2 had no capacity for any of the offerings asked for; other offerings may do.
+
+    ``refused`` lists (instance type, zone, capacity type).
+    """
+
+    fault = Fault.CLOUD
+
+    def __init__(self, refused: Sequence[tuple[str, str, str]], message: str = "") -> None:
+        self.refused = tuple(refused)
+        pools = ", ".join("/".join(pool) for pool in self.refused[:3])
+        more = f" and {len(self.refused) - 3} more" if len(self.refused) > 3 else ""
+        super().__init__(message or f"no capacity for {pools}{more}")
+
+
+class TransientCloudError(ReconcilerError):
+    """The call may succeed if repeated with the same client token."""
+
+    fault = Fault.CLOUD
+
+
+class CloudError(ReconcilerError):
+    """The cloud refused a call for a reason that repeating does not mend."""
+
+    fault = Fault.CLOUD
+
+
+class ClusterError(ReconcilerError):
+    """The Kubernetes API refused or failed a call."""
+
+    fault = Fault.CLUSTER
