@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from reconciler.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, RESERVED, SPOT, ZONE, ON_DEMAND
-from reconciler.model.labels import RESERVATION_ID, WELL_KNOWN_AWS, ZONE_ID
+from reconciler.model.labels import (
+    CAPACITY_TYPE,
+    INSTANCE_TYPE,
+    ON_DEMAND,
+    RESERVATION_ID,
+    RESERVED,
+    SPOT,
+    WELL_KNOWN_AWS,
+    ZONE,
+    ZONE_ID,
+)
 from reconciler.model.requirement import Requirement, equals
 from reconciler.model.requirements import NO_REQUIREMENTS, Requirements
 from reconciler.model.resources import HUGEPAGES, MEMORY, Resources, subtract

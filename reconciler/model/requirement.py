@@ -9,7 +9,7 @@ of operator pairs (Karpenter ``pkg/scheduling/requirement.go``).
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -71,7 +71,9 @@ class Requirement:
 
     def __len__(self) -> int:
         """The number of values it allows; a complement counts as all integers but its own."""
-        return min(_INT64_MAX - len(self.values), sys.maxsize) if self.complement else len(self.values)
+        return (
+            min(_INT64_MAX - len(self.values), sys.maxsize) if self.complement else len(self.values)
+        )
 
     def __bool__(self) -> bool:
         return True
@@ -145,7 +147,9 @@ class Requirement:
         ]
         if bounds:
             return bounds
-        return [RequirementSpec(self.key, self.operator, tuple(sorted(self.values)), self.min_values)]
+        return [
+            RequirementSpec(self.key, self.operator, tuple(sorted(self.values)), self.min_values)
+        ]
 
     def relaxed(self, min_values: int | None) -> Requirement:
         """Return it with another ``min_values``."""
@@ -221,7 +225,7 @@ def _integer(text: str) -> int | None:
     return number if -_INT64_MAX - 1 <= number <= _INT64_MAX else None
 
 
-def _pick(choose: object, left: int | None, right: int | None) -> int | None:
+def _pick(choose: Callable[[int, int], int], left: int | None, right: int | None) -> int | None:
     if left is None or right is None:
         return right if left is None else left
-    return choose(left, right)  # type: ignore[operator,no-any-return]
+    return choose(left, right)

@@ -1,0 +1,212 @@
+"""Cron schedules of disruption budgets, and the windows that they open.
+
+The dialect is the one that Karpenter reads (robfig/cron v3, five fields): names of months and
+days, ``?`` for ``*``, ``N/step`` up to the maximum, days of the week from 0 to 6 only, and day of
+month OR day of week as soon as neither is a plain star. A time zone is our addition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+_MONTHS: Final = (
+    "jan",
+    "feb",
+    "mar",
+    "apr",
+    "may",
+    "jun",
+    "jul",
+    "aug",
+    "sep",
+    "oct",
+    "nov",
+    "dec",
+)
+_DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_HORIZON_YEARS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    low: int
+    high: int
+    names: dict[str, int]
+
+
+_FIELDS: Final = (
+    _Field("minute", 0, 59, {}),
+    _Field("hour", 0, 23, {}),
+    _Field("day of month", 1, 31, {}),
+    _Field("month", 1, 12, {name: i + 1 for i, name in enumerate(_MONTHS)}),
+    _Field("day of week", 0, 6, {name: i for i, name in enumerate(_DAYS)}),
+)
+_DESCRIPTORS: Final = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A parsed schedule: the allowed values of each field."""
+
+    text: str
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    any_day: bool
+    any_weekday: bool
+
+    def next_after(self, moment: datetime, zone: tzinfo = UTC) -> datetime | None:
+        """Return the first hit strictly after ``moment``, in UTC; None if there is none in 5 years.
+
+        A wall-clock time that a time zone skips or repeats is hit once.
+        """
+        start = moment.astimezone(zone).replace(second=0, microsecond=0, tzinfo=None)
+        for day in self._days_from(start):
+            for hour in sorted(self.hours):
+                for minute in sorted(self.minutes):
+                    local = day.replace(hour=hour, minute=minute)
+                    if local < start:
+                        continue
+                    hit = local.replace(tzinfo=zone).astimezone(UTC)
+                    if hit > moment and _exists(local, zone):
+                        return hit
+        return None
+
+    def _days_from(self, start: datetime) -> Iterator[datetime]:
+        day = start.replace(hour=0, minute=0)
+        end = day + timedelta(days=366 * _HORIZON_YEARS)
+        while day < end:
+            if day.month in self.months and self._is_day(day):
+                yield day
+            day += timedelta(days=1)
+
+    def _is_day(self, day: datetime) -> bool:
+        by_month = day.day in self.days
+        by_week = day.isoweekday() % 7 in self.weekdays
+        if self.any_day or self.any_weekday:
+            return by_month and by_week
+        return by_month or by_week
+
+
+def _exists(local: datetime, zone: tzinfo) -> bool:
+    """Return whether the zone's clocks show ``local`` at all (not skipped in spring)."""
+    there = local.replace(tzinfo=zone)
+    return there.astimezone(UTC).astimezone(zone).replace(tzinfo=None) == local
+
+
+@lru_cache(maxsize=1024)
+def parse_schedule(text: str) -> Schedule:
+    """Return a schedule of five fields or one of the descriptors (``@daily``).
+
+    Raises:
+        ValueError: the text is not a schedule; the message says which part and why.
+    """
+    line = _DESCRIPTORS.get(text, text)
+    if line.startswith("@"):
+        raise ValueError(f"unrecognized descriptor: {text!r} (one of {', '.join(_DESCRIPTORS)})")
+    parts = line.split()
+    if len(parts) != len(_FIELDS):
+        raise ValueError(f"expected exactly 5 fields, found {len(parts)}: {text!r}")
+    minutes, hours, days, months, weekdays = (
+        frozenset(v for item in part.split(",") for v in _values(item, field))
+        for part, field in zip(parts, _FIELDS, strict=True)
+    )
+    return Schedule(
+        text, minutes, hours, days, months, weekdays, _is_star(parts[2]), _is_star(parts[4])
+    )
+
+
+def _is_star(part: str) -> bool:
+    """Return whether a field restricts nothing; a stepped star does not count as a star."""
+    return any(item in ("*", "?", "*/1", "?/1") for item in part.split(","))
+
+
+def _values(item: str, field: _Field) -> range:
+    span, slash, step_text = item.partition("/")
+    step = _number(step_text, field, {}) if slash else 1
+    if step == 0:
+        raise ValueError(f"step of range should be a positive number: {item!r}")
+    if span in ("*", "?"):
+        return range(field.low, field.high + 1, step)
+    first_text, dash, last_text = span.partition("-")
+    first = _number(first_text, field, field.names)
+    last = _number(last_text, field, field.names) if dash else field.high if slash else first
+    if first < field.low:
+        raise ValueError(f"beginning of range ({first}) below minimum ({field.low}): {item!r}")
+    if last > field.high:
+        raise ValueError(f"end of range ({last}) above maximum ({field.high}): {item!r}")
+    if first > last:
+        raise ValueError(f"beginning of range ({first}) beyond end of range ({last}): {item!r}")
+    return range(first, last + 1, step)
+
+
+def _number(text: str, field: _Field, names: dict[str, int]) -> int:
+    known = names.get(text.lower())
+    if known is not None:
+        return known
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise ValueError(f"failed to parse {field.name} from {text!r}")
+    return int(text)
+
+
+def time_zone(name: str | None) -> tzinfo:
+    """Return the IANA time zone of that name, UTC for None.
+
+    Raises:
+        ValueError: there is no such zone.
+    """
+    if name is None:
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError(f"no such time zone: {name!r} (an IANA name: Europe/Berlin)") from error
+
+
+def is_open(schedule: Schedule, duration: timedelta, now: datetime, zone: tzinfo = UTC) -> bool:
+    """Return whether a window of ``duration`` from some hit covers ``now``.
+
+    A hit H covers [H, H + duration). A schedule that never hits counts as always open: Karpenter
+    reads the missing hit as long past, and for a budget of 0 nodes that is the safe side.
+    """
+    hit = schedule.next_after(_whole_second(now - duration), zone)
+    return hit is None or hit <= now
+
+
+def next_change(
+    schedule: Schedule, duration: timedelta, now: datetime, zone: tzinfo = UTC
+) -> datetime | None:
+    """Return when the window opens next, or closes if it is open; None if never."""
+    if not is_open(schedule, duration, now, zone):
+        return schedule.next_after(now, zone)
+    end: datetime | None = None
+    hit = schedule.next_after(_whole_second(now - duration), zone)
+    for _ in range(1000):
+        if hit is None or (end is not None and hit > end):
+            return end
+        end = hit + duration
+        if end <= now:
+            return None
+        hit = schedule.next_after(hit, zone)
+    return None
+
+
+def _whole_second(moment: datetime) -> datetime:
+    """Cut to the second below: the cron library looks from the next whole second on."""
+    return moment.replace(microsecond=0)
