@@ -1,0 +1,195 @@
+"""A snapshot of a cluster, as ``kubectl get … -A -o json`` prints it, decoded in one pass.
+
+The items of a List are first cut apart without looking inside (``msgspec.Raw``), then each is
+decoded straight into the Struct of its kind: fields that no decision reads are never built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from reconciler.model.cluster import (
+    DaemonSet,
+    Namespace,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PodDisruptionBudget,
+    PriorityClass,
+    StorageClass,
+)
+from reconciler.model.decode import decode
+from reconciler.model.errors import UnreadableError
+from reconciler.model.node import CSINode, Node
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.pod import Pod
+
+_KINDS: Final[dict[str, Any]] = {
+    "Node": Node,
+    "NodeClaim": NodeClaim,
+    "Pod": Pod,
+    "DaemonSet": DaemonSet,
+    "PodDisruptionBudget": PodDisruptionBudget,
+    "PersistentVolumeClaim": PersistentVolumeClaim,
+    "PersistentVolume": PersistentVolume,
+    "StorageClass": StorageClass,
+    "CSINode": CSINode,
+    "Namespace": Namespace,
+    "PriorityClass": PriorityClass,
+}
+_LIVE: Final = ("NodePool", "NodeOverlay", "EC2NodeClass")
+
+
+class _Name(msgspec.Struct, frozen=True):
+    name: str = ""
+    namespace: str = ""
+
+
+class _Item(msgspec.Struct, frozen=True):
+    kind: str = ""
+    metadata: _Name = _Name()
+
+
+class _Page(msgspec.Struct, frozen=True):
+    kind: str = ""
+    items: list[msgspec.Raw] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The objects of a cluster at one moment, each kind in the order of its names.
+
+    ``live`` are the NodePools, NodeOverlays and EC2NodeClasses of the cluster, as plain data:
+    desired state comes from git, they only serve to say what git would change. ``skipped``
+    counts the kinds that no decision reads.
+    """
+
+    nodes: tuple[Node, ...] = ()
+    node_claims: tuple[NodeClaim, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    daemon_sets: tuple[DaemonSet, ...] = ()
+    pod_disruption_budgets: tuple[PodDisruptionBudget, ...] = ()
+    volume_claims: tuple[PersistentVolumeClaim, ...] = ()
+    volumes: tuple[PersistentVolume, ...] = ()
+    storage_classes: tuple[StorageClass, ...] = ()
+    csi_nodes: tuple[CSINode, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
+    priority_classes: tuple[PriorityClass, ...] = ()
+    live: tuple[dict[str, Any], ...] = ()
+    skipped: dict[str, int] = field(default_factory=dict)
+
+
+def snapshot_of(objects: Iterable[Any], live: Iterable[dict[str, Any]] = ()) -> Snapshot:
+    """Return the snapshot that holds these decoded objects, in the order of their names."""
+    by_kind: dict[type, list[Any]] = {kind: [] for kind in _KINDS.values()}
+    for item in objects:
+        by_kind[type(item)].append(item)
+    rows = {kind: tuple(sorted(items, key=_order)) for kind, items in by_kind.items()}
+    return Snapshot(
+        nodes=rows[Node],
+        node_claims=rows[NodeClaim],
+        pods=rows[Pod],
+        daemon_sets=rows[DaemonSet],
+        pod_disruption_budgets=rows[PodDisruptionBudget],
+        volume_claims=rows[PersistentVolumeClaim],
+        volumes=rows[PersistentVolume],
+        storage_classes=rows[StorageClass],
+        csi_nodes=rows[CSINode],
+        namespaces=rows[Namespace],
+        priority_classes=rows[PriorityClass],
+        live=tuple(sorted(live, key=lambda o: (o["kind"], o.get("metadata", {}).get("name", "")))),
+    )
+
+
+def read_snapshot(content: bytes, source: str) -> Snapshot:
+    """Return the snapshot that a file holds: JSON or YAML, several documents or Lists as well.
+
+    Raises:
+        UnreadableError: it is not a snapshot, or an object in it has not the shape of its kind.
+    """
+    objects: list[Any] = []
+    live: list[dict[str, Any]] = []
+    skipped: dict[str, int] = {}
+    for raw in _items(content, source):
+        head = _head(raw, source)
+        kind = _KINDS.get(head.kind)
+        if kind is not None:
+            objects.append(_decoded(raw, kind, head, source))
+        elif head.kind in _LIVE:
+            live.append(msgspec.json.decode(raw))
+        else:
+            skipped[head.kind] = skipped.get(head.kind, 0) + 1
+    return replace(snapshot_of(objects, live), skipped=dict(sorted(skipped.items())))
+
+
+def _order(item: Any) -> tuple[str, str]:
+    return (item.metadata.namespace, item.metadata.name)
+
+
+def _items(content: bytes, source: str) -> Iterator[bytes | msgspec.Raw]:
+    """Yield the JSON of each object; a List is cut apart, also one within a List."""
+    text = content.lstrip()
+    if not text:
+        raise UnreadableError(
+            "the snapshot is empty",
+            where=source,
+            remedy="capture it again: an empty cluster still prints a List",
+        )
+    documents: list[bytes] = [text] if text.startswith(b"{") else _yaml_documents(text, source)
+    for document in documents:
+        yield from _unrolled(document, source)
+
+
+def _unrolled(document: bytes | msgspec.Raw, source: str) -> Iterator[bytes | msgspec.Raw]:
+    try:
+        page = msgspec.json.decode(document, type=_Page)
+    except msgspec.MsgspecError as error:
+        raise UnreadableError(f"not a snapshot: {error}", where=source) from error
+    if page.items is None or not page.kind.endswith("List"):
+        yield document
+        return
+    for item in page.items:
+        if b'"items"' in bytes(item)[:200]:
+            yield from _unrolled(item, source)
+        else:
+            yield item
+
+
+def _yaml_documents(text: bytes, source: str) -> list[bytes]:
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        documents = [d for d in yaml.load_all(text, Loader=loader) if d is not None]
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UnreadableError(f"neither JSON nor YAML: {error}", where=source) from error
+    if not all(isinstance(d, dict) for d in documents):
+        raise UnreadableError("not a snapshot: a document is not an object", where=source)
+    return [msgspec.json.encode(d, enc_hook=_rfc3339) for d in documents]
+
+
+def _rfc3339(value: object) -> str:
+    assert isinstance(value, datetime), value
+    return value.isoformat()
+
+
+def _head(raw: bytes | msgspec.Raw, source: str) -> _Item:
+    try:
+        return msgspec.json.decode(raw, type=_Item)
+    except msgspec.MsgspecError as error:
+        raise UnreadableError(f"not a Kubernetes object: {error}", where=source) from error
+
+
+def _decoded(raw: bytes | msgspec.Raw, kind: Any, head: _Item, source: str) -> Any:
+    try:
+        return msgspec.json.decode(raw, type=kind, strict=False)
+    except msgspec.ValidationError:
+        try:
+            return decode(msgspec.json.decode(raw), kind)
+        except msgspec.ValidationError as error:
+            name = "/".join(filter(None, (head.metadata.namespace, head.metadata.name)))
+            raise UnreadableError(f"{head.kind} {name}: {error}", where=source) from error

@@ -1,0 +1,246 @@
+"""A cluster as its nodes: each Node paired with its NodeClaim, and the pods that are on it.
+
+What Karpenter keeps as live state (``pkg/controllers/state``) is computed here from a snapshot:
+which taints still count, what a node that starts up will offer, what is left on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+
+from reconciler.model.cluster import (
+    DaemonSet,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PodDisruptionBudget,
+    StorageClass,
+)
+from reconciler.model.labels import HOSTNAME, INITIALIZED, INSTANCE_TYPE, NODEPOOL, REGISTERED
+from reconciler.model.node import CSINode, Node
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.pod import Pod
+from reconciler.model.resources import Resources, add, parse_resources, subtract
+from reconciler.model.taint import Taint
+from reconciler.observed.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class StateNode:
+    """A Node, a NodeClaim, or both of the same instance, and the pods bound there.
+
+    ``marked`` says that a command of ours has begun to take it away.
+    """
+
+    node: Node | None
+    claim: NodeClaim | None
+    pods: tuple[Pod, ...] = ()
+    marked: bool = False
+
+    @cached_property
+    def name(self) -> str:
+        """The Node's name once it is registered (or not ours), else the NodeClaim's."""
+        source = self.node if self._node_speaks else self.claim
+        assert source is not None, "a state node has a Node or a NodeClaim"
+        return source.metadata.name
+
+    @property
+    def provider_id(self) -> str:
+        if self.claim is not None:
+            return self.claim.status.provider_id
+        assert self.node is not None
+        return self.node.spec.provider_id or self.node.name
+
+    @property
+    def is_managed(self) -> bool:
+        return self.claim is not None
+
+    @cached_property
+    def is_registered(self) -> bool:
+        if self.claim is None:
+            return True
+        return self.node is not None and self.node.metadata.labels.get(REGISTERED) == "true"
+
+    @cached_property
+    def is_initialized(self) -> bool:
+        if self.claim is None:
+            return True
+        return self.node is not None and self.node.metadata.labels.get(INITIALIZED) == "true"
+
+    @property
+    def _node_speaks(self) -> bool:
+        return self.node is not None and self.is_registered
+
+    @cached_property
+    def labels(self) -> Mapping[str, str]:
+        source = self.node if self._node_speaks else self.claim
+        return source.metadata.labels if source is not None else {}
+
+    @cached_property
+    def annotations(self) -> Mapping[str, str]:
+        source = self.node if self._node_speaks else self.claim
+        return source.metadata.annotations if source is not None else {}
+
+    @property
+    def node_pool(self) -> str:
+        """The name of its NodePool, empty if it has none."""
+        return self.labels.get(NODEPOOL, "")
+
+    @property
+    def hostname(self) -> str:
+        return self.labels.get(HOSTNAME) or self.name
+
+    @property
+    def is_deleting(self) -> bool:
+        """Whether it goes away: a command took it, or its claim (its Node, if alone) is deleted.
+
+        A deletion timestamp on the Node of a NodeClaim does not count: the claim decides.
+        """
+        if self.marked:
+            return True
+        if self.claim is not None:
+            return self.claim.is_deleting
+        return self.node is not None and self.node.metadata.deletion_timestamp is not None
+
+    @cached_property
+    def taints(self) -> tuple[Taint, ...]:
+        """The taints that pods must tolerate: until it is initialized, not those that will go."""
+        if self.node is None or (self.is_managed and not self.is_registered):
+            taints = self.claim.spec.taints if self.claim is not None else ()
+        else:
+            taints = self.node.spec.taints
+        if self.claim is None or self.is_initialized:
+            return taints
+        startup = self.claim.spec.startup_taints
+        return tuple(
+            t for t in taints if not t.is_ephemeral and not any(t.matches(s) for s in startup)
+        )
+
+    @cached_property
+    def capacity(self) -> Resources:
+        return self._amounts("capacity")
+
+    @cached_property
+    def allocatable(self) -> Resources:
+        return self._amounts("allocatable")
+
+    def _amounts(self, kind: str) -> Resources:
+        """Return the Node's amounts; until it is initialized, gaps and zeros come from the claim.
+
+        A kubelet reports extended resources as zero before their device plugin runs.
+        """
+        own = parse_resources(getattr(self.node.status, kind)) if self.node else {}
+        if self.is_initialized or self.claim is None:
+            return own
+        promised = parse_resources(getattr(self.claim.status, kind))
+        return {**promised, **{name: amount for name, amount in own.items() if amount}}
+
+    @cached_property
+    def used(self) -> Resources:
+        """What its pods request; terminating pods still count, finished ones do not."""
+        return add(*(pod.requests() for pod in self.pods if not pod.is_terminal))
+
+    @cached_property
+    def daemons_used(self) -> Resources:
+        return add(*(p.requests() for p in self.pods if p.is_daemon and not p.is_terminal))
+
+    @cached_property
+    def available(self) -> Resources:
+        """What is left for more pods; may be negative on an over-committed node."""
+        return subtract(self.allocatable, self.used)
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """Everything that a decision reads of a cluster, indexed.
+
+    ``nodes`` are in the order of their names. ``unlaunched`` are NodeClaims without an instance
+    yet; ``unbound`` pods have no node.
+    """
+
+    nodes: tuple[StateNode, ...] = ()
+    unlaunched: tuple[NodeClaim, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    daemon_sets: tuple[DaemonSet, ...] = ()
+    pod_disruption_budgets: tuple[PodDisruptionBudget, ...] = ()
+    volume_claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
+    volumes: Mapping[str, PersistentVolume] = field(default_factory=dict)
+    storage_classes: Mapping[str, StorageClass] = field(default_factory=dict)
+    csi_nodes: Mapping[str, CSINode] = field(default_factory=dict)
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, StateNode]:
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def pending(self) -> tuple[Pod, ...]:
+        """The pods that the scheduler found no node for."""
+        return tuple(pod for pod in self.pods if pod.is_provisionable)
+
+
+def cluster_state(snapshot: Snapshot, marked: Iterable[str] = ()) -> ClusterState:
+    """Return the state that a snapshot shows.
+
+    ``marked`` are names of NodeClaims (or Nodes) that a command of ours is taking away.
+    """
+    going = frozenset(marked)
+    pods_by_node: dict[str, list[Pod]] = {}
+    for pod in snapshot.pods:
+        if pod.spec.node_name:
+            pods_by_node.setdefault(pod.spec.node_name, []).append(pod)
+    nodes = [
+        StateNode(
+            node,
+            claim,
+            tuple(pods_by_node.get(node.name, ())) if node is not None else (),
+            marked=bool(going)
+            and (
+                (claim is not None and claim.name in going)
+                or (node is not None and node.name in going)
+            ),
+        )
+        for node, claim in _pairs(snapshot)
+    ]
+    return ClusterState(
+        nodes=tuple(sorted(nodes, key=lambda n: n.name)),
+        unlaunched=tuple(c for c in snapshot.node_claims if not c.status.provider_id),
+        pods=snapshot.pods,
+        daemon_sets=snapshot.daemon_sets,
+        pod_disruption_budgets=snapshot.pod_disruption_budgets,
+        volume_claims={claim.key: claim for claim in snapshot.volume_claims},
+        volumes={volume.metadata.name: volume for volume in snapshot.volumes},
+        storage_classes={c.metadata.name: c for c in snapshot.storage_classes},
+        csi_nodes={node.metadata.name: node for node in snapshot.csi_nodes},
+        namespaces={n.metadata.name: n.metadata.labels for n in snapshot.namespaces},
+    )
+
+
+def _pairs(snapshot: Snapshot) -> list[tuple[Node | None, NodeClaim | None]]:
+    """Pair Nodes and NodeClaims by provider id, leaving out what Karpenter does not track.
+
+    Untracked are claims without an instance, Nodes of a pool without a provider id, and Nodes of
+    a pool whose instance type is not known yet.
+    """
+    claims = {c.status.provider_id: c for c in snapshot.node_claims if c.status.provider_id}
+    pairs: list[tuple[Node | None, NodeClaim | None]] = []
+    for node in snapshot.nodes:
+        claim = claims.pop(node.spec.provider_id, None) if node.spec.provider_id else None
+        labels = node.metadata.labels
+        if claim is None and NODEPOOL in labels:
+            if not node.spec.provider_id:
+                continue
+            if labels.get(INITIALIZED) != "true" and INSTANCE_TYPE not in labels:
+                continue
+        pairs.append((node, claim))
+    return pairs + [(None, claim) for claim in claims.values()]
+
+
+def quiet_since(claim: NodeClaim) -> datetime | None:
+    """Return when the last pod came or went, or when the node was initialized."""
+    if claim.status.last_pod_event_time is not None:
+        return claim.status.last_pod_event_time
+    initialized = claim.condition("Initialized")
+    return initialized.last_transition_time if initialized is not None else None
