@@ -1,0 +1,25 @@
+"""Where the files beside the package are: in a wheel, an editable install and a bare checkout.
+
+A wheel carries ``schemas/`` and ``state/`` inside the package as ``_schemas`` and ``_state``;
+a checkout has them at its top, where people look for them.
+"""
+
+from __future__ import annotations
+
+import os.path
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib costs a start
+
+
+def resource(*parts: str) -> str:
+    """Return the path of ``resource("schemas", "nodepool.v1.json")`` and its like.
+
+    Raises:
+        FileNotFoundError: the installation lacks the file.
+    """
+    top, *rest = parts
+    for root in (os.path.join(_PACKAGE, f"_{top}"), os.path.join(_PACKAGE, "..", top)):  # noqa: PTH118
+        path = os.path.normpath(os.path.join(root, *rest))  # noqa: PTH118
+        if os.path.exists(path):  # noqa: PTH110
+            return path
+    raise FileNotFoundError(f"the installation lacks {'/'.join(parts)}; install it again")

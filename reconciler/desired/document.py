@@ -1,0 +1,371 @@
+"""Bytes of one file in; plain data, and the place of every key and value, out.
+
+The parser is libyaml's; the composing is our own, because the limits have to hold *while* a
+document grows: a YAML bomb is refused at the alias that would exceed them, not after it has been
+built. Whatever the bytes are, the answer is documents and diagnostics, never an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Final
+
+from reconciler.desired.scalars import integer, key_text, real, resolve
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
+
+Pointer = tuple[str | int, ...]
+
+Mark = tuple[int, int, Any]
+"""Line, column (from 1) and, for a mapping, {key: ((line, column), Mark)}, for a list, [Mark]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one file may hold; generous for people, small for a machine."""
+
+    bytes_max: int = 4 * 1024 * 1024
+    nodes_max: int = 400_000
+    expanded_max: int = 400_000
+    aliases_max: int = 10_000
+    depth_max: int = 100
+    documents_max: int = 10_000
+    findings_max: int = 100
+
+
+LIMITS: Final = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One YAML document: its data, and where in ``file`` each part of it stands."""
+
+    file: str
+    data: Any
+    mark: Mark
+
+    def place(self, pointer: Sequence[str | int] = (), *, of_key: bool = False) -> Place:
+        """Return where the value at ``pointer`` starts, or its key with ``of_key``.
+
+        A part that is not in the text (a missing field) is placed at its nearest ancestor: at the
+        ancestor's key, where there is one, since that is what a reader looks for.
+        """
+        mark = self.mark
+        line, column, parts = mark
+        key_at = (line, column)
+        for step in pointer:
+            try:
+                below = parts[step]
+            except (KeyError, IndexError, TypeError):
+                return Place(self.file, *key_at)
+            if isinstance(parts, dict):
+                key_at, mark = below
+            else:
+                mark = below
+                key_at = mark[:2]
+            line, column, parts = mark
+        return Place(self.file, *key_at) if of_key else Place(self.file, line, column)
+
+
+def parse_documents(
+    file: str, content: bytes, limits: Limits = LIMITS
+) -> tuple[list[Document], list[Diagnostic]]:
+    """Return the documents of one file, in order and without empty ones, and every finding.
+
+    After a fault of syntax the rest of the file is unknown: the documents before it are returned.
+    """
+    text, finding = _text(file, content, limits)
+    if finding is not None:
+        return [], [finding]
+    composer = _Composer(file, text, limits)
+    documents: list[Document] = []
+    try:
+        composer.open()
+        while (document := composer.next_document()) is not None:
+            if len(documents) >= limits.documents_max:
+                raise _Refused("too-large", f"more than {limits.documents_max} documents", (1, 1))
+            if document.data is not None:
+                documents.append(document)
+    except _Refused as refused:
+        composer.findings.append(composer.diagnostic(refused))
+    return documents, composer.findings
+
+
+def _text(file: str, content: bytes, limits: Limits) -> tuple[str, Diagnostic | None]:
+    """Return the file as text, or the finding that it is none."""
+
+    def refuse(code: str, message: str, offset: int = 0, hint: str = "") -> tuple[str, Diagnostic]:
+        before = content[:offset].decode("utf-8", errors="replace")
+        line = before.count("\n") + 1
+        column = len(before) - (before.rfind("\n") + 1) + 1
+        return "", Diagnostic(Severity.ERROR, code, message, Place(file, line, column), hint=hint)
+
+    if len(content) > limits.bytes_max:
+        size, most = len(content) / 2**20, limits.bytes_max / 2**20
+        return refuse("too-large", f"{size:.1f} MiB are more than {most:.0f} MiB", hint="split it")
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return refuse("not-utf8", "the file is UTF-16", hint="save it as UTF-8")
+    nul = content.find(b"\0")
+    if nul >= 0:
+        return refuse("binary-file", "the file is binary: it holds a NUL byte", nul)
+    try:
+        return content.decode("utf-8-sig"), None
+    except UnicodeDecodeError as error:
+        message = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
+        # The decoder has dropped a byte order mark from what it complains about.
+        start = content.find(error.object) + error.start if error.object else error.start
+        return refuse("not-utf8", message, max(start, 0), "save it as UTF-8")
+
+
+class _Refused(Exception):  # noqa: N818 - never leaves this module
+    """The rest of the file cannot be read."""
+
+    def __init__(self, code: str, message: str, at: tuple[int, int], hint: str = "") -> None:
+        self.code = code
+        self.message = message
+        self.at = at
+        self.hint = hint
+
+
+_TAG: Final = "tag:yaml.org,2002:"
+_MERGE: Final = object()
+
+
+class _Composer:
+    """Builds data and marks from the parser's events, counting what it builds."""
+
+    def __init__(self, file: str, text: str, limits: Limits) -> None:
+        self.file = file
+        self.text = text
+        self.limits = limits
+        self.findings: list[Diagnostic] = []
+        self.nodes = 0
+        self.expanded = 0
+        self.aliases = 0
+        self.anchors: dict[str, tuple[Any, Mark, int] | None] = {}
+
+    def open(self) -> None:
+        """Start parsing; libyaml where PyYAML was built with it, else the slower Python parser."""
+        import yaml
+
+        self.yaml = yaml
+        self.events = yaml.events
+        parser = yaml.CParser if yaml.__with_libyaml__ else yaml.BaseLoader
+        with _Translated(self):
+            self.parser: Any = parser(self.text)
+        self._event()
+
+    def _event(self) -> Any:
+        with _Translated(self):
+            return self.parser.get_event()
+
+    def next_document(self) -> Document | None:
+        """Return the next document, None at the end of the file."""
+        if not isinstance(self._event(), self.events.DocumentStartEvent):
+            return None
+        self.anchors = {}
+        data, mark, _ = self._node(self._event(), 0)
+        self._event()
+        return Document(self.file, data, mark)
+
+    def _node(self, event: Any, depth: int) -> tuple[Any, Mark, int]:
+        """Return the data, its mark, and how many nodes it counts with aliases written out."""
+        at = (event.start_mark.line + 1, event.start_mark.column + 1)
+        events = self.events
+        if isinstance(event, events.AliasEvent):
+            return self._alias(event.anchor, at)
+        self._count(at)
+        anchor = event.anchor
+        if anchor is not None:
+            self.anchors[anchor] = None
+        if isinstance(event, events.ScalarEvent):
+            node: tuple[Any, Mark, int] = (self._scalar(event, at), (*at, None), 1)
+        elif depth >= self.limits.depth_max:
+            raise _Refused("too-deep", f"nested more than {self.limits.depth_max} levels deep", at)
+        elif isinstance(event, events.MappingStartEvent):
+            node = self._mapping(event, at, depth)
+        else:
+            node = self._sequence(event, at, depth)
+        if anchor is not None:
+            self.anchors[anchor] = node
+        return node
+
+    def _count(self, at: tuple[int, int]) -> None:
+        self.nodes += 1
+        self.expanded += 1
+        if self.nodes > self.limits.nodes_max:
+            raise _Refused("too-large", f"more than {self.limits.nodes_max} values in a file", at)
+
+    def _alias(self, anchor: str, at: tuple[int, int]) -> tuple[Any, Mark, int]:
+        if anchor not in self.anchors:
+            raise _Refused("unknown-anchor", f"no anchor &{anchor[:60]} before this alias", at)
+        node = self.anchors[anchor]
+        if node is None:
+            raise _Refused("recursive-alias", f"*{anchor[:60]} stands inside its own anchor", at)
+        self.aliases += 1
+        self.expanded += node[2]
+        if self.aliases > self.limits.aliases_max or self.expanded > self.limits.expanded_max:
+            raise _Refused("alias-bomb", "the aliases write out to too much", at, "write it plainly")
+        return node
+
+    def _sequence(self, event: Any, at: tuple[int, int], depth: int) -> tuple[Any, Mark, int]:
+        self._check_tag(event, "seq", at)
+        data: list[Any] = []
+        marks: list[Mark] = []
+        size = 1
+        while not isinstance(event := self._event(), self.events.SequenceEndEvent):
+            value, mark, count = self._node(event, depth + 1)
+            data.append(value)
+            marks.append(mark)
+            size += count
+        return data, (*at, marks), size
+
+    def _mapping(self, event: Any, at: tuple[int, int], depth: int) -> tuple[Any, Mark, int]:
+        self._check_tag(event, "map", at)
+        data: dict[str, Any] = {}
+        marks: dict[str, tuple[tuple[int, int], Mark]] = {}
+        merges: list[tuple[Any, Mark]] = []
+        size = 1
+        while not isinstance(event := self._event(), self.events.MappingEndEvent):
+            key_at = (event.start_mark.line + 1, event.start_mark.column + 1)
+            key = self._key(event, key_at, depth)
+            value, mark, count = self._node(self._event(), depth + 1)
+            size += count + 1
+            if key is _MERGE:
+                merges.append((value, mark))
+            elif key in data:
+                self._duplicate(key, key_at, marks[key][0])
+            elif key is not None:
+                data[key] = value
+                marks[key] = (key_at, mark)
+        for value, mark in merges:
+            self._merge(value, mark, data, marks)
+        return data, (*at, marks), size
+
+    def _key(self, event: Any, at: tuple[int, int], depth: int) -> Any:
+        """Return the text of a key, the mark of a merge, or None for one that is no text."""
+        events = self.events
+        if isinstance(event, events.ScalarEvent) and event.value == "<<" and event.implicit[0]:
+            self._count(at)
+            return _MERGE
+        value, _, _ = self._node(event, depth + 1)
+        if isinstance(value, (dict, list)):
+            self._find("bad-key", "a key must be text, not a list or mapping", at)
+            return None
+        key = key_text(value)
+        if key is None:
+            self._find("bad-key", "a key must be text, not null", at, 'quote it: "null"')
+        return key
+
+    def _duplicate(self, key: str, at: tuple[int, int], first: tuple[int, int]) -> None:
+        where = f"line {first[0]}, column {first[1]}"
+        message = f"the key {_shown(key)} stands here for the second time; first at {where}"
+        self._find("duplicate-key", message, at, "remove one of them")
+
+    def _merge(
+        self,
+        value: Any,
+        mark: Mark,
+        data: dict[str, Any],
+        marks: dict[str, tuple[tuple[int, int], Mark]],
+    ) -> None:
+        """Add the keys of a ``<<`` that the mapping does not have itself; the first source wins."""
+        sources = list(zip(value, mark[2], strict=True)) if isinstance(value, list) else [(value, mark)]
+        for source, source_mark in sources:
+            if not isinstance(source, dict):
+                at = (source_mark[0], source_mark[1])
+                self._find("bad-merge", "<< takes a mapping or a list of mappings", at)
+                continue
+            self.expanded += len(source)
+            if self.expanded > self.limits.expanded_max:
+                raise _Refused("alias-bomb", "the merges write out to too much", mark[:2])
+            for key, item in source.items():
+                if key not in data:
+                    data[key] = item
+                    marks[key] = source_mark[2][key]
+
+    def _scalar(self, event: Any, at: tuple[int, int]) -> Any:
+        text: str = event.value
+        tag: str | None = event.tag
+        if tag is None or tag == "!":
+            value = resolve(text) if tag is None and event.implicit[0] else text
+        else:
+            value = self._tagged(tag, text, at)
+        if isinstance(value, float) and not isfinite(value):
+            self._find("bad-number", f"{text} is not a number that JSON knows", at, "quote it")
+            return text
+        return value
+
+    def _tagged(self, tag: str, text: str, at: tuple[int, int]) -> Any:
+        """Return a scalar that bears a tag of YAML's core."""
+        value: Any
+        match tag.removeprefix(_TAG):
+            case "str":
+                return text
+            case "null":
+                return None
+            case "bool":
+                value = resolve(text)
+                value = value if isinstance(value, bool) else None
+            case "int":
+                value = integer(text.replace("_", ""))
+            case "float":
+                value = real(text.replace("_", ""))
+            case _:
+                self._find("unsupported-tag", f"the tag {_shown_tag(tag)} is not read here", at)
+                return text
+        if value is None:
+            self._find("bad-tag", f"{_shown(text)} is not a {_shown_tag(tag)}", at)
+            return text
+        return value
+
+    def _check_tag(self, event: Any, kind: str, at: tuple[int, int]) -> None:
+        if event.tag not in (None, "!", _TAG + kind):
+            self._find("unsupported-tag", f"the tag {_shown_tag(event.tag)} is not read here", at)
+
+    def _find(self, code: str, message: str, at: tuple[int, int], hint: str = "") -> None:
+        if len(self.findings) >= self.limits.findings_max:
+            raise _Refused("too-many-findings", f"more than {len(self.findings)} faults", at)
+        self.findings.append(self.diagnostic(_Refused(code, message, at, hint)))
+
+    def diagnostic(self, refused: _Refused) -> Diagnostic:
+        """Return the finding, placed inside the file."""
+        place = Place(self.file, *refused.at)
+        return Diagnostic(Severity.ERROR, refused.code, refused.message, place, hint=refused.hint)
+
+
+class _Translated:
+    """Turns the parser's exceptions into ours, with a place."""
+
+    def __init__(self, composer: _Composer) -> None:
+        self.composer = composer
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: Any) -> None:
+        yaml = self.composer.yaml
+        if not isinstance(error, (yaml.YAMLError, ValueError)):
+            return
+        text = self.composer.text
+        hint = "render Helm templates first" if "{{" in text else ""
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        if mark is not None:
+            at = (mark.line + 1, mark.column + 1)
+            problem = getattr(error, "problem", None) or "not YAML"
+            context = getattr(error, "context", None)
+            message = f"not YAML: {problem}" + (f" {context}" if context else "")
+        else:
+            offset = min(max(getattr(error, "position", 0), 0), len(text))
+            at = (text.count("\n", 0, offset) + 1, offset - (text.rfind("\n", 0, offset) + 1) + 1)
+            message = f"not YAML: {getattr(error, 'reason', None) or error}"
+        raise _Refused("syntax", message, at, hint) from error
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def _shown_tag(tag: str) -> str:
+    return tag.replace(_TAG, "!!")[:60]

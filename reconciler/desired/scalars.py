@@ -1,0 +1,82 @@
+"""What a plain YAML scalar means to Kubernetes.
+
+Kubernetes reads YAML 1.1 and hands JSON on (``sigs.k8s.io/yaml``): ``on`` is true, ``0o17`` and
+``017`` are 15, ``1_000`` is 1000, ``1.0`` becomes the integer 1, dates stay text. Reading it in
+any other way would accept here what the API server refuses there.
+"""
+
+from __future__ import annotations
+
+import re
+from math import isinf
+from typing import Final
+
+Scalar = str | int | float | bool | None
+
+_WORDS: Final[dict[str, Scalar]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE"), False),
+    **dict.fromkeys(("off", "Off", "OFF"), False),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
+}
+_NUMBER_START: Final = frozenset("+-.0123456789")
+_INTEGER: Final = re.compile(
+    r"([-+]?)(?:0[bB]([01]+)|0[oO]?([0-7]+)|0[xX]([0-9a-fA-F]+)|(0|[1-9][0-9]*))", re.ASCII
+)
+_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
+_BASES: Final = (2, 8, 16, 10)
+_DIGITS_MAX: Final = 70
+_EXACT_MAX: Final = 10**21
+
+
+def resolve(text: str) -> Scalar:
+    """Return what an unquoted, untagged scalar is."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] not in _NUMBER_START:
+        return text
+    plain = text.replace("_", "")
+    number = integer(plain)
+    if number is None:
+        number = real(plain)
+    return text if number is None else number
+
+
+def integer(text: str) -> int | None:
+    """Return a 64-bit integer in any of YAML's bases, or None."""
+    match = _INTEGER.fullmatch(text)
+    if match is None or len(text) > _DIGITS_MAX:
+        return None
+    sign, *digits = match.groups()
+    for part, base in zip(digits, _BASES, strict=True):
+        if part is not None:
+            value = int(part, base)
+            if sign == "-":
+                return -value if value <= 2**63 else None
+            return value if value < 2**64 else None
+    return None
+
+
+def real(text: str) -> float | int | None:
+    """Return a decimal number, an integer where it has no fraction, or None.
+
+    JSON, through which Kubernetes passes every document, writes 8.0 as 8.
+    """
+    if _FLOAT.fullmatch(text) is None:
+        return None
+    value = float(text)
+    if isinf(value):
+        return None
+    return int(value) if value.is_integer() and abs(value) < _EXACT_MAX else value
+
+
+def key_text(value: Scalar) -> str | None:
+    """Return the text that a scalar becomes as the key of a mapping; None for null."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else f"{value:.15g}" if value != value // 1 else str(value)
