@@ -1,0 +1,1 @@
+"""The scheduler: which pod goes where, which NodeClaims are new, and why not."""
