@@ -1,0 +1,324 @@
+"""A plan: what will be done, in which order, for which reasons, on the strength of which facts.
+
+One value with many readers: the engine carries it out, a reviewer approves it by its digest, and
+every rendering prints it. It mirrors ``schemas/plan.v1.json``, field by field; that schema is a
+promise to users, so fields may be added here and none may change its meaning.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final, Literal
+
+import msgspec
+
+from reconciler.model.errors import UnreadableError
+from reconciler.model.nodepool import NodeSelectorRequirement
+from reconciler.model.taint import Taint
+
+API_VERSION: Final = "reconciler/v1"
+HOURS_A_MONTH: Final = 730
+DIGEST_LENGTH: Final = 12
+
+ActionKind = Literal["provision", "replace", "terminate"]
+Decision = Literal["delete", "replace"]
+Wait = Literal["budget", "schedule", "consolidateAfter", "validation", "policy", "approval"]
+
+
+class _Part(msgspec.Struct, frozen=True, rename="camel"):
+    """A part of a plan, in the spelling of its schema."""
+
+
+class Revision(_Part, frozen=True, kw_only=True):
+    """Which commit of which repository was planned; ``head`` is None outside a repository."""
+
+    head: str | None = None
+    base: str | None = None
+    repo: str | None = None
+    path: str | None = None
+    dirty: bool = False
+
+
+class InputDigests(_Part, frozen=True, kw_only=True):
+    """One digest for each input, so that a stale plan can say which of them moved."""
+
+    git: str = ""
+    snapshot: str = ""
+    catalog: str = ""
+    settings: str = ""
+    engine: str = ""
+
+    def moved(self, now: InputDigests) -> list[str]:
+        """Return the names of the inputs that are no longer the same, in a fixed order."""
+        return [
+            name for name in self.__struct_fields__ if getattr(self, name) != getattr(now, name)
+        ]
+
+
+class FieldChange(_Part, frozen=True, kw_only=True):
+    """One field that differs; ``drifts`` says that running nodes no longer match it."""
+
+    path: str
+    old: Any = msgspec.field(default=None, name="from")
+    new: Any = msgspec.field(default=None, name="to")
+    drifts: bool = False
+
+
+class Change(_Part, frozen=True, kw_only=True):
+    """An object that git creates, updates or deletes; ``drifted`` are the NodeClaims it drifts."""
+
+    op: Literal["create", "update", "delete"]
+    kind: str
+    name: str
+    file: str | None = None
+    line: int | None = None
+    fields: tuple[FieldChange, ...] = ()
+    drifted: tuple[str, ...] = ()
+
+
+class LaunchOffering(_Part, frozen=True, kw_only=True):
+    """What a launch is expected to yield; prices are USD an hour."""
+
+    instance_type: str
+    zone: str
+    capacity_type: str
+    price: float
+    base_price: float | None = None
+    estimated: bool = False
+
+
+class PlannedNodeClaim(_Part, frozen=True, kw_only=True):
+    """A NodeClaim to be made, with all that it may become and what it will most likely be."""
+
+    name: str
+    node_pool: str
+    node_class: str | None = None
+    reason: str
+    pods: tuple[str, ...] = ()
+    requests: dict[str, str] = {}
+    requirements: tuple[NodeSelectorRequirement, ...] = ()
+    instance_types: tuple[str, ...] = ()
+    instance_types_total: int = 0
+    labels: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    startup_taints: tuple[Taint, ...] = ()
+    launch: LaunchOffering
+
+
+class PlacedPod(_Part, frozen=True, kw_only=True):
+    """Where a pod would go: a node that is there, or a NodeClaim of this plan."""
+
+    pod: str
+    node: str | None = None
+    node_claim: str | None = None
+    relaxed: tuple[str, ...] = ()
+
+
+class Reason(_Part, frozen=True, kw_only=True):
+    """Why a pod finds no place; ``node_pool`` is None where no pool is to blame."""
+
+    node_pool: str | None = None
+    code: str = ""
+    message: str
+
+
+class UnschedulablePod(_Part, frozen=True, kw_only=True):
+    pod: str
+    reasons: tuple[Reason, ...]
+
+
+class DriftedClaim(_Part, frozen=True, kw_only=True):
+    """A NodeClaim that no longer is what git wants; ``side`` says who moved."""
+
+    node_claim: str
+    node: str | None = None
+    node_pool: str = ""
+    reason: str
+    recorded_hash: str | None = None
+    desired_hash: str | None = None
+    fields: tuple[FieldChange, ...] = ()
+    side: str = ""
+
+
+class PlannedCommand(_Part, frozen=True, kw_only=True):
+    """Nodes that go together, and what must be ready before they do.
+
+    ``savings`` is USD an hour. ``forceful`` commands do not wait for budgets.
+    """
+
+    id: str
+    reason: str
+    decision: Decision
+    nodes: tuple[str, ...]
+    node_claims: tuple[str, ...] = ()
+    replacements: tuple[str, ...] = ()
+    savings: float | None = None
+    score: float | None = None
+    pods_evicted: int = 0
+    forceful: bool = False
+
+
+class BlockedNode(_Part, frozen=True, kw_only=True):
+    """A node that a method wants to disrupt and may not, and who says so."""
+
+    node: str
+    node_pool: str = ""
+    reason: str = ""
+    code: str = ""
+    message: str
+
+
+class PoolBudget(_Part, frozen=True, kw_only=True):
+    """What the budgets of a NodePool allow for one reason now."""
+
+    node_pool: str
+    reason: str
+    total: int = 0
+    disrupting: int = 0
+    allowed: int
+    next_change: datetime | None = None
+    binding: int | None = None
+
+
+class Action(_Part, frozen=True, kw_only=True):
+    """One step. It starts when every action of ``depends_on`` has succeeded.
+
+    ``cost_delta`` is USD an hour, negative for a node that goes; None where it has no price.
+    """
+
+    id: str
+    kind: ActionKind
+    node_pool: str | None = None
+    node_claim: str | None = None
+    node: str | None = None
+    command: str | None = None
+    depends_on: tuple[str, ...] = ()
+    wave: int = 0
+    cost_delta: float | None = None
+    reason: str = ""
+    instance_type: str | None = None
+    zone: str | None = None
+    capacity_type: str | None = None
+
+
+class DeferredClaim(_Part, frozen=True, kw_only=True):
+    """What must wait, for what, and until when at the earliest."""
+
+    node_claim: str
+    node: str | None = None
+    node_pool: str = ""
+    reason: str
+    waits_for: Wait
+    not_before: datetime | None = None
+    message: str = ""
+
+
+class PoolCost(_Part, frozen=True, kw_only=True):
+    """Nodes of a NodePool and what they cost, USD an hour, before and after the plan."""
+
+    nodes_before: int = 0
+    nodes_after: int = 0
+    before: float = 0.0
+    after: float = 0.0
+
+
+class Cost(_Part, frozen=True, kw_only=True):
+    """USD an hour of all nodes that a NodePool owns; ``unpriced`` counts those without a price."""
+
+    before: float
+    after: float
+    currency: str = "USD"
+    per: str = "hour"
+    lower_bound: float | None = None
+    by_node_pool: dict[str, PoolCost] = {}
+    unpriced: int = 0
+
+
+class Finding(_Part, frozen=True, kw_only=True):
+    """A diagnostic, flat as the schema has it."""
+
+    severity: str
+    code: str
+    message: str
+    path: str | None = None
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    hint: str | None = None
+
+
+class Plan(_Part, frozen=True, kw_only=True):
+    """The same facts give the same plan, and the same plan the same bytes and ``digest``.
+
+    ``serial`` is that of the recorded state it was made from.
+    """
+
+    api_version: str = API_VERSION
+    kind: str = "Plan"
+    fleet: str = ""
+    at: datetime
+    serial: int = 0
+    revision: Revision = Revision()
+    inputs_digest: str = ""
+    inputs: InputDigests = InputDigests()
+    changes: tuple[Change, ...] = ()
+    node_claims: tuple[PlannedNodeClaim, ...] = ()
+    placements: tuple[PlacedPod, ...] = ()
+    unschedulable: tuple[UnschedulablePod, ...] = ()
+    drift: tuple[DriftedClaim, ...] = ()
+    commands: tuple[PlannedCommand, ...] = ()
+    blocked: tuple[BlockedNode, ...] = ()
+    budgets: tuple[PoolBudget, ...] = ()
+    actions: tuple[Action, ...] = ()
+    deferred: tuple[DeferredClaim, ...] = ()
+    cost: Cost
+    diagnostics: tuple[Finding, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """What a reviewer approves: the first characters of a hash over the whole plan."""
+        return content_digest(to_json(self))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do now."""
+        return not self.actions
+
+
+def content_digest(*parts: bytes) -> str:
+    """Return a short digest; each part counts with its length, so that none runs into another."""
+    from hashlib import sha256
+
+    digest = sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return digest.hexdigest()[:DIGEST_LENGTH]
+
+
+def to_json(plan: Plan) -> bytes:
+    """Return the plan as one line of JSON: keys sorted, floats in their shortest decimal form."""
+    return msgspec.json.encode(plan, order="sorted")
+
+
+def from_json(content: bytes, source: str = "the plan") -> Plan:
+    """Return the plan that ``to_json`` wrote.
+
+    Raises:
+        UnreadableError: it is not a plan, or one of another version.
+    """
+    try:
+        plan = msgspec.json.decode(content, type=Plan)
+    except msgspec.MsgspecError as error:
+        raise UnreadableError(
+            f"not a plan: {error}",
+            where=source,
+            remedy="save one with `reconciler plan --out FILE`",
+        ) from error
+    if (plan.api_version, plan.kind) != (API_VERSION, "Plan"):
+        raise UnreadableError(
+            f"not a plan of version {API_VERSION}, but {plan.kind} of {plan.api_version}",
+            where=source,
+            remedy="plan again with this release",
+        )
+    return plan
