@@ -1,0 +1,225 @@
+"""In which zones a type can be had, as what, and for how much.
+
+Karpenter's rules (provider ``pkg/providers/instancetype/offering``): an offering for each zone
+and capacity type, available where the class has a subnet, the class's settings suit the type and
+a price is known; a reserved one for each capacity reservation, at next to no price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from reconciler.catalog.awstypes import AWS
+from reconciler.catalog.bundle import Bundle, Zone
+from reconciler.catalog.classfacts import ClassFacts, Reservation
+from reconciler.catalog.columns import OfferingColumns, append_offerings
+from reconciler.catalog.machine import Machine
+from reconciler.catalog.spot import spot_prices
+from reconciler.model.instancetype import Offering
+from reconciler.model.labels import ON_DEMAND, RESERVED, SPOT
+from reconciler.model.requirement import Operator, Requirement, equals, requirement
+
+RESERVED_DISCOUNT: Final = 10_000_000
+"""A reservation is paid for already: its on-demand price, cut so far that only order is left."""
+
+_RESERVATION_KEYS: Final = tuple(
+    AWS + "capacity-reservation-" + name for name in ("id", "type", "interruptible")
+)
+_NO_RESERVATION: Final = tuple(requirement(k, Operator.DOES_NOT_EXIST) for k in _RESERVATION_KEYS)
+
+
+def refusal(machine: Machine, facts: ClassFacts) -> str | None:
+    """Return why the class cannot run on the type, or None if it can."""
+    if facts.family == "AL2023" and machine.family == "a1":
+        return "AL2023 has no image for a1"
+    if facts.nested_virtualization and not machine.nested_virtualization:
+        return "it has no nested virtualization"
+    if facts.connection_tracking and machine.hypervisor != "nitro":
+        return "connection tracking needs the nitro hypervisor"
+    if facts.strategy == "cluster" and not machine.cluster_placement:
+        return "it cannot join a cluster placement group"
+    return _interface_refusal(machine, facts) if facts.interfaces else None
+
+
+def _interface_refusal(machine: Machine, facts: ClassFacts) -> str | None:
+    if not machine.ena:
+        return "network interfaces need ENA, which it lacks"
+    for interface in facts.interfaces:
+        if interface.card >= len(machine.cards):
+            return (
+                f"it has {len(machine.cards)} network cards, the class uses card {interface.card}"
+            )
+        if interface.device >= machine.cards[interface.card]:
+            return f"network card {interface.card} has no device {interface.device}"
+    if (facts.efa_only or 0) > machine.efa_interfaces:
+        return f"it has {machine.efa_interfaces} EFA interfaces, the class uses {facts.efa_only}"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What the offerings of one type follow from."""
+
+    machine: Machine
+    mask: int
+    price: float | None
+    refused: str | None
+
+
+class OfferingMaker:
+    """Makes the offerings of a region's types; an index counts within the region."""
+
+    def __init__(self, bundle: Bundle, region: str, kept: list[int], facts: ClassFacts) -> None:
+        home = bundle.regions[region]
+        self.on_demand_is_estimated = not home.prices
+        prices = home.prices or bundle.regions[bundle.price_region].prices
+        withdrawn = frozenset(bundle.withdrawn)
+        self._facts = facts
+        self._subnets = None if facts.zones is None else dict(facts.zones)
+        self._zones = tuple(self._with_id(zone) for zone in home.zones)
+        self._by_mask: dict[int, tuple[Zone, ...]] = {}
+        self._rows = [
+            self._row(bundle.machines[i], home.offered[i], prices[i], withdrawn) for i in kept
+        ]
+        self._reservations: dict[str, list[Reservation]] = {}
+        for reservation in facts.reservations:
+            self._reservations.setdefault(reservation.instance_type, []).append(reservation)
+
+    def _row(
+        self, machine: Machine, mask: int, price: float | None, withdrawn: frozenset[str]
+    ) -> _Row:
+        if machine.name in withdrawn:
+            refused: str | None = "EC2 no longer sells it"
+        elif price is None:
+            refused = "no price is known"
+        else:
+            refused = refusal(machine, self._facts)
+        return _Row(machine, mask, price, refused)
+
+    def _with_id(self, zone: Zone) -> Zone:
+        """Return the zone with the id that the class's subnets tell, where they do."""
+        if self._subnets is None:
+            return zone
+        return Zone(zone.name, self._subnets.get(zone.name) or None)
+
+    @property
+    def refusals(self) -> dict[str, str]:
+        return {row.machine.name: row.refused for row in self._rows if row.refused}
+
+    @property
+    def unpriced(self) -> int:
+        return sum(row.price is None for row in self._rows)
+
+    def zones(self, mask: int) -> tuple[Zone, ...]:
+        """Return the zones that a mask of the bundle stands for."""
+        known = self._by_mask.get(mask)
+        if known is None:
+            known = tuple(zone for bit, zone in enumerate(self._zones) if mask >> bit & 1)
+            self._by_mask[mask] = known
+        return known
+
+    def is_open(self, zone: Zone) -> bool:
+        """Return whether the class has a subnet in the zone, or might have."""
+        return self._subnets is None or zone.name in self._subnets
+
+    def reservations(self, index: int) -> tuple[Reservation, ...]:
+        """Return the capacity reservations of a type, in the order of the class."""
+        return tuple(self._reservations.get(self._rows[index].machine.name, ()))
+
+    def reserved_indices(self) -> list[int]:
+        """Return the types that have capacity reservations."""
+        if not self._reservations:
+            return []
+        return [i for i, row in enumerate(self._rows) if row.machine.name in self._reservations]
+
+    def offerings(self, index: int) -> tuple[Offering, ...]:
+        """Return the offerings: by zone, on-demand before spot; then what is reserved."""
+        row = self._rows[index]
+        reservations = self.reservations(index)
+        plain = _NO_RESERVATION if reservations else ()
+        offerings = [*self._market(row, plain), *self._reserved(row, reservations)]
+        if self._facts.strategy == "partition" and self._facts.partitions:
+            offerings = [o for offering in offerings for o in self._partitioned(offering)]
+        return tuple(offerings)
+
+    def _market(self, row: _Row, extra: tuple[Requirement, ...]) -> Iterator[Offering]:
+        zones = self.zones(row.mask)
+        spot = self._spot_prices(row)
+        for zone, spot_price in zip(zones, spot, strict=True):
+            available = row.refused is None and self.is_open(zone)
+            if row.machine.on_demand:
+                yield Offering(
+                    zone.name,
+                    ON_DEMAND,
+                    row.price or 0.0,
+                    available,
+                    zone.id,
+                    extra=extra,
+                    estimated=self.on_demand_is_estimated,
+                )
+            if row.machine.spot:
+                yield Offering(
+                    zone.name, SPOT, spot_price, available, zone.id, extra=extra, estimated=True
+                )
+
+    def _spot_prices(self, row: _Row) -> list[float]:
+        zones = self.zones(row.mask)
+        if row.price is None:
+            return [0.0] * len(zones)
+        names = tuple(zone.name for zone in zones)
+        return spot_prices(row.machine.name, row.machine.category, row.price, names)
+
+    def _reserved(self, row: _Row, reservations: Iterable[Reservation]) -> Iterator[Offering]:
+        zone_ids = {zone.name: zone.id for zone in self._zones}
+        for r in reservations:
+            is_open = self._subnets is None or r.zone in self._subnets
+            suits = refusal(row.machine, self._facts) is None
+            yield Offering(
+                r.zone,
+                RESERVED,
+                (row.price or 0.0) / RESERVED_DISCOUNT,
+                suits and is_open and not r.expiring and r.remaining != 0,
+                zone_ids.get(r.zone),
+                reservation_id=r.id,
+                reservation_capacity=r.remaining,
+                extra=(
+                    equals(_RESERVATION_KEYS[1], r.kind),
+                    equals(_RESERVATION_KEYS[2], "true" if r.interruptible else "false"),
+                ),
+                estimated=self.on_demand_is_estimated,
+            )
+
+    def _partitioned(self, offering: Offering) -> Iterator[Offering]:
+        """Yield the offering once for each partition of the class's placement group."""
+        for partition in range(1, self._facts.partitions + 1):
+            label = equals(AWS + "placement-group-partition", str(partition))
+            yield replace(offering, extra=(*offering.extra, label))
+
+    def offering_columns(self) -> OfferingColumns:
+        """Return the offerings of all types by column."""
+        columns = OfferingColumns([], [], [], [], [], [], {})
+        partitioned = self._facts.strategy == "partition" and self._facts.partitions > 0
+        for index, row in enumerate(self._rows):
+            machine = row.machine
+            if partitioned or machine.name in self._reservations:
+                append_offerings(columns, index, self.offerings(index))
+            else:
+                self._append_market(columns, index, row)
+        return columns
+
+    def _append_market(self, columns: OfferingColumns, index: int, row: _Row) -> None:
+        """Add what ``_market`` yields, without making objects."""
+        zones = self.zones(row.mask)
+        kinds = [(ON_DEMAND, row.machine.on_demand), (SPOT, row.machine.spot)]
+        names = [kind for kind, has in kinds if has]
+        suits = row.refused is None
+        columns.type.extend([index] * (len(zones) * len(names)))
+        columns.capacity_type.extend(names * len(zones))
+        for zone, spot_price in zip(zones, self._spot_prices(row), strict=True):
+            for name in names:
+                columns.zone.append(zone.name)
+                columns.zone_id.append(zone.id)
+                columns.price.append(spot_price if name == SPOT else row.price or 0.0)
+                columns.available.append(suits and self.is_open(zone))

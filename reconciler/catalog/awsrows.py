@@ -1,0 +1,184 @@
+"""The types of one region, resolved for one node class, each made when it is asked for.
+
+Whatever is computed here is computed for one type (``instance_type``) or for all of them
+(``columns``) from the same tables of cells, so that the two cannot differ in a label; a test
+holds them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from reconciler.catalog import awstypes
+from reconciler.catalog.awsofferings import OfferingMaker
+from reconciler.catalog.bundle import Bundle
+from reconciler.catalog.classfacts import ClassFacts, Reservation
+from reconciler.catalog.columns import Columns
+from reconciler.catalog.machine import Machine
+from reconciler.model.instancetype import InstanceType
+from reconciler.model.labels import CAPACITY_TYPE, ON_DEMAND, REGION, RESERVED, SPOT, ZONE, ZONE_ID
+from reconciler.model.requirement import Operator, Requirement, requirement
+from reconciler.model.requirements import Requirements
+from reconciler.model.resources import subtract
+
+AWS: Final = awstypes.AWS
+
+
+class _Cells(dict[str | None, Requirement]):
+    """The requirements that a label's values mean, each made once; None is «never borne»."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self._key = key
+
+    def __missing__(self, value: str | None) -> Requirement:
+        cell = _in(self._key, () if value is None else (value,))
+        self[value] = cell
+        return cell
+
+
+def _in(key: str, values: tuple[str, ...]) -> Requirement:
+    """Return «one of ``values``», or «never borne» where there are none."""
+    return requirement(key, Operator.IN if values else Operator.DOES_NOT_EXIST, values)
+
+
+class AwsRows:
+    """A region of the bundle under the facts of a node class.
+
+    ``refusals`` says for each type that cannot be launched at all why not.
+    """
+
+    def __init__(self, bundle: Bundle, region: str, facts: ClassFacts) -> None:
+        self._facts = facts
+        self._region = region
+        offered = bundle.regions[region].offered
+        kept = [index for index, mask in enumerate(offered) if mask]
+        self._machines = [bundle.machines[index] for index in kept]
+        self._masks = [offered[index] for index in kept]
+        self.names: tuple[str, ...] = tuple(machine.name for machine in self._machines)
+        self._maker = OfferingMaker(bundle, region, kept, facts)
+        labels = {**awstypes.LABELS, **awstypes.class_labels(facts)}
+        self._labels: list[tuple[Callable[[Machine], str | None], _Cells]] = [
+            (label, _Cells(key)) for key, label in labels.items()
+        ]
+        self._keys = tuple(labels)
+        self._constants = tuple(self._constant_requirements())
+        self._zone_cells: dict[int, tuple[Requirement, Requirement | None]] = {}
+
+    @property
+    def refusals(self) -> dict[str, str]:
+        return self._maker.refusals
+
+    @property
+    def unpriced(self) -> int:
+        """How many types have no price and can therefore not be launched."""
+        return self._maker.unpriced
+
+    @property
+    def prices_are_estimated(self) -> bool:
+        """Whether on-demand prices are another region's."""
+        return self._maker.on_demand_is_estimated
+
+    def instance_type(self, index: int) -> InstanceType:
+        machine = self._machines[index]
+        capacity = awstypes.capacity(machine, self._facts)
+        return InstanceType(
+            name=machine.name,
+            capacity=capacity,
+            overhead=awstypes.overhead(machine, self._facts, capacity),
+            requirements=Requirements(self._row(index)),
+            offerings=self._maker.offerings(index),
+        )
+
+    def _row(self, index: int) -> Iterator[Requirement]:
+        machine = self._machines[index]
+        for label, cells in self._labels:
+            yield cells[label(machine)]
+        yield from self._constants
+        zone, zone_id = self._zones(self._masks[index])
+        yield zone
+        if zone_id is not None:
+            yield zone_id
+        reservations = self._maker.reservations(index)
+        yield _capacity_types(machine, bool(reservations))
+        yield from _reservation_requirements(reservations)
+
+    def columns(self) -> Columns:
+        """Return the types by column."""
+        machines, count = self._machines, len(self._machines)
+        requirements: dict[str, list[Requirement | None]] = {
+            key: [cells[value] for value in map(label, machines)]
+            for key, (label, cells) in zip(self._keys, self._labels, strict=True)
+        }
+        for constant in self._constants:
+            requirements[constant.key] = [constant] * count
+        zones = [self._zones(mask) for mask in self._masks]
+        requirements[ZONE] = [zone for zone, _ in zones]
+        if any(zone_id is not None for _, zone_id in zones):
+            requirements[ZONE_ID] = [zone_id for _, zone_id in zones]
+        requirements[CAPACITY_TYPE] = [_capacity_types(m, reserved=False) for m in machines]
+        for cell in _reservation_requirements(()):
+            requirements[cell.key] = [cell] * count
+        for index in self._maker.reserved_indices():
+            reservations = self._maker.reservations(index)
+            requirements[CAPACITY_TYPE][index] = _capacity_types(machines[index], reserved=True)
+            for cell in _reservation_requirements(reservations):
+                requirements[cell.key][index] = cell
+        return Columns(
+            self.names, requirements, self._allocatable(), self._maker.offering_columns()
+        )
+
+    def _allocatable(self) -> dict[str, list[int]]:
+        count = len(self._machines)
+        columns: dict[str, list[int]] = {}
+        for index, machine in enumerate(self._machines):
+            capacity = awstypes.capacity(machine, self._facts)
+            overhead = awstypes.overhead(machine, self._facts, capacity)
+            for name, amount in subtract(capacity, overhead).items():
+                if name not in columns:
+                    columns[name] = [0] * count
+                columns[name][index] = amount
+        return columns
+
+    def _zones(self, mask: int) -> tuple[Requirement, Requirement | None]:
+        """Return the requirements on zone and zone id of what ``mask`` offers to the class."""
+        known = self._zone_cells.get(mask)
+        if known is None:
+            open_zones = [zone for zone in self._maker.zones(mask) if self._maker.is_open(zone)]
+            ids = tuple(zone.id for zone in open_zones if zone.id)
+            known = (
+                _in(ZONE, tuple(zone.name for zone in open_zones)),
+                _in(ZONE_ID, ids) if ids else None,
+            )
+            self._zone_cells[mask] = known
+        return known
+
+    def _constant_requirements(self) -> Iterator[Requirement]:
+        facts = self._facts
+        yield _in(REGION, (self._region,))
+        yield _in(AWS + "instance-tenancy", awstypes.TENANCIES)
+        group = facts.placement_group
+        yield _in(AWS + "placement-group-id", (group,) if group else ())
+        partitions = range(1, facts.partitions + 1) if facts.strategy == "partition" else ()
+        yield _in(AWS + "placement-group-partition", tuple(map(str, partitions)))
+
+
+def _capacity_types(machine: Machine, reserved: bool) -> Requirement:
+    values = ((ON_DEMAND, machine.on_demand), (SPOT, machine.spot), (RESERVED, reserved))
+    return _in(CAPACITY_TYPE, tuple(name for name, has in values if has))
+
+
+def _reservation_requirements(reservations: tuple[Reservation, ...]) -> Iterator[Requirement]:
+    """Yield the three labels that tell of a type's capacity reservations."""
+    for key, values in (
+        ("capacity-reservation-id", {r.id for r in reservations}),
+        ("capacity-reservation-type", {r.kind for r in reservations}),
+        (
+            "capacity-reservation-interruptible",
+            {"true" if r.interruptible else "false" for r in reservations},
+        ),
+    ):
+        yield _in(AWS + key, tuple(sorted(values)))

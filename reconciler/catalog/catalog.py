@@ -1,0 +1,191 @@
+"""A catalogue: the instance types that can be had, in one region or as a file lists them.
+
+Types are made when they are looked at and kept. A catalogue is a value: what a node class or
+NodeOverlays change gives another one, and ``digest`` tells any two apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
+from hashlib import sha256
+from typing import Final, overload
+
+from reconciler.catalog import bundle as bundled_file
+from reconciler.catalog.awsrows import AwsRows
+from reconciler.catalog.bundle import Bundle, Header
+from reconciler.catalog.classfacts import ClassFacts
+from reconciler.catalog.columns import Columns, Rows
+from reconciler.model.errors import UsageError
+from reconciler.model.instancetype import InstanceType
+from reconciler.model.labels import WELL_KNOWN_AWS
+
+DEFAULT_FACTS: Final = ClassFacts()
+
+
+class LazyTypes(Sequence[InstanceType]):
+    """The types of a catalogue in order, each made at its first use."""
+
+    __slots__ = ("_made", "_rows")
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._made: list[InstanceType | None] = [None] * len(rows.names)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    @overload
+    def __getitem__(self, index: int) -> InstanceType: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[InstanceType]: ...
+    def __getitem__(self, index: int | slice) -> InstanceType | list[InstanceType]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self._made)))]
+        made = self._made[index]
+        if made is None:
+            made = self._made[index] = self._rows.instance_type(index % len(self._made))
+        return made
+
+    def __iter__(self) -> Iterator[InstanceType]:
+        return (self[index] for index in range(len(self._made)))
+
+
+class Catalog:
+    """Instance types in a stated order: by name where bundled, as written where from a file.
+
+    ``version`` and ``source`` are for people; ``digest`` is the SHA-256 of all that the types
+    follow from. ``well_known`` are the label keys that a pod may ask for without a NodePool
+    naming them. ``notes`` say what is estimated or missing.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        *,
+        version: str,
+        digest: str,
+        source: str,
+        region: str = "",
+        well_known: frozenset[str] = WELL_KNOWN_AWS,
+        spot_is_estimated: bool = False,
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        self.rows: Final = rows
+        self.types: Final[Sequence[InstanceType]] = LazyTypes(rows)
+        self.names: Final = rows.names
+        self.version: Final = version
+        self.digest: Final = digest
+        self.source: Final = source
+        self.region: Final = region
+        self.well_known: Final = well_known
+        self.spot_is_estimated: Final = spot_is_estimated
+        self.notes: Final = notes
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The types by column, for work on all of them at once."""
+        return self.rows.columns()
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {name: index for index, name in enumerate(self.names)}
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._index
+
+    def get(self, name: str) -> InstanceType | None:
+        """Return the type of that name, or None."""
+        index = self._index.get(name)
+        return None if index is None else self.types[index]
+
+    def for_node_class(self, facts: ClassFacts) -> Catalog:
+        """Return the types as a node class resolves them.
+
+        A file states types as already resolved, so there it is the same catalogue.
+        """
+        del facts
+        return self
+
+    def why_not(self, name: str) -> str | None:
+        """Return why a type cannot be launched whatever is asked for, or None."""
+        del name
+        return None
+
+
+class BundledCatalog(Catalog):
+    """A region of the bundled data, under the facts of a node class."""
+
+    def __init__(self, header: Header, bundle: Bundle, region: str, facts: ClassFacts) -> None:
+        rows = AwsRows(bundle, region, facts)
+        key = f"{header.digest} {region} {facts!r}"
+        super().__init__(
+            rows,
+            version=header.version,
+            digest=sha256(key.encode()).hexdigest(),
+            source=f"bundled aws {header.version} {region}",
+            region=region,
+            spot_is_estimated=True,
+            notes=_notes(rows, bundle, region),
+        )
+        self._header, self._bundle, self._rows = header, bundle, rows
+        self._resolved: dict[ClassFacts, BundledCatalog] = {facts: self}
+
+    def for_node_class(self, facts: ClassFacts) -> Catalog:
+        """Return the types as a node class resolves them, made once for the same facts."""
+        known = self._resolved.get(facts)
+        if known is None:
+            known = BundledCatalog(self._header, self._bundle, self.region, facts)
+            known._resolved = self._resolved
+            self._resolved[facts] = known
+        return known
+
+    def why_not(self, name: str) -> str | None:
+        """Return why a type cannot be launched whatever is asked for, or None."""
+        return self._refusals.get(name)
+
+    @cached_property
+    def _refusals(self) -> dict[str, str]:
+        return self._rows.refusals
+
+
+def _notes(rows: AwsRows, bundle: Bundle, region: str) -> tuple[str, ...]:
+    notes = ["spot prices are estimates"]
+    if rows.prices_are_estimated:
+        notes.append(
+            f"on-demand prices of {region} are not known: {bundle.price_region}'s stand in"
+        )
+    if rows.unpriced:
+        notes.append(f"{rows.unpriced} instance types have no known price and are not launched")
+    return tuple(notes)
+
+
+@lru_cache(maxsize=1)
+def _load() -> tuple[Header, Bundle]:
+    return bundled_file.load()
+
+
+def bundled_regions() -> tuple[str, ...]:
+    """Return the regions that the bundled data knows, sorted."""
+    return tuple(sorted(_load()[1].regions))
+
+
+@lru_cache(maxsize=8)
+def bundled(region: str = "us-east-1", facts: ClassFacts = DEFAULT_FACTS) -> Catalog:
+    """Return the bundled AWS catalogue of a region, for a node class that says nothing special.
+
+    Raises:
+        UsageError: the bundled data does not know the region.
+        UnreadableError: the bundled file is damaged.
+    """
+    header, bundle = _load()
+    if region not in bundle.regions:
+        raise UsageError(
+            f"the bundled catalogue does not know the region {region!r}",
+            where="aws.region",
+            remedy=f"use one of {', '.join(sorted(bundle.regions))}, or give --catalog FILE",
+        )
+    return BundledCatalog(header, bundle, region, facts)

@@ -1,0 +1,204 @@
+"""What of a node class decides how large its nodes are and where they may stand.
+
+Two classes with the same facts resolve to the same instance types, whatever else they say, so
+the facts are the key under which a resolved catalogue is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from reconciler.model.nodeclass import BlockDeviceMapping, EC2NodeClass
+from reconciler.model.quantity import parse_quantity
+from reconciler.model.settings import Settings
+
+GIB: Final = 2**30 * 1000
+_DEFAULT_VOLUME: Final = 20 * GIB
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What an image family does to capacity and overhead (Karpenter ``FeatureFlags``).
+
+    ``eni_density``: pods are limited by network interfaces, not to 110. ``pods_per_core``: the
+    kubelet setting counts. ``eni_overhead``: memory is reserved for as many pods as interfaces
+    carry, even where fewer are allowed. ``device`` is the volume that holds pods' files and
+    ``volume`` its size in thousandths of a byte.
+    """
+
+    eni_density: bool = True
+    pods_per_core: bool = True
+    eni_overhead: bool = True
+    device: str | None = "/dev/xvda"
+    volume: int = _DEFAULT_VOLUME
+    windows_build: str | None = None
+
+    @property
+    def is_windows(self) -> bool:
+        return self.windows_build is not None
+
+
+def _windows(build: str) -> Family:
+    return Family(
+        eni_density=False,
+        eni_overhead=False,
+        device="/dev/sda1",
+        volume=50 * GIB,
+        windows_build=build,
+    )
+
+
+FAMILIES: Final = {
+    "AL2": Family(),
+    "AL2023": Family(),
+    "Bottlerocket": Family(pods_per_core=False, eni_overhead=False, device="/dev/xvdb"),
+    "Custom": Family(device=None),
+    "Windows2019": _windows("10.0.17763"),
+    "Windows2022": _windows("10.0.20348"),
+    "Windows2025": _windows("10.0.26100"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A block device mapping: its device, its size in thousandths of a byte if it says one."""
+
+    device: str | None
+    size: int | None
+    is_root: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """A network interface that the class asks for, by card and device index."""
+
+    card: int
+    device: int
+    efa_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A capacity reservation that the class may use, and how much of it is left if known."""
+
+    id: str
+    instance_type: str
+    zone: str
+    kind: str = "default"
+    interruptible: bool = False
+    expiring: bool = False
+    remaining: int | None = None
+
+
+Texts = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassFacts:
+    """The facts; the defaults are a class that says nothing, of the family AL2023.
+
+    ``zones`` are the zones of the class's subnets with their ids; None is «not known», and then
+    every zone of the region will do. ``strategy`` is that of the class's placement group.
+    Reserved amounts and eviction thresholds are pairs of key and quantity, sorted by key.
+    """
+
+    family: str = "AL2023"
+    max_pods: int | None = None
+    pods_per_core: int | None = None
+    kube_reserved: Texts = ()
+    system_reserved: Texts = ()
+    eviction_hard: Texts = ()
+    volumes: tuple[Volume, ...] = ()
+    raid0: bool = False
+    interfaces: tuple[Interface, ...] = ()
+    connection_tracking: bool = False
+    nested_virtualization: bool = False
+    placement_group: str | None = None
+    strategy: str | None = None
+    partitions: int = 0
+    reservations: tuple[Reservation, ...] = ()
+    zones: tuple[tuple[str, str], ...] | None = None
+    vm_memory_overhead_percent: float = 0.075
+    reserved_enis: int = 0
+
+    @property
+    def flags(self) -> Family:
+        """What the image family does; an unknown one is treated as Custom."""
+        return FAMILIES.get(self.family, FAMILIES["Custom"])
+
+    @property
+    def efa_only(self) -> int | None:
+        """EFA-only interfaces asked for; None where the class leaves interfaces to us."""
+        return sum(i.efa_only for i in self.interfaces) if self.interfaces else None
+
+    @property
+    def efa_only_first_card(self) -> int:
+        """EFA-only interfaces on card 0, which carry no pods."""
+        return sum(i.efa_only and i.card == 0 for i in self.interfaces)
+
+
+def class_facts(node_class: EC2NodeClass, settings: Settings) -> ClassFacts:
+    """Return the facts of a node class.
+
+    ``maxPods`` that is an expression (gate NodeClassCEL) counts as not set.
+
+    Raises:
+        ValueError: a volume size is not a quantity.
+    """
+    spec, status = node_class.spec, node_class.status
+    kubelet = spec.kubelet
+    group = settings.placement_group if spec.placement_group_selector else None
+    return ClassFacts(
+        family=node_class.ami_family,
+        max_pods=_count(kubelet.get("maxPods")),
+        pods_per_core=_count(kubelet.get("podsPerCore")),
+        kube_reserved=_texts(kubelet.get("kubeReserved")),
+        system_reserved=_texts(kubelet.get("systemReserved")),
+        eviction_hard=_texts(kubelet.get("evictionHard")),
+        volumes=tuple(map(_volume, spec.block_device_mappings)),
+        raid0=spec.instance_store_policy == "RAID0",
+        interfaces=tuple(
+            Interface(i.network_card_index, i.device_index, i.interface_type == "efa-only")
+            for i in spec.network_interfaces
+        ),
+        connection_tracking=spec.connection_tracking is not None,
+        nested_virtualization=spec.cpu_options is not None
+        and spec.cpu_options.nested_virtualization == "enabled",
+        placement_group=group.id or None if group else None,
+        strategy=group.strategy or None if group else None,
+        partitions=group.partition_count if group else 0,
+        reservations=_reservations(node_class) if settings.gate("ReservedCapacity") else (),
+        zones=tuple(sorted({(s.zone, s.zone_id) for s in status.subnets})) or None,
+        vm_memory_overhead_percent=settings.vm_memory_overhead_percent,
+        reserved_enis=settings.reserved_enis,
+    )
+
+
+def _reservations(node_class: EC2NodeClass) -> tuple[Reservation, ...]:
+    return tuple(
+        Reservation(
+            id=r.id,
+            instance_type=r.instance_type,
+            zone=r.availability_zone,
+            kind=r.reservation_type or "default",
+            interruptible=r.interruptible,
+            expiring=r.state == "expiring",
+        )
+        for r in node_class.status.capacity_reservations
+    )
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _texts(value: object) -> Texts:
+    items = value.items() if isinstance(value, dict) else ()
+    return tuple(sorted((str(key), str(text)) for key, text in items))
+
+
+def _volume(mapping: BlockDeviceMapping) -> Volume:
+    size = mapping.ebs.volume_size if mapping.ebs else None
+    amount = None if size is None else parse_quantity(str(size))
+    return Volume(mapping.device_name, amount, mapping.root_volume)

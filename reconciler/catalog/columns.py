@@ -1,0 +1,92 @@
+"""A catalogue by column, for whoever works on all its types at once.
+
+Placement turns types into rows of arrays; making a thousand ``InstanceType`` objects only to
+take them apart again would cost more than the placement. So every source of types can give its
+columns directly, and an object is made only of a type that somebody looks at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from reconciler.model.instancetype import InstanceType, Offering
+from reconciler.model.requirement import Requirement
+
+
+@dataclass(frozen=True, slots=True)
+class OfferingColumns:
+    """All offerings of all types, in order of type and then of the type's own order.
+
+    ``type`` is the index of the type. ``special`` holds those offerings, by position, that ask
+    for more than zone, zone id and capacity type (reservations, placement groups, further
+    requirements); the columns list them as well.
+    """
+
+    type: list[int]
+    zone: list[str]
+    zone_id: list[str | None]
+    capacity_type: list[str]
+    price: list[float]
+    available: list[bool]
+    special: dict[int, Offering]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The types by column; position *i* of every list is the type ``names[i]``.
+
+    ``requirements[key][i]`` is None where the type does not define the key. Cells that are equal
+    are mostly one object, so ``id`` is a good key to group them by. ``allocatable[resource][i]``
+    is in thousandths, 0 where the type lacks the resource.
+    """
+
+    names: tuple[str, ...]
+    requirements: dict[str, list[Requirement | None]]
+    allocatable: dict[str, list[int]]
+    offerings: OfferingColumns
+
+
+class Rows(Protocol):
+    """A source of instance types: bundled, read from a file, or another with overlays."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    def instance_type(self, index: int) -> InstanceType:
+        """Return the type at ``index``, made anew; the catalogue keeps it."""
+        ...
+
+    def columns(self) -> Columns:
+        """Return the same types by column."""
+        ...
+
+
+def columns_of(types: list[InstanceType]) -> Columns:
+    """Return the columns of types that are there as objects."""
+    count = len(types)
+    requirements: dict[str, list[Requirement | None]] = {}
+    allocatable: dict[str, list[int]] = {}
+    offerings = OfferingColumns([], [], [], [], [], [], {})
+    for index, kind in enumerate(types):
+        for key, requirement in kind.requirements.items():
+            requirements.setdefault(key, [None] * count)[index] = requirement
+        for name, amount in kind.allocatable.items():
+            allocatable.setdefault(name, [0] * count)[index] = amount
+        append_offerings(offerings, index, kind.offerings)
+    return Columns(tuple(t.name for t in types), requirements, allocatable, offerings)
+
+
+def append_offerings(
+    columns: OfferingColumns, index: int, offerings: tuple[Offering, ...] | list[Offering]
+) -> None:
+    """Add the offerings of the type at ``index``."""
+    for offering in offerings:
+        if offering.extra or offering.reservation_id:
+            columns.special[len(columns.type)] = offering
+        columns.type.append(index)
+        columns.zone.append(offering.zone)
+        columns.zone_id.append(offering.zone_id)
+        columns.capacity_type.append(offering.capacity_type)
+        columns.price.append(offering.price)
+        columns.available.append(offering.available)
