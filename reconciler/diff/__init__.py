@@ -1,0 +1,1 @@
+"""What differs between desired, recorded and observed, and which side moved."""
