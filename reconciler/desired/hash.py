@@ -1,0 +1,351 @@
+"""The drift hashes of NodePools and EC2NodeClasses, equal to Karpenter's bit for bit.
+
+Karpenter writes the hash of what a node was made from on its NodeClaim; a node is drifted when
+the hash of today's NodePool or node class differs. Only with equal hashes can a fleet be taken
+over from Karpenter, or handed back, without replacing every node.
+
+The value is what the Go library hashstructure (v2, lists as sets, zero values left out) makes of
+Karpenter's structs: FNV-1 over little-endian bytes, the fields of a struct in the order of their
+declaration, maps and lists in any order. Since a list is the exclusive or of its elements, two
+equal ones cancel out. Fields that are absent, and plain (not pointer) fields that are zero, do
+not count; an empty list or map does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from reconciler.desired.gotext import json_text, quantity_text
+from reconciler.model.duration import NEVER, parse_nanoseconds
+
+NODE_POOL_HASH_VERSION: Final = "v3"
+NODE_CLASS_HASH_VERSION: Final = "v6"
+
+Shape = Callable[[Any], int]
+"""How a value is hashed: the Go type that it has in Karpenter."""
+
+_OFFSET: Final = 0xCBF29CE484222325
+_PRIME: Final = 0x100000001B3
+_MASK: Final = 0xFFFFFFFFFFFFFFFF
+
+
+def node_pool_hash(data: Mapping[str, Any]) -> str:
+    """Return the hash of a NodePool, as its ``karpenter.sh/nodepool-hash`` annotation reads.
+
+    ``data`` is the object as the API server stores it (see ``defaulted``). Only the template
+    counts, and of it not the requirements: they drift a node only when its labels stop fitting.
+
+    Raises:
+        ValueError: a duration or time in it cannot be read.
+    """
+    return str(_node_claim_template(_mapping(data, "spec", "template")))
+
+
+def node_class_hash(data: Mapping[str, Any], ca_bundle: str = "") -> str:
+    """Return the hash of an EC2NodeClass, as ``karpenter.k8s.aws/ec2nodeclass-hash`` reads.
+
+    ``data`` is the object as the API server stores it (see ``defaulted``); ``ca_bundle`` is the
+    cluster's certificate in base64, which goes into every node's user data.
+
+    Raises:
+        ValueError: the size of a volume cannot be read.
+    """
+    spec = _mapping(data, "spec")
+    kubelet = spec.get("kubelet")
+    parts = (
+        _EC2_NODE_CLASS_SPEC(spec),
+        _text(_ami_family(spec)),
+        _text(ca_bundle),
+        _text(json_text(kubelet) if kubelet else "null"),
+    )
+    return str(parts[0] ^ parts[1] ^ parts[2] ^ parts[3])
+
+
+def object_hash(data: Mapping[str, Any], ca_bundle: str = "") -> tuple[str, str] | None:
+    """Return hash and hash version of an object as its author wrote it; None for other kinds."""
+    match data.get("kind"):
+        case "NodePool":
+            return node_pool_hash(defaulted(data)), NODE_POOL_HASH_VERSION
+        case "EC2NodeClass":
+            return node_class_hash(defaulted(data), ca_bundle), NODE_CLASS_HASH_VERSION
+    return None
+
+
+def defaulted(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the object as the API server stores it, as far as its hash can tell.
+
+    The CRDs give a NodePool's template ``expireAfter: 720h`` and a node class its metadata
+    options; a null in a field with a default counts as absent.
+    """
+    spec = dict(_mapping(data, "spec"))
+    if data.get("kind") == "NodePool":
+        template = dict(_mapping(spec, "template"))
+        template["spec"] = _filled(_mapping(template, "spec"), {"expireAfter": "720h"})
+        spec["template"] = template
+    elif data.get("kind") == "EC2NodeClass":
+        options = _filled(_mapping(spec, "metadataOptions"), _METADATA_DEFAULTS)
+        spec["metadataOptions"] = options
+    return {**data, "spec": spec}
+
+
+_METADATA_DEFAULTS: Final = {
+    "httpEndpoint": "enabled",
+    "httpProtocolIPv6": "disabled",
+    "httpPutResponseHopLimit": 1,
+    "httpTokens": "required",
+}
+_FAMILIES: Final = {
+    "al2": "AL2",
+    "al2023": "AL2023",
+    "bottlerocket": "Bottlerocket",
+    "windows2019": "Windows2019",
+    "windows2022": "Windows2022",
+    "windows2025": "Windows2025",
+}
+
+
+def _filled(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    return {**defaults, **{key: value for key, value in values.items() if value is not None}}
+
+
+def _mapping(data: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """Return the mapping at ``path``; what is not there is empty."""
+    for key in path:
+        data = data.get(key) or {}
+    return data
+
+
+def _ami_family(spec: Mapping[str, Any]) -> str:
+    """Return the image family: as set, else that of the first alias, else Custom."""
+    family = spec.get("amiFamily")
+    if family is not None:
+        return str(family)
+    terms = spec.get("amiSelectorTerms") or ()
+    alias = next((term["alias"] for term in terms if term.get("alias")), "")
+    return _FAMILIES.get(alias.partition("@")[0], "Custom")
+
+
+def _fnv(content: bytes) -> int:
+    value = _OFFSET
+    for byte in content:
+        value = (value * _PRIME & _MASK) ^ byte
+    return value
+
+
+def _ordered(first: int, second: int) -> int:
+    return _fnv(first.to_bytes(8, "little") + second.to_bytes(8, "little"))
+
+
+def _finished(value: int) -> int:
+    return _fnv(value.to_bytes(8, "little"))
+
+
+@lru_cache(maxsize=4096)
+def _text(value: str) -> int:
+    return _fnv(value.encode())
+
+
+def _flag(value: bool) -> int:
+    return _fnv(bytes([value]))
+
+
+def _int32(value: int) -> int:
+    return _fnv((value & 0xFFFFFFFF).to_bytes(4, "little"))
+
+
+def _int64(value: int) -> int:
+    return _fnv((value & _MASK).to_bytes(8, "little"))
+
+
+def _quantity(value: str | int) -> int:
+    return _text(quantity_text(value))
+
+
+def _texts(value: Mapping[str, str]) -> int:
+    total = 0
+    for key, text in value.items():
+        total ^= _ordered(_text(key), _text(text))
+    return _finished(total)
+
+
+def _list_of(shape: Shape) -> Shape:
+    def hashed(values: list[Any]) -> int:
+        total = 0
+        for value in values:
+            total ^= shape(value)
+        return total
+
+    return hashed
+
+
+def _instant(value: str) -> int:
+    """Hash a time as Go's ``time.Time`` of a controller whose clock is set to UTC."""
+    moment = datetime.fromisoformat(value).astimezone(UTC)
+    since = moment - datetime(1, 1, 1, tzinfo=UTC)
+    seconds = since.days * 86400 + since.seconds
+    return _fnv(
+        b"\1"
+        + seconds.to_bytes(8, "big")
+        + (since.microseconds * 1000).to_bytes(4, "big")
+        + bytes(2)  # the offset from UTC
+    )
+
+
+class _Field(NamedTuple):
+    """A field of a Go struct. A ``plain`` one, which is no pointer, does not count when zero."""
+
+    key: str
+    name: str
+    shape: Shape
+    plain: bool = False
+
+
+def _struct(name: str, *fields: _Field) -> Shape:
+    """Return how a Go struct is hashed: ``fields`` are those that count, as declared."""
+
+    def hashed(value: Mapping[str, Any]) -> int:
+        total = _text(name)
+        for key, go_name, shape, plain in fields:
+            item = value.get(key)
+            if item is None or (plain and not item):
+                continue
+            total = _finished(total ^ _ordered(_text(go_name), shape(item)))
+        return total
+
+    return hashed
+
+
+_TIME: Final = _struct("Time", _Field("time", "Time", _instant))
+_TAINT: Final = _struct(
+    "Taint",
+    _Field("key", "Key", _text, plain=True),
+    _Field("value", "Value", _text, plain=True),
+    _Field("effect", "Effect", _text, plain=True),
+    _Field("timeAdded", "TimeAdded", lambda time: _TIME({"time": time})),
+)
+_DURATION: Final = _struct(
+    "Duration",
+    _Field("duration", "Duration", _int64, plain=True),
+)
+_NILLABLE_DURATION: Final = _struct(
+    "NillableDuration",
+    _Field("duration", "Duration", _int64),
+)
+_NODE_CLASS_REFERENCE: Final = _struct(
+    "NodeClassReference",
+    _Field("kind", "Kind", _text, plain=True),
+    _Field("name", "Name", _text, plain=True),
+    _Field("group", "Group", _text, plain=True),
+)
+_OBJECT_META: Final = _struct(
+    "ObjectMeta",
+    _Field("labels", "Labels", _texts),
+    _Field("annotations", "Annotations", _texts),
+)
+_NODE_CLAIM_TEMPLATE_SPEC: Final = _struct(
+    "NodeClaimTemplateSpec",
+    _Field("taints", "Taints", _list_of(_TAINT)),
+    _Field("startupTaints", "StartupTaints", _list_of(_TAINT)),
+    _Field("nodeClassRef", "NodeClassRef", _NODE_CLASS_REFERENCE),
+    _Field(
+        "terminationGracePeriod",
+        "TerminationGracePeriod",
+        lambda text: _DURATION({"duration": parse_nanoseconds(text)}),
+    ),
+    _Field(
+        "expireAfter",
+        "ExpireAfter",
+        lambda text: _NILLABLE_DURATION({"duration": parse_nanoseconds(text)}),
+    ),
+)
+
+
+def _node_claim_template(value: Mapping[str, Any]) -> int:
+    """Hash a template: Never is Go's nil, and requirements count for presence, not content."""
+    metadata = {k: v for k, v in _mapping(value, "metadata").items() if k in _METADATA_KEYS}
+    spec = {k: v for k, v in _mapping(value, "spec").items() if v is not None and v != NEVER}
+    return _TEMPLATE({"metadata": _present(metadata), "spec": _present(spec)})
+
+
+def _present(value: dict[str, Any]) -> dict[str, Any] | None:
+    """Return a struct that stands by value in another: None when all its fields are unset."""
+    return value if any(item is not None for item in value.values()) else None
+
+
+_METADATA_KEYS: Final = ("labels", "annotations")
+_TEMPLATE: Final = _struct(
+    "NodeClaimTemplate",
+    _Field("metadata", "ObjectMeta", _OBJECT_META),
+    _Field("spec", "Spec", _NODE_CLAIM_TEMPLATE_SPEC),
+)
+
+_BLOCK_DEVICE: Final = _struct(
+    "BlockDevice",
+    _Field("deleteOnTermination", "DeleteOnTermination", _flag),
+    _Field("encrypted", "Encrypted", _flag),
+    _Field("iops", "IOPS", _int64),
+    _Field("kmsKeyID", "KMSKeyID", _text),
+    _Field("snapshotID", "SnapshotID", _text),
+    _Field("throughput", "Throughput", _int64),
+    _Field("volumeInitializationRate", "VolumeInitializationRate", _int32),
+    _Field("volumeSize", "VolumeSize", _quantity),
+    _Field("volumeType", "VolumeType", _text),
+)
+_BLOCK_DEVICE_MAPPING: Final = _struct(
+    "BlockDeviceMapping",
+    _Field("deviceName", "DeviceName", _text),
+    _Field("ebs", "EBS", _BLOCK_DEVICE),
+    _Field("rootVolume", "RootVolume", _flag, plain=True),
+)
+_NETWORK_INTERFACE: Final = _struct(
+    "NetworkInterface",
+    _Field("networkCardIndex", "NetworkCardIndex", _int32, plain=True),
+    _Field("deviceIndex", "DeviceIndex", _int32, plain=True),
+    _Field("interfaceType", "InterfaceType", _text, plain=True),
+)
+_METADATA_OPTIONS: Final = _struct(
+    "MetadataOptions",
+    _Field("httpEndpoint", "HTTPEndpoint", _text),
+    _Field("httpProtocolIPv6", "HTTPProtocolIPv6", _text),
+    _Field("httpPutResponseHopLimit", "HTTPPutResponseHopLimit", _int64),
+    _Field("httpTokens", "HTTPTokens", _text),
+)
+_CONNECTION_TRACKING: Final = _struct(
+    "ConnectionTracking",
+    _Field("tcpEstablishedTimeout", "TCPEstablishedTimeout", _int32),
+    _Field("udpStreamTimeout", "UDPStreamTimeout", _int32),
+    _Field("udpTimeout", "UDPTimeout", _int32),
+)
+_PLACEMENT_GROUP_SELECTOR: Final = _struct(
+    "PlacementGroupSelector",
+    _Field("name", "Name", _text, plain=True),
+    _Field("id", "ID", _text, plain=True),
+)
+_CPU_OPTIONS: Final = _struct(
+    "CPUOptions",
+    _Field(
+        "nestedVirtualization",
+        "NestedVirtualization",
+        _text,
+    ),
+)
+_EC2_NODE_CLASS_SPEC: Final = _struct(
+    "EC2NodeClassSpec",
+    _Field("placementGroupSelector", "PlacementGroupSelector", _PLACEMENT_GROUP_SELECTOR),
+    _Field("associatePublicIPAddress", "AssociatePublicIPAddress", _flag),
+    _Field("userData", "UserData", _text),
+    _Field("role", "Role", _text, plain=True),
+    _Field("instanceProfile", "InstanceProfile", _text),
+    _Field("tags", "Tags", _texts),
+    _Field("blockDeviceMappings", "BlockDeviceMappings", _list_of(_BLOCK_DEVICE_MAPPING)),
+    _Field("instanceStorePolicy", "InstanceStorePolicy", _text),
+    _Field("networkInterfaces", "NetworkInterfaces", _list_of(_NETWORK_INTERFACE)),
+    _Field("detailedMonitoring", "DetailedMonitoring", _flag),
+    _Field("metadataOptions", "MetadataOptions", _METADATA_OPTIONS),
+    _Field("connectionTracking", "ConnectionTracking", _CONNECTION_TRACKING),
+    _Field("context", "Context", _text),
+    _Field("cpuOptions", "CPUOptions", _CPU_OPTIONS),
+)
