@@ -89,7 +89,10 @@ class Catalog:
 
     @cached_property
     def _index(self) -> dict[str, int]:
-        return {name: index for index, name in enumerate(self.names)}
+        index: dict[str, int] = {}
+        for position, name in enumerate(self.names):
+            index.setdefault(name, position)
+        return index
 
     def __len__(self) -> int:
         return len(self.names)
@@ -98,7 +101,7 @@ class Catalog:
         return name in self._index
 
     def get(self, name: str) -> InstanceType | None:
-        """Return the type of that name, or None."""
+        """Return the type of that name, the first where a file repeats it, or None."""
         index = self._index.get(name)
         return None if index is None else self.types[index]
 

@@ -7,6 +7,7 @@ is looked at.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from typing import Annotated, Final
@@ -75,6 +76,7 @@ def read_catalog(content: bytes, source: str) -> Catalog:
         digest=digest,
         source=source,
         well_known=WELL_KNOWN | _label_keys(types),
+        notes=tuple(_repeated(types)),
     )
 
 
@@ -105,20 +107,25 @@ def _check(types: Iterable[_Type]) -> None:
     Raises:
         ValueError: the message begins with the path of the value.
     """
-    seen: dict[str, int] = {}
     for index, kind in enumerate(types):
         path = f"$[{index}]"
-        if kind.name in seen:
-            raise ValueError(f"{path}.name: {kind.name!r} stands in $[{seen[kind.name]}] already")
-        seen[kind.name] = index
         _check_quantities(kind.capacity, f"{path}.capacity")
         _check_quantities(kind.overhead, f"{path}.overhead")
         _check_requirements(kind.requirements, f"{path}.requirements")
         for number, offering in enumerate(kind.offerings):
-            place = f"{path}.offerings[{number}]"
-            if offering.price == float("inf"):
-                raise ValueError(f"{place}.price: out of range")
-            _check_requirements(offering.requirements, f"{place}.requirements")
+            if offering.requirements:
+                place = f"{path}.offerings[{number}].requirements"
+                _check_requirements(offering.requirements, place)
+
+
+def _repeated(types: Iterable[_Type]) -> list[str]:
+    """Return a note for each name that stands twice, as Karpenter's providers allow."""
+    counts = Counter(kind.name for kind in types)
+    return [
+        f"the instance type {name!r} is listed {count} times; by name, the first is found"
+        for name, count in counts.items()
+        if count > 1
+    ]
 
 
 def _check_quantities(texts: Quantities, path: str) -> None:
