@@ -6,9 +6,13 @@ whether the change drifts running nodes: that is what a reviewer of a pull reque
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+from reconciler.desired.hash import object_hash
+from reconciler.model.requirement import Requirement, requirement
+from reconciler.model.requirements import Requirements
 
 Object = Mapping[str, Any]
 
@@ -16,29 +20,7 @@ CREATE: Final = "create"
 UPDATE: Final = "update"
 DELETE: Final = "delete"
 
-_TEMPLATE: Final = ("spec", "template")
 _REQUIREMENTS: Final = ("spec", "template", "spec", "requirements")
-_STATIC_FIELDS: Final = frozenset(
-    {
-        "nodeClassRef",
-        "taints",
-        "startupTaints",
-        "terminationGracePeriod",
-        "expireAfter",
-    }
-)
-_UNHASHED_CLASS_FIELDS: Final = frozenset(
-    {
-        "subnetSelectorTerms",
-        "securityGroupSelectorTerms",
-        "amiSelectorTerms",
-        "capacityReservationSelectorTerms",
-        "placementGroupSelector",
-        "role",
-        "instanceProfile",
-    }
-)
-"""Fields of an EC2NodeClass outside its hash: what they *find* drifts nodes, not their text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +54,6 @@ class Change:
 
 
 Place = Callable[[Object], tuple[str | None, int | None]]
-Drifts = Callable[[Object, Object], bool]
 
 
 def _nowhere(_: Object) -> tuple[str | None, int | None]:
@@ -110,38 +91,56 @@ def _by_key(objects: Iterable[Object]) -> dict[tuple[str, str, str], Object]:
 
 
 def field_changes(before: Object, after: Object) -> tuple[FieldChange, ...]:
-    """Return the leaves that differ between two versions of one object, ordered by path."""
-    kind = after["kind"]
+    """Return the leaves that differ between two versions of one object, ordered by path.
+
+    Lists are leaves: their entries have no names to be told by.
+    """
+    leaves = sorted(_differing(_desired_part(before), _desired_part(after), ()))
     found: list[FieldChange] = []
-    _compare(_desired_part(before), _desired_part(after), (), found, kind)
-    return tuple(sorted(found, key=lambda f: f.path))
+    for path in leaves:
+        old, new = _at(before, path), _at(after, path)
+        found.append(FieldChange(dotted(path), old, new, drifts_nodes(before, path, new)))
+    return tuple(found)
 
 
 def _desired_part(item: Object) -> dict[str, Any]:
     metadata = item.get("metadata") or {}
     kept = {k: metadata[k] for k in ("labels", "annotations") if metadata.get(k)}
     rest = {k: v for k, v in item.items() if k not in ("apiVersion", "kind", "metadata", "status")}
-    return {**({"metadata": kept} if kept else {}), **rest}
+    return {**rest, "metadata": kept}
 
 
-def _compare(
-    old: Any, new: Any, path: tuple[str, ...], found: list[FieldChange], kind: str
-) -> None:
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for key in old.keys() | new.keys():
-            _compare(old.get(key), new.get(key), (*path, str(key)), found, kind)
+def _differing(old: Any, new: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of the leaves that differ; a branch that only one side has, leaf by leaf."""
+    branches = [side for side in (old, new) if isinstance(side, Mapping)]
+    others = [side for side in (old, new) if not isinstance(side, Mapping) and side is not None]
+    if not branches or others:
+        if old != new:
+            yield path
         return
-    if old == new:
-        return
-    if isinstance(old, Mapping) or isinstance(new, Mapping):
-        # one side lacks the whole branch: name its leaves, so that each says what it means
-        branch, other = (old, new) if isinstance(old, Mapping) else (new, old)
-        if branch and other is None:
-            for key in branch:
-                pair = (branch[key], None) if branch is old else (None, branch[key])
-                _compare(*pair, (*path, str(key)), found, kind)
-            return
-    found.append(FieldChange(dotted(path), old, new, drifts_nodes(kind, path, old, new)))
+    left, right = (side if isinstance(side, Mapping) else {} for side in (old, new))
+    if left == right and old != new:
+        yield path  # an empty branch against none: there is no leaf to name
+    for key in left.keys() | right.keys():
+        yield from _differing(left.get(key), right.get(key), (*path, key))
+
+
+def _at(item: Any, path: Sequence[str]) -> Any:
+    for step in path:
+        item = item.get(step) if isinstance(item, Mapping) else None
+    return item
+
+
+def _with(item: Any, path: Sequence[str], value: Any) -> dict[str, Any]:
+    """Return a copy of ``item`` in which the leaf at ``path`` is ``value``; None removes it."""
+    copy = dict(item) if isinstance(item, Mapping) else {}
+    if len(path) > 1:
+        copy[path[0]] = _with(copy.get(path[0]), path[1:], value)
+    elif value is None:
+        copy.pop(path[0], None)
+    else:
+        copy[path[0]] = value
+    return copy
 
 
 def dotted(path: Sequence[str]) -> str:
@@ -155,48 +154,47 @@ def dotted(path: Sequence[str]) -> str:
     return text
 
 
-def drifts_nodes(kind: str, path: Sequence[str], old: Any, new: Any) -> bool:
-    """Return whether a change of this field replaces running nodes.
+def drifts_nodes(item: Object, path: Sequence[str], new: Any) -> bool:
+    """Return whether setting this one field to ``new`` replaces running nodes.
 
-    For a NodePool that is its template: labels, annotations and the static fields by their hash,
-    whose lists have no order; requirements where they may leave a node outside. For an
-    EC2NodeClass it is all but what selects things in the account.
+    Karpenter's own rule decides: the hash of the object with the change against that without.
+    Requirements have no part in the hash; they count where they may leave a node outside. What a
+    selector of an EC2NodeClass *finds* may drift nodes, its text does not.
     """
-    if kind == "NodePool":
-        if tuple(path[:4]) == _REQUIREMENTS:
-            return narrows(old, new)
-        if tuple(path[:2]) != _TEMPLATE:
-            return False
-        if path[2] == "metadata":
-            return True
-        return (
-            path[2] == "spec" and path[3] in _STATIC_FIELDS and _as_hashed(old) != _as_hashed(new)
-        )
-    if kind == "EC2NodeClass":
-        inside = len(path) > 1 and path[0] == "spec"
-        return (
-            inside and path[1] not in _UNHASHED_CLASS_FIELDS and _as_hashed(old) != _as_hashed(new)
-        )
-    return False
-
-
-def _as_hashed(value: Any) -> Any:
-    """Return the value as the hash sees it: no order in lists, and zero as if not set."""
-    if isinstance(value, Mapping):
-        kept = {str(k): _as_hashed(v) for k, v in value.items()}
-        return tuple(sorted((k, repr(v)) for k, v in kept.items() if v not in (None, (), "")))
-    if isinstance(value, (list, tuple)):
-        return tuple(sorted({repr(_as_hashed(v)) for v in value}))
-    return None if value in ("", 0, False) else value
+    if item["kind"] == "NodePool" and tuple(path) == _REQUIREMENTS:
+        return narrows(_at(item, path), new)
+    try:
+        return object_hash(_with(item, path, new)) != object_hash(item)
+    except ValueError:
+        return True  # unreadable on one side: the reviewer should look
 
 
 def narrows(old: Any, new: Any) -> bool:
-    """Return whether a node of the ``old`` requirements may not satisfy the ``new`` ones."""
-    before = {_signature(entry) for entry in old or ()}
-    return any(_signature(entry) not in before for entry in new or ())
+    """Return whether a node that met the ``old`` requirements may not meet the ``new`` ones.
+
+    True as soon as a key allows less than before; labels of a given node may still fit.
+    """
+    before, after = _by_label(old), _by_label(new)
+    for key, wanted in after.items():
+        had = before.get(key)
+        if had is None or not _covers(wanted, had):
+            return True
+    return False
 
 
-def _signature(entry: Object) -> tuple[str, str, tuple[str, ...]]:
-    """Return what a requirement demands of a node; ``minValues`` demands nothing of it."""
-    values = tuple(sorted(map(str, entry.get("values") or ())))
-    return str(entry.get("key")), str(entry.get("operator")), values
+def _by_label(entries: Any) -> Requirements:
+    return Requirements(
+        requirement(str(e["key"]), str(e["operator"]), map(str, e.get("values") or ()))
+        for e in entries or ()
+    )
+
+
+def _covers(wide: Requirement, narrow: Requirement) -> bool:
+    """Return whether every value that ``narrow`` allows is allowed by ``wide``."""
+    if not narrow.complement:
+        return all(wide.has(value) for value in narrow.values)
+    if not wide.complement or not wide.values <= narrow.values:
+        return False
+    above = wide.gte is None or (narrow.gte is not None and narrow.gte >= wide.gte)
+    below = wide.lte is None or (narrow.lte is not None and narrow.lte <= wide.lte)
+    return above and below

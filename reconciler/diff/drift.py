@@ -3,20 +3,48 @@
 Karpenter's rules (``pkg/controllers/nodeclaim/disruption/drift.go`` and the AWS provider's
 ``drift.go``), decided from facts rather than from the condition that Karpenter recorded:
 
-1. What can be computed is computed, in Karpenter's order: hash of the NodePool's template,
-   requirements, instance type, then the node class.
-2. A recorded ``Drifted`` condition counts where the facts are missing to compute its reason
-   anew: a provider's reason without the class's status, or a hash of another version. A reason
-   that can be computed and does not hold any more is cleared, as Karpenter would.
+1. What can be computed is computed, in Karpenter's order: the hash of the NodePool's template,
+   requirements, instance type, then the node class. The first that differs is the reason.
+2. A recorded ``Drifted`` condition stands where the facts to compute its reason anew are
+   missing: no hash on the claim, one of another version, a class without status. A reason that
+   can be computed and does not hold any more is gone, as Karpenter would clear it.
 3. A claim that has not launched, is being deleted, or whose NodePool is gone never drifts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Final
 
+from reconciler.desired.hash import NODE_POOL_HASH_VERSION
 from reconciler.diff.changes import FieldChange
+from reconciler.diff.nodeclass import ClassFacts, class_drift
+from reconciler.diff.recorded import template_fields
+from reconciler.model.labels import (
+    CAPACITY_TYPE,
+    INSTANCE_TYPE,
+    NODEPOOL_HASH,
+    NODEPOOL_HASH_VERSION,
+    ON_DEMAND,
+    RESERVATION_ID,
+    RESERVED,
+)
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.nodepool import NodePool
+from reconciler.model.requirement import requirement
+from reconciler.model.requirements import Requirements
+from reconciler.observed.state import ClusterState, StateNode
+from reconciler.placement.problem import LaunchCatalog, LaunchPool
+
+NODE_POOL_DRIFTED: Final = "NodePoolDrifted"
+REQUIREMENTS_DRIFTED: Final = "RequirementsDrifted"
+INSTANCE_TYPE_NOT_FOUND: Final = "InstanceTypeNotFound"
+
+_TYPE_CHECK_AGE: Final = timedelta(hours=1)
+_REQUIREMENTS_PATH: Final = "spec.template.spec.requirements"
 
 
 class Side(StrEnum):
@@ -43,3 +71,146 @@ class Drift:
     desired_hash: str | None = None
     fields: tuple[FieldChange, ...] = ()
     side: Side = Side.GIT
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What the fleet's files say, as far as drift is concerned.
+
+    ``pool_hashes`` are by name of NodePool; a pool without one cannot drift by hash. ``classes``
+    are by name of node class.
+    """
+
+    pools: Sequence[LaunchPool]
+    pool_hashes: Mapping[str, str] = field(default_factory=dict)
+    classes: Mapping[str, ClassFacts] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """A reason before it is attached to a claim; ``reason`` None means checked and in order."""
+
+    reason: str | None
+    recorded_hash: str | None = None
+    desired_hash: str | None = None
+    fields: tuple[FieldChange, ...] = ()
+    side: Side = Side.GIT
+
+
+_IN_ORDER: Final = _Finding(None)
+
+
+def find_drift(desired: Desired, cluster: ClusterState, now: datetime) -> tuple[Drift, ...]:
+    """Return the NodeClaims that drifted, ordered by their names."""
+    pools = {pool.node_pool.name: pool for pool in desired.pools}
+    found: list[Drift] = []
+    for node in cluster.nodes:
+        pool = pools.get(node.claim.node_pool) if node.claim is not None else None
+        if node.claim is None or pool is None:
+            continue
+        finding = _claim_drift(node, node.claim, pool, desired, now)
+        if finding is not None and finding.reason is not None:
+            found.append(_drift(node, node.claim, finding))
+    return tuple(sorted(found, key=lambda d: d.node_claim))
+
+
+def _drift(node: StateNode, claim: NodeClaim, finding: _Finding) -> Drift:
+    assert finding.reason is not None
+    return Drift(
+        node_claim=claim.name,
+        node=node.node.name if node.node is not None else None,
+        node_pool=claim.node_pool,
+        reason=finding.reason,
+        recorded_hash=finding.recorded_hash,
+        desired_hash=finding.desired_hash,
+        fields=finding.fields,
+        side=finding.side,
+    )
+
+
+def _claim_drift(
+    node: StateNode, claim: NodeClaim, pool: LaunchPool, desired: Desired, now: datetime
+) -> _Finding | None:
+    if not claim.is_true("Launched") or claim.is_deleting or node.marked:
+        return None
+    checks = {
+        NODE_POOL_DRIFTED: _hash_drift(claim, pool.node_pool, desired.pool_hashes),
+        REQUIREMENTS_DRIFTED: _requirement_drift(claim, pool.node_pool),
+        INSTANCE_TYPE_NOT_FOUND: _type_drift(claim, pool.types, now),
+    }
+    for finding in checks.values():
+        if finding is not None and finding.reason is not None:
+            return finding
+    by_class = class_drift(claim, desired.classes.get(claim.spec.node_class_ref.name), pool.types)
+    for reason, differs in by_class.items():
+        if differs is not None:
+            side = Side.GIT if differs.recorded_hash else Side.WORLD
+            return _Finding(
+                reason, differs.recorded_hash, differs.desired_hash, differs.fields, side
+            )
+    computed = {reason for reason, finding in checks.items() if finding is not None}
+    return _recorded(claim, computed | by_class.keys())
+
+
+def _recorded(claim: NodeClaim, computed: set[str]) -> _Finding | None:
+    """Return what Karpenter recorded, where we cannot know better."""
+    condition = claim.condition("Drifted")
+    if condition is None or condition.status != "True" or condition.reason in computed:
+        return None
+    version = claim.metadata.annotations.get(NODEPOOL_HASH_VERSION, NODE_POOL_HASH_VERSION)
+    side = Side.WORLD if version == NODE_POOL_HASH_VERSION else Side.US
+    recorded = claim.metadata.annotations.get(NODEPOOL_HASH)
+    return _Finding(condition.reason or "Drifted", recorded_hash=recorded, side=side)
+
+
+def _hash_drift(claim: NodeClaim, pool: NodePool, hashes: Mapping[str, str]) -> _Finding | None:
+    """Compare the hash that the claim was made with; None where the two cannot be compared.
+
+    Hashes of different versions say nothing about each other: an upgrade must not replace a fleet.
+    """
+    recorded = claim.metadata.annotations.get(NODEPOOL_HASH)
+    version = claim.metadata.annotations.get(NODEPOOL_HASH_VERSION)
+    desired = hashes.get(pool.name)
+    if recorded is None or desired is None or version != NODE_POOL_HASH_VERSION:
+        return None
+    if recorded == desired:
+        return _IN_ORDER
+    return _Finding(NODE_POOL_DRIFTED, recorded, desired, template_fields(claim, pool))
+
+
+def _requirement_drift(claim: NodeClaim, pool: NodePool) -> _Finding:
+    """Ask whether the claim's labels satisfy the requirements: an absent label satisfies none."""
+    labels = Requirements.from_labels(claim.metadata.labels)
+    conflict = labels.first_conflict(pool.requirements())
+    if conflict is None:
+        return _IN_ORDER
+    old = claim.metadata.labels.get(conflict.key)
+    change = FieldChange(_REQUIREMENTS_PATH, old, str(conflict.wanted), drifts=True)
+    return _Finding(REQUIREMENTS_DRIFTED, fields=(change,))
+
+
+def _type_drift(claim: NodeClaim, types: LaunchCatalog, now: datetime) -> _Finding | None:
+    """Ask whether the catalogue still has what the claim runs on, available or not.
+
+    Asked only of claims older than an hour, as Karpenter does; without any types we cannot know.
+    """
+    created = claim.metadata.creation_timestamp
+    if not types.types:
+        return None
+    if created is None or now - created <= _TYPE_CHECK_AGE:
+        return _IN_ORDER
+    name = claim.metadata.labels.get(INSTANCE_TYPE, "")
+    kind = types.get(name)
+    if kind is not None:
+        labels = dict(claim.metadata.labels)
+        wanted = Requirements.from_labels(labels)
+        if labels.get(CAPACITY_TYPE) == RESERVED:
+            # it may have been demoted to on-demand since, and its reservation is the provider's
+            either = requirement(CAPACITY_TYPE, "In", (RESERVED, ON_DEMAND))
+            own = {r.key for o in kind.offerings for r in o.extra if o.capacity_type == RESERVED}
+            rest = wanted.without(own | {CAPACITY_TYPE, RESERVATION_ID})
+            wanted = rest.adding([either])
+        if any(wanted.compatible(o.requirements, types.well_known) for o in kind.offerings):
+            return _IN_ORDER
+    change = FieldChange(INSTANCE_TYPE, name or None, None, drifts=True)
+    return _Finding(INSTANCE_TYPE_NOT_FOUND, fields=(change,), side=Side.WORLD)

@@ -1,0 +1,139 @@
+"""Whether an instance is still what its EC2NodeClass would launch today.
+
+The AWS provider's rules: the hash of the class, then what its selectors find in the account
+(image, security groups, subnets, capacity reservation). What the class's status does not say
+cannot be compared, and is not drift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from reconciler.desired.hash import NODE_CLASS_HASH_VERSION
+from reconciler.diff.changes import FieldChange
+from reconciler.model.labels import (
+    CAPACITY_TYPE,
+    INSTANCE_TYPE,
+    NODECLASS_HASH,
+    NODECLASS_HASH_VERSION,
+    RESERVATION_ID,
+    RESERVED,
+)
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.nodepool import requirements_of
+from reconciler.placement.problem import LaunchCatalog
+
+NODE_CLASS_DRIFT: Final = "NodeClassDrift"
+AMI_DRIFT: Final = "AMIDrift"
+SECURITY_GROUP_DRIFT: Final = "SecurityGroupDrift"
+SUBNET_DRIFT: Final = "SubnetDrift"
+CAPACITY_RESERVATION_DRIFT: Final = "CapacityReservationDrift"
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """What EC2 says of the instance behind a NodeClaim."""
+
+    image_id: str = ""
+    subnet_id: str = ""
+    security_groups: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ClassFacts:
+    """A node class, its hash, and the instances that are known, by provider id."""
+
+    node_class: EC2NodeClass
+    hash: str | None = None
+    instances: Mapping[str, Instance] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassDrift:
+    """What differs; the hashes only where it is the hash of the class."""
+
+    fields: tuple[FieldChange, ...] = ()
+    recorded_hash: str | None = None
+    desired_hash: str | None = None
+
+
+def class_drift(
+    claim: NodeClaim, facts: ClassFacts | None, types: LaunchCatalog
+) -> dict[str, ClassDrift | None]:
+    """Return each reason that could be examined, in the provider's order, None where in order."""
+    if facts is None:
+        return {}
+    checks = {
+        NODE_CLASS_DRIFT: _hash(claim, facts),
+        AMI_DRIFT: _image(claim, facts, types),
+        SECURITY_GROUP_DRIFT: _security_groups(claim, facts),
+        SUBNET_DRIFT: _subnet(claim, facts),
+        CAPACITY_RESERVATION_DRIFT: _reservation(claim, facts),
+    }
+    return {reason: finding or None for reason, finding in checks.items() if finding is not None}
+
+
+_Check = ClassDrift | Literal[False] | None
+"""A drift, False where in order, None where it cannot be examined."""
+
+
+def _hash(claim: NodeClaim, facts: ClassFacts) -> _Check:
+    recorded = claim.metadata.annotations.get(NODECLASS_HASH)
+    version = claim.metadata.annotations.get(NODECLASS_HASH_VERSION)
+    if recorded is None or facts.hash is None or version != NODE_CLASS_HASH_VERSION:
+        return None
+    if recorded == facts.hash:
+        return False
+    return ClassDrift(recorded_hash=recorded, desired_hash=facts.hash)
+
+
+def _image(claim: NodeClaim, facts: ClassFacts, types: LaunchCatalog) -> _Check:
+    """Compare the image with the first of the class that suits the instance type."""
+    images = facts.node_class.status.amis
+    instance = facts.instances.get(claim.status.provider_id)
+    running = claim.status.image_id or (instance.image_id if instance else "")
+    kind = types.get(claim.metadata.labels.get(INSTANCE_TYPE, ""))
+    if not images or not running or kind is None:
+        return None
+    for image in images:
+        if kind.requirements.intersects(requirements_of(image.requirements)):
+            return False if image.id == running else _changed("status.amis", running, image.id)
+    return _changed("status.amis", running, None)
+
+
+def _security_groups(claim: NodeClaim, facts: ClassFacts) -> _Check:
+    instance = facts.instances.get(claim.status.provider_id)
+    wanted = frozenset(group.id for group in facts.node_class.status.security_groups)
+    if instance is None or not instance.security_groups or not wanted:
+        return None
+    if instance.security_groups == wanted:
+        return False
+    return _changed("status.securityGroups", sorted(instance.security_groups), sorted(wanted))
+
+
+def _subnet(claim: NodeClaim, facts: ClassFacts) -> _Check:
+    instance = facts.instances.get(claim.status.provider_id)
+    subnets = [subnet.id for subnet in facts.node_class.status.subnets]
+    if instance is None or not instance.subnet_id or not subnets:
+        return None
+    if instance.subnet_id in subnets:
+        return False
+    return _changed("status.subnets", instance.subnet_id, sorted(subnets))
+
+
+def _reservation(claim: NodeClaim, facts: ClassFacts) -> _Check:
+    """Ask whether its reservation is still selected; one demoted to on-demand has none."""
+    labels = claim.metadata.labels
+    if labels.get(CAPACITY_TYPE) != RESERVED or RESERVATION_ID not in labels:
+        return None
+    known = sorted(r.id for r in facts.node_class.status.capacity_reservations)
+    if labels[RESERVATION_ID] in known:
+        return False
+    return _changed("status.capacityReservations", labels[RESERVATION_ID], known)
+
+
+def _changed(path: str, old: object, new: object) -> ClassDrift:
+    return ClassDrift((FieldChange(path, old, new, drifts=True),))
