@@ -223,6 +223,9 @@ class Journal(Protocol):
     def finish(self, intent: str, outcome: Outcome, at: datetime, message: str = "") -> None:
         """Write down how an intent ended."""
 
+    def entry(self, intent: str) -> JournalEntry | None:
+        """Return what is known of an intent, None if it was never written here."""
+
     def in_doubt(self) -> Sequence[JournalEntry]:
         """Return the intents without an outcome, oldest first."""
 

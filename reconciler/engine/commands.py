@@ -1,0 +1,141 @@
+"""Disruption commands under way: mark, launch what replaces, wait, check again, let go.
+
+::
+
+    MARKED --> WAITING --(replacements ready, still allowed)--> TERMINATING --> DONE
+                  '--(a replacement is gone, or too late)--> ROLLED_BACK
+
+The old node keeps running until what replaces it is initialized, and the taint is taken back when
+that does not happen (Karpenter ``pkg/controllers/disruption/queue.go``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Final
+
+from msgspec.structs import replace
+
+from reconciler.engine import lifecycle
+from reconciler.engine.effects import Effects
+from reconciler.engine.observation import Observation
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.plan.plan import PlannedCommand
+from reconciler.ports import CommandPhase, RunningCommand, Verb
+
+TIMEOUT_MIN: Final = timedelta(minutes=10)
+TIMEOUT_MAX: Final = timedelta(hours=1)
+_TIMEOUT_EACH: Final = timedelta(milliseconds=80)
+
+Objection = Callable[[RunningCommand], str | None]
+"""Says why a command may no longer go on, None if it may."""
+
+
+def timeout(candidates: int) -> timedelta:
+    """Return how long a command may wait for its replacements, by how many nodes are queued."""
+    return min(max(_TIMEOUT_EACH * candidates, TIMEOUT_MIN), TIMEOUT_MAX)
+
+
+def start(effects: Effects, command: PlannedCommand, seen: Observation) -> None:
+    """Record a command and taint its nodes; its replacements are launched by the same pass."""
+    world = effects.world
+    running = RunningCommand(
+        id=command.id,
+        reason=command.reason,
+        decision=command.decision,
+        node_claims=command.node_claims,
+        replacements=command.replacements,
+        phase=CommandPhase.MARKED,
+        started_at=seen.at,
+        revision=effects.revision,
+        plan=effects.plan,
+        savings=command.savings,
+    )
+    world.store.put_command(running)
+    nodes = ", ".join(command.nodes or command.node_claims)
+    world.tell(
+        "CommandStarted",
+        f"{command.reason}: {command.decision} {nodes}",
+        command=command.id,
+        reason=command.reason,
+    )
+    for node in command.nodes:
+        taint = effects.intent(Verb.TAINT, node, {"command": command.id}, command=command.id)
+        effects.carry_out([taint], lambda name=node: world.cluster.taint(name))
+
+
+def advance(effects: Effects, seen: Observation, objection: Objection) -> None:
+    """Move every running command as far as it goes now."""
+    claims = {c.name: c for c in seen.claims}
+    queued = sum(len(c.node_claims) for c in seen.commands)
+    for command in seen.commands:
+        if command.phase in (CommandPhase.MARKED, CommandPhase.WAITING):
+            _advance_waiting(effects, command, claims, seen, objection, timeout(queued))
+        elif not any(name in claims for name in command.node_claims):
+            _record(effects, command, CommandPhase.DONE)
+
+
+def _advance_waiting(
+    effects: Effects,
+    command: RunningCommand,
+    claims: dict[str, NodeClaim],
+    seen: Observation,
+    objection: Objection,
+    patience: timedelta,
+) -> None:
+    missing = [name for name in command.replacements if name not in claims]
+    waiting = [n for n in command.replacements if n in claims and not _is_ready(claims[n])]
+    if missing:
+        roll_back(effects, command, seen, f"its replacement {missing[0]} is gone")
+    elif waiting and seen.at - command.started_at > patience:
+        roll_back(effects, command, seen, f"{waiting[0]} was not ready in {patience}")
+    elif waiting:
+        if command.phase is CommandPhase.MARKED:
+            _record(effects, command, CommandPhase.WAITING)
+    elif (why := objection(command)) is not None:
+        roll_back(effects, command, seen, why)
+    else:
+        let_go(effects, command, (claims[n] for n in command.node_claims if n in claims), seen)
+
+
+def _is_ready(claim: NodeClaim) -> bool:
+    return claim.is_true(lifecycle.INITIALIZED)
+
+
+def let_go(
+    effects: Effects, command: RunningCommand, claims: Iterable[NodeClaim], seen: Observation
+) -> None:
+    """Delete the claims of a command: from here on there is no way back."""
+    world = effects.world
+    reason = command.reason
+    gone = [
+        lifecycle.with_condition(
+            lifecycle.deleted(c, seen.at), "DisruptionReason", "True", seen.at, reason, reason
+        )
+        for c in claims
+    ]
+    world.store.put_node_claims(gone)
+    _record(effects, command, CommandPhase.TERMINATING)
+    world.tell("CommandValidated", f"{reason}: replacements are ready", command=command.id)
+
+
+def roll_back(effects: Effects, command: RunningCommand, seen: Observation, why: str) -> None:
+    """Give the nodes of a command back; replacements that are ready stay as ordinary nodes."""
+    world = effects.world
+    by_claim = {
+        c.name: seen.nodes().get(c.status.provider_id)
+        for c in seen.claims
+        if c.name in command.node_claims
+    }
+    for node in filter(None, by_claim.values()):
+        untaint = effects.intent(Verb.UNTAINT, node.name, {"command": command.id})
+        effects.carry_out([untaint], lambda name=node.name: world.cluster.untaint(name))
+    _record(effects, command, CommandPhase.ROLLED_BACK, why)
+    world.tell("CommandRolledBack", f"{command.reason}: {why}", command=command.id)
+
+
+def _record(
+    effects: Effects, command: RunningCommand, phase: CommandPhase, message: str = ""
+) -> None:
+    effects.world.store.put_command(replace(command, phase=phase, message=message))

@@ -1,0 +1,90 @@
+"""Every effect on the world: written down first, tried, and its outcome written down.
+
+An intent's id is a hash of what decided it and what it does, so that a repetition is recognised
+as one: by our journal, and at EC2 as the client token. Whatever a crash leaves without an outcome
+is *in doubt*, and ``recovery.py`` looks before it acts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from reconciler.engine.world import World
+from reconciler.model.errors import ReconcilerError, TransientCloudError
+from reconciler.ports import Intent, Outcome, Verb
+
+_ID_LENGTH: Final = 32
+_LASTING: Final = frozenset({Verb.TAINT, Verb.DRAIN, Verb.DELETE_NODE})
+"""Verbs that go on until they are done: every pass repeats the one intent."""
+
+
+def intent_id(
+    revision: str, serial: int, verb: Verb, target: str, parameters: Mapping[str, str]
+) -> str:
+    """Return the id of an intent: the same facts give the same id, other parameters another."""
+    facts = [revision, str(serial), verb, target]
+    facts += [f"{key}={parameters[key]}" for key in sorted(parameters)]
+    return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:_ID_LENGTH]
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """Carries effects out for one pass, which was decided from ``revision`` and ``serial``."""
+
+    world: World
+    revision: str
+    serial: int
+    plan: str = ""
+
+    def intent(
+        self,
+        verb: Verb,
+        target: str,
+        parameters: Mapping[str, str] | None = None,
+        *,
+        command: str = "",
+        reason: str = "",
+    ) -> Intent:
+        """Return the intent of this pass to do ``verb`` to ``target``."""
+        facts = dict(parameters or {})
+        lasting = verb in _LASTING
+        identity = ("", 0) if lasting else (self.revision, self.serial)
+        return Intent(
+            id=intent_id(*identity, verb, target, facts),
+            verb=verb,
+            target=target,
+            at=self.world.clock.now(),
+            revision=self.revision,
+            plan=self.plan,
+            command=command,
+            reason=reason,
+            parameters=facts,
+        )
+
+    def carry_out(self, intents: Sequence[Intent], call: Callable[[], object]) -> bool:
+        """Journal ``intents``, make the one call that fulfils them, journal how they ended.
+
+        Returns whether the call succeeded. A refusal is told and written down, and the next pass
+        decides again from what it then sees; an outcome that is unknown stays in doubt.
+        """
+        self.world.journal.begin(intents)
+        try:
+            call()
+        except TransientCloudError as error:
+            self.world.tell("Retrying", str(error), node_claim=intents[0].target)
+            return False
+        except ReconcilerError as error:
+            self.finish(intents, Outcome.FAILED, str(error))
+            self.world.tell("Failed", str(error), node_claim=intents[0].target)
+            return False
+        self.finish(intents, Outcome.SUCCEEDED)
+        return True
+
+    def finish(self, intents: Sequence[Intent], outcome: Outcome, message: str = "") -> None:
+        """Write down how intents ended."""
+        now = self.world.clock.now()
+        for intent in intents:
+            self.world.journal.finish(intent.id, outcome, now, message)

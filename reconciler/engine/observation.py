@@ -1,0 +1,99 @@
+"""One look at the world: what EC2 and the cluster show, and what it means for our claims.
+
+The look is complete or it fails: a list that EC2 cut short must never read as «terminated».
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from reconciler.engine import lifecycle
+from reconciler.engine.world import World
+from reconciler.model.labels import INITIALIZED, REGISTERED
+from reconciler.model.node import Node
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.nodepool import NodePool
+from reconciler.observed.snapshot import Snapshot
+from reconciler.observed.state import ClusterState, cluster_state
+from reconciler.ports import CommandPhase, Instance, RunningCommand
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What was seen at ``at``: the claims stand in ``snapshot`` as the look has left them."""
+
+    at: datetime
+    instances: tuple[Instance, ...]
+    snapshot: Snapshot
+    commands: tuple[RunningCommand, ...]
+
+    @property
+    def claims(self) -> tuple[NodeClaim, ...]:
+        return self.snapshot.node_claims
+
+    def nodes(self) -> Mapping[str, Node]:
+        """Return the Nodes by provider id."""
+        return {n.spec.provider_id: n for n in self.snapshot.nodes if n.spec.provider_id}
+
+    def state(self) -> ClusterState:
+        """Return the cluster as a decision sees it: what running commands take counts as going."""
+        return cluster_state(self.snapshot, marked_claims(self.commands))
+
+
+def marked_claims(commands: Iterable[RunningCommand]) -> set[str]:
+    """Return the claims that running commands are taking away."""
+    under_way = (CommandPhase.MARKED, CommandPhase.WAITING, CommandPhase.TERMINATING)
+    return {name for c in commands if c.phase in under_way for name in c.node_claims}
+
+
+def observe(world: World, pools: Sequence[NodePool]) -> Observation:
+    """Look at EC2, then at the cluster, and bring the recorded claims up to date.
+
+    EC2 is asked before our records are read: an instance that a record does not know yet was
+    launched after the look, never before it (Karpenter lists in this order too).
+    """
+    instances = tuple(world.compute.instances())
+    claims = tuple(world.store.node_claims())
+    seen = world.cluster.observe(claims, instances)
+    now = world.clock.now()
+    nodes = {n.spec.provider_id: n for n in seen.nodes if n.spec.provider_id}
+    after = {pool.name: pool.spec.disruption.consolidates_after for pool in pools}
+    updated = []
+    for claim in claims:
+        fresh = _looked_at(world, claim, nodes.get(claim.status.provider_id), now)
+        updated.append(lifecycle.consolidatable(fresh, after.get(claim.node_pool), now))
+    changed = [new for new, old in zip(updated, claims, strict=True) if new != old]
+    if changed:
+        world.store.put_node_claims(changed)
+    return Observation(
+        now,
+        instances,
+        replace(seen, node_claims=tuple(updated)),
+        tuple(world.store.commands()),
+    )
+
+
+def _looked_at(world: World, claim: NodeClaim, node: Node | None, now: datetime) -> NodeClaim:
+    """Return the claim as its node now shows it, and give the node what it lacks of the claim."""
+    if node is not None and not claim.is_deleting and claim.is_true(lifecycle.LAUNCHED):
+        if node.metadata.labels.get(REGISTERED) != "true":
+            world.cluster.register(node.name, claim)
+            world.tell(
+                "Registered",
+                f"{node.name} joined",
+                node_claim=claim.name,
+                node_pool=claim.node_pool,
+            )
+        fresh = lifecycle.seen(claim, node, now)
+        if fresh.is_true(lifecycle.INITIALIZED) and node.metadata.labels.get(INITIALIZED) != "true":
+            world.cluster.initialize(node.name)
+            world.tell(
+                "Initialized",
+                f"{node.name} is ready",
+                node_claim=claim.name,
+                node_pool=claim.node_pool,
+            )
+        return fresh
+    return lifecycle.seen(claim, node, now)

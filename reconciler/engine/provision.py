@@ -1,0 +1,242 @@
+"""From a planned NodeClaim to an instance.
+
+The order is what makes it safe: the intent with everything that the call needs is durable before
+the call, the claim is recorded before its instance, and the answer's errors are read beside its
+instance, since one CreateFleet can have both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace as with_fields
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+import msgspec
+
+from reconciler.engine import lifecycle
+from reconciler.engine.effects import Effects
+from reconciler.engine.world import World
+from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
+from reconciler.model.instancetype import LAUNCH_PREFERENCE, InstanceType
+from reconciler.model.labels import (
+    CAPACITY_TYPE,
+    NODECLASS,
+    NODECLASS_HASH,
+    NODECLASS_HASH_VERSION,
+    NODEPOOL,
+    NODEPOOL_HASH,
+    NODEPOOL_HASH_VERSION,
+    WELL_KNOWN_AWS,
+)
+from reconciler.model.metadata import Metadata
+from reconciler.model.nodeclaim import NodeClaim, NodeClaimSpec
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.nodepool import NodePool, requirements_of
+from reconciler.model.pod import ResourceRequirements
+from reconciler.model.requirement import equals
+from reconciler.plan.plan import PlannedNodeClaim
+from reconciler.ports import (
+    Intent,
+    Launch,
+    LaunchAnswer,
+    LaunchOption,
+    Outcome,
+    Refusal,
+    Unavailable,
+    Verb,
+)
+
+UNAVAILABLE_FOR: Final = timedelta(minutes=3)
+UNAVAILABLE_AT_MOST: Final = timedelta(minutes=30)
+"""A refused offering is left alone for three minutes, longer each time it is refused again."""
+
+
+class Blueprint(Protocol):
+    """What desired state says of one NodePool, as a launch needs it."""
+
+    @property
+    def node_pool(self) -> NodePool: ...
+    @property
+    def node_class(self) -> EC2NodeClass: ...
+    @property
+    def node_pool_hash(self) -> tuple[str, str]: ...
+    @property
+    def node_class_hash(self) -> tuple[str, str]: ...
+    def instance_type(self, name: str) -> InstanceType | None: ...
+
+
+def claim_of(planned: PlannedNodeClaim, blueprint: Blueprint, now: datetime) -> NodeClaim:
+    """Return the NodeClaim that the plan means: its spec never changes from here on."""
+    template = blueprint.node_pool.spec.template
+    pool_hash, pool_version = blueprint.node_pool_hash
+    class_hash, class_version = blueprint.node_class_hash
+    return NodeClaim(
+        metadata=Metadata(
+            name=planned.name,
+            labels={**planned.labels, NODEPOOL: planned.node_pool},
+            annotations={
+                **template.metadata.annotations,
+                NODEPOOL_HASH: pool_hash,
+                NODEPOOL_HASH_VERSION: pool_version,
+                NODECLASS_HASH: class_hash,
+                NODECLASS_HASH_VERSION: class_version,
+            },
+            creation_timestamp=now,
+        ),
+        spec=NodeClaimSpec(
+            node_class_ref=template.spec.node_class_ref,
+            requirements=planned.requirements,
+            resources=ResourceRequirements(requests=dict(planned.requests)),
+            taints=planned.taints,
+            startup_taints=planned.startup_taints,
+            expire_after=template.spec.expire_after,
+            termination_grace_period=template.spec.termination_grace_period,
+        ),
+    )
+
+
+def options_of(planned: PlannedNodeClaim, blueprint: Blueprint) -> tuple[LaunchOption, ...]:
+    """Return the offerings that a launch may take, cheapest first, all of one capacity type.
+
+    The capacity type is the first of reserved, spot and on-demand that the claim allows and that
+    can be had (Karpenter's provider chooses in this order).
+    """
+    requirements = requirements_of(planned.requirements)
+    kinds = [k for name in planned.instance_types if (k := blueprint.instance_type(name))]
+    for capacity_type in LAUNCH_PREFERENCE:
+        narrowed = requirements.adding([equals(CAPACITY_TYPE, capacity_type)])
+        options = [
+            LaunchOption(kind.name, o.zone, o.capacity_type, o.price)
+            for kind in kinds
+            for o in kind.available()
+            if narrowed.compatible(o.requirements, WELL_KNOWN_AWS)
+        ]
+        if options:
+            return tuple(sorted(options, key=lambda o: (o.price, o.instance_type, o.zone)))
+    return ()
+
+
+def wish(
+    effects: Effects, planned: PlannedNodeClaim, blueprint: Blueprint, tags: Mapping[str, str]
+) -> tuple[Intent, Launch] | None:
+    """Return the intent to launch a planned claim and the call it means; None without offerings.
+
+    The intent's parameters hold the call itself: after a crash it can be repeated as it was, even
+    when git has moved on since.
+    """
+    claim = claim_of(planned, blueprint, effects.world.clock.now())
+    options = options_of(planned, blueprint)
+    if not options:
+        return None
+    launch = Launch("", claim, blueprint.node_class, options, _tags(planned, blueprint, tags))
+    body = msgspec.json.encode(launch, order="sorted").decode()
+    intent = effects.intent(Verb.LAUNCH, planned.name, {"launch": body}, reason=planned.reason)
+    return intent, with_intent(launch, intent.id)
+
+
+def with_intent(launch: Launch, intent: str) -> Launch:
+    """Return the call under the id of its intent, which its instance bears as a tag."""
+    return with_fields(launch, intent=intent, tags={**launch.tags, "reconciler/intent": intent})
+
+
+def _tags(
+    planned: PlannedNodeClaim, blueprint: Blueprint, tags: Mapping[str, str]
+) -> dict[str, str]:
+    return {
+        **blueprint.node_class.spec.tags,
+        **tags,
+        NODEPOOL: planned.node_pool,
+        "karpenter.sh/nodeclaim": planned.name,
+        NODECLASS: blueprint.node_class.name,
+    }
+
+
+def launch(effects: Effects, wishes: Sequence[tuple[Intent, Launch]], types: TypeLookup) -> int:
+    """Journal the wishes, record their claims, ask EC2, record the answers.
+
+    Returns how many instances came of it. What EC2 refused is recorded as unavailable, so that
+    the next plan takes other offerings.
+    """
+    if not wishes:
+        return 0
+    world = effects.world
+    world.journal.begin([intent for intent, _ in wishes])
+    world.store.put_node_claims([call.node_claim for _, call in wishes])
+    answers = world.compute.launch([call for _, call in wishes])
+    got = 0
+    for (intent, call), answer in zip(wishes, answers, strict=True):
+        got += settle(effects, intent, call, answer, types)
+    return got
+
+
+class TypeLookup(Protocol):
+    """Finds an instance type by name."""
+
+    def __call__(self, name: str) -> InstanceType | None: ...
+
+
+def settle(
+    effects: Effects,
+    intent: Intent,
+    call: Launch,
+    answer: LaunchAnswer | Exception,
+    types: TypeLookup,
+) -> bool:
+    """Record what came of a launch; return whether there is an instance."""
+    world, claim = effects.world, call.node_claim
+    if isinstance(answer, TransientCloudError):
+        world.tell("Retrying", str(answer), node_claim=claim.name, node_pool=claim.node_pool)
+        return False
+    if isinstance(answer, ReconcilerError):
+        _give_up(effects, intent, claim, str(answer))
+        return False
+    if isinstance(answer, Exception):
+        raise answer
+    if answer.refused:
+        mark_unavailable(world, answer.refused)
+    if answer.instance is None:
+        _give_up(effects, intent, claim, str(_refusal(answer.refused)))
+        return False
+    instance = answer.instance
+    grown = lifecycle.launched(claim, instance, types(instance.instance_type), world.clock.now())
+    world.store.put_node_claims([grown])
+    effects.finish([intent], Outcome.SUCCEEDED, instance.id)
+    what = f"{instance.instance_type} {instance.capacity_type} in {instance.zone}"
+    world.tell(
+        "Launched", f"{claim.name}: {what}", node_claim=claim.name, node_pool=claim.node_pool
+    )
+    return True
+
+
+def _refusal(refused: Sequence[Refusal]) -> ReconcilerError:
+    if not refused:
+        return CloudError("EC2 gave neither an instance nor a reason", where="CreateFleet")
+    first = refused[0]
+    more = f" and {len(refused) - 1} more offerings" if len(refused) > 1 else ""
+    pool = f"{first.instance_type}/{first.zone}/{first.capacity_type}"
+    return CloudError(f"{first.code}: no {pool}{more}", where="CreateFleet")
+
+
+def _give_up(effects: Effects, intent: Intent, claim: NodeClaim, why: str) -> None:
+    """Record a launch that came to nothing; the next plan decides anew."""
+    world = effects.world
+    effects.finish([intent], Outcome.FAILED, why)
+    world.store.forget_node_claim(claim.name, world.clock.now(), why)
+    world.tell("LaunchFailed", why, node_claim=claim.name, node_pool=claim.node_pool)
+
+
+def mark_unavailable(world: World, refused: Sequence[Refusal]) -> None:
+    """Record what EC2 refused; each further refusal doubles the time it is left alone."""
+    now = world.clock.now()
+    before = {
+        (u.instance_type, u.zone, u.capacity_type): u.refusals for u in world.store.unavailable(now)
+    }
+    marks = []
+    for refusal in sorted(set(refused), key=lambda r: (r.instance_type, r.zone, r.capacity_type)):
+        pool = (refusal.instance_type, refusal.zone, refusal.capacity_type)
+        count = before.get(pool, 0) + 1
+        pause = min(UNAVAILABLE_FOR * 2 ** (count - 1), UNAVAILABLE_AT_MOST)
+        marks.append(Unavailable(*pool, until=now + pause, refusals=count, code=refusal.code))
+        world.tell("Unavailable", f"{'/'.join(pool)}: {refusal.code}")
+    world.store.put_unavailable(marks)

@@ -1,0 +1,50 @@
+"""The ports that one engine works with, and the facts that stay the same while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reconciler.ports import (
+    Clock,
+    Cluster,
+    Compute,
+    Journal,
+    Notifier,
+    Progress,
+    StateStore,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything outside the functional core, chosen once by ``cli/wiring.py``."""
+
+    clock: Clock
+    compute: Compute
+    cluster: Cluster
+    store: StateStore
+    journal: Journal
+    notifier: Notifier
+
+    def tell(
+        self,
+        kind: str,
+        message: str,
+        *,
+        node_pool: str = "",
+        node_claim: str = "",
+        command: str = "",
+        reason: str = "",
+    ) -> None:
+        """Tell whoever watches that something happened now."""
+        self.notifier.tell(
+            Progress(
+                self.clock.now(),
+                kind,
+                message,
+                node_pool=node_pool,
+                node_claim=node_claim,
+                command=command,
+                reason=reason,
+            )
+        )
