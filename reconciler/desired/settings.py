@@ -1,0 +1,366 @@
+"""The effective settings: four layers, the later ones winning, and where each value came from.
+
+1. built-in defaults (``model/settings.py``);
+2. ``reconciler.yaml`` at the root of the fleet folder;
+3. the environment: ``RECONCILER_`` and the key in capitals, words parted by ``_`` and levels by
+   ``__`` (``RECONCILER_PREFERENCE_POLICY``, ``RECONCILER_FEATURE_GATES__NODE_OVERLAY``), a whole
+   level at once as ``RECONCILER_SUBNET_FREE_ADDRESSES=subnet-1=10,subnet-2=20``; for the region
+   and the endpoint also the variables that every AWS tool reads. An empty variable counts as
+   unset;
+4. ``--set key=value`` on the command line, the last one winning.
+
+Nothing is read here: the file's data, the environment and the flags are parameters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from reconciler.model.duration import parse_nanoseconds
+from reconciler.model.errors import UsageError
+from reconciler.model.settings import (
+    DEFAULT_FEATURE_GATES,
+    PlacementGroup,
+    PoolOptions,
+    Settings,
+)
+from reconciler.model.urls import without_secrets
+
+CONFIG_FILE: Final = "reconciler.yaml"
+
+
+class Layer(StrEnum):
+    """Where a value may come from, from the least to the most specific."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    FLAG = "flag"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from: its layer, and the file, variable or flag by name."""
+
+    layer: Layer
+    where: str
+
+    def __str__(self) -> str:
+        return self.where
+
+
+DEFAULT: Final = Origin(Layer.DEFAULT, "default")
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The effective settings.
+
+    ``values`` are the same by dotted key (``featureGates.NodeOverlay``), in the order in which
+    they are documented; ``origins`` has an entry for each of them.
+    """
+
+    settings: Settings
+    values: Mapping[str, Any]
+    origins: Mapping[str, Origin]
+
+
+class _Key(NamedTuple):
+    """A setting: its key, the attribute that holds it, and how a text or YAML value is read."""
+
+    key: str
+    attribute: str
+    read: Callable[[Any], Any]
+
+
+class _Given(NamedTuple):
+    """One value of one layer; ``spelled`` is what to name in an error."""
+
+    key: str
+    value: Any
+    origin: Origin
+    spelled: str
+
+
+def resolve(
+    config: Mapping[str, Any],
+    environ: Mapping[str, str],
+    sets: Sequence[str] = (),
+    *,
+    fleet: str = "",
+) -> Resolved:
+    """Return the effective settings of a fleet.
+
+    ``config`` is the data of ``reconciler.yaml`` (empty without one), ``sets`` the ``key=value``
+    texts of the command line, ``fleet`` the name that the fleet has where nothing names it.
+
+    Raises:
+        UsageError: a key is unknown or a value is not allowed; it names the origin, what is
+            allowed, and the nearest key.
+    """
+    given = [*_from_config(config), *_from_environment(environ), *_from_flags(sets)]
+    chosen: dict[str, Any] = {}
+    origins: dict[str, Origin] = {}
+    for entry in given:
+        key = _known(entry)
+        try:
+            chosen[entry.key] = key.read(entry.value)
+        except ValueError as error:
+            raise UsageError(f"{entry.key}: {error}", where=entry.spelled) from error
+        origins[entry.key] = entry.origin
+    if fleet and "fleet" not in chosen:
+        chosen["fleet"] = fleet
+    settings = _settings(chosen)
+    values = _values(settings, chosen)
+    return Resolved(settings, values, {key: origins.get(key, DEFAULT) for key in values})
+
+
+def environment_name(key: str) -> str:
+    """Return the variable that sets ``key``: ``RECONCILER_CLUSTER_CA_BUNDLE``."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", key)
+    return "RECONCILER_" + words.replace(".", "__").upper()
+
+
+def _from_config(config: Mapping[str, Any]) -> Iterator[_Given]:
+    origin = Origin(Layer.FILE, CONFIG_FILE)
+    entries = {k: v for k, v in config.items() if k not in ("apiVersion", "kind")}
+    for key, value in _flattened(entries, ""):
+        yield _Given(key, value, origin, CONFIG_FILE)
+
+
+def _flattened(entries: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in entries.items():
+        if isinstance(value, Mapping):
+            yield from _flattened(value, f"{prefix}{key}.")
+        elif value is not None:
+            yield f"{prefix}{key}", value
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[_Given]:
+    """Yield what the environment sets, the tools' common variables first: ours win over them."""
+    for name, key in _AWS_VARIABLES:
+        if environ.get(name):
+            yield _Given(key, environ[name], Origin(Layer.ENVIRONMENT, name), name)
+    ours = {n: v for n, v in sorted(environ.items()) if n.startswith("RECONCILER_") and v}
+    if not ours:
+        return
+    known = {environment_name(key): key for key in (*_KEYS, *_GROUPS)}
+    for name, value in ours.items():
+        if _SERVICE_VARIABLE.fullmatch(name):
+            continue
+        if name not in known:
+            raise _unknown(name, "environment", "no such variable", known)
+        yield from _expanded(known[name], value, Origin(Layer.ENVIRONMENT, name), name)
+
+
+def _from_flags(sets: Sequence[str]) -> Iterator[_Given]:
+    for text in sets:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            shown = without_secrets(text)
+            raise UsageError(f"--set {shown!r} is not key=value (as in packing=cheapest)")
+        spelled = f"--set {without_secrets(text)}"
+        yield from _expanded(key.strip(), value, Origin(Layer.FLAG, "--set"), spelled)
+
+
+def _expanded(key: str, value: str, origin: Origin, spelled: str) -> Iterator[_Given]:
+    """Yield one value, or those of a whole level written ``a=1,b=2``."""
+    if key not in _GROUPS:
+        yield _Given(key, value, origin, spelled)
+        return
+    for part in filter(None, map(str.strip, value.split(","))):
+        name, equals, text = part.partition("=")
+        if not equals:
+            raise UsageError(f"{key}: {part!r} is not name=value", where=spelled)
+        yield _Given(f"{key}.{name}", text, origin, spelled)
+
+
+def _known(entry: _Given) -> _Key:
+    """Return the definition of a key: a fixed one, or one below a name of the author's."""
+    key = _KEYS.get(entry.key)
+    if key is not None:
+        return key
+    group, _, rest = entry.key.partition(".")
+    name, _, option = rest.rpartition(".")
+    if group == "subnetFreeAddresses" and rest:
+        return _Key(entry.key, "subnet_free_addresses", _count)
+    if group == "nodePools" and name and option in _POOL_OPTIONS:
+        return _POOL_OPTIONS[option]
+    if group == "nodePools" and name:
+        candidates: Sequence[str] = [f"nodePools.{name}.{option}" for option in _POOL_OPTIONS]
+    else:
+        candidates = [*_KEYS, *_GROUPS]
+    raise _unknown(entry.key, entry.spelled, "no such setting", candidates)
+
+
+def _unknown(name: str, where: str, what: str, candidates: Iterable[str]) -> UsageError:
+    from difflib import get_close_matches
+
+    folded = {candidate.casefold(): candidate for candidate in candidates}
+    near = get_close_matches(name.casefold(), list(folded), n=1, cutoff=0.7)
+    remedy = f"did you mean {folded[near[0]]}?" if near else "`reconciler config` lists all"
+    return UsageError(f"{name[:80]}: {what}", where=where, remedy=remedy)
+
+
+def _settings(chosen: Mapping[str, Any]) -> Settings:
+    plain = {_KEYS[key].attribute: value for key, value in chosen.items() if key in _PLAIN}
+    gates = {
+        gate: chosen.get(f"featureGates.{gate}", default)
+        for gate, default in DEFAULT_FEATURE_GATES.items()
+    }
+    group = {
+        _KEYS[key].attribute: value
+        for key, value in chosen.items()
+        if key.startswith("placementGroup.")
+    }
+    pools: dict[str, dict[str, Any]] = {}
+    subnets: dict[str, int] = {}
+    for key, value in sorted(chosen.items()):
+        level, _, rest = key.partition(".")
+        if level == "nodePools":
+            name, _, option = rest.rpartition(".")
+            pools.setdefault(name, {})[_POOL_OPTIONS[option].attribute] = value
+        elif level == "subnetFreeAddresses":
+            subnets[rest] = value
+    return Settings(
+        **plain,
+        feature_gates=gates,
+        subnet_free_addresses=subnets,
+        placement_group=PlacementGroup(**group) if group else None,
+        node_pools={name: PoolOptions(**options) for name, options in pools.items()},
+    )
+
+
+def _values(settings: Settings, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every setting by its dotted key, defaults included."""
+    values: dict[str, Any] = {}
+    for key, definition in _KEYS.items():
+        if key.startswith("featureGates."):
+            values[key] = settings.gate(definition.attribute)
+        elif key in _PLAIN:
+            values[key] = getattr(settings, definition.attribute)
+        elif key in chosen:
+            values[key] = chosen[key]
+    values |= {key: value for key, value in sorted(chosen.items()) if key not in values}
+    return values
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"text is expected, not {value!r}")  # noqa: TRY004 - of the author's making
+    return value
+
+
+def _name(value: Any) -> str:
+    text = _text(value)
+    if not re.fullmatch(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", text, re.ASCII):
+        raise ValueError(f"{text[:80]!r} is not a name: letters, digits and '-', at most 63")
+    return text
+
+
+def _choice(*allowed: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if value not in allowed:
+            raise ValueError(f"{value!r} is not allowed (one of {', '.join(allowed)})")
+        return str(value)
+
+    return read
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    raise ValueError(f"{value!r} is neither true nor false")
+
+
+def _count(value: Any) -> int:
+    text = str(value)
+    if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,12}", text, re.ASCII):
+        raise ValueError(f"{value!r} is not a whole number from 0 on")
+    return int(text)
+
+
+def _share(value: Any) -> float:
+    number = _amount(value)
+    if number > 1:
+        raise ValueError(f"{value!r} is not a share from 0 to 1 (7.5% is 0.075)")
+    return number
+
+
+def _amount(value: Any) -> float:
+    if isinstance(value, bool) or not re.fullmatch(r"[0-9]+(\.[0-9]+)?", str(value), re.ASCII):
+        raise ValueError(f"{value!r} is not a number from 0 on")
+    return float(value)
+
+
+def _duration(value: Any) -> str:
+    text = _text(value)
+    if parse_nanoseconds(text) <= 0:
+        raise ValueError(f"{text!r} is not longer than nothing")
+    return text
+
+
+def _region(value: Any) -> str:
+    text = _text(value)
+    if not re.fullmatch(r"[a-z]{2,}(-[a-z0-9]+)+", text, re.ASCII):
+        raise ValueError(f"{text[:80]!r} is not a region (as eu-central-1)")
+    return text
+
+
+_PACKING: Final = _choice("default", "cheapest")
+_KEYS: Final = {
+    key.key: key
+    for key in (
+        _Key("fleet", "fleet", _name),
+        _Key("state", "state", _text),
+        _Key("cluster", "cluster", _choice("kubeconfig", "embedded", "none")),
+        _Key("clusterName", "cluster_name", _text),
+        _Key("clusterEndpoint", "cluster_endpoint", _text),
+        _Key("clusterCABundle", "cluster_ca_bundle", _text),
+        _Key("clusterDNS", "cluster_dns", _text),
+        _Key("clusterCIDR", "cluster_cidr", _text),
+        _Key("ipFamily", "ip_family", _choice("IPv4", "IPv6")),
+        _Key("aws.region", "region", _region),
+        _Key("aws.endpointUrl", "endpoint_url", _text),
+        _Key("preferencePolicy", "preference_policy", _choice("Respect", "Ignore")),
+        _Key("minValuesPolicy", "min_values_policy", _choice("Strict", "BestEffort")),
+        _Key("packing", "packing", _PACKING),
+        _Key("perNodeCost", "per_node_cost", _amount),
+        _Key("removalPolicy", "removal_policy", _choice("Guarded", "Allow")),
+        _Key("vmMemoryOverheadPercent", "vm_memory_overhead_percent", _share),
+        _Key("reservedEnis", "reserved_enis", _count),
+        _Key("batchMaxDuration", "batch_max_duration", _duration),
+        _Key("batchIdleDuration", "batch_idle_duration", _duration),
+        *(_Key(f"featureGates.{gate}", gate, _flag) for gate in DEFAULT_FEATURE_GATES),
+        _Key("placementGroup.id", "id", _text),
+        _Key("placementGroup.name", "name", _text),
+        _Key("placementGroup.strategy", "strategy", _choice("cluster", "partition", "spread")),
+        _Key("placementGroup.partitionCount", "partition_count", _count),
+    )
+}
+_ATTRIBUTES: Final = {field.name for field in fields(Settings)}
+_PLAIN: Final = {
+    key: definition
+    for key, definition in _KEYS.items()
+    if definition.attribute in _ATTRIBUTES and not key.startswith("placementGroup.")
+}
+_POOL_OPTIONS: Final = {
+    "packing": _Key("packing", "packing", _PACKING),
+    "perNodeCost": _Key("perNodeCost", "per_node_cost", _amount),
+}
+_GROUPS: Final = ("aws", "featureGates", "subnetFreeAddresses", "placementGroup", "nodePools")
+_AWS_VARIABLES: Final = (
+    ("AWS_DEFAULT_REGION", "aws.region"),
+    ("AWS_REGION", "aws.region"),
+    ("AWS_ENDPOINT_URL", "aws.endpointUrl"),
+)
+_SERVICE_VARIABLE: Final = re.compile(
+    r"RECONCILER(?:_\w+)?_(?:SERVICE_(?:HOST|PORT\w*)|PORT(?:_\w+)?)"
+)
+"""What Kubernetes sets in every pod beside a Service of the name ``reconciler``: not for us."""

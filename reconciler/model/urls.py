@@ -1,0 +1,25 @@
+"""Addresses that may carry a password: how they are printed."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_USER: Final = re.compile(r"(?<=://)[^/?#\s]*@")
+_QUERY: Final = re.compile(r"(?i)([?&;](?:password|passwd|pwd|token|secret|sslpassword)=)[^&;#\s]+")
+
+
+def without_secrets(text: str) -> str:
+    """Return ``text`` with passwords and tokens in its URLs written as ``***``.
+
+    The user's name stays, since it says which account was meant; a name without a password may
+    be a token, and goes as well, unless it is the plain ``git`` of an SSH address.
+    """
+    return _QUERY.sub(r"\1***", _USER.sub(_hidden, text))
+
+
+def _hidden(match: re.Match[str]) -> str:
+    user, colon, _ = match[0][:-1].partition(":")
+    if colon:
+        return f"{user}:***@"
+    return match[0] if user == "git" else "***@"

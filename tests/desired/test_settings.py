@@ -1,0 +1,173 @@
+"""The layers of settings, their order, and what is said about a wrong one."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.desired.settings import Layer, environment_name, resolve
+from reconciler.model.errors import UsageError
+from reconciler.model.settings import PlacementGroup, PoolOptions, Settings
+
+SCHEMA = Path(__file__).parents[2] / "schemas" / "reconciler.v1.json"
+
+
+def test_nothing_given_is_the_default() -> None:
+    resolved = resolve({}, {})
+    assert resolved.settings == Settings()
+    assert {origin.layer for origin in resolved.origins.values()} == {Layer.DEFAULT}
+
+
+def test_each_layer_wins_over_the_one_before() -> None:
+    config = {"apiVersion": "reconciler/v1", "kind": "Configuration", "preferencePolicy": "Ignore"}
+    config |= {"clusterName": "file", "packing": "cheapest", "aws": {"region": "eu-west-1"}}
+    environ = {"RECONCILER_CLUSTER_NAME": "environment", "AWS_DEFAULT_REGION": "eu-west-2"}
+    environ |= {"AWS_REGION": "eu-west-3", "RECONCILER_PACKING": ""}
+    resolved = resolve(config, environ, ["clusterName=one", "clusterName=two"])
+    assert resolved.settings == replace(
+        Settings(),
+        preference_policy="Ignore",
+        packing="cheapest",
+        region="eu-west-3",
+        cluster_name="two",
+    )
+    assert {
+        key: (origin.layer, origin.where)
+        for key, origin in resolved.origins.items()
+        if origin.layer is not Layer.DEFAULT
+    } == {
+        "preferencePolicy": (Layer.FILE, "reconciler.yaml"),
+        "packing": (Layer.FILE, "reconciler.yaml"),
+        "aws.region": (Layer.ENVIRONMENT, "AWS_REGION"),
+        "clusterName": (Layer.FLAG, "--set"),
+    }
+
+
+def test_our_own_variable_wins_over_the_tools_common_one() -> None:
+    environ = {"RECONCILER_AWS__REGION": "eu-west-1", "AWS_REGION": "us-east-2"}
+    resolved = resolve({}, environ)
+    assert resolved.settings.region == "eu-west-1"
+    assert resolved.origins["aws.region"].where == "RECONCILER_AWS__REGION"
+
+
+def test_gates_subnets_groups_and_pools_have_names_of_the_authors() -> None:
+    flags = [
+        "featureGates.SpotToSpotConsolidation=true",
+        "subnetFreeAddresses.subnet-1=10",
+        "subnetFreeAddresses=subnet-2=20,subnet-3=0",
+        "placementGroup.id=pg-1",
+        "placementGroup.partitionCount=7",
+        "nodePools.team.a.packing=cheapest",
+        "nodePools.team.a.perNodeCost=0.01",
+    ]
+    environ = {"RECONCILER_FEATURE_GATES": "NodeOverlay=True, StaticCapacity=true"}
+    settings = resolve({"featureGates": {"ReservedCapacity": False}}, environ, flags).settings
+    assert [gate for gate, on in settings.feature_gates.items() if on] == [
+        "SpotToSpotConsolidation",
+        "NodeOverlay",
+        "StaticCapacity",
+    ]
+    assert settings.subnet_free_addresses == {"subnet-1": 10, "subnet-2": 20, "subnet-3": 0}
+    assert settings.placement_group == PlacementGroup(id="pg-1", partition_count=7)
+    assert settings.node_pools == {"team.a": PoolOptions("cheapest", 0.01)}
+
+
+def test_a_fleet_is_named_by_its_folder_unless_named() -> None:
+    assert resolve({}, {}, fleet="web").settings.fleet == "web"
+    assert resolve({"fleet": "shop"}, {}, fleet="web").settings.fleet == "shop"
+    assert resolve({}, {}, fleet="web").origins["fleet"].layer is Layer.DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("state", "RECONCILER_STATE"),
+        ("clusterCABundle", "RECONCILER_CLUSTER_CA_BUNDLE"),
+        ("clusterDNS", "RECONCILER_CLUSTER_DNS"),
+        ("featureGates.NodeClassCEL", "RECONCILER_FEATURE_GATES__NODE_CLASS_CEL"),
+        ("aws.endpointUrl", "RECONCILER_AWS__ENDPOINT_URL"),
+        ("reservedEnis", "RECONCILER_RESERVED_ENIS"),
+    ],
+)
+def test_variables_are_spelled_by_one_rule(key: str, name: str) -> None:
+    assert environment_name(key) == name
+    value = "true" if "Gates" in key else "1"
+    assert resolve({}, {name: value}).origins[key].where == name
+
+
+def test_kubernetes_own_variables_are_not_ours() -> None:
+    environ = {
+        "RECONCILER_SERVICE_HOST": "10.0.0.1",
+        "RECONCILER_PORT": "tcp://10.0.0.1:80",
+        "RECONCILER_WEB_PORT_80_TCP_ADDR": "10.0.0.1",
+    }
+    assert resolve({}, environ).settings == Settings()
+
+
+@pytest.mark.parametrize(
+    ("config", "environ", "sets", "message"),
+    [
+        ({"packin": "cheapest"}, {}, [], "reconciler.yaml: packin: no such setting; did you mean"),
+        ({}, {"RECONCILER_PAKING": "x"}, [], "no such variable; did you mean RECONCILER_PACKING?"),
+        ({}, {}, ["featuregates.nodeOverlay=true"], "did you mean featureGates.NodeOverlay?"),
+        ({}, {}, ["zebra=1"], "--set zebra=1: zebra: no such setting; `reconciler config`"),
+        ({}, {}, ["nodePools.web.pack=cheapest"], "did you mean nodePools.web.packing?"),
+        ({}, {}, ["packing=fast"], "--set packing=fast: packing: 'fast' is not allowed (one of"),
+        ({}, {"RECONCILER_RESERVED_ENIS": "-1"}, [], "ENIS: reservedEnis: '-1' is not a whole"),
+        ({"reservedEnis": True}, {}, [], "reservedEnis: True is not a whole number"),
+        ({"batchMaxDuration": 10}, {}, [], "text is expected, not 10"),
+        ({}, {}, ["batchIdleDuration=0s"], "not longer than nothing"),
+        ({}, {}, ["batchIdleDuration=soon"], "not a duration: 'soon'"),
+        ({}, {}, ["featureGates.NodeOverlay=maybe"], "'maybe' is neither true nor false"),
+        ({}, {}, ["vmMemoryOverheadPercent=7.5"], "'7.5' is not a share from 0 to 1"),
+        ({}, {}, ["perNodeCost=nan"], "'nan' is not a number"),
+        ({}, {}, ["aws.region=Frankfurt"], "'Frankfurt' is not a region"),
+        ({}, {}, ["fleet=a b"], "'a b' is not a name"),
+        ({}, {}, ["packing"], "--set 'packing' is not key=value"),
+        ({}, {}, ["=1"], "is not key=value"),
+        ({}, {}, ["featureGates=NodeOverlay"], "'NodeOverlay' is not name=value"),
+        ({"subnetFreeAddresses": {"": 1}}, {}, [], "no such setting"),
+        ({"packing": {"default": True}}, {}, [], "packing.default: no such setting"),
+        (
+            {},
+            {},
+            ["sate=postgresql://me:secret@host/db"],
+            "--set sate=postgresql://me:***@host/db: sate:",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_origin(
+    config: dict[str, Any], environ: dict[str, str], sets: list[str], message: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve(config, environ, sets)
+    assert message in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_the_schema_of_the_file_knows_the_same_keys() -> None:
+    def keys(schema: dict[str, Any], prefix: str) -> set[str]:
+        found: set[str] = set()
+        for name, part in schema.get("properties", {}).items():
+            nested = part.get("properties")
+            found |= keys(part, f"{prefix}{name}.") if nested else {f"{prefix}{name}"}
+        return found
+
+    named_by_authors = {"apiVersion", "kind", "subnetFreeAddresses", "nodePools"}
+    in_schema = keys(json.loads(SCHEMA.read_text()), "") - named_by_authors
+    group = ["placementGroup.id=a", "placementGroup.name=a", "placementGroup.strategy=spread"]
+    ours = resolve({}, {}, [*group, "placementGroup.partitionCount=1"]).values
+    assert set(ours) == in_schema
+
+
+@given(st.dictionaries(st.text(max_size=12), st.one_of(st.integers(), st.text(max_size=5))))
+def test_any_file_gives_settings_or_a_usage_error(config: dict[str, Any]) -> None:
+    try:
+        resolved = resolve(config, {})
+    except UsageError:
+        return
+    assert set(resolved.values) == set(resolved.origins)
