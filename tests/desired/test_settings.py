@@ -136,7 +136,7 @@ def test_kubernetes_own_variables_are_not_ours() -> None:
             {},
             {},
             ["sate=postgresql://me:secret@host/db"],
-            "--set sate=postgresql://me:***@host/db: sate:",
+            "sate=postgresql://me:***@host/db: sate",
         ),
     ],
 )
