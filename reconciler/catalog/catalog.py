@@ -56,7 +56,8 @@ class Catalog:
 
     ``version`` and ``source`` are for people; ``digest`` is the SHA-256 of all that the types
     follow from. ``well_known`` are the label keys that a pod may ask for without a NodePool
-    naming them. ``notes`` say what is estimated or missing.
+    naming them. ``notes`` say what is estimated or missing. ``price_overlaid`` and
+    ``capacity_overlaid`` name the types that NodeOverlays changed.
     """
 
     def __init__(
@@ -70,6 +71,8 @@ class Catalog:
         well_known: frozenset[str] = WELL_KNOWN_AWS,
         spot_is_estimated: bool = False,
         notes: tuple[str, ...] = (),
+        price_overlaid: frozenset[str] = frozenset(),
+        capacity_overlaid: frozenset[str] = frozenset(),
     ) -> None:
         self.rows: Final = rows
         self.types: Final[Sequence[InstanceType]] = LazyTypes(rows)
@@ -81,6 +84,8 @@ class Catalog:
         self.well_known: Final = well_known
         self.spot_is_estimated: Final = spot_is_estimated
         self.notes: Final = notes
+        self.price_overlaid: Final = price_overlaid
+        self.capacity_overlaid: Final = capacity_overlaid
 
     @cached_property
     def columns(self) -> Columns:
