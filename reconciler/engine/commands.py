@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -62,7 +63,7 @@ def start(effects: Effects, command: PlannedCommand, seen: Observation) -> None:
     )
     for node in command.nodes:
         taint = effects.intent(Verb.TAINT, node, {"command": command.id}, command=command.id)
-        effects.carry_out([taint], lambda name=node: world.cluster.taint(name))
+        effects.carry_out([taint], partial(world.cluster.taint, node))
 
 
 def advance(effects: Effects, seen: Observation, objection: Objection) -> None:
@@ -130,7 +131,7 @@ def roll_back(effects: Effects, command: RunningCommand, seen: Observation, why:
     }
     for node in filter(None, by_claim.values()):
         untaint = effects.intent(Verb.UNTAINT, node.name, {"command": command.id})
-        effects.carry_out([untaint], lambda name=node.name: world.cluster.untaint(name))
+        effects.carry_out([untaint], partial(world.cluster.untaint, node.name))
     _record(effects, command, CommandPhase.ROLLED_BACK, why)
     world.tell("CommandRolledBack", f"{command.reason}: {why}", command=command.id)
 

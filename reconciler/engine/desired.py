@@ -1,0 +1,68 @@
+"""What the engine needs of desired state: where to read it, and how to plan with it.
+
+Reading git, resolving node classes and catalogues is done by whoever wires the engine; a pass
+only asks these questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from reconciler.engine.observation import Observation
+from reconciler.engine.provision import Blueprint
+from reconciler.model.instancetype import InstanceType
+from reconciler.model.nodepool import NodePool
+from reconciler.plan.plan import Plan
+from reconciler.ports import RecordedObject, RunningCommand, Unavailable
+
+
+class Desired(Protocol):
+    """The fleet as git wants it at one revision, ready to be planned."""
+
+    @property
+    def revision(self) -> str:
+        """The commit, or a digest of the files outside a repository."""
+        ...
+
+    @property
+    def node_pools(self) -> Sequence[NodePool]:
+        """The NodePools of the fleet."""
+        ...
+
+    def blueprint(self, node_pool: str) -> Blueprint:
+        """Return what a launch for that NodePool needs; it is one of ``node_pools``."""
+        ...
+
+    def instance_type(self, name: str) -> InstanceType | None:
+        """Return the instance type of that name, if the catalogue has it."""
+        ...
+
+    def objects(self) -> Sequence[RecordedObject]:
+        """Return the resolved objects with their hashes, as they are recorded."""
+        ...
+
+    def plan(self, seen: Observation, unavailable: Sequence[Unavailable], serial: int) -> Plan:
+        """Decide what is to be done now."""
+        ...
+
+    def objection(self, command: RunningCommand, seen: Observation) -> str | None:
+        """Say why a command that is ready to go on may not, None if it may."""
+        ...
+
+
+class DesiredSource(Protocol):
+    """Where desired state comes from."""
+
+    def read(self) -> Desired:
+        """Return desired state as it is now.
+
+        Raises:
+            InvalidFleetError: it cannot be planned.
+            UnreadableError: it cannot be read; unknown is not empty.
+        """
+        ...
+
+    def fingerprint(self) -> str:
+        """Return something cheap that changes whenever ``read`` would answer differently."""
+        ...
