@@ -96,7 +96,7 @@ def _text(file: str, content: bytes, limits: Limits) -> tuple[str, Diagnostic | 
     """Return the file as text, or the finding that it is none."""
 
     def refuse(code: str, message: str, offset: int = 0, hint: str = "") -> tuple[str, Diagnostic]:
-        before = content[:offset].decode("utf-8", errors="replace")
+        before = content[:offset].decode("utf-8", errors="replace").removeprefix("\ufeff")
         line = before.count("\n") + 1
         column = len(before) - (before.rfind("\n") + 1) + 1
         return "", Diagnostic(Severity.ERROR, code, message, Place(file, line, column), hint=hint)
@@ -151,7 +151,7 @@ class _Composer:
 
         self.yaml = yaml
         self.events = yaml.events
-        parser = yaml.CParser if yaml.__with_libyaml__ else yaml.BaseLoader
+        parser = yaml.cyaml.CParser if yaml.__with_libyaml__ else yaml.BaseLoader
         with _Translated(self):
             self.parser: Any = parser(self.text)
         self._event()
@@ -206,7 +206,9 @@ class _Composer:
         self.aliases += 1
         self.expanded += node[2]
         if self.aliases > self.limits.aliases_max or self.expanded > self.limits.expanded_max:
-            raise _Refused("alias-bomb", "the aliases write out to too much", at, "write it plainly")
+            raise _Refused(
+                "alias-bomb", "the aliases write out to too much", at, "write it plainly"
+            )
         return node
 
     def _sequence(self, event: Any, at: tuple[int, int], depth: int) -> tuple[Any, Mark, int]:
@@ -271,7 +273,9 @@ class _Composer:
         marks: dict[str, tuple[tuple[int, int], Mark]],
     ) -> None:
         """Add the keys of a ``<<`` that the mapping does not have itself; the first source wins."""
-        sources = list(zip(value, mark[2], strict=True)) if isinstance(value, list) else [(value, mark)]
+        sources = (
+            list(zip(value, mark[2], strict=True)) if isinstance(value, list) else [(value, mark)]
+        )
         for source, source_mark in sources:
             if not isinstance(source, dict):
                 at = (source_mark[0], source_mark[1])
@@ -331,7 +335,11 @@ class _Composer:
 
     def diagnostic(self, refused: _Refused) -> Diagnostic:
         """Return the finding, placed inside the file."""
-        place = Place(self.file, *refused.at)
+        line, column = refused.at
+        lines = self.text.splitlines() or [""]
+        if line > len(lines):  # the parser stands behind the last line when a file ends too early
+            line, column = len(lines), len(lines[-1]) + 1
+        place = Place(self.file, line, column)
         return Diagnostic(Severity.ERROR, refused.code, refused.message, place, hint=refused.hint)
 
 

@@ -15,7 +15,9 @@ Scalar = str | int | float | bool | None
 
 _WORDS: Final[dict[str, Scalar]] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
-    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
+    **dict.fromkeys(
+        ("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True
+    ),
     **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE"), False),
     **dict.fromkeys(("off", "Off", "OFF"), False),
     **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
@@ -79,4 +81,6 @@ def key_text(value: Scalar) -> str | None:
         return None
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value if isinstance(value, str) else f"{value:.15g}" if value != value // 1 else str(value)
+    return (
+        value if isinstance(value, str) else f"{value:.15g}" if value != value // 1 else str(value)
+    )

@@ -1,0 +1,8 @@
+"""``python -m reconciler``."""
+
+import sys
+
+from reconciler.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

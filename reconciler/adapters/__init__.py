@@ -1,0 +1,1 @@
+"""One package for each outside thing; they do not import each other."""

@@ -1,0 +1,1 @@
+"""Fleet repositories: folders, revisions and clones."""

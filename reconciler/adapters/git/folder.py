@@ -1,0 +1,135 @@
+"""A folder of a working tree, read as the content of a fleet.
+
+The content is untrusted: a symbolic link may not lead out of the folder, loops end, and sizes and
+counts are limited. What is refused becomes a diagnostic; what is not YAML or JSON by its name, or
+is hidden, is passed over.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from reconciler.desired.document import LIMITS
+from reconciler.desired.fleet import SourceFile
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.errors import UnreadableError
+
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+FILES_MAX: Final = 20_000
+BYTES_MAX: Final = 64 * 1024 * 1024
+ENTRIES_MAX: Final = 200_000
+DEPTH_MAX: Final = 32
+
+
+def is_fleet_file(path: str) -> bool:
+    """Return whether a file of that relative path belongs to a fleet, by its name alone."""
+    parts = path.split("/")
+    return path.endswith(SUFFIXES) and not any(part.startswith(".") for part in parts)
+
+
+def read_folder(path: Path) -> tuple[list[SourceFile], list[Diagnostic]]:
+    """Return the YAML and JSON files under ``path``, in order of their paths, and what was refused.
+
+    Raises:
+        UnreadableError: ``path`` is not a folder, or cannot be listed.
+    """
+    root = os.path.realpath(path)
+    if not os.path.isdir(root):  # noqa: PTH112
+        what = "is a file, not a folder" if os.path.exists(root) else "there is no such folder"  # noqa: PTH110
+        raise UnreadableError(what, where=str(path), remedy="name the folder that holds the fleet")
+    reading = _Reading(root)
+    try:
+        reading.walk()
+    except OSError as error:
+        raise UnreadableError(str(error.strerror), where=str(error.filename or path)) from error
+    return reading.files, reading.findings
+
+
+class _Reading:
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.files: list[SourceFile] = []
+        self.findings: list[Diagnostic] = []
+        self.bytes = 0
+
+    def walk(self) -> None:
+        for relative, real in self._candidates():
+            if len(self.files) >= FILES_MAX or self.bytes >= BYTES_MAX:
+                limit = f"{FILES_MAX} files or {BYTES_MAX // 2**20} MiB"
+                self._refuse("too-large", relative, f"the folder holds more than {limit}")
+                return
+            self._read(relative, real)
+
+    def _candidates(self) -> Iterator[tuple[str, str]]:
+        """Yield (relative path, real path) of the files that count, in order; loops end."""
+        seen = {self.root}
+        stack = [(self.root, "", 0)]
+        entries = 0
+        while stack:
+            folder, prefix, depth = stack.pop()
+            below: list[tuple[str, str, int]] = []
+            with os.scandir(folder) as listing:
+                names = sorted(listing, key=lambda e: e.name)
+            for entry in names:
+                entries += 1
+                relative = f"{prefix}{entry.name}"
+                if entries > ENTRIES_MAX:
+                    self._refuse("too-large", relative, f"more than {ENTRIES_MAX} entries")
+                    return
+                if entry.name.startswith("."):
+                    continue
+                real = self._inside(entry, relative)
+                if real is None:
+                    continue
+                if entry.is_dir():
+                    if real in seen:
+                        self._refuse("directory-loop", relative, "leads to a folder that was read")
+                    elif depth >= DEPTH_MAX:
+                        self._refuse("too-deep", relative, f"more than {DEPTH_MAX} folders deep")
+                    else:
+                        seen.add(real)
+                        below.append((entry.path, f"{relative}/", depth + 1))
+                elif entry.name.endswith(SUFFIXES):
+                    yield relative, real
+            stack.extend(reversed(below))
+
+    def _inside(self, entry: os.DirEntry[str], relative: str) -> str | None:
+        """Return the real path of an entry, None (with a finding) where it is not to be read."""
+        if not entry.is_symlink():
+            return entry.path
+        try:
+            real = os.path.realpath(entry.path, strict=True)
+        except OSError:
+            if entry.name.endswith(SUFFIXES):
+                self._refuse("broken-link", relative, "the symbolic link leads nowhere")
+            return None
+        if real != self.root and not real.startswith(self.root + os.sep):
+            if entry.is_dir() or entry.name.endswith(SUFFIXES):
+                self._refuse("outside-link", relative, "the symbolic link leads out of the folder")
+            return None
+        return real
+
+    def _read(self, relative: str, real: str) -> None:
+        if not os.path.isfile(real):  # noqa: PTH113
+            self._refuse("not-a-file", relative, "is no regular file")
+            return
+        try:
+            with open(real, "rb") as file:  # noqa: PTH123
+                content = file.read(LIMITS.bytes_max + 1)
+        except OSError as error:
+            self._refuse("unreadable", relative, f"cannot be read: {error.strerror}")
+            return
+        self.bytes += len(content)
+        self.files.append(SourceFile(_printable(relative), content))
+
+    def _refuse(self, code: str, relative: str, message: str) -> None:
+        place = Place(_printable(relative), 1, 1)
+        self.findings.append(Diagnostic(Severity.ERROR, code, message, place))
+
+
+def _printable(path: str) -> str:
+    """Return a path that can be written out: undecodable bytes of a name become U+FFFD."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,0 +1,15 @@
+"""The exit codes that CI jobs rely on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+DONE: Final = 0
+FAILED: Final = 1
+CHANGES: Final = 2
+"""``plan --detailed-exitcode``: there are changes. Wrong usage of the command line as well."""
+USAGE: Final = 2
+REFUSED: Final = 3
+"""A policy of the repository forbids the plan, or the desired state is invalid (``validate``)."""
+STALE: Final = 4
+INTERRUPTED: Final = 130

@@ -1,0 +1,145 @@
+"""The entry point: which command, and what an error looks like to the one who called it.
+
+A command is a module of this package with two functions:
+
+    def add_arguments(parser: argparse.ArgumentParser) -> None
+        declares its arguments;
+    def run(args: argparse.Namespace) -> int
+        does it, and returns an exit code of ``exitcode``.
+
+To add one, write the module and name it in ``COMMANDS`` with its line of help. Only the module of
+the command that runs is imported, and it imports what is heavy inside ``run``: starting fast is a
+promise (``--version`` takes at most three times as long as an empty Python).
+
+An error that a command expects is a ``ReconcilerError``: it becomes one line on stderr. Anything
+else is our mistake: one line as well, and a traceback with ``--debug``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import argparse
+
+    from reconciler.model.errors import ReconcilerError
+
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "validate": (
+        "reconciler.cli.validate",
+        "check the desired state; every finding with its place",
+    ),
+}
+"""Name of a command → (module, line of help), in the order in which help lists them."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line ``argv`` (by default the process's) and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words in (["--version"], ["-V"]):
+        from reconciler import __version__
+
+        sys.stdout.write(f"reconciler {__version__}\n")
+        return 0
+    debug = "--debug" in words
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone (`| head`): nothing is left to say, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except KeyboardInterrupt:
+        return _interrupted(debug=debug)
+    except Exception as error:  # noqa: BLE001 - the last line of defence
+        return _failed(error, debug=debug)
+    return code
+
+
+def _run(words: list[str]) -> int:
+    parser, command = _parser(words)
+    try:
+        args = parser.parse_args(words)
+    except SystemExit as stop:  # argparse has said why, or printed help
+        return int(stop.code or 0)
+    if command is None:
+        parser.print_help()
+        return 0 if not words else 2
+    code: int = command.run(args)
+    return code
+
+
+def _parser(words: list[str]) -> tuple[argparse.ArgumentParser, Any]:
+    """Return the parser for these words, and the module of the command they name, if any.
+
+    Only that command's arguments are declared: help on the others needs no more than their line.
+    """
+    import argparse
+    from importlib import import_module
+
+    from reconciler import __version__
+
+    name = next((word for word in words if not word.startswith("-")), None)
+    parser = argparse.ArgumentParser(
+        prog="reconciler",
+        description="Plans and runs EC2 node fleets from NodePools in a git repository.",
+    )
+    parser.add_argument("--version", "-V", action="version", version=f"reconciler {__version__}")
+    parser.add_argument("--debug", action="store_true", help="print tracebacks")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    module: Any = None
+    for command, (path, summary) in COMMANDS.items():
+        sub = commands.add_parser(
+            command, help=summary, description=f"{summary[:1].upper()}{summary[1:]}."
+        )
+        sub.add_argument(
+            "--debug", action="store_true", default=argparse.SUPPRESS, help="print tracebacks"
+        )
+        if command == name:
+            module = import_module(path)
+            module.add_arguments(sub)
+    return parser, module
+
+
+def _failed(error: Exception, *, debug: bool) -> int:
+    """Say what went wrong in one line and return the exit code that tells it apart."""
+    from reconciler.cli import exitcode
+    from reconciler.model.errors import ReconcilerError, StalePlanError, UsageError
+
+    if debug:
+        import traceback
+
+        traceback.print_exception(error)
+    if isinstance(error, ReconcilerError):
+        _say(_line(error))
+        if isinstance(error, StalePlanError):
+            return exitcode.STALE
+        return exitcode.USAGE if isinstance(error, UsageError) else exitcode.FAILED
+    text = " ".join(str(error).split())[:300]
+    more = "" if debug else "; run with --debug for the traceback, and please report it"
+    _say(f"internal error: {type(error).__name__}: {text}{more}")
+    return exitcode.FAILED
+
+
+def _line(error: ReconcilerError) -> str:
+    """Return the error on one line, with whose fault it is in front."""
+    text = " ".join(str(error).split())
+    return f"{error.fault}: {text}"
+
+
+def _interrupted(*, debug: bool) -> int:
+    from reconciler.cli import exitcode
+
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    _say("interrupted")
+    return exitcode.INTERRUPTED
+
+
+def _say(text: str) -> None:
+    print(f"reconciler: {text}", file=sys.stderr)

@@ -1,0 +1,61 @@
+"""``reconciler validate``: every finding on the desired state, each with its place."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from reconciler.cli import exitcode
+
+if TYPE_CHECKING:
+    import argparse
+
+_OUTPUTS: Final = ("text", "json", "github", "sarif")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("path", nargs="?", default=".", metavar="PATH", help="folder of the fleet")
+    parser.add_argument(
+        "-o", "--output", choices=_OUTPUTS, default="text", help="form of the findings"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
+        help="a setting, as in reconciler.yaml",
+    )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the findings; 0 when none is an error, 3 otherwise."""
+    from reconciler.adapters.git.folder import read_folder
+    from reconciler.desired import report
+    from reconciler.desired.fleet import read_fleet
+
+    files, refused = read_folder(Path(args.path))
+    _, findings = read_fleet(files)
+    diagnostics = tuple(sorted((*refused, *findings), key=lambda d: d.order))
+    match args.output:
+        case "json":
+            text = report.render_json(diagnostics)
+        case "github":
+            text = report.render_github(diagnostics, folder_in_repository(Path(args.path)))
+        case "sarif":
+            from reconciler.desired.sarif import render_sarif
+
+            text = render_sarif(diagnostics, folder_in_repository(Path(args.path)))
+        case _:
+            sources = {file.path: file.content for file in files}
+            text = report.render_text(diagnostics, sources, colour=sys.stdout.isatty())
+    sys.stdout.write(text)
+    return exitcode.DONE if report.is_valid(diagnostics) else exitcode.REFUSED
+
+
+def folder_in_repository(path: Path) -> str:
+    """Return where ``path`` lies below the top of its git repository; "" at the top or outside."""
+    folder = path.resolve()
+    for parent in (folder, *folder.parents):
+        if (parent / ".git").exists():
+            below = folder.relative_to(parent).as_posix()
+            return "" if below == "." else below
+    return ""

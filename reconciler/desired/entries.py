@@ -1,0 +1,128 @@
+"""From documents to Kubernetes objects: Lists unrolled, and kinds and versions told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from reconciler.desired.document import Document, Pointer
+from reconciler.desired.finding import Finding, shown
+from reconciler.desired.kinds import OURS, SUCCESSORS, WORKLOADS, group_of, is_other_class
+from reconciler.model.diagnostics import Place
+
+_KUSTOMIZE: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+_LIST_DEPTH_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One object: where it stands (``base`` is its pointer in ``document``) and what it says."""
+
+    document: Document
+    base: Pointer
+    data: Any
+    kind: str = ""
+    api_version: str = ""
+    plain: Any = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "plain", without_nulls(self.data))
+
+    @property
+    def name(self) -> str:
+        return self._metadata("name")
+
+    @property
+    def namespace(self) -> str:
+        return self._metadata("namespace") or "default"
+
+    def _metadata(self, field: str) -> str:
+        metadata = self.data.get("metadata") if isinstance(self.data, dict) else None
+        value = metadata.get(field) if isinstance(metadata, dict) else None
+        return value if isinstance(value, str) else ""
+
+    def place(self, pointer: Pointer, *, of_key: bool = False) -> Place:
+        """Return where the field at ``pointer`` stands."""
+        return self.document.place((*self.base, *pointer), of_key=of_key)
+
+
+def without_nulls(data: Any) -> Any:
+    """Return ``data`` without the null entries of mappings, as the API server prunes them.
+
+    What holds none is returned as it is, not copied.
+    """
+    if isinstance(data, dict):
+        pruned = {k: without_nulls(v) for k, v in data.items() if v is not None}
+        same = len(pruned) == len(data) and all(v is data[k] for k, v in pruned.items())
+        return data if same else pruned
+    if isinstance(data, list):
+        items = [without_nulls(v) for v in data]
+        return data if all(a is b for a, b in zip(items, data, strict=True)) else items
+    return data
+
+
+def entries(document: Document) -> Iterator[tuple[Entry, Finding | None]]:
+    """Yield the objects of a document; with a finding, one that cannot be taken further."""
+    if document.file.rpartition("/")[2] in _KUSTOMIZE:
+        yield Entry(document, (), document.data, kind="Kustomization"), None
+        return
+    yield from _entries(document, (), document.data, 0)
+
+
+def _entries(
+    document: Document, base: Pointer, data: Any, depth: int
+) -> Iterator[tuple[Entry, Finding | None]]:
+    entry = Entry(document, base, data)
+    if not isinstance(data, dict):
+        message = f"is {shown(data)}, not a Kubernetes object"
+        yield entry, Finding("not-an-object", (), message, "an object is a mapping with a kind")
+        return
+    finding = _header(data)
+    if finding is not None:
+        yield entry, finding
+        return
+    kind, api_version = data["kind"], data["apiVersion"]
+    items = data.get("items")
+    if kind.endswith("List") and "items" in data and depth < _LIST_DEPTH_MAX:
+        if items is not None and not isinstance(items, list):
+            yield entry, Finding("wrong-type", ("items",), f"is {shown(items)}; must be a list")
+        for index, item in enumerate(items or ()):
+            yield from _entries(document, (*base, "items", index), item, depth + 1)
+        return
+    yield Entry(document, base, data, kind, api_version), _version_fault(kind, api_version)
+
+
+def _header(data: dict[str, Any]) -> Finding | None:
+    """Return what is wrong with ``apiVersion`` and ``kind``; one finding for both."""
+    lacking = [field for field in ("apiVersion", "kind") if data.get(field) in (None, "")]
+    if lacking:
+        message = "is missing, as is kind" if len(lacking) == 2 else "is missing"
+        hint = "a Kubernetes object says apiVersion and kind"
+        return Finding("missing-kind", (lacking[0],), message, hint)
+    for field in ("apiVersion", "kind"):
+        if not isinstance(data[field], str):
+            return Finding("wrong-type", (field,), f"is {shown(data[field])}; must be text")
+    return None
+
+
+def _version_fault(kind: str, api_version: str) -> Finding | None:
+    """Return the finding that the object is of a version or kind that is not read any more."""
+    group = group_of(api_version)
+    successor = SUCCESSORS.get((group, kind))
+    if successor is not None:
+        return Finding(
+            "old-version", ("kind",), f"{kind} is of the alpha API", f"write a {successor}"
+        )
+    if kind in OURS:
+        wanted = "/".join(OURS[kind])
+        if api_version != wanted and not (is_other_class(api_version, kind)):
+            message = f"{kind} is read as {wanted}, not as {shown(api_version)}"
+            code = "old-version" if group == OURS[kind][0] else "wrong-version"
+            return Finding(code, ("apiVersion",), message, f"write {wanted}")
+    if kind in WORKLOADS and api_version != WORKLOADS[kind]:
+        wanted = WORKLOADS[kind]
+        if group in ("", group_of(wanted), "extensions"):
+            message = f"{kind} is read as {wanted}, not as {shown(api_version)}"
+            return Finding("old-version", ("apiVersion",), message, f"write {wanted}")
+    return None

@@ -1,0 +1,241 @@
+"""Files in; the desired fleet and every finding out.
+
+The order of the files, of the documents in them and of the keys in those makes no difference:
+objects are kept in a total order by kind, namespace and name, findings by place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from reconciler.desired import spellings
+from reconciler.desired.document import Document, Pointer, parse_documents
+from reconciler.desired.entries import Entry, entries
+from reconciler.desired.finding import Finding, field_path
+from reconciler.desired.kinds import (
+    NAMESPACED,
+    OURS,
+    WORKLOADS,
+    is_other_class,
+    schema_of,
+)
+from reconciler.model.diagnostics import Diagnostic, Severity
+
+CONFIG_FILES: Final = ("reconciler.yaml", "reconciler.yml")
+_FINDINGS_MAX: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file of the fleet folder; ``path`` is relative to it, with forward slashes."""
+
+    path: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One object as it was written, without nulls; ``line`` is where it starts in ``file``."""
+
+    kind: str
+    api_version: str
+    name: str
+    namespace: str
+    data: dict[str, Any]
+    file: str
+    line: int
+
+    @property
+    def order(self) -> tuple[str, str, str]:
+        return (self.kind, self.namespace, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The desired objects, each tuple in a total order, and the engine's own config."""
+
+    node_pools: tuple[Resource, ...] = ()
+    node_claims: tuple[Resource, ...] = ()
+    node_overlays: tuple[Resource, ...] = ()
+    node_classes: tuple[Resource, ...] = ()
+    workloads: tuple[Resource, ...] = ()
+    config: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def resources(self) -> tuple[Resource, ...]:
+        """All objects but the config."""
+        return (
+            *self.node_pools,
+            *self.node_claims,
+            *self.node_overlays,
+            *self.node_classes,
+            *self.workloads,
+        )
+
+
+def read_fleet(
+    files: Iterable[SourceFile], *, any_class: bool = False, allow_empty: bool = False
+) -> tuple[Fleet, tuple[Diagnostic, ...]]:
+    """Return the fleet that ``files`` describe, and every finding, in order of place.
+
+    An object with an error is left out of the fleet: use the fleet only where no finding is an
+    error. ``any_class`` takes every node class as known, as with a catalogue of one's own;
+    ``allow_empty`` makes a folder without any NodePool worth a warning only.
+    """
+    reading = _Reading()
+    for file in sorted(files, key=lambda f: f.path):
+        documents, findings = parse_documents(file.path, file.content)
+        reading.diagnostics += findings
+        reading.broken = reading.broken or bool(findings)
+        if file.path in CONFIG_FILES:
+            reading.read_config(documents)
+        else:
+            for document in documents:
+                reading.read_document(document)
+    reading.finish(any_class=any_class, allow_empty=allow_empty)
+    found = sorted(reading.diagnostics, key=lambda d: d.order)
+    return reading.fleet(), tuple(found[:_FINDINGS_MAX])
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What has been read so far."""
+
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    resources: dict[tuple[str, str, str], tuple[Resource, Entry]] = field(default_factory=dict)
+    seen: dict[tuple[str, str, str], Entry] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    broken: bool = False
+
+    def read_config(self, documents: list[Document]) -> None:
+        """Check the engine's own settings; the first document counts."""
+        from reconciler.desired import schema
+
+        for number, document in enumerate(documents):
+            entry = Entry(document, (), document.data)
+            if number:
+                self._add(entry, Finding("extra-document", (), "only one document is read here"))
+            else:
+                faults = schema.check("reconciler.v1", entry.plain)
+                for finding in faults:
+                    self._add(entry, finding)
+                if not faults:
+                    self.config = entry.plain
+
+    def read_document(self, document: Document) -> None:
+        for entry, finding in entries(document):
+            if finding is not None:
+                self.broken = True
+                self._add(entry, finding)
+            elif entry.kind in OURS:
+                self._read_ours(entry)
+            elif entry.kind in WORKLOADS:
+                self._read_workload(entry)
+            elif not is_other_class(entry.api_version, entry.kind):
+                self.skipped[entry.kind] = self.skipped.get(entry.kind, 0) + 1
+
+    def _read_ours(self, entry: Entry) -> None:
+        from reconciler.desired import rules, schema
+
+        name = schema_of(entry.kind)
+        old = spellings.check(entry.kind, entry.data)
+        shape = _without(schema.check(name, entry.plain), old)
+        semantics = rules.check(name, entry.plain, [*old, *shape])
+        self._keep(entry, [*old, *shape, *semantics])
+
+    def _read_workload(self, entry: Entry) -> None:
+        from reconciler.desired.workload_shape import check
+
+        self._keep(entry, check(entry.kind, entry.plain))
+
+    def _keep(self, entry: Entry, findings: list[Finding]) -> None:
+        """Record the object, unless one of that name is there or it has an error."""
+        for finding in findings:
+            self._add(entry, finding)
+        if not entry.name:
+            return
+        namespace = entry.namespace if entry.kind in NAMESPACED else ""
+        key = (entry.kind, namespace, entry.name)
+        first = self.seen.setdefault(key, entry)
+        if first is not entry:
+            where = first.place(("metadata", "name"))
+            message = f"a {entry.kind} of the name {entry.name} stands already at {where}"
+            pointer = ("metadata", "name")
+            self._add(entry, Finding("duplicate-name", pointer, message, "rename or remove one"))
+        elif not any(f.severity is Severity.ERROR for f in findings):
+            line = entry.place(()).line
+            resource = Resource(
+                entry.kind, entry.api_version, entry.name, namespace, entry.plain,
+                entry.document.file, line,
+            )  # fmt: skip
+            self.resources[key] = (resource, entry)
+
+    def _add(self, entry: Entry, finding: Finding) -> None:
+        place = entry.place(finding.pointer, of_key=finding.of_key)
+        path = field_path((*entry.base, *finding.pointer) if not entry.kind else finding.pointer)
+        self.diagnostics.append(
+            Diagnostic(finding.severity, finding.code, finding.message, place, path, finding.hint)
+        )
+
+    def finish(self, *, any_class: bool, allow_empty: bool) -> None:
+        """Check what needs all objects."""
+        pools = [entry for (kind, _, _), entry in self.seen.items() if kind == "NodePool"]
+        if not pools and not self.broken and not self._has_errors():
+            message = "no NodePool in the folder: an empty or unreadable checkout plans nothing"
+            hint = "add a NodePool, or name the folder that holds the fleet"
+            severity = Severity.WARNING if allow_empty else Severity.ERROR
+            self.diagnostics.append(Diagnostic(severity, "empty-fleet", message, hint=hint))
+        if not any_class and not self.broken:
+            for resource, entry in self._kept("NodePool"):
+                self._check_class(resource, entry)
+        if self.skipped:
+            count = sum(self.skipped.values())
+            kinds = ", ".join(f"{kind} ({n})" for kind, n in sorted(self.skipped.items())[:20])
+            objects = "object" if count == 1 else "objects"
+            message = f"{count} {objects} of other kinds skipped: {kinds}"
+            self.diagnostics.append(Diagnostic(Severity.INFO, "skipped-kinds", message))
+
+    def _has_errors(self) -> bool:
+        return any(d.severity is Severity.ERROR for d in self.diagnostics)
+
+    def _check_class(self, resource: Resource, entry: Entry) -> None:
+        at: Pointer = ("spec", "template", "spec", "nodeClassRef")
+        ref = resource.data["spec"]["template"]["spec"]["nodeClassRef"]
+        group, kind, name = ref["group"], ref["kind"], ref["name"]
+        if group != "karpenter.k8s.aws" or (kind, "", name) in self.seen:
+            return
+        message = f"no {kind} of the name {name} in the folder"
+        near = [n for k, _, n in sorted(self.seen) if k == kind]
+        hint = f"there is {', '.join(near[:3])}" if near else "add it, or have it in the cluster"
+        self._add(
+            entry, Finding("missing-nodeclass", (*at, "name"), message, hint, Severity.WARNING)
+        )
+
+    def _kept(self, *kinds: str) -> Iterator[tuple[Resource, Entry]]:
+        for key in sorted(self.resources):
+            if key[0] in kinds:
+                yield self.resources[key]
+
+    def fleet(self) -> Fleet:
+        """Return what has been read, each kind in its total order."""
+
+        def of(*kinds: str) -> tuple[Resource, ...]:
+            return tuple(resource for resource, _ in self._kept(*kinds))
+
+        return Fleet(
+            node_pools=of("NodePool"),
+            node_claims=of("NodeClaim"),
+            node_overlays=of("NodeOverlay"),
+            node_classes=of("EC2NodeClass"),
+            workloads=of(*WORKLOADS),
+            config=self.config,
+        )
+
+
+def _without(findings: list[Finding], told: list[Finding]) -> list[Finding]:
+    """Return the findings that ``told`` does not tell already."""
+    pointers = [f.pointer for f in told] + [p for f in told for p in f.replaces]
+    return [f for f in findings if not any(f.pointer[: len(p)] == p for p in pointers)]

@@ -1,0 +1,58 @@
+"""Which kinds of objects a fleet folder may hold, and what is done with each."""
+
+from __future__ import annotations
+
+from typing import Final
+
+OURS: Final = {
+    "NodePool": ("karpenter.sh", "v1"),
+    "NodeClaim": ("karpenter.sh", "v1"),
+    "NodeOverlay": ("karpenter.sh", "v1alpha1"),
+    "EC2NodeClass": ("karpenter.k8s.aws", "v1"),
+}
+"""Checked in full: kind → (group, version); the schema is ``schemas/KIND.VERSION.json``."""
+
+WORKLOADS: Final = {
+    "Deployment": "apps/v1",
+    "StatefulSet": "apps/v1",
+    "ReplicaSet": "apps/v1",
+    "DaemonSet": "apps/v1",
+    "Job": "batch/v1",
+    "Pod": "v1",
+    "PodDisruptionBudget": "policy/v1",
+    "PriorityClass": "scheduling.k8s.io/v1",
+    "PersistentVolumeClaim": "v1",
+    "PersistentVolume": "v1",
+    "StorageClass": "storage.k8s.io/v1",
+    "CSINode": "storage.k8s.io/v1",
+    "Namespace": "v1",
+}
+"""What a plan without a cluster needs: checked only as far as reading them needs it."""
+
+NAMESPACED: Final = frozenset(
+    "Deployment StatefulSet ReplicaSet DaemonSet Job Pod PodDisruptionBudget "
+    "PersistentVolumeClaim".split()
+)
+
+SUCCESSORS: Final = {
+    ("karpenter.sh", "Provisioner"): "NodePool (karpenter.sh/v1)",
+    ("karpenter.sh", "Machine"): "NodeClaim (karpenter.sh/v1)",
+    ("karpenter.k8s.aws", "AWSNodeTemplate"): "EC2NodeClass (karpenter.k8s.aws/v1)",
+    ("karpenter.k8s.aws", "NodeClass"): "EC2NodeClass (karpenter.k8s.aws/v1)",
+}
+"""Kinds of the alpha API, and what took their place."""
+
+
+def group_of(api_version: str) -> str:
+    """Return the group of an ``apiVersion``; the core group is ``""``."""
+    return api_version.rpartition("/")[0]
+
+
+def schema_of(kind: str) -> str:
+    """Return the name of the schema of one of our kinds."""
+    return f"{kind.lower()}.{OURS[kind][1]}"
+
+
+def is_other_class(api_version: str, kind: str) -> bool:
+    """Return whether it is a node class of another provider, such as a simulator's."""
+    return kind.endswith("NodeClass") and group_of(api_version) != "karpenter.k8s.aws"

@@ -1,0 +1,74 @@
+"""What the schema's shape cannot say: the CRDs' CEL rules, and Karpenter's run-time validation.
+
+The rules hang in the schema at the field that they judge (``x-kubernetes-validations``), so a
+finding has the field path that the API server would name, or a finer one below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from reconciler.desired.cel import PREDICATES
+from reconciler.desired.document import Pointer
+from reconciler.desired.finding import Finding
+from reconciler.desired.runtime import RUNTIME
+from reconciler.desired.schema import load, resolved
+
+
+def check(name: str, data: Any, faulty: list[Finding]) -> list[Finding]:
+    """Return the violated rules of the schema ``name``, without those that ``faulty`` tells.
+
+    ``faulty`` are the findings of the schema: a rule that looks at a value of the wrong shape has
+    nothing to add to them.
+    """
+    taken = [f.pointer for f in faulty] + [p for f in faulty for p in f.replaces]
+    found: list[Finding] = []
+    for finding in _quietly(_all(name, data), has_faults=bool(faulty)):
+        if not any(finding.pointer[: len(p)] == p for p in taken):
+            found.append(finding)
+            taken.append(finding.pointer)
+    return found
+
+
+def _all(name: str, data: Any) -> Iterator[Iterator[Finding]]:
+    schema = load(name)
+    yield from _hanging(schema, schema, data, ())
+    for rule in RUNTIME.get(name, ()):
+        yield rule(data)
+
+
+def _quietly(checks: Iterator[Iterator[Finding]], *, has_faults: bool) -> Iterator[Finding]:
+    """Run the checks; one that stumbles over a value which the schema refuses says nothing."""
+    for findings in checks:
+        try:
+            yield from findings
+        except (AttributeError, KeyError, TypeError, ValueError):
+            if not has_faults:
+                raise
+
+
+def _hanging(
+    schema: dict[str, Any], node: dict[str, Any], data: Any, pointer: Pointer
+) -> Iterator[Iterator[Finding]]:
+    """Yield the checks of every rule at ``node`` and below, for the data that is there."""
+    node = resolved(schema, node)
+    for rule in node.get("x-kubernetes-validations", ()):
+        if "oldSelf" not in rule["rule"]:
+            yield _violations(rule["name"], data, pointer)
+    if isinstance(data, dict):
+        fields = node.get("properties", {})
+        extra = node.get("additionalProperties")
+        for key, value in data.items():
+            below = fields.get(key, extra)
+            if isinstance(below, dict):
+                yield from _hanging(schema, below, value, (*pointer, key))
+    elif isinstance(data, list) and "items" in node:
+        for index, value in enumerate(data):
+            yield from _hanging(schema, node["items"], value, (*pointer, index))
+
+
+def _violations(name: str, data: Any, pointer: Pointer) -> Iterator[Finding]:
+    for below, message, hint in PREDICATES[name](data):
+        at = (*pointer, *below)
+        yield Finding(name, at, message, hint, of_key=bool(below) and isinstance(below[-1], str))
