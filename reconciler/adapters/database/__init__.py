@@ -1,0 +1,1 @@
+"""What is recorded, in SQLite or PostgreSQL: claims, plans, the journal, the lease."""

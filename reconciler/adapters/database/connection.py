@@ -1,0 +1,149 @@
+"""Connections to the two databases, and transactions that behave alike on both.
+
+SQLite's file is opened in WAL mode with every commit synced to the disk: what a method wrote
+before it returned survives any crash. A transaction that writes says so when it begins, and so
+waits for another writer instead of failing half way.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, create_engine, event, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from reconciler.adapters.database import tables
+from reconciler.adapters.database.errors import translated
+from reconciler.model.errors import StateError
+
+FILE: Final = "state.db"
+
+_WAIT_S: Final = 10
+"""How long a writer waits for another one, and a client for a server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """One fleet's share of a database.
+
+    ``place`` is how messages name it: a file, or a URL without its password. ``folder`` is the
+    state directory, None for a server.
+    """
+
+    engine: Engine
+    fleet: str
+    place: str
+    folder: Path | None
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Give a connection within a transaction that only reads."""
+        with translated(self.place), self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Give a connection within a transaction that is the only one to write for this fleet."""
+        with translated(self.place), begin_writing(self.engine) as connection:
+            connection.execute(
+                insert(connection, tables.fleet)
+                .values(name=self.fleet, serial=0)
+                .on_conflict_do_nothing()
+            )
+            chosen = tables.fleet.c.name == self.fleet
+            connection.execute(select(tables.fleet.c.serial).where(chosen).with_for_update())
+            yield connection
+
+    def raise_serial(self, connection: Connection) -> None:
+        """Note that a belief changed; ``connection`` is one of ``writing``."""
+        table = tables.fleet
+        connection.execute(
+            update(table).where(table.c.name == self.fleet).values(serial=table.c.serial + 1)
+        )
+
+
+def insert(connection: Connection, table: Any) -> sqlite.Insert | postgresql.Insert:
+    """Return an INSERT that knows ON CONFLICT, in the dialect of the connection."""
+    if connection.dialect.name == "sqlite":
+        return sqlite.insert(table)
+    return postgresql.insert(table)
+
+
+@contextmanager
+def begin_writing(engine: Engine) -> Iterator[Connection]:
+    """Give a connection within a transaction that is allowed to write."""
+    with engine.connect() as connection:
+        writer = connection.execution_options(reconciler_writes=True)
+        with writer.begin():
+            yield writer
+
+
+def is_url(location: str) -> bool:
+    """Return whether ``location`` names a server rather than a folder."""
+    return "://" in location
+
+
+def connect_sqlite(folder: Path) -> Engine:
+    """Return an engine for the file in ``folder``, which must exist; the file is made if needed."""
+    path = folder / FILE
+
+    def connection() -> sqlite3.Connection:
+        raw = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
+        try:
+            raw.execute("PRAGMA journal_mode = WAL")
+            raw.execute("PRAGMA synchronous = FULL")
+            raw.execute("PRAGMA foreign_keys = ON")
+        except sqlite3.Error:
+            raw.close()
+            raise
+        return raw
+
+    engine = create_engine("sqlite+pysqlite://", creator=connection, pool_size=5)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _begin(connection: Connection) -> None:
+    writes = connection.get_execution_options().get("reconciler_writes")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def connect_server(location: str, fleet: str) -> tuple[Engine, str]:
+    """Return an engine for a database URL, and the URL as messages may show it.
+
+    Raises:
+        StateError: the URL is none, or of a database that we do not know.
+    """
+    remedy = "write postgresql+psycopg://user@host:5432/database, or the path of a folder"
+    try:
+        url = make_url(location)
+    except ArgumentError as error:
+        raise StateError("the state's location is not a URL", remedy=remedy) from error
+    shown = url.render_as_string(hide_password=True)
+    if url.drivername in ("postgresql", "postgres"):
+        url = url.set(drivername="postgresql+psycopg")
+    if url.drivername != "postgresql+psycopg":
+        raise StateError(f"no such database: {url.drivername}", where=shown, remedy=remedy)
+    name = f"reconciler {fleet} {os.getpid()}@{socket.gethostname()}"[:63]
+    try:
+        engine = create_engine(
+            url,
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": _WAIT_S, "application_name": name},
+        )
+    except (ImportError, NoSuchModuleError) as error:
+        raise StateError(
+            "PostgreSQL needs the package psycopg",
+            where=shown,
+            remedy="pip install 'reconciler[postgres]'",
+        ) from error
+    return engine, shown

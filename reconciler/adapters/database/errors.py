@@ -1,0 +1,79 @@
+"""The border where the errors of a database or a disk become ours.
+
+Whatever stops the store is the state's fault in our sense, and its operator can mend it: the
+message says which file or server, what it said, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from reconciler.model.errors import StateError
+
+RESTORE: Final = (
+    "stop the engine and put back a copy (`state.db.before-*`), or begin with an empty folder and "
+    "`reconciler state import` an export"
+)
+
+_REMEDIES: Final = (
+    ("not a database", RESTORE),
+    ("malformed", RESTORE),
+    ("disk i/o error", "look at the disk and the system's log, then start again"),
+    ("full", "free some space on that disk, then start again; nothing was half written"),
+    ("no space left", "free some space on that disk, then start again; nothing was half written"),
+    ("quota", "free some space on that disk, then start again; nothing was half written"),
+    ("readonly", "give this user the right to write the folder and the files in it"),
+    ("read-only", "give this user the right to write the folder and the files in it"),
+    ("permission denied", "give this user the right to read and write there"),
+    ("unable to open", "give this user the right to read and write the folder"),
+    ("is locked", "another process is writing for long; see which with `reconciler status`"),
+    ("no such table", "run `reconciler state check`"),
+    ("password", "correct the user and the password in the URL, or set PGPASSWORD"),
+    ("does not exist", "create it on the server, or correct the URL"),
+    ("refused", "start the server, or correct host and port in the URL"),
+    ("could not translate", "correct the host in the URL"),
+    ("resolve", "correct the host in the URL"),
+    ("timeout", "see whether the server answers and a firewall lets it through"),
+    ("closed", "the server went away; once it is back, start again"),
+)
+
+
+@contextmanager
+def translated(place: str) -> Iterator[None]:
+    """Raise a StateError about ``place`` in place of a database's or a disk's own error.
+
+    A violated constraint is a mistake of ours and passes unchanged.
+    """
+    try:
+        yield
+    except IntegrityError:
+        raise
+    except (DBAPIError, PoolTimeout, OSError) as error:
+        raise state_error(place, error) from error
+
+
+def state_error(place: str, error: Exception) -> StateError:
+    """Return the StateError that tells ``error``, in one line."""
+    said = _first_line(error)
+    lower = said.lower()
+    remedy = next((advice for sign, advice in _REMEDIES if sign in lower), "")
+    return StateError(
+        f"the recorded state cannot be used: {said}",
+        where=place,
+        remedy=remedy or "see `reconciler state check`",
+    )
+
+
+def _first_line(error: Exception) -> str:
+    cause: BaseException | None = error
+    if isinstance(error, DBAPIError):
+        cause = error.orig
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror
+    lines = str(cause).strip().splitlines()
+    return lines[0].rstrip(": ") if lines else type(cause).__name__

@@ -1,0 +1,133 @@
+"""The journal: what we set out to do to the world, written before it is tried.
+
+Rows are only ever added. An intent that is repeated keeps its first row; an outcome is a row of
+its own, and the last one holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, func, select
+
+from reconciler.adapters.database.connection import Database, insert
+from reconciler.adapters.database.rows import body_of, plain, time_of, time_text, value_of
+from reconciler.adapters.database.tables import intent as intents_table
+from reconciler.adapters.database.tables import outcome as outcomes_table
+from reconciler.ports import Intent, JournalEntry, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseJournal:
+    """The Journal of a fleet; sequences count from 1."""
+
+    database: Database
+
+    def begin(self, intents: Sequence[Intent]) -> None:
+        with self.database.writing() as connection:
+            known = self._known(connection, [intent.id for intent in intents])
+            fresh = _first_of_each(i for i in intents if i.id not in known)
+            last = self._last_sequence(connection, intents_table)
+            rows = [
+                {
+                    "fleet": self.database.fleet,
+                    "sequence": number,
+                    "id": intent.id,
+                    "verb": intent.verb.value,
+                    "target": intent.target,
+                    "at": time_text(intent.at),
+                    "body": body_of(intent),
+                }
+                for number, intent in enumerate(fresh, start=last + 1)
+            ]
+            if rows:
+                connection.execute(intents_table.insert(), rows)
+
+    def finish(self, intent: str, outcome: Outcome, at: datetime, message: str = "") -> None:
+        with self.database.writing() as connection:
+            assert self._known(connection, [intent]), f"an outcome without an intent: {intent}"
+            connection.execute(
+                insert(connection, outcomes_table).values(
+                    fleet=self.database.fleet,
+                    sequence=self._last_sequence(connection, outcomes_table) + 1,
+                    intent=intent,
+                    outcome=outcome.value,
+                    at=time_text(at),
+                    message=plain(message),
+                )
+            )
+
+    def in_doubt(self) -> Sequence[JournalEntry]:
+        query = self._entries().where(outcomes_table.c.outcome.is_(None))
+        return self._read(query.order_by(intents_table.c.sequence))
+
+    def entries(self, *, limit: int = 100, target: str | None = None) -> Sequence[JournalEntry]:
+        query = self._entries()
+        if target is not None:
+            query = query.where(intents_table.c.target == target)
+        return self._read(query.order_by(intents_table.c.sequence.desc()).limit(limit))
+
+    def _entries(self) -> Select[Any]:
+        """Return the query for intents, each with its last outcome."""
+        later = outcomes_table.alias()
+        last = (
+            select(func.max(later.c.sequence))
+            .where(later.c.fleet == intents_table.c.fleet, later.c.intent == intents_table.c.id)
+            .correlate(intents_table)
+            .scalar_subquery()
+        )
+        return (
+            select(
+                intents_table.c.sequence,
+                intents_table.c.id,
+                intents_table.c.body,
+                outcomes_table.c.outcome,
+                outcomes_table.c.at,
+                outcomes_table.c.message,
+            )
+            .select_from(intents_table)
+            .outerjoin(
+                outcomes_table,
+                (outcomes_table.c.fleet == intents_table.c.fleet)
+                & (outcomes_table.c.sequence == last),
+            )
+            .where(intents_table.c.fleet == self.database.fleet)
+        )
+
+    def _read(self, query: Select[Any]) -> list[JournalEntry]:
+        with self.database.reading() as connection:
+            return [self._entry(row) for row in connection.execute(query)]
+
+    def _entry(self, row: Row[Any]) -> JournalEntry:
+        place = self.database.place
+        return JournalEntry(
+            sequence=row.sequence,
+            intent=value_of(row.body, Intent, name=f"intent {row.id}", place=place),
+            outcome=None if row.outcome is None else Outcome(row.outcome),
+            finished_at=None if row.at is None else time_of(row.at),
+            message=row.message or "",
+        )
+
+    def _known(self, connection: Connection, ids: Sequence[str]) -> set[str]:
+        column = intents_table.c.id
+        return set(
+            connection.execute(
+                select(column).where(intents_table.c.fleet == self.database.fleet, column.in_(ids))
+            ).scalars()
+        )
+
+    def _last_sequence(self, connection: Connection, table: Any) -> int:
+        found = connection.execute(
+            select(func.max(table.c.sequence)).where(table.c.fleet == self.database.fleet)
+        ).scalar()
+        return int(found or 0)
+
+
+def _first_of_each(intents: Iterable[Intent]) -> Collection[Intent]:
+    first: dict[str, Intent] = {}
+    for intent in intents:
+        first.setdefault(intent.id, intent)
+    return first.values()

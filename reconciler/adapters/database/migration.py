@@ -1,0 +1,94 @@
+"""Bring the recorded state to the form that this release understands; forward only.
+
+What a release wrote is never read by an older one, and a database that already holds something
+is copied before it changes (a server's is its operator's to back up). Alembic is imported only
+when there is something to do: a start finds the schema current by reading one row.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Connection, Engine, inspect, text
+
+from reconciler._resources import resource
+from reconciler.adapters.database.connection import FILE, begin_writing
+from reconciler.adapters.database.errors import RESTORE, translated
+from reconciler.adapters.database.tables import VERSION_TABLE
+from reconciler.model.errors import StateError
+
+HEAD: Final = "0002"
+"""The newest migration in ``state/versions``; a test holds the two alike."""
+
+_ADVISORY_KEY: Final = 0x7265636F6E
+"""«recon» as a number: the lock on a server under which one starter migrates."""
+
+
+def revision_of(engine: Engine, place: str) -> str | None:
+    """Return the migration that a database is at, or None when it is empty.
+
+    Raises:
+        StateError: it cannot be read, is not ours, or was written by a newer release.
+    """
+    with translated(place), engine.connect() as connection:
+        return _revision(connection, place)
+
+
+def migrate(engine: Engine, place: str, folder: Path | None) -> list[str]:
+    """Do the missing migrations in one transaction and return their numbers.
+
+    ``folder`` is where SQLite's file lies, None for a server.
+    """
+    with translated(place), begin_writing(engine) as connection:
+        if folder is None:
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_KEY})
+        before = _revision(connection, place)
+        if before == HEAD:
+            return []
+        if folder is not None and before is not None:
+            _copy(folder)
+        _upgrade(connection)
+        return [f"{n:04}" for n in range(int(before or "0") + 1, int(HEAD) + 1)]
+
+
+def _revision(connection: Connection, place: str) -> str | None:
+    names = set(inspect(connection).get_table_names())
+    if VERSION_TABLE not in names:
+        if "node_claim" in names or (names and connection.dialect.name == "sqlite"):
+            raise StateError("a database, but not a recorded state", where=place, remedy=RESTORE)
+        return None
+    found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608
+    if found is not None and (not str(found).isdigit() or int(found) > int(HEAD)):
+        raise StateError(
+            f"the state is at migration {found}, this release knows up to {HEAD}",
+            where=place,
+            remedy="use the newer release that wrote it",
+        )
+    return None if found is None else str(found)
+
+
+def _copy(folder: Path) -> None:
+    """Copy SQLite's file to ``state.db.before-NNNN``, whole or not at all."""
+    target = folder / f"{FILE}.before-{HEAD}"
+    unfinished = target.with_name(target.name + ".part")
+    unfinished.unlink(missing_ok=True)
+    with (
+        closing(sqlite3.connect(folder / FILE)) as source,
+        closing(sqlite3.connect(unfinished)) as copy,
+    ):
+        source.backup(copy)
+    os.replace(unfinished, target)  # noqa: PTH105 - its atomicity is the point
+
+
+def _upgrade(connection: Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", resource("state").replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

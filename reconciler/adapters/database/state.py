@@ -1,0 +1,142 @@
+"""Open the recorded state, wherever it is kept."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from reconciler.adapters.database.connection import (
+    FILE,
+    Database,
+    connect_server,
+    connect_sqlite,
+    is_url,
+)
+from reconciler.adapters.database.errors import translated
+from reconciler.adapters.database.journal import DatabaseJournal
+from reconciler.adapters.database.lease import FileLease, ServerLease
+from reconciler.adapters.database.migration import HEAD, migrate, revision_of
+from reconciler.adapters.database.shelf import DatabaseShelf
+from reconciler.adapters.database.store import DatabaseStateStore
+from reconciler.model.errors import StateError
+
+_WAIT_S: Final = 30
+"""How long a starter waits for another one that migrates."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseState:
+    """Everything that is recorded about one fleet. Close it, or use it in a ``with``.
+
+    Its parts may be used by several threads at once.
+    """
+
+    database: Database
+    store: DatabaseStateStore
+    journal: DatabaseJournal
+    shelf: DatabaseShelf
+    lease: FileLease | ServerLease
+
+    def close(self) -> None:
+        """Give back the lease and every connection."""
+        self.lease.release()
+        self.database.engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def open_state(location: str, fleet: str, *, create: bool = True) -> DatabaseState:
+    """Open the state at ``location`` (a folder or a database URL) for the fleet of that name.
+
+    With ``create`` it is made if it is not there, and migrated if an older release wrote it;
+    without, as for a command that only reads, neither happens.
+
+    Raises:
+        StateError: it cannot be used; the message says why and what to do.
+        LockedError: it is to be migrated while another process holds it.
+    """
+    database = _connect(location, fleet, create=create)
+    try:
+        _make_current(database, create=create)
+    except BaseException:
+        database.engine.dispose()
+        raise
+    return DatabaseState(
+        database=database,
+        store=DatabaseStateStore(database),
+        journal=DatabaseJournal(database),
+        shelf=DatabaseShelf(database),
+        lease=ServerLease(database) if database.folder is None else FileLease(database.folder),
+    )
+
+
+def _connect(location: str, fleet: str, *, create: bool) -> Database:
+    if is_url(location):
+        engine, place = connect_server(location, fleet)
+        return Database(engine, fleet, place, None)
+    folder = Path(location)
+    if create:
+        _make_folder(folder)
+    elif not (folder / FILE).exists():
+        raise StateError(
+            "nothing is recorded here yet",
+            where=str(folder),
+            remedy="`reconciler apply` or `reconciler run` begins it; --state names another place",
+        )
+    return Database(connect_sqlite(folder), fleet, str(folder / FILE), folder)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the state directory, for its owner only, and out of git's sight."""
+    with translated(str(folder)):
+        if folder.exists():
+            if not folder.is_dir():
+                raise StateError(
+                    "the state's location is a file", where=str(folder), remedy="name a folder"
+                )
+            return
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):  # another starter was faster
+            folder.mkdir(mode=0o700)
+        ignore = folder / ".gitignore"
+        ignore.write_text("*\n", encoding="utf-8")
+
+
+def _make_current(database: Database, *, create: bool) -> None:
+    """Migrate where that is needed and allowed; one starter at a time."""
+    found = revision_of(database.engine, database.place)
+    if found == HEAD:
+        return
+    if not create:
+        if found is None:
+            raise StateError(
+                "nothing is recorded here yet",
+                where=database.place,
+                remedy="`reconciler apply` or `reconciler run` begins it",
+            )
+        raise StateError(
+            f"an older release wrote the state (migration {found}, this one reads {HEAD})",
+            where=database.place,
+            remedy="run `reconciler state migrate`",
+        )
+    if database.folder is None:
+        migrate(database.engine, database.place, None)
+        return
+    with FileLease(database.folder).held(_WAIT_S):
+        migrate(database.engine, database.place, database.folder)
+        if os.name == "posix":
+            with translated(database.place):
+                (database.folder / FILE).chmod(0o600)

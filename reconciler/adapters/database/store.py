@@ -1,0 +1,330 @@
+"""The StateStore: what we did and believe. Every method is one transaction.
+
+A write that leaves everything as it was leaves the serial as it was, so that a quiet pass does
+not make a saved plan stale. Plans are no belief: recording one leaves the serial alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, delete, func, select, update
+
+from reconciler.adapters.database.connection import Database, insert
+from reconciler.adapters.database.rows import body_of, plain, time_of, time_text, value_of
+from reconciler.adapters.database.tables import (
+    command,
+    fleet,
+    node_claim,
+    object_,
+    plan,
+    revision,
+    unavailable,
+)
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.ports import (
+    CommandPhase,
+    RecordedObject,
+    RecordedPlan,
+    RunningCommand,
+    Unavailable,
+)
+
+INTENT: Final = "reconciler/intent"
+"""The annotation of a claim, and tag of its instance, that names the intent it came from."""
+
+_OVER: Final = (CommandPhase.DONE.value, CommandPhase.ROLLED_BACK.value)
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseStateStore:
+    """The StateStore of a fleet."""
+
+    database: Database
+
+    def serial(self) -> int:
+        query = select(fleet.c.serial).where(fleet.c.name == self.database.fleet)
+        with self.database.reading() as connection:
+            return connection.execute(query).scalar() or 0
+
+    def node_claims(self) -> Sequence[NodeClaim]:
+        query = (
+            select(node_claim.c.name, node_claim.c.body)
+            .where(self._is_ours(node_claim), node_claim.c.gone_at.is_(None))
+            .order_by(node_claim.c.name)
+        )
+        return self._values(query, NodeClaim, "NodeClaim")
+
+    def put_node_claims(self, claims: Sequence[NodeClaim]) -> None:
+        rows = {claim.name: self._claim_row(claim) for claim in claims}
+        with self.database.writing() as connection:
+            known = {
+                row.name: row.body
+                for row in connection.execute(
+                    select(node_claim.c.name, node_claim.c.body).where(
+                        self._is_ours(node_claim),
+                        node_claim.c.gone_at.is_(None),
+                        node_claim.c.name.in_(rows),
+                    )
+                )
+            }
+            changed = [row for name, row in rows.items() if known.get(name) != row["body"]]
+            self._put(connection, node_claim, changed, key=("name",))
+
+    def forget_node_claim(self, name: str, at: datetime, reason: str) -> None:
+        with self.database.writing() as connection:
+            gone = connection.execute(
+                update(node_claim)
+                .where(
+                    self._is_ours(node_claim),
+                    node_claim.c.name == name,
+                    node_claim.c.gone_at.is_(None),
+                )
+                .values(gone_at=time_text(at), gone_reason=plain(reason))
+            )
+            if gone.rowcount:
+                self.database.raise_serial(connection)
+
+    def commands(self) -> Sequence[RunningCommand]:
+        query = (
+            select(command.c.id.label("name"), command.c.body)
+            .where(self._is_ours(command), command.c.phase.not_in(_OVER))
+            .order_by(command.c.started_at, command.c.id)
+        )
+        return self._values(query, RunningCommand, "command")
+
+    def put_command(self, command: RunningCommand) -> None:
+        self._put_command(command)
+
+    def objects(self) -> Sequence[RecordedObject]:
+        query = (
+            select(object_.c.name, object_.c.body)
+            .where(self._is_ours(object_))
+            .order_by(object_.c.kind, object_.c.name)
+        )
+        return self._values(query, RecordedObject, "object")
+
+    def put_objects(self, objects: Sequence[RecordedObject], revision: str, at: datetime) -> None:
+        rows = {(o.kind, o.name): self._object_row(o) for o in objects}
+        with self.database.writing() as connection:
+            moved = self._note_revision(connection, revision, at)
+            known = {
+                (row.kind, row.name): row.body
+                for row in connection.execute(
+                    select(object_.c.kind, object_.c.name, object_.c.body).where(
+                        self._is_ours(object_)
+                    )
+                )
+            }
+            if known != {key: row["body"] for key, row in rows.items()}:
+                connection.execute(delete(object_).where(self._is_ours(object_)))
+                if rows:
+                    connection.execute(object_.insert(), list(rows.values()))
+                moved = True
+            if moved:
+                self.database.raise_serial(connection)
+
+    def put_plan(self, plan: RecordedPlan) -> None:
+        self._put_plan(plan)
+
+    def plan(self, digest: str) -> RecordedPlan | None:
+        query = select(plan).where(self._is_ours(plan), plan.c.digest == digest)
+        with self.database.reading() as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else _plan_of(row)
+
+    def plans(self, *, limit: int = 20) -> Sequence[RecordedPlan]:
+        query = (
+            select(plan)
+            .where(self._is_ours(plan))
+            .order_by(plan.c.at.desc(), plan.c.sequence.desc())
+            .limit(limit)
+        )
+        with self.database.reading() as connection:
+            return [_plan_of(row) for row in connection.execute(query)]
+
+    def unavailable(self, now: datetime) -> Sequence[Unavailable]:
+        key = (unavailable.c.instance_type, unavailable.c.zone, unavailable.c.capacity_type)
+        query = (
+            select(unavailable)
+            .where(self._is_ours(unavailable), unavailable.c.until > time_text(now))
+            .order_by(*key)
+        )
+        with self.database.reading() as connection:
+            return [_unavailable_of(row) for row in connection.execute(query)]
+
+    def put_unavailable(self, offerings: Sequence[Unavailable]) -> None:
+        with self.database.writing() as connection:
+            known = {
+                _offering(found): found
+                for found in map(
+                    _unavailable_of,
+                    connection.execute(select(unavailable).where(self._is_ours(unavailable))),
+                )
+            }
+            changed: dict[tuple[str, str, str], Unavailable] = {}
+            for offered in offerings:
+                key = _offering(offered)
+                before = changed.get(key) or known.get(key)
+                if before is None or (before.until <= offered.until and before != offered):
+                    changed[key] = offered
+            rows = [
+                {
+                    "fleet": self.database.fleet,
+                    "instance_type": o.instance_type,
+                    "zone": o.zone,
+                    "capacity_type": o.capacity_type,
+                    "until": time_text(o.until),
+                    "refusals": o.refusals,
+                    "code": o.code,
+                }
+                for o in changed.values()
+            ]
+            key_columns = ("instance_type", "zone", "capacity_type")
+            self._put(connection, unavailable, rows, key=key_columns)
+
+    def _is_ours(self, table: Any) -> Any:
+        return table.c.fleet == self.database.fleet
+
+    def _values(self, query: Any, kind: Any, word: str) -> list[Any]:
+        place = self.database.place
+        with self.database.reading() as connection:
+            rows = connection.execute(query).all()
+        return [value_of(r.body, kind, name=f"{word} {r.name}", place=place) for r in rows]
+
+    def _put(
+        self,
+        connection: Connection,
+        table: Any,
+        rows: Sequence[dict[str, Any]],
+        *,
+        key: Iterable[str],
+    ) -> None:
+        """Insert or overwrite ``rows`` and raise the serial, unless there are none."""
+        if not rows:
+            return
+        statement = insert(connection, table)
+        elements = ("fleet", *key)
+        values = {c: statement.excluded[c] for c in rows[0] if c not in elements}
+        connection.execute(
+            statement.on_conflict_do_update(index_elements=elements, set_=values), rows
+        )
+        self.database.raise_serial(connection)
+
+    def _put_command(self, value: RunningCommand) -> None:
+        row = {
+            "fleet": self.database.fleet,
+            "id": value.id,
+            "phase": value.phase.value,
+            "started_at": time_text(value.started_at),
+            "body": body_of(value),
+        }
+        with self.database.writing() as connection:
+            known = connection.execute(
+                select(command.c.body).where(self._is_ours(command), command.c.id == value.id)
+            ).scalar()
+            self._put(connection, command, [row] if known != row["body"] else [], key=("id",))
+
+    def _put_plan(self, value: RecordedPlan) -> None:
+        carried_out_at = None if value.carried_out_at is None else time_text(value.carried_out_at)
+        with self.database.writing() as connection:
+            last = connection.execute(
+                select(func.max(plan.c.sequence)).where(self._is_ours(plan))
+            ).scalar()
+            statement = insert(connection, plan).values(
+                fleet=self.database.fleet,
+                digest=value.digest,
+                sequence=(last or 0) + 1,
+                revision=value.revision,
+                at=time_text(value.at),
+                serial=value.serial,
+                body=value.body,
+                carried_out_at=carried_out_at,
+            )
+            new = statement.excluded
+            connection.execute(
+                statement.on_conflict_do_update(
+                    index_elements=("fleet", "digest"),
+                    set_={
+                        "revision": new.revision,
+                        "at": new.at,
+                        "serial": new.serial,
+                        "body": new.body,
+                        # A plan that was carried out stays so, however often it is made again.
+                        "carried_out_at": func.coalesce(new.carried_out_at, plan.c.carried_out_at),
+                    },
+                )
+            )
+
+    def _note_revision(self, connection: Connection, name: str, at: datetime) -> bool:
+        """Note that a revision was carried out; return whether it was another one than before."""
+        last = connection.execute(
+            select(revision.c.sequence, revision.c.revision)
+            .where(self._is_ours(revision))
+            .order_by(revision.c.sequence.desc())
+            .limit(1)
+        ).one_or_none()
+        if last is not None and last.revision == name:
+            return False
+        connection.execute(
+            revision.insert().values(
+                fleet=self.database.fleet,
+                sequence=1 if last is None else last.sequence + 1,
+                revision=name,
+                at=time_text(at),
+            )
+        )
+        return True
+
+    def _claim_row(self, claim: NodeClaim) -> dict[str, Any]:
+        provider_id = claim.status.provider_id
+        return {
+            "fleet": self.database.fleet,
+            "name": claim.name,
+            "node_pool": claim.node_pool,
+            "provider_id": provider_id,
+            "instance_id": provider_id.rpartition("/")[2],
+            "intent": claim.metadata.annotations.get(INTENT, ""),
+            "body": body_of(claim),
+            "gone_at": None,
+            "gone_reason": "",
+        }
+
+    def _object_row(self, recorded: RecordedObject) -> dict[str, Any]:
+        return {
+            "fleet": self.database.fleet,
+            "kind": recorded.kind,
+            "name": recorded.name,
+            "hash": recorded.hash,
+            "revision": recorded.revision,
+            "body": body_of(recorded),
+        }
+
+
+def _plan_of(row: Row[Any]) -> RecordedPlan:
+    return RecordedPlan(
+        digest=row.digest,
+        revision=row.revision,
+        at=time_of(row.at),
+        serial=row.serial,
+        body=bytes(row.body),
+        carried_out_at=None if row.carried_out_at is None else time_of(row.carried_out_at),
+    )
+
+
+def _offering(value: Unavailable) -> tuple[str, str, str]:
+    return (value.instance_type, value.zone, value.capacity_type)
+
+
+def _unavailable_of(row: Row[Any]) -> Unavailable:
+    return Unavailable(
+        instance_type=row.instance_type,
+        zone=row.zone,
+        capacity_type=row.capacity_type,
+        until=time_of(row.until),
+        refusals=row.refusals,
+        code=row.code,
+    )
