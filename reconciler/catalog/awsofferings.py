@@ -8,8 +8,10 @@ a price is known; a reserved one for each capacity reservation, at next to no pr
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
+
+import msgspec
 
 from reconciler.catalog.awstypes import AWS
 from reconciler.catalog.bundle import Bundle, Zone
@@ -58,14 +60,22 @@ def _interface_refusal(machine: Machine, facts: ClassFacts) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(msgspec.Struct, frozen=True):
     """What the offerings of one type follow from."""
 
     machine: Machine
     mask: int
     price: float | None
     refused: str | None
+
+
+class _Shape(msgspec.Struct, frozen=True):
+    """Zones, ids, capacity types and «has a subnet» of a type's offerings, in their order."""
+
+    zone: list[str]
+    zone_id: list[str | None]
+    capacity_type: list[str]
+    open: list[bool]
 
 
 class OfferingMaker:
@@ -80,6 +90,8 @@ class OfferingMaker:
         self._subnets = None if facts.zones is None else dict(facts.zones)
         self._zones = tuple(self._with_id(zone) for zone in home.zones)
         self._by_mask: dict[int, tuple[Zone, ...]] = {}
+        self._names: dict[int, tuple[str, ...]] = {}
+        self._shapes: dict[tuple[int, bool, bool], _Shape] = {}
         self._rows = [
             self._row(bundle.machines[i], home.offered[i], prices[i], withdrawn) for i in kept
         ]
@@ -165,10 +177,11 @@ class OfferingMaker:
                 )
 
     def _spot_prices(self, row: _Row) -> list[float]:
-        zones = self.zones(row.mask)
+        names = self._names.get(row.mask)
+        if names is None:
+            names = self._names[row.mask] = tuple(zone.name for zone in self.zones(row.mask))
         if row.price is None:
-            return [0.0] * len(zones)
-        names = tuple(zone.name for zone in zones)
+            return [0.0] * len(names)
         return spot_prices(row.machine.name, row.machine.category, row.price, names)
 
     def _reserved(self, row: _Row, reservations: Iterable[Reservation]) -> Iterator[Offering]:
@@ -211,15 +224,32 @@ class OfferingMaker:
 
     def _append_market(self, columns: OfferingColumns, index: int, row: _Row) -> None:
         """Add what ``_market`` yields, without making objects."""
-        zones = self.zones(row.mask)
-        kinds = [(ON_DEMAND, row.machine.on_demand), (SPOT, row.machine.spot)]
-        names = [kind for kind, has in kinds if has]
-        suits = row.refused is None
-        columns.type.extend([index] * (len(zones) * len(names)))
-        columns.capacity_type.extend(names * len(zones))
-        for zone, spot_price in zip(zones, self._spot_prices(row), strict=True):
-            for name in names:
-                columns.zone.append(zone.name)
-                columns.zone_id.append(zone.id)
-                columns.price.append(spot_price if name == SPOT else row.price or 0.0)
-                columns.available.append(suits and self.is_open(zone))
+        shape = self._shape(row)
+        count = len(shape.zone)
+        columns.type.extend([index] * count)
+        columns.zone.extend(shape.zone)
+        columns.zone_id.extend(shape.zone_id)
+        columns.capacity_type.extend(shape.capacity_type)
+        columns.available.extend(shape.open if row.refused is None else [False] * count)
+        on_demand, prices = row.price or 0.0, self._spot_prices(row)
+        if row.machine.on_demand and row.machine.spot:
+            prices = [price for spot in prices for price in (on_demand, spot)]
+        elif row.machine.on_demand:
+            prices = [on_demand] * count
+        columns.price.extend(prices if row.machine.on_demand or row.machine.spot else ())
+
+    def _shape(self, row: _Row) -> _Shape:
+        """Return all but the prices of a type's offerings, which many types share."""
+        machine = row.machine
+        key = (row.mask, machine.on_demand, machine.spot)
+        shape = self._shapes.get(key)
+        if shape is None:
+            kinds = [(ON_DEMAND, machine.on_demand), (SPOT, machine.spot)]
+            pairs = [(z, kind) for z in self.zones(row.mask) for kind, has in kinds if has]
+            shape = self._shapes[key] = _Shape(
+                [zone.name for zone, _ in pairs],
+                [zone.id for zone, _ in pairs],
+                [kind for _, kind in pairs],
+                [self.is_open(zone) for zone, _ in pairs],
+            )
+        return shape

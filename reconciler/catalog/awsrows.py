@@ -8,6 +8,7 @@ holds them together.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Final
 
 from reconciler.catalog import awstypes
@@ -20,7 +21,6 @@ from reconciler.model.instancetype import InstanceType
 from reconciler.model.labels import CAPACITY_TYPE, ON_DEMAND, REGION, RESERVED, SPOT, ZONE, ZONE_ID
 from reconciler.model.requirement import Operator, Requirement, requirement
 from reconciler.model.requirements import Requirements
-from reconciler.model.resources import subtract
 
 AWS: Final = awstypes.AWS
 
@@ -53,6 +53,7 @@ class AwsRows:
 
     def __init__(self, bundle: Bundle, region: str, facts: ClassFacts) -> None:
         self._facts = facts
+        self._rules = awstypes.NodeRules(facts)
         self._region = region
         offered = bundle.regions[region].offered
         kept = [index for index, mask in enumerate(offered) if mask]
@@ -84,11 +85,11 @@ class AwsRows:
 
     def instance_type(self, index: int) -> InstanceType:
         machine = self._machines[index]
-        capacity = awstypes.capacity(machine, self._facts)
+        capacity = self._rules.capacity(machine)
         return InstanceType(
             name=machine.name,
             capacity=capacity,
-            overhead=awstypes.overhead(machine, self._facts, capacity),
+            overhead=self._rules.overhead(machine, capacity),
             requirements=Requirements(self._row(index)),
             offerings=self._maker.offerings(index),
         )
@@ -103,7 +104,7 @@ class AwsRows:
         if zone_id is not None:
             yield zone_id
         reservations = self._maker.reservations(index)
-        yield _capacity_types(machine, bool(reservations))
+        yield _capacity_types(machine.on_demand, machine.spot, bool(reservations))
         yield from _reservation_requirements(reservations)
 
     def columns(self) -> Columns:
@@ -119,12 +120,16 @@ class AwsRows:
         requirements[ZONE] = [zone for zone, _ in zones]
         if any(zone_id is not None for _, zone_id in zones):
             requirements[ZONE_ID] = [zone_id for _, zone_id in zones]
-        requirements[CAPACITY_TYPE] = [_capacity_types(m, reserved=False) for m in machines]
+        requirements[CAPACITY_TYPE] = [
+            _capacity_types(m.on_demand, m.spot, False) for m in machines
+        ]
         for cell in _reservation_requirements(()):
             requirements[cell.key] = [cell] * count
         for index in self._maker.reserved_indices():
             reservations = self._maker.reservations(index)
-            requirements[CAPACITY_TYPE][index] = _capacity_types(machines[index], reserved=True)
+            requirements[CAPACITY_TYPE][index] = _capacity_types(
+                machines[index].on_demand, machines[index].spot, True
+            )
             for cell in _reservation_requirements(reservations):
                 requirements[cell.key][index] = cell
         return Columns(
@@ -132,15 +137,16 @@ class AwsRows:
         )
 
     def _allocatable(self) -> dict[str, list[int]]:
-        count = len(self._machines)
+        count, rules = len(self._machines), self._rules
         columns: dict[str, list[int]] = {}
         for index, machine in enumerate(self._machines):
-            capacity = awstypes.capacity(machine, self._facts)
-            overhead = awstypes.overhead(machine, self._facts, capacity)
-            for name, amount in subtract(capacity, overhead).items():
-                if name not in columns:
-                    columns[name] = [0] * count
-                columns[name][index] = amount
+            capacity = rules.capacity(machine)
+            overhead = rules.overhead(machine, capacity)
+            for name, amount in capacity.items():
+                column = columns.get(name)
+                if column is None:
+                    column = columns[name] = [0] * count
+                column[index] = amount - overhead.get(name, 0)
         return columns
 
     def _zones(self, mask: int) -> tuple[Requirement, Requirement | None]:
@@ -166,8 +172,9 @@ class AwsRows:
         yield _in(AWS + "placement-group-partition", tuple(map(str, partitions)))
 
 
-def _capacity_types(machine: Machine, reserved: bool) -> Requirement:
-    values = ((ON_DEMAND, machine.on_demand), (SPOT, machine.spot), (RESERVED, reserved))
+@cache
+def _capacity_types(on_demand: bool, spot: bool, reserved: bool) -> Requirement:
+    values = ((ON_DEMAND, on_demand), (SPOT, spot), (RESERVED, reserved))
     return _in(CAPACITY_TYPE, tuple(name for name, has in values if has))
 
 

@@ -7,7 +7,7 @@ of 1,363 types is what they are tested against. Amounts are thousandths of the u
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from reconciler.catalog.classfacts import GIB, ClassFacts, Texts
@@ -18,6 +18,13 @@ from reconciler.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Res
 
 AWS: Final = "karpenter.k8s.aws/"
 _MIB: Final = 2**20
+_MIB_MILLI: Final = _MIB * MILLI
+_CPU_SHARES: Final = (
+    (0, 1000, 600),
+    (1000, 2000, 100),
+    (2000, 4000, 50),
+    (4000, 10**9, 25),
+)
 _PODS_WITHOUT_DENSITY: Final = 110
 _GPU_RESOURCES: Final = {
     "NVIDIA": "nvidia.com/gpu",
@@ -103,36 +110,19 @@ def class_labels(facts: ClassFacts) -> dict[str, Label]:
     return {OS: system, WINDOWS_BUILD: lambda _: build}
 
 
-def capacity(machine: Machine, facts: ClassFacts) -> Resources:
-    """Return what a node has before anything is set aside; resources it lacks are left out."""
-    amounts = {
-        CPU: machine.cpu * MILLI,
-        MEMORY: memory(machine, facts.vm_memory_overhead_percent),
-        PODS: pods(machine, facts) * MILLI,
-        EPHEMERAL_STORAGE: storage(machine, facts),
-    }
-    for name, count in _devices(machine, facts):
-        if count:
-            amounts[name] = amounts.get(name, 0) + count * MILLI
-    return amounts
+def eni_pods(machine: Machine, reserved_enis: int, efa_only: int = 0) -> int:
+    """Return how many pods the network interfaces of the default card have addresses for.
+
+    Each interface keeps one address; two pods more use the node's own (the AWS VPC CNI's rule).
+    ``efa_only`` interfaces of that card carry no pods.
+    """
+    usable = (machine.cards[0] if machine.cards else 0) - reserved_enis - efa_only
+    if usable <= 0:
+        return 0
+    return usable * (machine.ipv4_per_interface - 1) + 2
 
 
-def _devices(machine: Machine, facts: ClassFacts) -> Iterable[tuple[str, int]]:
-    for gpu in machine.gpus:
-        if gpu.manufacturer in _GPU_RESOURCES:
-            yield _GPU_RESOURCES[gpu.manufacturer], gpu.count
-    if machine.neuron:
-        first = machine.neuron[0]
-        yield "aws.amazon.com/neuron", sum(d.count for d in machine.neuron)
-        yield "aws.amazon.com/neuroncore", first.count * first.cores
-    asked = facts.efa_only
-    yield "vpc.amazonaws.com/efa", machine.efa_interfaces if asked is None else asked
-    yield "vpc.amazonaws.com/pod-eni", machine.branch_interfaces
-    if facts.flags.is_windows and machine.windows_ipv4:
-        yield "vpc.amazonaws.com/PrivateIPv4Address", machine.windows_ipv4 - 1
-
-
-def memory(machine: Machine, overhead_percent: float) -> int:
+def guest_memory(machine: Machine, overhead_percent: float) -> int:
     """Return the memory that a guest sees.
 
     Arm machines keep 64 MiB for themselves, and every hypervisor takes a share that nobody
@@ -141,40 +131,116 @@ def memory(machine: Machine, overhead_percent: float) -> int:
     """
     mebibytes = machine.memory_mib - (64 if machine.arch == "arm64" else 0)
     taken = math.ceil(mebibytes * _MIB * overhead_percent / 1024 / 1024)
-    return (mebibytes - taken) * _MIB * MILLI
+    return (mebibytes - taken) * _MIB_MILLI
 
 
-def eni_pods(machine: Machine, facts: ClassFacts, reserved_enis: int) -> int:
-    """Return how many pods the network interfaces of the default card have addresses for.
+def reserved_cpu(cores: int) -> int:
+    """Return the milli-cores kept for the kubelet: a share that falls with the number of cores.
 
-    Each interface keeps one address; two pods more use the node's own (the AWS VPC CNI's rule).
+    6 % of the first core, 1 % of the second, 0.5 % of the third and fourth, 0.25 % of the rest,
+    each cut to whole milli-cores before they are added.
     """
-    first_card = machine.cards[0] if machine.cards else 0
-    usable = first_card - reserved_enis - facts.efa_only_first_card
-    if usable <= 0:
-        return 0
-    return usable * (machine.ipv4_per_interface - 1) + 2
+    milli, total = cores * MILLI, 0
+    for start, end, per_10000 in _CPU_SHARES:
+        if milli <= start:
+            break
+        total += (min(milli, end) - start) * per_10000 // 10000
+    return total
 
 
-def pods(machine: Machine, facts: ClassFacts) -> int:
-    """Return how many pods the kubelet will accept."""
-    family = facts.flags
-    if facts.max_pods is not None:
-        count = facts.max_pods
-    elif family.eni_density:
-        count = eni_pods(machine, facts, facts.reserved_enis)
-    else:
-        count = _PODS_WITHOUT_DENSITY
-    if facts.pods_per_core and family.pods_per_core:
-        count = min(facts.pods_per_core * machine.cpu, count)
-    return count
+def share(amount: int, percent: float) -> int:
+    """Return a share of ``amount`` in whole bytes, rounded up, by Karpenter's floating point."""
+    return math.ceil(amount / MILLI / 100 * percent) * MILLI
 
 
-def storage(machine: Machine, facts: ClassFacts) -> int:
-    """Return the size of the volume that pods write to, in thousandths of a byte."""
-    if facts.raid0 and machine.storage_gb:
-        return machine.storage_gb * 10**9 * MILLI
-    return _volume_size(facts)
+class NodeRules:
+    """Capacity and overhead of the nodes of a class, with all that does not vary worked out."""
+
+    def __init__(self, facts: ClassFacts) -> None:
+        self._facts = facts
+        self._family = facts.flags
+        self._volume = _volume_size(facts)
+        self._efa_only = facts.efa_only
+        self._efa_only_first_card = facts.efa_only_first_card
+        self._kube_reserved = _quantities(facts.kube_reserved)
+        self._system_reserved = _quantities(facts.system_reserved)
+        eviction = dict(facts.eviction_hard)
+        self._evict_memory = eviction.get("memory.available")
+        self._evict_storage = eviction.get("nodefs.available")
+
+    def capacity(self, machine: Machine) -> Resources:
+        """Return what a node has before anything is set aside; what it lacks is left out."""
+        amounts = {
+            CPU: machine.cpu * MILLI,
+            MEMORY: guest_memory(machine, self._facts.vm_memory_overhead_percent),
+            PODS: self.pods(machine) * MILLI,
+            EPHEMERAL_STORAGE: self.storage(machine),
+        }
+        if machine.branch_interfaces:
+            amounts["vpc.amazonaws.com/pod-eni"] = machine.branch_interfaces * MILLI
+        efa = machine.efa_interfaces if self._efa_only is None else self._efa_only
+        if efa:
+            amounts["vpc.amazonaws.com/efa"] = efa * MILLI
+        if machine.gpus or machine.neuron:
+            _add_devices(machine, amounts)
+        if self._family.is_windows and machine.windows_ipv4 > 1:
+            address_count = machine.windows_ipv4 - 1
+            amounts["vpc.amazonaws.com/PrivateIPv4Address"] = address_count * MILLI
+        return amounts
+
+    def pods(self, machine: Machine) -> int:
+        """Return how many pods the kubelet will accept."""
+        facts, family = self._facts, self._family
+        if facts.max_pods is not None:
+            count = facts.max_pods
+        elif family.eni_density:
+            count = eni_pods(machine, facts.reserved_enis, self._efa_only_first_card)
+        else:
+            count = _PODS_WITHOUT_DENSITY
+        if facts.pods_per_core and family.pods_per_core:
+            count = min(facts.pods_per_core * machine.cpu, count)
+        return count
+
+    def storage(self, machine: Machine) -> int:
+        """Return the size of the volume that pods write to, in thousandths of a byte."""
+        if self._facts.raid0 and machine.storage_gb:
+            return machine.storage_gb * 10**9 * MILLI
+        return self._volume
+
+    def overhead(self, machine: Machine, amounts: Resources) -> Resources:
+        """Return what of the capacity ``amounts`` pods may not use.
+
+        That is what kubelet and system reserve, and what eviction keeps free.
+        """
+        if self._family.eni_overhead:
+            count = eni_pods(machine, 0, self._efa_only_first_card)
+        else:
+            count = amounts[PODS] // MILLI
+        total = {
+            CPU: reserved_cpu(machine.cpu),
+            MEMORY: (11 * count + 255) * _MIB_MILLI,
+            EPHEMERAL_STORAGE: GIB,
+        }
+        total.update(self._kube_reserved)
+        for name, amount in self._system_reserved:
+            total[name] = total.get(name, 0) + amount
+        storage = amounts[EPHEMERAL_STORAGE]
+        kept_memory = _threshold(self._evict_memory, amounts[MEMORY])
+        kept_storage = _threshold(self._evict_storage, storage)
+        total[MEMORY] += 100 * _MIB_MILLI if kept_memory is None else kept_memory
+        total[EPHEMERAL_STORAGE] += share(storage, 10.0) if kept_storage is None else kept_storage
+        return total
+
+
+def _add_devices(machine: Machine, amounts: Resources) -> None:
+    for gpu in machine.gpus:
+        name = _GPU_RESOURCES.get(gpu.manufacturer)
+        if name and gpu.count:
+            amounts[name] = amounts.get(name, 0) + gpu.count * MILLI
+    if machine.neuron:
+        first = machine.neuron[0]
+        amounts["aws.amazon.com/neuron"] = sum(d.count for d in machine.neuron) * MILLI
+        amounts["aws.amazon.com/neuroncore"] = first.count * first.cores * MILLI
 
 
 def _volume_size(facts: ClassFacts) -> int:
@@ -189,66 +255,15 @@ def _volume_size(facts: ClassFacts) -> int:
     return family.volume if size is None else size
 
 
-def overhead(machine: Machine, facts: ClassFacts, amounts: Resources) -> Resources:
-    """Return what of the capacity ``amounts`` pods may not use: kubelet, system and eviction."""
-    total = _kube_reserved(machine, facts, amounts)
-    for name, amount in _quantities(facts.system_reserved):
-        total[name] = total.get(name, 0) + amount
-    for name, amount in _eviction(facts, amounts).items():
-        total[name] = total.get(name, 0) + amount
-    return total
-
-
-def _kube_reserved(machine: Machine, facts: ClassFacts, amounts: Resources) -> Resources:
-    count = eni_pods(machine, facts, 0) if facts.flags.eni_overhead else amounts[PODS] // MILLI
-    reserved = {
-        CPU: _reserved_cpu(machine.cpu),
-        MEMORY: (11 * count + 255) * _MIB * MILLI,
-        EPHEMERAL_STORAGE: GIB,
-    }
-    reserved.update(_quantities(facts.kube_reserved))
-    return reserved
-
-
-def _reserved_cpu(cores: int) -> int:
-    """Return the milli-cores kept for the kubelet: a share that falls with the number of cores.
-
-    6 % of the first core, 1 % of the second, 0.5 % of the third and fourth, 0.25 % of the rest,
-    each cut to whole milli-cores before they are added.
-    """
-    total, milli = 0, cores * MILLI
-    for start, end, per_10000 in ((0, 1, 600), (1, 2, 100), (2, 4, 50), (4, cores, 25)):
-        span = min(milli, end * MILLI) - start * MILLI
-        total += max(span, 0) * per_10000 // 10000
-    return total
-
-
-def _eviction(facts: ClassFacts, amounts: Resources) -> Resources:
-    given = dict(facts.eviction_hard)
-    return {
-        MEMORY: _threshold(given.get("memory.available"), amounts[MEMORY], 100 * _MIB * MILLI),
-        EPHEMERAL_STORAGE: _threshold(
-            given.get("nodefs.available"),
-            amounts[EPHEMERAL_STORAGE],
-            _share(amounts[EPHEMERAL_STORAGE], 10.0),
-        ),
-    }
-
-
-def _threshold(text: str | None, amount: int, default: int) -> int:
+def _threshold(text: str | None, amount: int) -> int | None:
     """Return an eviction threshold: a share of ``amount``, or a quantity; 100 % switches it off."""
     if text is None:
-        return default
+        return None
     if not text.endswith("%"):
         return parse_quantity(text)
     percent = float(text[:-1])
-    return 0 if percent == 100.0 else _share(amount, percent)
+    return 0 if percent == 100.0 else share(amount, percent)
 
 
-def _share(amount: int, percent: float) -> int:
-    """Return a share of ``amount`` in whole bytes, rounded up, by Karpenter's floating point."""
-    return math.ceil(amount / MILLI / 100 * percent) * MILLI
-
-
-def _quantities(texts: Texts) -> Iterable[tuple[str, int]]:
+def _quantities(texts: Texts) -> list[tuple[str, int]]:
     return [(name, parse_quantity(text)) for name, text in texts]

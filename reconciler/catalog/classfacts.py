@@ -6,8 +6,9 @@ the facts are the key under which a resolved catalogue is kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from reconciler.model.nodeclass import BlockDeviceMapping, EC2NodeClass
 from reconciler.model.quantity import parse_quantity
@@ -17,8 +18,7 @@ GIB: Final = 2**30 * 1000
 _DEFAULT_VOLUME: Final = 20 * GIB
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(msgspec.Struct, frozen=True):
     """What an image family does to capacity and overhead (Karpenter ``FeatureFlags``).
 
     ``eni_density``: pods are limited by network interfaces, not to 110. ``pods_per_core``: the
@@ -60,8 +60,7 @@ FAMILIES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Volume:
+class Volume(msgspec.Struct, frozen=True):
     """A block device mapping: its device, its size in thousandths of a byte if it says one."""
 
     device: str | None
@@ -69,8 +68,7 @@ class Volume:
     is_root: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Interface:
+class Interface(msgspec.Struct, frozen=True):
     """A network interface that the class asks for, by card and device index."""
 
     card: int
@@ -78,8 +76,7 @@ class Interface:
     efa_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(msgspec.Struct, frozen=True):
     """A capacity reservation that the class may use, and how much of it is left if known."""
 
     id: str
@@ -94,8 +91,7 @@ class Reservation:
 Texts = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ClassFacts:
+class ClassFacts(msgspec.Struct, frozen=True):
     """The facts; the defaults are a class that says nothing, of the family AL2023.
 
     ``zones`` are the zones of the class's subnets with their ids; None is «not known», and then

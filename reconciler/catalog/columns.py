@@ -7,15 +7,15 @@ columns directly, and an object is made only of a type that somebody looks at.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from reconciler.model.instancetype import InstanceType, Offering
 from reconciler.model.requirement import Requirement
 
 
-@dataclass(frozen=True, slots=True)
-class OfferingColumns:
+class OfferingColumns(msgspec.Struct, frozen=True):
     """All offerings of all types, in order of type and then of the type's own order.
 
     ``type`` is the index of the type. ``special`` holds those offerings, by position, that ask
@@ -32,8 +32,7 @@ class OfferingColumns:
     special: dict[int, Offering]
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(msgspec.Struct, frozen=True):
     """The types by column; position *i* of every list is the type ``names[i]``.
 
     ``requirements[key][i]`` is None where the type does not define the key. Cells that are equal

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
 
+import msgspec
+
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.classfacts import ClassFacts
 from reconciler.catalog.columns import Columns
@@ -88,8 +90,8 @@ class OverlaidRows:
                 if column is None or column is base.allocatable.get(name):
                     column = allocatable[name] = list(column or [0] * len(self.names))
                 column[index] = amount
-        offerings = replace(base.offerings, price=price, special=special)
-        return replace(base, allocatable=allocatable, offerings=offerings)
+        offerings = msgspec.structs.replace(base.offerings, price=price, special=special)
+        return msgspec.structs.replace(base, allocatable=allocatable, offerings=offerings)
 
 
 def _first_positions(columns: Columns) -> list[int]:

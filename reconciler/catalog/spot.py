@@ -13,6 +13,7 @@ the zone. An estimate is always below the on-demand price.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 from zlib import crc32
 
@@ -40,7 +41,7 @@ _SHARES: Final = {
 }
 _SHARE: Final = 0.42
 _STEPS: Final = 32
-_SPREAD: Final = 0.1
+_FACTORS: Final = tuple(1 + 0.1 * (step * 2 - _STEPS) / _STEPS for step in range(_STEPS))
 _LEAST: Final = 0.0001
 
 
@@ -50,10 +51,11 @@ def spot_prices(
     """Return the estimate for each zone, in USD an hour."""
     share = on_demand * _SHARES.get(category or "", _SHARE)
     seed = crc32(name.encode())
-    prices = []
-    for zone in zones:
-        letter = ord(zone[-1]) % _STEPS
-        step = (seed >> letter % 28) % _STEPS
-        price = share * (1 + _SPREAD * (step * 2 - _STEPS) / _STEPS)
-        prices.append(max(round(price, 4), _LEAST))
-    return prices
+    prices = [round(share * _FACTORS[(seed >> bits) % _STEPS], 4) for bits in _shifts(zones)]
+    return prices if share > 2 * _LEAST else [max(price, _LEAST) for price in prices]
+
+
+@cache
+def _shifts(zones: tuple[str, ...]) -> tuple[int, ...]:
+    """Return for each zone how far to shift the checksum: by the last letter of its name."""
+    return tuple((ord(zone[-1]) - ord("a")) % 28 for zone in zones)
