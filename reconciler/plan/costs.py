@@ -1,0 +1,105 @@
+"""What the fleet costs before and after a plan, by NodePool, in USD an hour.
+
+Sums are rounded to a billionth of a dollar, so that they read as people write them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import fsum
+
+from reconciler.catalog.catalog import Catalog
+from reconciler.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from reconciler.observed.state import ClusterState, StateNode
+from reconciler.placement.problem import LaunchPool
+from reconciler.plan.actions import OwnedNode, UnlaunchedClaim
+from reconciler.plan.plan import Cost, PlannedCommand, PlannedNodeClaim, PoolCost
+
+
+def money(amounts: Iterable[float]) -> float:
+    """Return a sum of dollars, rounded to a billionth."""
+    return round(fsum(amounts), 9)
+
+
+def owned_nodes(
+    cluster: ClusterState, pools: Mapping[str, LaunchPool], catalog: Catalog
+) -> tuple[OwnedNode, ...]:
+    """Return the nodes that have a NodeClaim, priced by their pool's types, else by ``catalog``."""
+    return tuple(_owned(node, pools, catalog) for node in cluster.nodes if node.is_managed)
+
+
+def _owned(node: StateNode, pools: Mapping[str, LaunchPool], catalog: Catalog) -> OwnedNode:
+    assert node.claim is not None
+    labels = node.labels
+    instance_type, zone = labels.get(INSTANCE_TYPE), labels.get(ZONE)
+    capacity_type = labels.get(CAPACITY_TYPE)
+    pool = pools.get(node.node_pool)
+    kind = (pool.types if pool is not None else catalog).get(instance_type or "")
+    price = kind.price_of(zone or "", capacity_type or "") if kind is not None else None
+    return OwnedNode(
+        name=node.name,
+        node_claim=node.claim.name,
+        node_pool=node.node_pool,
+        instance_type=instance_type,
+        zone=zone,
+        capacity_type=capacity_type,
+        price=price,
+        has_node=node.node is not None,
+        is_going=node.is_deleting,
+    )
+
+
+@dataclass(slots=True)
+class _Account:
+    """What a NodePool owns, while it is counted."""
+
+    nodes_before: int = 0
+    nodes_after: int = 0
+    before: list[float] = field(default_factory=list)
+    after: list[float] = field(default_factory=list)
+
+    def close(self) -> PoolCost:
+        return PoolCost(
+            nodes_before=self.nodes_before,
+            nodes_after=self.nodes_after,
+            before=money(self.before),
+            after=money(self.after),
+        )
+
+
+def cost_of(
+    pools: Iterable[str],
+    nodes: Iterable[OwnedNode],
+    commands: Iterable[PlannedCommand],
+    node_claims: Iterable[PlannedNodeClaim],
+    unlaunched: Iterable[UnlaunchedClaim],
+) -> Cost:
+    """Return the cost before and after; every pool has its line, also one without a node.
+
+    Nodes that already go away count before and not after.
+    """
+    accounts = {name: _Account() for name in pools}
+    gone = {name for command in commands for name in (*command.node_claims, *command.nodes)}
+    unpriced = 0
+    for node in nodes:
+        account = accounts.setdefault(node.node_pool, _Account())
+        price = node.price if node.price is not None else 0.0
+        unpriced += node.price is None
+        account.nodes_before += 1
+        account.before.append(price)
+        if not node.is_going and node.node_claim not in gone and node.name not in gone:
+            account.nodes_after += 1
+            account.after.append(price)
+    for claim in (*node_claims, *unlaunched):
+        account = accounts.setdefault(claim.node_pool, _Account())
+        account.nodes_after += 1
+        account.after.append(claim.launch.price if claim.launch is not None else 0.0)
+        unpriced += claim.launch is None
+    closed = {name: account.close() for name, account in sorted(accounts.items())}
+    return Cost(
+        before=money(c.before for c in closed.values()),
+        after=money(c.after for c in closed.values()),
+        by_node_pool=closed,
+        unpriced=unpriced,
+    )

@@ -1,0 +1,137 @@
+"""What each NodePool may launch: the catalogue as its class resolves it and overlays price it.
+
+One place for this, since a preview and the engine must see the same types at the same prices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from reconciler.catalog.catalog import Catalog
+from reconciler.catalog.classfacts import class_facts
+from reconciler.model.labels import NODECLASS
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.nodeoverlay import NodeOverlay
+from reconciler.model.nodepool import NodePool
+from reconciler.model.settings import Settings
+from reconciler.placement.problem import LaunchPool
+from reconciler.plan.plan import Finding
+
+Limit = Callable[[Catalog], Catalog]
+"""What the last launches taught about a catalogue: offerings that cannot be had now."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolTypes:
+    """The NodePools with their types, by name.
+
+    ``every`` pool has types, so that its nodes can be priced; only the ``ready`` ones may launch.
+    """
+
+    every: tuple[LaunchPool, ...] = ()
+    ready: tuple[LaunchPool, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    by_name: Mapping[str, LaunchPool] = field(default_factory=dict)
+
+
+def pool_types(
+    pools: Iterable[NodePool],
+    classes: Mapping[str, EC2NodeClass],
+    overlays: Iterable[NodeOverlay],
+    catalog: Catalog,
+    settings: Settings,
+    *,
+    any_class: bool = False,
+    limit: Limit | None = None,
+) -> PoolTypes:
+    """Return what the pools may launch.
+
+    ``any_class`` takes every class as known and ready that does not say otherwise of itself: a
+    catalogue file lists types as resolved already. ``limit`` is applied to each catalogue before
+    overlays are.
+    """
+    ordered = sorted(pools, key=lambda p: p.name)
+    resolved = {p.name: _resolved(p, classes, catalog, settings, limit) for p in ordered}
+    catalogs, findings = _overlaid(ordered, resolved, list(overlays), settings)
+    every = {pool.name: LaunchPool(pool, catalogs[pool.name]) for pool in ordered}
+    ready: list[LaunchPool] = []
+    for pool in ordered:
+        finding = _unready(pool, classes, any_class=any_class)
+        if finding is None:
+            ready.append(every[pool.name])
+        else:
+            findings.append(finding)
+    return PoolTypes(tuple(every.values()), tuple(ready), tuple(findings), every)
+
+
+def node_class_of(pool: NodePool, classes: Mapping[str, EC2NodeClass]) -> EC2NodeClass | None:
+    """Return the EC2NodeClass that a pool names, None where it is not known or another's kind."""
+    ref = pool.spec.template.spec.node_class_ref
+    return classes.get(ref.name) if ref.label[0] == NODECLASS else None
+
+
+def _resolved(
+    pool: NodePool,
+    classes: Mapping[str, EC2NodeClass],
+    catalog: Catalog,
+    settings: Settings,
+    limit: Limit | None,
+) -> Catalog:
+    node_class = node_class_of(pool, classes)
+    if node_class is not None:
+        catalog = catalog.for_node_class(class_facts(node_class, settings))
+    return catalog if limit is None else limit(catalog)
+
+
+def _overlaid(
+    pools: list[NodePool],
+    resolved: Mapping[str, Catalog],
+    overlays: list[NodeOverlay],
+    settings: Settings,
+) -> tuple[Mapping[str, Catalog], list[Finding]]:
+    if not overlays:
+        return resolved, []
+    if not settings.gate("NodeOverlay"):
+        names = ", ".join(o.name for o in overlays)
+        message = f"NodeOverlays are not applied, since their gate is off: {names}"
+        hint = "set featureGates.NodeOverlay=true"
+        return resolved, [
+            Finding(severity="warning", code="overlay-gate-off", message=message, hint=hint)
+        ]
+    from reconciler.catalog.overlay import OverlayPool, Verdict, evaluate
+
+    asked = [OverlayPool(p.name, p.spec.template.metadata.labels, resolved[p.name]) for p in pools]
+    evaluation = evaluate(asked, overlays)
+    findings = [
+        Finding(
+            severity="warning",
+            code=f"overlay-{f.verdict.name.lower()}",
+            message=f"NodeOverlay {f.name} is not applied: {f.message}",
+        )
+        for f in evaluation.findings
+        if f.verdict is not Verdict.ACCEPTED
+    ]
+    return evaluation.catalogs, findings
+
+
+def _unready(
+    pool: NodePool, classes: Mapping[str, EC2NodeClass], *, any_class: bool
+) -> Finding | None:
+    """Return why the pool launches nothing, None if it may."""
+    ref = pool.spec.template.spec.node_class_ref
+    node_class = node_class_of(pool, classes)
+    if node_class is not None and not node_class.is_ready:
+        return _launches_nothing(pool, "nodeclass-not-ready", f"{ref.kind} {ref.name} is not ready")
+    if node_class is None and not any_class:
+        missing = f"{ref.kind or 'node class'} {ref.name} is not in the fleet folder"
+        return _launches_nothing(pool, "missing-nodeclass", missing)
+    if not pool.is_ready:
+        return _launches_nothing(pool, "nodepool-not-ready", "its status says it is not ready")
+    return None
+
+
+def _launches_nothing(pool: NodePool, code: str, why: str) -> Finding:
+    return Finding(
+        severity="warning", code=code, message=f"NodePool {pool.name} launches nothing: {why}"
+    )

@@ -1,0 +1,304 @@
+"""The plan for a terminal: what a person has to see before saying yes, in a fixed order.
+
+First where it comes from and what git changes, then what that does to nodes and dollars, then
+what does not happen and why; last the sum and the next command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from reconciler.plan.layout import Paper, table
+from reconciler.plan.plan import BlockedNode, Change, DeferredClaim, FieldChange, Plan
+from reconciler.plan.steps import Step, grouped, steps_of
+from reconciler.plan.wording import (
+    counted,
+    dollars,
+    finding_said,
+    hourly,
+    list_changes,
+    listed,
+    moment,
+    monthly,
+    pods_said,
+    revision_said,
+    short,
+    until,
+    value_said,
+)
+
+GROUPS_MAX: Final = 12
+"""How many groups a section lists before it counts the rest."""
+
+_SIGNS: Final = {"launch": "+", "replace": "±", "remove": "-"}
+_CHANGE_SIGNS: Final = {"create": "+", "update": "~", "delete": "-"}
+_COLOURS: Final = {"+": "green", "-": "red", "±": "yellow", "~": "yellow"}
+_SEVERITIES: Final = {"error": "red", "warning": "yellow", "info": "cyan"}
+
+
+def render_text(
+    plan: Plan, *, width: int = 80, colour: bool = False, next_command: str = ""
+) -> str:
+    """Return the plan for a person at a terminal of ``width`` columns."""
+    paper = Paper(width, colour=colour)
+    _header(paper, plan)
+    _changes(paper, plan)
+    _pools(paper, plan)
+    _steps(paper, plan)
+    _deferred(paper, plan)
+    _blocked(paper, plan)
+    _unschedulable(paper, plan)
+    _findings(paper, plan)
+    _sum(paper, plan, next_command)
+    return paper.text()
+
+
+def _header(paper: Paper, plan: Plan) -> None:
+    where = revision_said(plan)
+    if plan.revision.dirty:
+        commit, _, note = where.partition(" ")
+        where = f"{paper.paint(commit, 'bold')} {paper.paint(note, 'yellow')}"
+    else:
+        where = paper.paint(where, "bold")
+    paper.line(f"{paper.paint(plan.fleet, 'bold')} at {where}")
+    source = f", {plan.revision.repo}" if plan.revision.repo else ""
+    paper.line(paper.paint(f"plan {plan.digest} of {moment(plan.at)}{source}", "dim"))
+
+
+def _changes(paper: Paper, plan: Plan) -> None:
+    if not plan.changes:
+        return
+    base, head = plan.revision.base, plan.revision.head
+    note = f"{short(base)} → {short(head or 'this folder')}" if base else "since the recorded state"
+    paper.heading("Git changes", note)
+    for change in plan.changes:
+        _change(paper, change)
+
+
+def _change(paper: Paper, change: Change) -> None:
+    sign = _CHANGE_SIGNS[change.op]
+    place = f"{change.file}:{change.line}" if change.file and change.line else change.file or ""
+    drifted = len(change.drifted)
+    effect = f"drifts {counted(drifted, 'node')}" if drifted else ""
+    right = "  ".join(filter(None, (effect, place)))
+    left = f"{sign} {change.kind} {change.name}"
+    paper.row(left, right, 2, min(paper.width, 78), (_COLOURS[sign],))
+    if change.op == "update":
+        for field in change.fields:
+            _field(paper, field)
+
+
+def _field(paper: Paper, field: FieldChange) -> None:
+    mark = "  drifts nodes" if field.drifts else ""
+    lists = list_changes(field.old, field.new)
+    if lists is not None:
+        paper.line(f"      {field.path}{paper.paint(mark, 'yellow')}")
+        for sign, entries in zip("-+", lists, strict=True):
+            for entry in entries:
+                text = f"{sign} {value_said(entry, 400)}"
+                paper.wrapped(text, 8, _COLOURS[sign], hanging=2)
+        return
+    values = f"{value_said(field.old)} → {value_said(field.new)}"
+    if 6 + len(field.path) + 2 + len(values) + len(mark) <= paper.width:
+        paper.line(f"      {field.path}  {values}{paper.paint(mark, 'yellow')}")
+    else:
+        paper.line(f"      {field.path}{paper.paint(mark, 'yellow')}")
+        paper.wrapped(values, 8, hanging=2)
+
+
+def _pools(paper: Paper, plan: Plan) -> None:
+    if not plan.cost.by_node_pool:
+        return
+    rows = [("NodePool", "nodes", "", "", "$ an hour", "", "", "")]
+    for name, pool in sorted(plan.cost.by_node_pool.items()):
+        moved = pool.nodes_before != pool.nodes_after
+        dearer = hourly(pool.before) != hourly(pool.after)
+        rows.append(
+            (
+                name or "(no NodePool)",
+                f"{pool.nodes_before:,}" if moved else "",
+                "→" if moved else "",
+                f"{pool.nodes_after:,}",
+                hourly(pool.before) if dearer else "",
+                "→" if dearer else "",
+                hourly(pool.after),
+                hourly(pool.after - pool.before, signed=True) if dearer else "",
+            )
+        )
+    lines = table([(r[0], *_span(r[1:4]), *_span(r[4:7]), r[7]) for r in _aligned(rows)], "<>>>")
+    paper.heading(lines[0])
+    for line in lines[1:]:
+        paper.line(line)
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Give the parts of ``before → after`` one width each, so that arrows stand in a line."""
+    widths = [max(len(row[i]) for row in rows[1:]) for i in range(8)]
+    return [
+        rows[0],
+        *((row[0], *(f"{row[i]:>{widths[i]}}" for i in range(1, 8))) for row in rows[1:]),
+    ]
+
+
+def _span(parts: tuple[str, ...]) -> tuple[str]:
+    return (" ".join(parts).strip() if parts[1:] == ("", "") else " ".join(parts),)
+
+
+def _steps(paper: Paper, plan: Plan) -> None:
+    steps = steps_of(plan)
+    if not steps:
+        return
+    paper.heading("Actions")
+    heads = [_subject(step) for step in steps]
+    pools = max(len(step.node_pool) for step in steps)
+    subjects = max(map(len, heads))
+    for step, head in zip(steps, heads, strict=True):
+        _step(paper, step, head, min(subjects, paper.width - pools - 18), pools)
+
+
+def _subject(step: Step) -> str:
+    if step.verb == "launch":
+        return f"+ launch {step.coming}"
+    if step.verb == "replace":
+        return f"± replace {step.going} by {step.coming}"
+    return f"- remove {step.going}"
+
+
+def _step(paper: Paper, step: Step, head: str, subjects: int, pools: int) -> None:
+    delta = "not priced" if step.delta is None else f"{hourly(step.delta, signed=True)} $/h"
+    right = f"{step.node_pool:<{pools}}  {delta:>14}"
+    paper.row(head, right, 2, 2 + subjects + 2 + len(right), (_COLOURS[head[0]],))
+    for detail in step.details:
+        paper.wrapped(detail, 6)
+    if step.verb != "launch":
+        paper.wrapped(listed(step.nodes, 8), 6, "dim")
+
+
+def _deferred(paper: Paper, plan: Plan) -> None:
+    if not plan.deferred:
+        return
+    paper.heading("Waiting", f"{counted(len(plan.deferred), 'node')} will go later")
+
+    def key(item: DeferredClaim) -> object:
+        return (item.node_pool, item.reason, item.waits_for, item.not_before, item.message)
+
+    groups = grouped(plan.deferred, key)
+    for group in groups[:GROUPS_MAX]:
+        first = group[0]
+        when = f", not before {until(first.not_before, plan.at)}" if first.not_before else ""
+        names = listed((item.node or item.node_claim for item in group), 4)
+        paper.row(names, _owner(first.reason, first.node_pool), 2, min(paper.width, 78))
+        paper.wrapped(f"waits for {_wait(first.waits_for)}{when}", 6)
+        if first.message:
+            paper.wrapped(first.message, 6, "dim")
+    _rest(paper, sum(map(len, groups[GROUPS_MAX:])), "node")
+
+
+def _wait(waits_for: str) -> str:
+    return {
+        "budget": "its disruption budget",
+        "schedule": "a window of its schedule",
+        "consolidateAfter": "consolidateAfter",
+        "validation": "validation",
+        "policy": "a policy",
+        "approval": "an approval",
+    }.get(waits_for, waits_for)
+
+
+def _owner(reason: str, node_pool: str) -> str:
+    return f"{reason}  {node_pool}" if node_pool else reason
+
+
+def _blocked(paper: Paper, plan: Plan) -> None:
+    if not plan.blocked:
+        return
+    nodes = len({item.node for item in plan.blocked})
+    paper.heading("Blocked", f"{counted(nodes, 'node')} may not go")
+
+    def key(item: BlockedNode) -> object:
+        return (item.reason, item.code, item.message, item.node_pool)
+
+    groups = grouped(plan.blocked, key)
+    for group in groups[:GROUPS_MAX]:
+        first = group[0]
+        names = listed((item.node for item in group), 4)
+        paper.row(names, _owner(first.reason, first.node_pool), 2, min(paper.width, 78))
+        paper.wrapped(first.message, 6)
+    _rest(paper, sum(map(len, groups[GROUPS_MAX:])), "node")
+
+
+def _unschedulable(paper: Paper, plan: Plan) -> None:
+    if not plan.unschedulable:
+        return
+    number = counted(len(plan.unschedulable), "pod")
+    paper.heading("Unschedulable", f"{number} would find no place")
+    groups = grouped(plan.unschedulable, lambda item: item.reasons)
+    for group in groups[:GROUPS_MAX]:
+        paper.wrapped(pods_said(item.pod for item in group), 2, "red", hanging=2)
+        reasons = group[0].reasons
+        pools = max((len(r.node_pool or "") for r in reasons), default=0)
+        for reason in reasons:
+            pool = f"{reason.node_pool or '':<{pools}}  " if pools else ""
+            paper.wrapped(f"{pool}{reason.message}", 6, hanging=len(pool))
+    _rest(paper, sum(map(len, groups[GROUPS_MAX:])), "pod")
+
+
+def _findings(paper: Paper, plan: Plan) -> None:
+    if not plan.diagnostics:
+        return
+    paper.heading("Notes")
+    order = list(_SEVERITIES)
+    ranked = sorted(plan.diagnostics, key=lambda d: order.index(d.severity))
+    for finding in ranked[: 2 * GROUPS_MAX]:
+        text = f"{finding.severity}: {finding_said(finding)}"
+        paper.wrapped(text, 2, *_tint(finding.severity), hanging=2)
+    _rest(paper, len(ranked) - 2 * GROUPS_MAX, "note")
+
+
+def _tint(severity: str) -> Iterable[str]:
+    return () if severity == "info" else (_SEVERITIES[severity],)
+
+
+def _rest(paper: Paper, number: int, noun: str) -> None:
+    if number > 0:
+        paper.line(f"  … and {counted(number, 'more ' + noun)}: -o json lists all")
+
+
+def _sum(paper: Paper, plan: Plan, next_command: str) -> None:
+    paper.line()
+    for line in summary_lines(plan):
+        paper.wrapped(line, 0, "bold")
+    if next_command:
+        paper.line(f"Next: {paper.paint(next_command, 'cyan')}")
+
+
+def summary_lines(plan: Plan) -> list[str]:
+    """Return the sum: what is done, how many nodes, how many dollars."""
+    steps = steps_of(plan)
+    launches = sum(1 for action in plan.actions if action.kind == "provision")
+    goes = sum(1 for action in plan.actions if action.kind == "terminate")
+    pools = plan.cost.by_node_pool.values()
+    before, after = sum(p.nodes_before for p in pools), sum(p.nodes_after for p in pools)
+    if not steps:
+        waiting = f"; {counted(len(plan.deferred), 'node')} wait" if plan.deferred else ""
+        first = f"Nothing to do now: {counted(after, 'node')}{waiting}."
+    else:
+        nodes = f"{before:,} → {after:,} nodes"
+        first = f"{counted(launches, 'node')} to launch, {goes:,} to remove: {nodes}."
+    return [first, _cost_line(plan)]
+
+
+def _cost_line(plan: Plan) -> str:
+    cost = plan.cost
+    unpriced = (
+        f" ({counted(cost.unpriced, 'node')} without a price not counted)" if cost.unpriced else ""
+    )
+    if hourly(cost.before) == hourly(cost.after):
+        return f"{dollars(cost.after)} an hour, {monthly(cost.after)} a month{unpriced}."
+    change = cost.after - cost.before
+    return (
+        f"{dollars(cost.before)} → {dollars(cost.after)} an hour ({dollars(change, signed=True)}), "
+        f"{monthly(cost.before)} → {monthly(cost.after)} a month "
+        f"({monthly(change, signed=True)}){unpriced}."
+    )

@@ -1,0 +1,170 @@
+"""How the facts of a plan are said: money, moments, counts, lists. Every rendering says them so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from reconciler.plan.plan import HOURS_A_MONTH, Finding, Plan
+
+_REASONS = {
+    "Unschedulable": "pods wait for a node",
+    "Static": "the pool keeps a fixed number of nodes",
+    "NotLaunched": "the claim was made before and has no instance yet",
+    "Drifted": "the node is no longer what git wants",
+    "Empty": "no pod needs it",
+    "Underutilized": "its pods fit elsewhere for less",
+    "Expired": "it is older than expireAfter",
+    "Interrupted": "the cloud takes it back",
+    "Unhealthy": "it has been unhealthy for too long",
+    "Overprovisioned": "the pool has more nodes than replicas",
+    "NodePoolDeleted": "its NodePool is gone from git",
+    "Orphaned": "no NodePool owns it",
+}
+_SIDES = {"git": "git moved", "world": "the world moved", "us": "this release moved"}
+
+
+def reason_said(reason: str) -> str:
+    """Return a reason in half a sentence, the word itself where it is not one of ours."""
+    return _REASONS.get(reason, reason)
+
+
+def side_said(side: str) -> str:
+    """Return who moved away from what was agreed."""
+    return _SIDES.get(side, side)
+
+
+def dollars(amount: float, *, signed: bool = False) -> str:
+    """Return USD with cents, and with four digits below a dollar: ``$12.24``, ``+$0.0931``."""
+    digits = 4 if abs(amount) < 1 and round(amount, 4) else 2
+    return f"{_sign(amount, digits, signed=signed)}${abs(amount):,.{digits}f}"
+
+
+def hourly(amount: float, *, signed: bool = False) -> str:
+    """Return USD an hour for a column of a table: always four digits after the point."""
+    return f"{_sign(amount, 4, signed=signed)}{abs(amount):,.4f}"
+
+
+def monthly(amount: float, *, signed: bool = False) -> str:
+    """Return what an hourly price comes to in a month of 730 hours, in whole dollars."""
+    month = amount * HOURS_A_MONTH
+    return f"{_sign(month, 0, signed=signed)}${abs(month):,.0f}"
+
+
+def _sign(amount: float, digits: int, *, signed: bool) -> str:
+    if not round(abs(amount), digits):
+        return ""
+    return "-" if amount < 0 else "+" if signed else ""
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return ``1 node``, ``3 nodes``, ``1,200 nodes``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def listed(names: Iterable[str], most: int = 5) -> str:
+    """Return the first names, and how many there are besides."""
+    every = list(names)
+    if len(every) <= most + 1:
+        return ", ".join(every)
+    return f"{', '.join(every[:most])} and {len(every) - most:,} more"
+
+
+def pods_said(pods: Iterable[str], most: int = 4) -> str:
+    """Return pods by the workload that their names suggest: ``web/api-* (30), web/db-0``.
+
+    Pods of one workload differ in the last part of their name; several of them count as one.
+    """
+    groups: dict[str, list[str]] = {}
+    for pod in pods:
+        groups.setdefault(pod.rpartition("-")[0] or pod, []).append(pod)
+    shown = [
+        f"{stem}-* ({len(members):,})" if len(members) > 1 else members[0]
+        for stem, members in groups.items()
+    ]
+    return listed(shown, most)
+
+
+def moment(at: datetime) -> str:
+    """Return a time for people, in UTC: ``Sat 3 Jan 2026 02:00 UTC``."""
+    utc = at.astimezone(UTC)
+    return f"{utc:%a} {utc.day} {utc:%b %Y %H:%M} UTC"
+
+
+def until(at: datetime, now: datetime) -> str:
+    """Return a coming moment as people say it: the day only where it is not today."""
+    utc, today = at.astimezone(UTC), now.astimezone(UTC).date()
+    clock = f"{utc:%H:%M} UTC"
+    if utc.date() == today:
+        return clock
+    year = f" {utc.year}" if utc.year != today.year else ""
+    return f"{utc:%a} {utc.day} {utc:%b}{year} {clock}"
+
+
+def revision_said(plan: Plan) -> str:
+    """Return which state of the repository was planned, and whether it is committed."""
+    revision = plan.revision
+    if revision.head is None:
+        return "a folder outside git"
+    text = short(revision.head)
+    return f"{text} with uncommitted changes" if revision.dirty else text
+
+
+def short(commit: str) -> str:
+    """Return a commit as git abbreviates it; anything else as it is."""
+    is_hash = len(commit) in (40, 64) and all(c in "0123456789abcdef" for c in commit)
+    return commit[:8] if is_hash else commit
+
+
+def value_said(value: Any, width: int = 60) -> str:
+    """Return a value of a field in one line, cut to ``width``."""
+    text = _value(value)
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "(not set)"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        if "key" in value and "operator" in value:
+            return _requirement(value)
+        if "key" in value and "effect" in value:
+            text = f"={value['value']}" if value.get("value") else ""
+            return f"{value['key']}{text}:{value['effect']}"
+        return "{" + ", ".join(f"{k}: {_value(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return str(value)
+
+
+def _requirement(entry: dict[str, Any]) -> str:
+    values = entry.get("values") or ()
+    text = f"{entry['key']} {entry['operator']}"
+    if values:
+        text += f" [{', '.join(map(str, values))}]"
+    if entry.get("minValues") is not None:
+        text += f" minValues {entry['minValues']}"
+    return text
+
+
+def list_changes(old: Any, new: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
+    """Return what a list loses and gains, None where the values are not lists of objects."""
+    both = (old or []), (new or [])
+    if not all(isinstance(side, (list, tuple)) for side in both):
+        return None
+    if not any(isinstance(entry, dict) for side in both for entry in side):
+        return None
+    lost = [entry for entry in both[0] if entry not in both[1]]
+    gained = [entry for entry in both[1] if entry not in both[0]]
+    return lost, gained
+
+
+def finding_said(finding: Finding) -> str:
+    """Return a diagnostic in one line, with its place."""
+    place = ":".join(str(p) for p in (finding.file, finding.line, finding.column) if p is not None)
+    parts = [f"{place}: " if place else "", f"{finding.path}: " if finding.path else ""]
+    hint = f" ({finding.hint})" if finding.hint else ""
+    return f"{''.join(parts)}{finding.message}{hint}"
