@@ -1,0 +1,96 @@
+"""How many more nodes of each NodePool may be disrupted now, and for which reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from reconciler.disruption.command import BudgetState
+from reconciler.model.budget import DisruptionReason, allowance, next_change_of
+from reconciler.model.nodepool import NodePool
+from reconciler.observed.state import StateNode
+
+REASONS = (DisruptionReason.DRIFTED, DisruptionReason.EMPTY, DisruptionReason.UNDERUTILIZED)
+
+
+@dataclass(slots=True)
+class Count:
+    """The nodes of a pool that count, and how many of them go or are not ready already."""
+
+    total: int = 0
+    disrupting: int = 0
+
+
+def remaining(allowed: int, disrupting: int) -> int:
+    """Return how many more may go; never negative."""
+    return max(allowed - disrupting, 0)
+
+
+def counts(nodes: Iterable[StateNode]) -> dict[str, Count]:
+    """Return the counts by NodePool.
+
+    Only managed and initialized nodes whose instance is not terminating yet count: an
+    uninitialized replacement must not make room for more disruption. The node's label decides
+    which pool it is of.
+    """
+    by_pool: dict[str, Count] = {}
+    for node in nodes:
+        if node.claim is None or not node.is_initialized or node.node is None:
+            continue
+        if node.claim.is_true("InstanceTerminating"):
+            continue
+        count = by_pool.setdefault(node.node_pool, Count())
+        count.total += 1
+        if node.is_deleting or not node.node.is_ready:
+            count.disrupting += 1
+    return by_pool
+
+
+def budget_states(
+    pools: Sequence[NodePool], nodes: Iterable[StateNode], now: datetime
+) -> tuple[BudgetState, ...]:
+    """Return what each pool's budgets say for each voluntary reason, ordered by pool and reason."""
+    by_pool = counts(nodes)
+    states: list[BudgetState] = []
+    for pool in sorted(pools, key=lambda p: p.name):
+        count = by_pool.get(pool.name, Count())
+        budgets = pool.spec.disruption.budgets
+        change = next_change_of(budgets, now)
+        for reason in REASONS:
+            allowed = allowance(budgets, reason, count.total, now)
+            states.append(
+                BudgetState(
+                    node_pool=pool.name,
+                    reason=reason,
+                    total=count.total,
+                    disrupting=count.disrupting,
+                    allowed=remaining(allowed.nodes, count.disrupting),
+                    next_change=change,
+                    binding=allowed.binding,
+                    error=allowed.error,
+                )
+            )
+    return tuple(states)
+
+
+class BudgetLedger:
+    """What is left of the budgets while a pass takes nodes; one node counts for every reason.
+
+    A node that is not ready counts against its budget before it is taken and once more then: the
+    strict reading, under which a pass never takes more nodes than a budget allowed at its start.
+    """
+
+    def __init__(self, states: Iterable[BudgetState]) -> None:
+        self._left = {(s.node_pool, s.reason): s.allowed for s in states}
+
+    def left(self, node_pool: str, reason: DisruptionReason) -> int:
+        """Return how many more nodes of the pool may go; 0 for a pool that is not known."""
+        return self._left.get((node_pool, reason), 0)
+
+    def take(self, node_pool: str) -> None:
+        """Count one node of the pool that a command takes."""
+        for reason in REASONS:
+            key = (node_pool, reason)
+            if key in self._left:
+                self._left[key] = max(self._left[key] - 1, 0)

@@ -1,0 +1,222 @@
+"""Which nodes may be disrupted at all, and who says no to the others.
+
+The checks and their order are Karpenter's (``StateNode.ValidateNodeDisruptable``,
+``NewCandidate``); the messages are its stable texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Protocol
+
+from reconciler.disruption.command import Block, BlockCode
+from reconciler.disruption.cost import is_empty, node_price, reschedule_cost, savings_ratio
+from reconciler.disruption.pdb import PodDisruptionBudgets
+from reconciler.model.instancetype import InstanceType
+from reconciler.model.labels import (
+    CAPACITY_TYPE,
+    DO_NOT_DISRUPT,
+    INSTANCE_TYPE,
+    NODEPOOL,
+    ZONE,
+)
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.nodepool import NodePool
+from reconciler.model.pod import Pod
+from reconciler.observed.state import StateNode
+from reconciler.placement.problem import LaunchPool
+
+
+class DriftedClaim(Protocol):
+    """A NodeClaim that is not what is wanted any more (``diff.drift.Drift`` is one)."""
+
+    @property
+    def node_claim(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One «no» to taking a node; becomes a Block when some method wanted the node."""
+
+    code: BlockCode
+    message: str
+
+    def block(self, node: str, reason: str) -> Block:
+        """Return the «no» as it is reported."""
+        return Block(node, reason, self.code, self.message)
+
+
+@dataclass(eq=False, frozen=True)
+class Candidate:
+    """A node that may be disrupted, with what a method needs to choose among them.
+
+    ``pod_refusal`` is a pod's or PodDisruptionBudget's «no»: it keeps the node from graceful
+    methods always, and from eventual ones unless the claim has a termination grace period.
+    """
+
+    node: StateNode
+    claim: NodeClaim
+    pool: NodePool
+    kind: InstanceType | None
+    drift: DriftedClaim | None
+    budgets: PodDisruptionBudgets = field(repr=False)
+    now: datetime = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @cached_property
+    def pod_refusal(self) -> Refusal | None:
+        return pod_refusal(self.node.pods, self.budgets, self.now)
+
+    def refusal(self, *, eventual: bool) -> Refusal | None:
+        """Return the pods' «no» to a method of that class."""
+        if eventual and self.claim.spec.termination_grace_period is not None:
+            return None
+        return self.pod_refusal
+
+    @cached_property
+    def reschedulable(self) -> tuple[Pod, ...]:
+        """The pods that need another place when the node goes."""
+        return tuple(pod for pod in self.node.pods if pod.is_reschedulable)
+
+    @cached_property
+    def moving(self) -> tuple[Pod, ...]:
+        """Those of them that really will come to need it: nothing protects them for good."""
+        check = self.budgets.is_currently_reschedulable
+        return tuple(pod for pod in self.reschedulable if check(pod, self.now))
+
+    @cached_property
+    def cost(self) -> float:
+        """What its disruption costs, 1 for a node without pods."""
+        return reschedule_cost(self.reschedulable)
+
+    @cached_property
+    def price(self) -> float:
+        """USD an hour, 0 where it is not known."""
+        return node_price(self.node, self.kind)
+
+    @cached_property
+    def ratio(self) -> float:
+        """Savings for each unit of disruption: the higher, the sooner it goes."""
+        return savings_ratio(self.price, self.cost)
+
+    @property
+    def is_empty(self) -> bool:
+        return is_empty(self.cost)
+
+    @property
+    def is_spot(self) -> bool:
+        return self.node.labels.get(CAPACITY_TYPE) == "spot"
+
+
+class Roster:
+    """The candidates of a pass, and the refusals of the other nodes."""
+
+    def __init__(
+        self,
+        nodes: Iterable[StateNode],
+        pools: Iterable[LaunchPool],
+        budgets: PodDisruptionBudgets,
+        drifted: Mapping[str, DriftedClaim],
+        now: datetime,
+        nominated: Collection[str] = frozenset(),
+    ) -> None:
+        self._pools = {pool.node_pool.name: pool for pool in pools}
+        self.candidates: list[Candidate] = []
+        self.refusals: list[tuple[StateNode, Refusal]] = []
+        self.drifted = drifted
+        for node in nodes:
+            refusal = node_refusal(node, nominated) or self._pool_refusal(node)
+            if refusal is not None:
+                self.refusals.append((node, refusal))
+                continue
+            claim = node.claim
+            assert claim is not None
+            pool = self._pools[node.node_pool]
+            self.candidates.append(
+                Candidate(
+                    node=node,
+                    claim=claim,
+                    pool=pool.node_pool,
+                    kind=pool.types.get(node.labels.get(INSTANCE_TYPE, "")),
+                    drift=drifted.get(claim.name),
+                    budgets=budgets,
+                    now=now,
+                )
+            )
+
+    def _pool_refusal(self, node: StateNode) -> Refusal | None:
+        pool = self._pools.get(node.node_pool)
+        if pool is None or not pool.types.types:
+            text = f"nodepool not found (NodePool={node.node_pool})"
+            return Refusal(BlockCode.NODE_POOL_NOT_FOUND, text)
+        return None
+
+
+def node_refusal(node: StateNode, nominated: Collection[str] = frozenset()) -> Refusal | None:
+    """Return why a node may not be disrupted whatever runs on it, or None.
+
+    ``nominated`` are the nodes to which pods of this pass are going.
+    """
+    if node.claim is None:
+        return Refusal(BlockCode.NO_NODE, "node isn't managed by karpenter")
+    if node.node is None:
+        text = "nodeclaim does not have an associated node"
+        return Refusal(BlockCode.NO_NODE, text)
+    if not node.is_initialized:
+        return Refusal(BlockCode.UNINITIALIZED, "node isn't initialized")
+    if node.is_deleting:
+        return Refusal(BlockCode.DELETING, "node is deleting or marked for deletion")
+    if node.name in nominated:
+        return Refusal(BlockCode.NOMINATED, "node is nominated for a pending pod")
+    if node.annotations.get(DO_NOT_DISRUPT) == "true":
+        text = f'disruption is blocked through the "{DO_NOT_DISRUPT}" annotation'
+        return Refusal(BlockCode.NODE_DO_NOT_DISRUPT, text)
+    if NODEPOOL not in node.labels:
+        text = f"node doesn't have required label (label={NODEPOOL})"
+        return Refusal(BlockCode.NO_NODE_POOL_LABEL, text)
+    return None
+
+
+def pod_refusal(
+    pods: Iterable[Pod], budgets: PodDisruptionBudgets, now: datetime
+) -> Refusal | None:
+    """Return the first «no» of the pods on a node: annotations of any, then budgets.
+
+    Pods of DaemonSets and mirror pods count; finished and terminating ones do not.
+    """
+    on_node = tuple(pods)
+    for pod in on_node:
+        if DO_NOT_DISRUPT in pod.metadata.annotations and not pod.is_disruptable(now):
+            text = f'pod has "{DO_NOT_DISRUPT}" annotation (Pod={pod.key})'
+            return Refusal(BlockCode.POD_DO_NOT_DISRUPT, text)
+    for pod in on_node:
+        text_or_none = budgets.refusal(pod, now)
+        if text_or_none is not None:
+            return Refusal(BlockCode.PDB, text_or_none)
+    return None
+
+
+def price_refusal(candidate: Candidate) -> Refusal | None:
+    """Return why the price of a node cannot be known, and so not be beaten, or None."""
+    labels = candidate.node.labels
+    if candidate.kind is None:
+        text = f'instance type "{labels.get(INSTANCE_TYPE, "")}" not found'
+        return Refusal(BlockCode.INSTANCE_TYPE_NOT_FOUND, text)
+    for key in (CAPACITY_TYPE, ZONE):
+        if key not in labels:
+            return Refusal(BlockCode.MISSING_LABEL, f'node does not have label "{key}"')
+    return None
+
+
+def disabled_refusal(pool: NodePool) -> Refusal:
+    """Return the «no» of a pool that never consolidates."""
+    text = f'NodePool "{pool.name}" has consolidation disabled'
+    return Refusal(BlockCode.CONSOLIDATION_DISABLED, text)

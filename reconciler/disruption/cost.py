@@ -1,0 +1,76 @@
+"""What it costs to disturb a node, and what it costs to keep it: the order of disruption.
+
+Karpenter's formulas (``pkg/utils/disruption/disruption.go``, ``types.go``), in floats as there:
+thresholds are compared without an epsilon, so the same arithmetic gives the same answers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from reconciler.model.instancetype import InstanceType
+from reconciler.model.labels import CAPACITY_TYPE, ZONE
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.pod import Pod
+from reconciler.observed.state import StateNode
+
+BASE_COST: Final = 1.0
+"""What it costs to replace a node that has no pods at all."""
+
+
+def eviction_costs(pods: Iterable[Pod]) -> float:
+    """Return the sum of the positive eviction costs."""
+    return sum(max(0.0, pod.eviction_cost()) for pod in pods)
+
+
+def reschedule_cost(pods: Iterable[Pod]) -> float:
+    """Return the cost of disrupting a node whose pods these are, at least ``BASE_COST``."""
+    return BASE_COST + eviction_costs(pod for pod in pods if pod.is_reschedulable)
+
+
+def is_empty(cost: float) -> bool:
+    """Return whether a node of that cost has no pod that it would hurt to move."""
+    return cost <= BASE_COST
+
+
+def savings_ratio(price: float, cost: float) -> float:
+    """Return the USD an hour that a node frees for each unit of disruption."""
+    return price / cost
+
+
+def lifetime_remaining(expires_after: timedelta | None, age: timedelta) -> float:
+    """Return the share of its life that a node still has, from 0 to 1; 1 if it never expires."""
+    if expires_after is None:
+        return 1.0
+    if expires_after <= timedelta(0):
+        return 0.0
+    return min(max((expires_after - age) / expires_after, 0.0), 1.0)
+
+
+def scale_down_cost(pods: Iterable[Pod], claim: NodeClaim, now: datetime) -> float:
+    """Return the cost by which a static pool chooses whom to let go.
+
+    All pods count, and a node close to its expiry is cheaper.
+    """
+    created = claim.metadata.creation_timestamp or now
+    share = lifetime_remaining(claim.expires_after, now - created)
+    return sum((pod.eviction_cost() for pod in pods), 0.0) * share
+
+
+def node_price(node: StateNode, kind: InstanceType | None) -> float:
+    """Return what a running node costs in USD an hour, 0 where that is not known.
+
+    It is the first offering of its zone and capacity type, available or not.
+    """
+    if kind is None:
+        return 0.0
+    price = kind.price_of(node.labels.get(ZONE, ""), node.labels.get(CAPACITY_TYPE, ""))
+    return known_price(price)
+
+
+def known_price(price: float | None) -> float:
+    """Return the price, 0 where there is none or it is not a number."""
+    return 0.0 if price is None or math.isnan(price) else price

@@ -1,0 +1,187 @@
+"""What would happen to the pods if nodes went away: asked of the scheduler, never guessed.
+
+A pass asks many times. What it has decided so far is kept as moves: pods that a command will
+move stand on their new nodes, and a planned NodeClaim is a node that still starts up, so that
+two commands of one pass never count on the same room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import msgspec
+
+from reconciler.disruption.candidates import Candidate
+from reconciler.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from reconciler.model.metadata import Metadata
+from reconciler.model.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
+from reconciler.model.pod import Pod
+from reconciler.model.resources import format_resources
+from reconciler.observed.state import ClusterState, StateNode
+from reconciler.placement.result import Placement, PlannedClaim
+
+_NAMED_MAX = 5
+"""How many pods a message names before it only counts."""
+
+
+class Placer(Protocol):
+    """Finds a place for pods (``placement.Scheduler`` is one)."""
+
+    def place(
+        self,
+        pods: Sequence[Pod],
+        *,
+        without: Collection[str] = (),
+        strict_reservations: bool = True,
+        consolidation_guard: bool = False,
+    ) -> Placement:
+        """Return where the pods go when the nodes ``without`` are not there."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the scheduler says to taking some nodes; ``failure`` names pods that find no place."""
+
+    placement: Placement
+    failure: str | None = None
+
+
+class Simulation:
+    """The cluster as it will be when everything that the pass decided has been done."""
+
+    def __init__(
+        self, placer: Placer, cluster: ClusterState, renew: Callable[[ClusterState, int], Placer]
+    ) -> None:
+        self.cluster = cluster
+        self._placer = placer
+        self._renew = renew
+        self._moves = 0
+        self._stale = False
+
+    def without(self, candidates: Sequence[Candidate], *, consolidating: bool) -> Outcome:
+        """Ask where the pods of these nodes would go.
+
+        ``consolidating`` keeps pods from nodes that are not quiet yet: they would be disturbed
+        twice. A pod on a node that still starts up counts as having no place: a decision must not
+        rely on a node that may fail.
+        """
+        pods = [pod for candidate in candidates for pod in candidate.moving]
+        if not pods:
+            return Outcome(Placement())
+        placement = self._current().place(
+            pods,
+            without=frozenset(candidate.name for candidate in candidates),
+            strict_reservations=False,
+            consolidation_guard=consolidating,
+        )
+        return Outcome(placement, self._failure(placement))
+
+    def place(self, pods: Sequence[Pod], gone: Collection[str]) -> Placement:
+        """Find a place for pods that wait already, or whose nodes go by force."""
+        return self._current().place(pods, without=frozenset(gone))
+
+    def commit(self, gone: Collection[str], placement: Placement) -> None:
+        """Count nodes as gone and their pods as moved."""
+        self.cluster = after(self.cluster, gone, placement)
+        self._stale = True
+
+    def _current(self) -> Placer:
+        if self._stale:
+            self._moves += 1
+            self._placer = self._renew(self.cluster, self._moves)
+            self._stale = False
+        return self._placer
+
+    def _failure(self, placement: Placement) -> str | None:
+        reasons = {
+            pod: "; ".join(dict.fromkeys(r.message for r in rejections))
+            for source in (placement.unschedulable, placement.deferred)
+            for pod, rejections in source.items()
+        }
+        for pod in placement.uninitialized_targets:
+            reasons[pod] = self._uninitialized(placement.on_nodes[pod])
+        if not reasons:
+            return None
+        named = [f"{pod} => {reasons[pod]}" for pod in sorted(reasons)[:_NAMED_MAX]]
+        more = len(reasons) - len(named)
+        rest = f" and {more} other(s)" if more else ""
+        return f"not all pods would schedule, {', '.join(named)}{rest}"
+
+    def _uninitialized(self, name: str) -> str:
+        node = self.cluster.by_name.get(name)
+        parts = []
+        if node is not None and node.claim is not None:
+            parts.append(f"nodeclaim/{node.claim.name}")
+        if node is not None and node.node is not None:
+            parts.append(f"node/{node.node.name}")
+        return f"would schedule against uninitialized {', '.join(parts) or name}"
+
+
+def after(cluster: ClusterState, gone: Collection[str], placement: Placement) -> ClusterState:
+    """Return the cluster once ``gone`` is gone and the pods stand where ``placement`` puts them."""
+    leaving = frozenset(gone)
+    seats = dict(placement.on_nodes)
+    seats.update((pod, claim.name) for claim in placement.claims for pod in claim.pods)
+    arriving = _arriving(cluster, leaving, seats)
+    nodes = [
+        replace(node, pods=(*node.pods, *arriving[node.name])) if node.name in arriving else node
+        for node in cluster.nodes
+        if node.name not in leaving
+    ]
+    nodes += [starting(claim, arriving.get(claim.name, ())) for claim in placement.claims]
+    return replace(cluster, nodes=tuple(sorted(nodes, key=lambda n: n.name)))
+
+
+def _arriving(
+    cluster: ClusterState, leaving: Collection[str], seats: dict[str, str]
+) -> dict[str, list[Pod]]:
+    arriving: dict[str, list[Pod]] = {}
+    for pod in _movable(cluster, leaving):
+        seat = seats.get(pod.key)
+        if seat is not None:
+            arriving.setdefault(seat, []).append(bound(pod, seat))
+    return arriving
+
+
+def _movable(cluster: ClusterState, leaving: Collection[str]) -> Iterable[Pod]:
+    for node in cluster.nodes:
+        if node.name in leaving or node.is_deleting:
+            yield from node.pods
+    yield from cluster.pending
+
+
+def bound(pod: Pod, node: str) -> Pod:
+    """Return the pod as it will be on another node."""
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
+
+
+def starting(claim: PlannedClaim, pods: Iterable[Pod]) -> StateNode:
+    """Return the node that a planned NodeClaim is expected to become, before it is initialized."""
+    kind, offering = claim.launch
+    labels = {
+        **claim.labels,
+        **claim.requirements.fixed_labels(),
+        INSTANCE_TYPE: kind.name,
+        ZONE: offering.zone,
+        CAPACITY_TYPE: offering.capacity_type,
+    }
+    return StateNode(
+        node=None,
+        claim=NodeClaim(
+            metadata=Metadata(name=claim.name, labels=labels),
+            spec=NodeClaimSpec(
+                node_class_ref=claim.node_pool.spec.template.spec.node_class_ref,
+                taints=claim.taints,
+                startup_taints=claim.startup_taints,
+            ),
+            status=NodeClaimStatus(
+                provider_id=f"planned:///{claim.name}",
+                capacity=dict(format_resources(kind.capacity)),
+                allocatable=dict(format_resources(kind.allocatable)),
+            ),
+        ),
+        pods=tuple(pods),
+    )
