@@ -26,10 +26,8 @@ def many(entries: list[dict[str, Any]]) -> Requirements:
 
 def canonical(item: Requirement) -> dict[str, Any]:
     form: dict[str, Any] = {"complement": item.complement, "values": sorted(item.values)}
-    for name, value in (("gte", item.gte), ("lte", item.lte), ("minValues", item.min_values)):
-        if value is not None:
-            form[name] = value
-    return form
+    bounds = {"gte": item.gte, "lte": item.lte, "minValues": item.min_values}
+    return form | {name: value for name, value in bounds.items() if value is not None}
 
 
 def entry_of(spec: RequirementSpec) -> dict[str, Any]:
