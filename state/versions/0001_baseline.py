@@ -79,7 +79,6 @@ def claims() -> None:
         text("node_pool"),
         text("provider_id"),
         text("instance_id"),
-        text("intent"),
         text("body"),
         text("gone_at", nullable=True),
         text("gone_reason"),
@@ -87,7 +86,6 @@ def claims() -> None:
     )
     op.create_index("node_claim_by_pool", "node_claim", ["fleet", "gone_at", "node_pool"])
     op.create_index("node_claim_by_instance", "node_claim", ["fleet", "instance_id"])
-    op.create_index("node_claim_by_intent", "node_claim", ["fleet", "intent"])
     table_of_fleet(
         "command", text("id"), text("phase"), text("started_at"), text("body"), key=("id",)
     )
@@ -115,12 +113,21 @@ def journal() -> None:
         text("target"),
         text("at"),
         text("body"),
+        sa.Column("last_outcome", WHOLE, nullable=True),
         key=("id",),
     )
     op.create_index(
         "journal_intent_by_sequence", "journal_intent", ["fleet", "sequence"], unique=True
     )
     op.create_index("journal_intent_by_target", "journal_intent", ["fleet", "target", "sequence"])
+    open_ones = sa.text("last_outcome IS NULL")
+    op.create_index(
+        "journal_intent_in_doubt",
+        "journal_intent",
+        ["fleet", "sequence"],
+        sqlite_where=open_ones,
+        postgresql_where=open_ones,
+    )
     table_of_fleet(
         "journal_outcome",
         number("sequence"),
@@ -131,4 +138,3 @@ def journal() -> None:
         sa.ForeignKeyConstraint(["fleet", "intent"], ["journal_intent.fleet", "journal_intent.id"]),
         key=("sequence",),
     )
-    op.create_index("journal_outcome_by_intent", "journal_outcome", ["fleet", "intent", "sequence"])

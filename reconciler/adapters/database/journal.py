@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select, update
 
-from reconciler.adapters.database.connection import Database, insert
+from reconciler.adapters.database.connection import Database
 from reconciler.adapters.database.rows import body_of, plain, time_of, time_text, value_of
 from reconciler.adapters.database.tables import intent as intents_table
 from reconciler.adapters.database.tables import outcome as outcomes_table
@@ -48,11 +48,15 @@ class DatabaseJournal:
 
     def finish(self, intent: str, outcome: Outcome, at: datetime, message: str = "") -> None:
         with self.database.writing() as connection:
-            assert self._known(connection, [intent]), f"an outcome without an intent: {intent}"
+            sequence = self._last_sequence(connection, outcomes_table) + 1
+            found = connection.execute(
+                update(intents_table).where(self._is(intent)).values(last_outcome=sequence)
+            )
+            assert found.rowcount == 1, f"an outcome without an intent: {intent}"
             connection.execute(
-                insert(connection, outcomes_table).values(
+                outcomes_table.insert().values(
                     fleet=self.database.fleet,
-                    sequence=self._last_sequence(connection, outcomes_table) + 1,
+                    sequence=sequence,
                     intent=intent,
                     outcome=outcome.value,
                     at=time_text(at),
@@ -60,8 +64,12 @@ class DatabaseJournal:
                 )
             )
 
+    def entry(self, intent: str) -> JournalEntry | None:
+        found = self._read(self._entries().where(self._is(intent)))
+        return found[0] if found else None
+
     def in_doubt(self) -> Sequence[JournalEntry]:
-        query = self._entries().where(outcomes_table.c.outcome.is_(None))
+        query = self._entries().where(intents_table.c.last_outcome.is_(None))
         return self._read(query.order_by(intents_table.c.sequence))
 
     def entries(self, *, limit: int = 100, target: str | None = None) -> Sequence[JournalEntry]:
@@ -70,15 +78,11 @@ class DatabaseJournal:
             query = query.where(intents_table.c.target == target)
         return self._read(query.order_by(intents_table.c.sequence.desc()).limit(limit))
 
+    def _is(self, intent: str) -> ColumnElement[bool]:
+        return and_(intents_table.c.fleet == self.database.fleet, intents_table.c.id == intent)
+
     def _entries(self) -> Select[Any]:
-        """Return the query for intents, each with its last outcome."""
-        later = outcomes_table.alias()
-        last = (
-            select(func.max(later.c.sequence))
-            .where(later.c.fleet == intents_table.c.fleet, later.c.intent == intents_table.c.id)
-            .correlate(intents_table)
-            .scalar_subquery()
-        )
+        """Return the query for intents, each with the outcome that holds."""
         return (
             select(
                 intents_table.c.sequence,
@@ -92,7 +96,7 @@ class DatabaseJournal:
             .outerjoin(
                 outcomes_table,
                 (outcomes_table.c.fleet == intents_table.c.fleet)
-                & (outcomes_table.c.sequence == last),
+                & (outcomes_table.c.sequence == intents_table.c.last_outcome),
             )
             .where(intents_table.c.fleet == self.database.fleet)
         )

@@ -33,9 +33,6 @@ from reconciler.ports import (
     Unavailable,
 )
 
-INTENT: Final = "reconciler/intent"
-"""The annotation of a claim, and tag of its instance, that names the intent it came from."""
-
 _OVER: Final = (CommandPhase.DONE.value, CommandPhase.ROLLED_BACK.value)
 
 
@@ -287,7 +284,6 @@ class DatabaseStateStore:
             "node_pool": claim.node_pool,
             "provider_id": provider_id,
             "instance_id": provider_id.rpartition("/")[2],
-            "intent": claim.metadata.annotations.get(INTENT, ""),
             "body": body_of(claim),
             "gone_at": None,
             "gone_reason": "",

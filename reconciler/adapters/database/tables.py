@@ -22,6 +22,7 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     Table,
     Text,
+    text,
 )
 
 VERSION_TABLE: Final = "schema_revision"
@@ -101,14 +102,12 @@ node_claim: Final = Table(
     _text("node_pool"),
     _text("provider_id"),
     _text("instance_id"),
-    _text("intent"),
     _text("body"),
     _text("gone_at", nullable=True),
     _text("gone_reason"),
     PrimaryKeyConstraint("fleet", "name"),
     Index("node_claim_by_pool", "fleet", "gone_at", "node_pool"),
     Index("node_claim_by_instance", "fleet", "instance_id"),
-    Index("node_claim_by_intent", "fleet", "intent"),
     sqlite_strict=True,
 )
 """Claims that are gone keep their row, with when and why."""
@@ -136,11 +135,21 @@ intent: Final = Table(
     _text("target"),
     _text("at"),
     _text("body"),
+    _number("last_outcome", nullable=True),
     PrimaryKeyConstraint("fleet", "id"),
     Index("journal_intent_by_sequence", "fleet", "sequence", unique=True),
     Index("journal_intent_by_target", "fleet", "target", "sequence"),
+    Index(
+        "journal_intent_in_doubt",
+        "fleet",
+        "sequence",
+        sqlite_where=text("last_outcome IS NULL"),
+        postgresql_where=text("last_outcome IS NULL"),
+    ),
     sqlite_strict=True,
 )
+"""What we set out to do. Only ``last_outcome``, the sequence of the outcome that holds, moves on:
+each pass asks for what is in doubt, and should not read all history for it."""
 
 outcome: Final = Table(
     "journal_outcome",
@@ -153,7 +162,6 @@ outcome: Final = Table(
     _text("message"),
     PrimaryKeyConstraint("fleet", "sequence"),
     ForeignKeyConstraint(["fleet", "intent"], ["journal_intent.fleet", "journal_intent.id"]),
-    Index("journal_outcome_by_intent", "fleet", "intent", "sequence"),
     sqlite_strict=True,
 )
 """How intents ended; rows are only ever added, and the last one of an intent holds."""
