@@ -8,15 +8,15 @@ holds them together.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Final
 
 from reconciler.catalog import awstypes
 from reconciler.catalog.awsofferings import OfferingMaker
+from reconciler.catalog.awstypes import Label
 from reconciler.catalog.bundle import Bundle
 from reconciler.catalog.classfacts import ClassFacts, Reservation
-from reconciler.catalog.columns import Columns
-from reconciler.catalog.machine import Machine
+from reconciler.catalog.columns import Cells, Columns, LazyColumns
 from reconciler.model.instancetype import InstanceType
 from reconciler.model.labels import CAPACITY_TYPE, ON_DEMAND, REGION, RESERVED, SPOT, ZONE, ZONE_ID
 from reconciler.model.requirement import Operator, Requirement, requirement
@@ -62,7 +62,7 @@ class AwsRows:
         self.names: tuple[str, ...] = tuple(machine.name for machine in self._machines)
         self._maker = OfferingMaker(bundle, region, kept, facts)
         labels = {**awstypes.LABELS, **awstypes.class_labels(facts)}
-        self._labels: list[tuple[Callable[[Machine], str | None], _Cells]] = [
+        self._labels: list[tuple[Label, _Cells]] = [
             (label, _Cells(key)) for key, label in labels.items()
         ]
         self._keys = tuple(labels)
@@ -108,33 +108,41 @@ class AwsRows:
         yield from _reservation_requirements(reservations)
 
     def columns(self) -> Columns:
-        """Return the types by column."""
-        machines, count = self._machines, len(self._machines)
-        requirements: dict[str, list[Requirement | None]] = {
-            key: [cells[value] for value in map(label, machines)]
+        """Return the types by column; a label's column is made when it is looked up."""
+        count = len(self._machines)
+        makers: dict[str, Callable[[], Cells]] = {
+            key: partial(self._label_column, label, cells)
             for key, (label, cells) in zip(self._keys, self._labels, strict=True)
         }
         for constant in self._constants:
-            requirements[constant.key] = [constant] * count
+            makers[constant.key] = partial(_repeated, constant, count)
         zones = [self._zones(mask) for mask in self._masks]
-        requirements[ZONE] = [zone for zone, _ in zones]
+        makers[ZONE] = lambda: [zone for zone, _ in zones]
         if any(zone_id is not None for _, zone_id in zones):
-            requirements[ZONE_ID] = [zone_id for _, zone_id in zones]
-        requirements[CAPACITY_TYPE] = [
-            _capacity_types(m.on_demand, m.spot, False) for m in machines
-        ]
+            makers[ZONE_ID] = lambda: [zone_id for _, zone_id in zones]
+        makers[CAPACITY_TYPE] = self._capacity_type_column
         for cell in _reservation_requirements(()):
-            requirements[cell.key] = [cell] * count
-        for index in self._maker.reserved_indices():
-            reservations = self._maker.reservations(index)
-            requirements[CAPACITY_TYPE][index] = _capacity_types(
-                machines[index].on_demand, machines[index].spot, True
-            )
-            for cell in _reservation_requirements(reservations):
-                requirements[cell.key][index] = cell
+            makers[cell.key] = partial(self._reservation_column, cell)
         return Columns(
-            self.names, requirements, self._allocatable(), self._maker.offering_columns()
+            self.names, LazyColumns(makers), self._allocatable(), self._maker.offering_columns()
         )
+
+    def _label_column(self, label: Label, cells: _Cells) -> Cells:
+        return [cells[value] for value in map(label, self._machines)]
+
+    def _capacity_type_column(self) -> Cells:
+        column: Cells = [_capacity_types(m.on_demand, m.spot, False) for m in self._machines]
+        for index in self._maker.reserved_indices():
+            machine = self._machines[index]
+            column[index] = _capacity_types(machine.on_demand, machine.spot, True)
+        return column
+
+    def _reservation_column(self, without: Requirement) -> Cells:
+        column = _repeated(without, len(self._machines))
+        for index in self._maker.reserved_indices():
+            cells = _reservation_requirements(self._maker.reservations(index))
+            column[index] = next(cell for cell in cells if cell.key == without.key)
+        return column
 
     def _allocatable(self) -> dict[str, list[int]]:
         count, rules = len(self._machines), self._rules
@@ -170,6 +178,10 @@ class AwsRows:
         yield _in(AWS + "placement-group-id", (group,) if group else ())
         partitions = range(1, facts.partitions + 1) if facts.strategy == "partition" else ()
         yield _in(AWS + "placement-group-partition", tuple(map(str, partitions)))
+
+
+def _repeated(cell: Requirement, count: int) -> Cells:
+    return [cell] * count
 
 
 @cache

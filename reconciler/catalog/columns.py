@@ -7,12 +7,40 @@ columns directly, and an object is made only of a type that somebody looks at.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 import msgspec
 
 from reconciler.model.instancetype import InstanceType, Offering
 from reconciler.model.requirement import Requirement
+
+Cells = list[Requirement | None]
+
+
+class LazyColumns(Mapping[str, Cells]):
+    """Columns that are made when they are looked up, and kept."""
+
+    __slots__ = ("_made", "_makers")
+
+    def __init__(self, makers: Mapping[str, Callable[[], Cells]]) -> None:
+        self._makers = makers
+        self._made: dict[str, Cells] = {}
+
+    def __getitem__(self, key: str) -> Cells:
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = self._makers[key]()
+        return made
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._makers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
 
 
 class OfferingColumns(msgspec.Struct, frozen=True):
@@ -36,12 +64,13 @@ class Columns(msgspec.Struct, frozen=True):
     """The types by column; position *i* of every list is the type ``names[i]``.
 
     ``requirements[key][i]`` is None where the type does not define the key. Cells that are equal
-    are mostly one object, so ``id`` is a good key to group them by. ``allocatable[resource][i]``
-    is in thousandths, 0 where the type lacks the resource.
+    are mostly one object, so ``id`` is a good key to group them by. A column may be made only
+    when its key is looked up: iterate over keys, not items. ``allocatable[resource][i]`` is in
+    thousandths, 0 where the type lacks the resource.
     """
 
     names: tuple[str, ...]
-    requirements: dict[str, list[Requirement | None]]
+    requirements: Mapping[str, Cells]
     allocatable: dict[str, list[int]]
     offerings: OfferingColumns
 
@@ -64,7 +93,7 @@ class Rows(Protocol):
 def columns_of(types: list[InstanceType]) -> Columns:
     """Return the columns of types that are there as objects."""
     count = len(types)
-    requirements: dict[str, list[Requirement | None]] = {}
+    requirements: dict[str, Cells] = {}
     allocatable: dict[str, list[int]] = {}
     offerings = OfferingColumns([], [], [], [], [], [], {})
     for index, kind in enumerate(types):

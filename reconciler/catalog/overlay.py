@@ -19,7 +19,7 @@ from reconciler.catalog.columns import Columns
 from reconciler.catalog.overlaid import OverlaidCatalog
 from reconciler.catalog.overlaycheck import AWS_RESOURCES, problems
 from reconciler.model.instancetype import Offering
-from reconciler.model.labels import NODEPOOL, WELL_KNOWN_AWS
+from reconciler.model.labels import NODEPOOL
 from reconciler.model.nodeoverlay import NodeOverlay
 from reconciler.model.nodepool import NodePool, requirements_of
 from reconciler.model.requirement import Requirement
@@ -185,7 +185,7 @@ class _Ledger:
         """Return what ``requirements`` select."""
         columns = self.pool.catalog.columns
         selected = self._selected_types(columns, requirements)
-        accepts = _OfferingTest(columns, requirements, self.pool.catalog.well_known)
+        accepts = _OfferingTest(columns, requirements)
         kinds = columns.offerings.type
         offerings = [i for i, kind in enumerate(kinds) if selected[kind] and accepts(i)]
         return _Match(sorted({kinds[i] for i in offerings}), offerings)
@@ -259,26 +259,20 @@ def _meets(label: Requirement | None, cell: Requirement | None, wanted: Requirem
 class _OfferingTest:
     """Whether an overlay's requirements accept an offering; alike offerings are asked once."""
 
-    def __init__(
-        self, columns: Columns, requirements: Requirements, well_known: frozenset[str]
-    ) -> None:
+    def __init__(self, columns: Columns, requirements: Requirements) -> None:
         self._offerings: Final = columns.offerings
         self._requirements: Final = requirements
-        self._well_known: Final = well_known | WELL_KNOWN_AWS
         self._known: dict[tuple[str, str | None, str], bool] = {}
 
     def __call__(self, position: int) -> bool:
         columns = self._offerings
         special = columns.special.get(position)
         if special is not None:
-            return self._accepts(special)
+            return special.satisfies(self._requirements)
         key = (columns.zone[position], columns.zone_id[position], columns.capacity_type[position])
         known = self._known.get(key)
         if known is None:
             zone, zone_id, capacity_type = key
-            known = self._accepts(Offering(zone, capacity_type, 0.0, zone_id=zone_id))
-            self._known[key] = known
+            offering = Offering(zone, capacity_type, 0.0, zone_id=zone_id)
+            known = self._known[key] = offering.satisfies(self._requirements)
         return known
-
-    def _accepts(self, offering: Offering) -> bool:
-        return self._requirements.compatible(offering.requirements, self._well_known)

@@ -12,7 +12,6 @@ from reconciler.model.labels import (
     RESERVATION_ID,
     RESERVED,
     SPOT,
-    WELL_KNOWN_AWS,
     ZONE,
     ZONE_ID,
 )
@@ -53,8 +52,11 @@ class Offering:
         return Requirements([*items, *self.extra])
 
     def satisfies(self, requirements: Requirements) -> bool:
-        """Return whether a claim with these requirements may take this offering."""
-        return requirements.compatible(self.requirements, WELL_KNOWN_AWS)
+        """Return whether a claim with these requirements may take this offering.
+
+        What the claim does not mention is free: labels that offerings bear count as well known.
+        """
+        return requirements.intersects(self.requirements)
 
 
 @dataclass(frozen=True, slots=True)
