@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from reconciler.catalog.catalog import bundled
+from reconciler.catalog.refused import without_refused
+
+POOL = ("m7g.large", "us-east-1a", "spot")
+
+
+def test_a_refused_offering_stays_listed_and_cannot_be_had() -> None:
+    limited = without_refused(bundled(), [POOL])
+    kind = limited.get("m7g.large")
+    assert kind is not None
+    refused = [o for o in kind.offerings if not o.available]
+    assert ("us-east-1a", "spot") in [(o.zone, o.capacity_type) for o in refused]
+    assert kind.price_of("us-east-1a", "spot") is not None
+    assert any(o.available for o in kind.offerings)
+
+
+def test_columns_say_the_same_as_the_types() -> None:
+    limited = without_refused(bundled(), [POOL])
+    rows = limited.columns.offerings
+    by_column = [
+        rows.available[position]
+        for position, index in enumerate(rows.type)
+        if limited.names[index] == "m7g.large"
+    ]
+    kind = limited.get("m7g.large")
+    assert kind is not None
+    assert by_column == [o.available for o in kind.offerings]
+
+
+def test_what_the_catalogue_does_not_know_changes_nothing() -> None:
+    assert without_refused(bundled(), [("x1.none", "us-east-1a", "spot")]) is bundled()
+
+
+def test_a_catalogue_with_other_offerings_has_another_digest() -> None:
+    assert without_refused(bundled(), [POOL]).digest != bundled().digest
