@@ -50,9 +50,7 @@ def _interface_refusal(machine: Machine, facts: ClassFacts) -> str | None:
         return "network interfaces need ENA, which it lacks"
     for interface in facts.interfaces:
         if interface.card >= len(machine.cards):
-            return (
-                f"it has {len(machine.cards)} network cards, the class uses card {interface.card}"
-            )
+            return f"the class uses network card {interface.card}, it has {len(machine.cards)}"
         if interface.device >= machine.cards[interface.card]:
             return f"network card {interface.card} has no device {interface.device}"
     if (facts.efa_only or 0) > machine.efa_interfaces:

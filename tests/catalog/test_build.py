@@ -1,0 +1,52 @@
+"""The script that writes the bundle: the same data gives the same bytes."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from reconciler.catalog.build import Answers, build, moto_resources, read_answers, zone_ids
+from reconciler.catalog.bundle import encode, load
+
+DATA = Path(os.environ.get("CATALOG_DATA") or Path(__file__).parents[3] / "shared" / "data")
+
+
+@pytest.fixture(scope="module")
+def current() -> Answers:
+    pytest.importorskip("moto")
+    if not DATA.is_dir():
+        pytest.skip("the folder of prices, limits and bandwidths is not there")
+    return read_answers(moto_resources(), "moto")
+
+
+def test_building_twice_gives_the_same_bytes(current: Answers) -> None:
+    first, second = (encode(*build(DATA, current)) for _ in range(2))
+    assert first == second
+
+
+def test_the_bundle_of_the_package_holds_what_the_installed_data_has(current: Answers) -> None:
+    bundle, version = build(DATA, current)
+    header, shipped = load()
+    assert header.version == version
+    assert {m.name for m in bundle.machines} <= {m.name for m in shipped.machines}
+    assert list(bundle.regions) == list(shipped.regions)
+
+
+def test_types_that_are_gone_are_kept_and_marked(current: Answers) -> None:
+    gone = "m5.large"
+    now = Answers(
+        current.release,
+        {name: body for name, body in current.bodies.items() if name != gone},
+        {r: {z: t - {gone} for z, t in zones.items()} for r, zones in current.zones.items()},
+        current.zone_ids,
+    )
+    bundle, _ = build(DATA, now, older=current)
+    assert bundle.withdrawn == (gone,)
+    index = [machine.name for machine in bundle.machines].index(gone)
+    assert bundle.regions["us-east-1"].offered[index] != 0
+
+
+def test_a_zone_has_an_id_only_where_no_other_could_be_meant() -> None:
+    a, b, c = frozenset("a"), frozenset("ab"), frozenset("abc")
+    by_zone = {"z1": a, "z2": b, "z3": c, "z4": c}
+    assert zone_ids(by_zone, {"i1": c, "i2": b, "i3": a, "i4": c}) == {"z1": "i3", "z2": "i2"}

@@ -1,0 +1,120 @@
+"""Which facts of an EC2NodeClass decide its instance types."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from reconciler.catalog.classfacts import (
+    ClassFacts,
+    Interface,
+    Reservation,
+    Volume,
+    class_facts,
+)
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.quantity import parse_quantity
+from reconciler.model.settings import PlacementGroup, Settings
+
+AL2023 = {"amiSelectorTerms": [{"alias": "al2023@latest"}]}
+
+
+def facts(
+    spec: dict[str, Any] | None = None,
+    status: dict[str, Any] | None = None,
+    settings: Settings | None = None,
+) -> ClassFacts:
+    body = {"metadata": {"name": "default"}, "spec": AL2023 | (spec or {}), "status": status or {}}
+    return class_facts(msgspec.convert(body, EC2NodeClass), settings or Settings())
+
+
+def test_a_class_that_says_nothing_has_the_default_facts() -> None:
+    assert facts() == ClassFacts()
+
+
+def test_what_the_kubelet_is_told_counts() -> None:
+    kubelet = {
+        "maxPods": 20,
+        "podsPerCore": 2,
+        "kubeReserved": {"memory": "1Gi", "cpu": "1"},
+        "systemReserved": {"cpu": "50m"},
+        "evictionHard": {"memory.available": "5%"},
+        "clusterDNS": ["10.0.0.10"],
+    }
+    assert facts({"kubelet": kubelet}) == ClassFacts(
+        max_pods=20,
+        pods_per_core=2,
+        kube_reserved=(("cpu", "1"), ("memory", "1Gi")),
+        system_reserved=(("cpu", "50m"),),
+        eviction_hard=(("memory.available", "5%"),),
+    )
+
+
+def test_an_expression_for_the_number_of_pods_is_not_a_number() -> None:
+    assert facts({"kubelet": {"maxPods": "vcpus * 8"}}).max_pods is None
+
+
+def test_volumes_interfaces_and_policies_count() -> None:
+    spec = {
+        "blockDeviceMappings": [
+            {"deviceName": "/dev/xvda", "rootVolume": True, "ebs": {"volumeSize": "50Gi"}},
+            {"deviceName": "/dev/xvdb", "ebs": {"snapshotID": "snap-1"}},
+        ],
+        "instanceStorePolicy": "RAID0",
+        "networkInterfaces": [
+            {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"},
+            {"networkCardIndex": 1, "deviceIndex": 1, "interfaceType": "efa-only"},
+        ],
+        "connectionTracking": {"udpTimeout": 30},
+        "cpuOptions": {"nestedVirtualization": "enabled"},
+    }
+    assert facts(spec) == ClassFacts(
+        volumes=(
+            Volume("/dev/xvda", parse_quantity("50Gi"), is_root=True),
+            Volume("/dev/xvdb", None),
+        ),
+        raid0=True,
+        interfaces=(Interface(0, 0), Interface(1, 1, efa_only=True)),
+        connection_tracking=True,
+        nested_virtualization=True,
+    )
+
+
+def test_zones_are_those_of_the_subnets_that_were_found() -> None:
+    subnets = [
+        {"id": "subnet-2", "zone": "us-east-1b", "zoneID": "use1-az2"},
+        {"id": "subnet-1", "zone": "us-east-1a", "zoneID": "use1-az1"},
+        {"id": "subnet-3", "zone": "us-east-1a", "zoneID": "use1-az1"},
+    ]
+    assert facts(status={"subnets": subnets}).zones == (
+        ("us-east-1a", "use1-az1"),
+        ("us-east-1b", "use1-az2"),
+    )
+
+
+def test_reservations_count_while_their_gate_is_open() -> None:
+    status = {
+        "capacityReservations": [
+            {"id": "cr-1", "instanceType": "m5.large", "availabilityZone": "us-east-1a"}
+        ]
+    }
+    assert facts(status=status).reservations == (Reservation("cr-1", "m5.large", "us-east-1a"),)
+    closed = Settings(feature_gates={"ReservedCapacity": False})
+    assert facts(status=status, settings=closed).reservations == ()
+
+
+def test_a_placement_group_counts_where_the_class_selects_one() -> None:
+    settings = Settings(placement_group=PlacementGroup(id="pg-1", strategy="cluster"))
+    assert facts(settings=settings) == ClassFacts()
+    selected = facts({"placementGroupSelector": {"name": "near"}}, settings=settings)
+    assert (selected.placement_group, selected.strategy) == ("pg-1", "cluster")
+
+
+def test_the_settings_of_the_engine_count() -> None:
+    settings = Settings(vm_memory_overhead_percent=0.05, reserved_enis=1)
+    assert facts(settings=settings) == ClassFacts(vm_memory_overhead_percent=0.05, reserved_enis=1)
+
+
+def test_a_volume_that_has_no_size_is_an_error() -> None:
+    with pytest.raises(ValueError, match="not a quantity"):
+        facts({"blockDeviceMappings": [{"deviceName": "/dev/a", "ebs": {"volumeSize": "much"}}]})
