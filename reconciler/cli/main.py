@@ -85,15 +85,26 @@ def _parser(words: list[str]) -> tuple[argparse.ArgumentParser, Any]:
     name = next((word for word in words if not word.startswith("-")), None)
     parser = argparse.ArgumentParser(
         prog="reconciler",
+        formatter_class=_formatter,
         description="Plans and runs EC2 node fleets from NodePools in a git repository.",
     )
     parser.add_argument("--version", "-V", action="version", version=f"reconciler {__version__}")
     parser.add_argument("--debug", action="store_true", help="print tracebacks")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    commands = parser.add_subparsers(
+        dest="command",
+        metavar="COMMAND",
+        title="commands",
+        prog="reconciler",  # said here, or argparse loads shutil to find it out
+    )
     module: Any = None
-    for command, (path, summary) in COMMANDS.items():
+    # Declaring a dozen commands takes milliseconds: the one that is named is enough, if it exists.
+    for command in (name,) if name in COMMANDS else COMMANDS:
+        path, summary = COMMANDS[command]
         sub = commands.add_parser(
-            command, help=summary, description=f"{summary[:1].upper()}{summary[1:]}."
+            command,
+            help=summary,
+            description=f"{summary[:1].upper()}{summary[1:]}.",
+            formatter_class=_formatter,
         )
         sub.add_argument(
             "--debug", action="store_true", default=argparse.SUPPRESS, help="print tracebacks"
@@ -102,6 +113,17 @@ def _parser(words: list[str]) -> tuple[argparse.ArgumentParser, Any]:
             module = import_module(path)
             module.add_arguments(sub)
     return parser, module
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    """Return argparse's formatter of help; told the width, it does not load shutil to find it."""
+    import argparse
+
+    try:
+        columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size().columns
+    except (OSError, ValueError):
+        columns = 80
+    return argparse.HelpFormatter(prog, width=min(columns, 100) - 2)
 
 
 def _failed(error: Exception, *, debug: bool) -> int:

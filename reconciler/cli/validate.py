@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli import exitcode
@@ -32,18 +31,23 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.desired import report
     from reconciler.desired.fleet import read_fleet
 
-    files, refused = read_folder(Path(args.path))
+    if args.settings:
+        from reconciler.desired.settings import resolve
+
+        resolve({}, {}, args.settings)  # a setting that is wrong is wrong usage
+
+    files, refused = read_folder(args.path)
     _, findings = read_fleet(files)
     diagnostics = tuple(sorted((*refused, *findings), key=lambda d: d.order))
     match args.output:
         case "json":
             text = report.render_json(diagnostics)
         case "github":
-            text = report.render_github(diagnostics, folder_in_repository(Path(args.path)))
+            text = report.render_github(diagnostics, folder_in_repository(args.path))
         case "sarif":
             from reconciler.desired.sarif import render_sarif
 
-            text = render_sarif(diagnostics, folder_in_repository(Path(args.path)))
+            text = render_sarif(diagnostics, folder_in_repository(args.path))
         case _:
             sources = {file.path: file.content for file in files}
             text = report.render_text(diagnostics, sources, colour=sys.stdout.isatty())
@@ -51,9 +55,11 @@ def run(args: argparse.Namespace) -> int:
     return exitcode.DONE if report.is_valid(diagnostics) else exitcode.REFUSED
 
 
-def folder_in_repository(path: Path) -> str:
+def folder_in_repository(path: str) -> str:
     """Return where ``path`` lies below the top of its git repository; "" at the top or outside."""
-    folder = path.resolve()
+    from pathlib import Path
+
+    folder = Path(path).resolve()
     for parent in (folder, *folder.parents):
         if (parent / ".git").exists():
             below = folder.relative_to(parent).as_posix()

@@ -267,7 +267,7 @@ def _alias_format(alias: str) -> Iterator[Violation]:
 
 
 def _alias_family(alias: str) -> Iterator[Violation]:
-    family = alias.split("@")[0]
+    family = alias.partition("@")[0]
     if family not in _ALIAS_FAMILIES:
         yield (
             (),

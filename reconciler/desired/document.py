@@ -8,9 +8,8 @@ built. Whatever the bytes are, the answer is documents and diagnostics, never an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from reconciler.desired.scalars import integer, key_text, real, resolve
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
@@ -21,8 +20,7 @@ Mark = tuple[int, int, Any]
 """Line, column (from 1) and, for a mapping, {key: ((line, column), Mark)}, for a list, [Mark]."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """How much one file may hold; generous for people, small for a machine."""
 
     bytes_max: int = 4 * 1024 * 1024
@@ -37,8 +35,7 @@ class Limits:
 LIMITS: Final = Limits()
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(NamedTuple):
     """One YAML document: its data, and where in ``file`` each part of it stands."""
 
     file: str
@@ -83,8 +80,6 @@ def parse_documents(
     try:
         composer.open()
         while (document := composer.next_document()) is not None:
-            if len(documents) >= limits.documents_max:
-                raise _Refused("too-large", f"more than {limits.documents_max} documents", (1, 1))
             if document.data is not None:
                 documents.append(document)
     except _Refused as refused:
@@ -143,6 +138,8 @@ class _Composer:
         self.nodes = 0
         self.expanded = 0
         self.aliases = 0
+        self.documents = 0
+        self.parser: Any = None
         self.anchors: dict[str, tuple[Any, Mark, int] | None] = {}
 
     def open(self) -> None:
@@ -151,9 +148,11 @@ class _Composer:
 
         self.yaml = yaml
         self.events = yaml.events
-        parser = yaml.cyaml.CParser if yaml.__with_libyaml__ else yaml.BaseLoader
+        parser: Any = yaml.BaseLoader
+        if yaml.__with_libyaml__:
+            parser = vars(yaml.cyaml)["CParser"]
         with _Translated(self):
-            self.parser: Any = parser(self.text)
+            self.parser = parser(self.text)
         self._event()
 
     def _event(self) -> Any:
@@ -162,8 +161,13 @@ class _Composer:
 
     def next_document(self) -> Document | None:
         """Return the next document, None at the end of the file."""
-        if not isinstance(self._event(), self.events.DocumentStartEvent):
+        start = self._event()
+        if not isinstance(start, self.events.DocumentStartEvent):
             return None
+        self.documents += 1
+        if self.documents > self.limits.documents_max:
+            at = _at(start)
+            raise _Refused("too-large", f"more than {self.limits.documents_max} documents", at)
         self.anchors = {}
         data, mark, _ = self._node(self._event(), 0)
         self._event()
@@ -171,7 +175,7 @@ class _Composer:
 
     def _node(self, event: Any, depth: int) -> tuple[Any, Mark, int]:
         """Return the data, its mark, and how many nodes it counts with aliases written out."""
-        at = (event.start_mark.line + 1, event.start_mark.column + 1)
+        at = _at(event)
         events = self.events
         if isinstance(event, events.AliasEvent):
             return self._alias(event.anchor, at)
@@ -230,7 +234,7 @@ class _Composer:
         merges: list[tuple[Any, Mark]] = []
         size = 1
         while not isinstance(event := self._event(), self.events.MappingEndEvent):
-            key_at = (event.start_mark.line + 1, event.start_mark.column + 1)
+            key_at = _at(event)
             key = self._key(event, key_at, depth)
             value, mark, count = self._node(self._event(), depth + 1)
             size += count + 1
@@ -336,9 +340,10 @@ class _Composer:
     def diagnostic(self, refused: _Refused) -> Diagnostic:
         """Return the finding, placed inside the file."""
         line, column = refused.at
-        lines = self.text.splitlines() or [""]
-        if line > len(lines):  # the parser stands behind the last line when a file ends too early
-            line, column = len(lines), len(lines[-1]) + 1
+        if line > self.text.count("\n"):  # perhaps behind the end, where the parser noticed it
+            lines = self.text.splitlines() or [""]
+            if line > len(lines):
+                line, column = len(lines), len(lines[-1]) + 1
         place = Place(self.file, line, column)
         return Diagnostic(Severity.ERROR, refused.code, refused.message, place, hint=refused.hint)
 
@@ -352,9 +357,9 @@ class _Translated:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: Any) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         yaml = self.composer.yaml
-        if not isinstance(error, (yaml.YAMLError, ValueError)):
+        if error is None or not isinstance(error, (yaml.YAMLError, ValueError)):
             return
         text = self.composer.text
         hint = "render Helm templates first" if "{{" in text else ""
@@ -369,6 +374,12 @@ class _Translated:
             at = (text.count("\n", 0, offset) + 1, offset - (text.rfind("\n", 0, offset) + 1) + 1)
             message = f"not YAML: {getattr(error, 'reason', None) or error}"
         raise _Refused("syntax", message, at, hint) from error
+
+
+def _at(event: Any) -> tuple[int, int]:
+    """Return where an event starts, from 1."""
+    mark = event.start_mark
+    return mark.line + 1, mark.column + 1
 
 
 def _shown(text: str) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from reconciler.desired.document import Document, Pointer
 from reconciler.desired.finding import Finding, shown
@@ -15,8 +14,7 @@ _KUSTOMIZE: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 _LIST_DEPTH_MAX: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One object: where it stands (``base`` is its pointer in ``document``) and what it says."""
 
     document: Document
@@ -24,10 +22,11 @@ class Entry:
     data: Any
     kind: str = ""
     api_version: str = ""
-    plain: Any = None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "plain", without_nulls(self.data))
+    @property
+    def plain(self) -> Any:
+        """The data as the API server reads it, without nulls."""
+        return without_nulls(self.data)
 
     @property
     def name(self) -> str:

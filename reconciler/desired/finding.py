@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from reconciler.desired.document import Pointer
 from reconciler.model.diagnostics import Severity
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """One fault of an object.
 
     ``pointer`` is the field from the object's root, ``of_key`` whether the key itself is at fault

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from reconciler.desired import spellings
 from reconciler.desired.document import Document, Pointer, parse_documents
@@ -27,16 +27,14 @@ CONFIG_FILES: Final = ("reconciler.yaml", "reconciler.yml")
 _FINDINGS_MAX: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
+class SourceFile(NamedTuple):
     """One file of the fleet folder; ``path`` is relative to it, with forward slashes."""
 
     path: str
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(NamedTuple):
     """One object as it was written, without nulls; ``line`` is where it starts in ``file``."""
 
     kind: str
@@ -99,16 +97,16 @@ def read_fleet(
     return reading.fleet(), tuple(found[:_FINDINGS_MAX])
 
 
-@dataclass(slots=True)
 class _Reading:
-    """What has been read so far."""
+    """What has been read so far; ``broken`` where objects may be missing from it."""
 
-    diagnostics: list[Diagnostic] = field(default_factory=list)
-    resources: dict[tuple[str, str, str], tuple[Resource, Entry]] = field(default_factory=dict)
-    seen: dict[tuple[str, str, str], Entry] = field(default_factory=dict)
-    skipped: dict[str, int] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
-    broken: bool = False
+    def __init__(self) -> None:
+        self.diagnostics: list[Diagnostic] = []
+        self.resources: dict[tuple[str, str, str], tuple[Resource, Entry]] = {}
+        self.seen: dict[tuple[str, str, str], Entry] = {}
+        self.skipped: dict[str, int] = {}
+        self.config: dict[str, Any] = {}
+        self.broken = False
 
     def read_config(self, documents: list[Document]) -> None:
         """Check the engine's own settings; the first document counts."""

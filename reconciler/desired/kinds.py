@@ -30,8 +30,16 @@ WORKLOADS: Final = {
 """What a plan without a cluster needs: checked only as far as reading them needs it."""
 
 NAMESPACED: Final = frozenset(
-    "Deployment StatefulSet ReplicaSet DaemonSet Job Pod PodDisruptionBudget "
-    "PersistentVolumeClaim".split()
+    {
+        "Deployment",
+        "StatefulSet",
+        "ReplicaSet",
+        "DaemonSet",
+        "Job",
+        "Pod",
+        "PodDisruptionBudget",
+        "PersistentVolumeClaim",
+    }
 )
 
 SUCCESSORS: Final = {

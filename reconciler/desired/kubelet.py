@@ -26,9 +26,20 @@ _SIGNALS: Final = (
 )
 _RESERVABLE: Final = ("cpu", "memory", "ephemeral-storage", "pid")
 _READ: Final = frozenset(
-    "clusterDNS maxPods podsPerCore systemReserved kubeReserved evictionHard evictionSoft "
-    "evictionSoftGracePeriod evictionMaxPodGracePeriod imageGCHighThresholdPercent "
-    "imageGCLowThresholdPercent cpuCFSQuota".split()
+    {
+        "clusterDNS",
+        "maxPods",
+        "podsPerCore",
+        "systemReserved",
+        "kubeReserved",
+        "evictionHard",
+        "evictionSoft",
+        "evictionSoftGracePeriod",
+        "evictionMaxPodGracePeriod",
+        "imageGCHighThresholdPercent",
+        "imageGCLowThresholdPercent",
+        "cpuCFSQuota",
+    }
 )
 _OPEN_FAMILIES: Final = ("AL2023", "Custom")
 _FAMILIES: Final = {

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from reconciler.desired.document import Pointer
 from reconciler.desired.finding import Finding, shown
-from reconciler.desired.kubelet import check_kubelet
 from reconciler.model.diagnostics import Severity
 from reconciler.model.duration import NEVER, parse_duration
 from reconciler.model.labels import CAPACITY_TYPE, ON_DEMAND, RESERVED, SPOT, normalized
@@ -164,6 +163,13 @@ def _schedule(budget: dict[str, Any], here: Pointer) -> Iterator[Finding]:
         )
 
 
+def _kubelet(data: dict[str, Any]) -> Iterator[Finding]:
+    if data["spec"].get("kubelet"):
+        from reconciler.desired.kubelet import check_kubelet
+
+        yield from check_kubelet(data)
+
+
 def _get(data: Any, pointer: Pointer, default: Any) -> Any:
     for step in pointer:
         if not isinstance(data, dict) or step not in data:
@@ -192,5 +198,5 @@ RUNTIME: Final[dict[str, tuple[Rule, ...]]] = {
         _durations(("spec", "expireAfter"), ("spec", "terminationGracePeriod")),
     ),
     "nodeoverlay.v1alpha1": (_requirements(("spec", "requirements")),),
-    "ec2nodeclass.v1": (check_kubelet,),
+    "ec2nodeclass.v1": (_kubelet,),
 }

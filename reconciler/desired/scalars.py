@@ -41,9 +41,8 @@ def resolve(text: str) -> Scalar:
     if text[0] not in _NUMBER_START:
         return text
     plain = text.replace("_", "")
-    number = integer(plain)
-    if number is None:
-        number = real(plain)
+    whole = integer(plain)
+    number = real(plain) if whole is None else whole
     return text if number is None else number
 
 

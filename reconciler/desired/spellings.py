@@ -42,7 +42,7 @@ def check(kind: str, data: dict[str, Any]) -> list[Finding]:
 
 
 def _old(pointer: Pointer, message: str, hint: str, *replaces: Pointer) -> Finding:
-    of_key = message.startswith("is now") or message.startswith("has moved")
+    of_key = message.startswith(("is now", "has moved"))
     return Finding(CODE, pointer, message, hint, of_key=of_key, replaces=replaces)
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.desired.document import LIMITS
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
-from reconciler.model.errors import UnreadableError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 FILES_MAX: Final = 20_000
@@ -30,12 +31,14 @@ def is_fleet_file(path: str) -> bool:
     return path.endswith(SUFFIXES) and not any(part.startswith(".") for part in parts)
 
 
-def read_folder(path: Path) -> tuple[list[SourceFile], list[Diagnostic]]:
+def read_folder(path: Path | str) -> tuple[list[SourceFile], list[Diagnostic]]:
     """Return the YAML and JSON files under ``path``, in order of their paths, and what was refused.
 
     Raises:
         UnreadableError: ``path`` is not a folder, or cannot be listed.
     """
+    from reconciler.model.errors import UnreadableError
+
     root = os.path.realpath(path)
     if not os.path.isdir(root):  # noqa: PTH112
         what = "is a file, not a folder" if os.path.exists(root) else "there is no such folder"  # noqa: PTH110

@@ -1,0 +1,58 @@
+"""From the resources of a fleet to the values of the model.
+
+Apart from ``fleet``, because decoding loads msgspec, and a validation does not need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+import msgspec
+
+from reconciler.desired.fleet import Fleet, Resource
+from reconciler.model.decode import decode
+from reconciler.model.errors import UnreadableError
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.nodeoverlay import NodeOverlay
+from reconciler.model.nodepool import NodePool
+
+T = TypeVar("T")
+
+
+def node_pools(fleet: Fleet) -> tuple[NodePool, ...]:
+    """Return the NodePools, in order of their names."""
+    return _decoded(fleet.node_pools, NodePool)
+
+
+def node_claims(fleet: Fleet) -> tuple[NodeClaim, ...]:
+    """Return the NodeClaims that are declared in git, in order of their names."""
+    return _decoded(fleet.node_claims, NodeClaim)
+
+
+def node_overlays(fleet: Fleet) -> tuple[NodeOverlay, ...]:
+    """Return the NodeOverlays, in order of their names."""
+    return _decoded(fleet.node_overlays, NodeOverlay)
+
+
+def node_classes(fleet: Fleet) -> tuple[EC2NodeClass, ...]:
+    """Return the EC2NodeClasses, in order of their names."""
+    return _decoded(fleet.node_classes, EC2NodeClass)
+
+
+def _decoded(resources: Iterable[Resource], kind: type[T]) -> tuple[T, ...]:
+    """Decode each resource.
+
+    Raises:
+        UnreadableError: the model cannot hold a value that the schema allows.
+    """
+    return tuple(_one(resource, kind) for resource in resources)
+
+
+def _one(resource: Resource, kind: type[T]) -> T:
+    try:
+        return decode(resource.data, kind)
+    except msgspec.ValidationError as error:
+        where = f"{resource.file}:{resource.line}"
+        raise UnreadableError(f"{resource.kind} {resource.name}: {error}", where=where) from error

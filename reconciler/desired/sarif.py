@@ -1,0 +1,87 @@
+"""Findings as SARIF 2.1.0, which code-scanning services show beside the lines of a change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from reconciler import __version__
+from reconciler.model.diagnostics import Diagnostic, Severity
+
+_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
+_ROOT: Final = "FLEET"
+
+HELP: Final = {
+    "alias-bomb": "Aliases may not write out to more than a file may hold.",
+    "bad-format": "A value has a form that the API server refuses.",
+    "bad-schedule": "A budget's schedule is no cron expression.",
+    "duplicate-key": "A mapping has a key twice; Kubernetes refuses it.",
+    "duplicate-name": "Two objects of a kind have one name.",
+    "empty-fleet": "The folder holds no NodePool.",
+    "missing-field": "A field that is needed is not there.",
+    "missing-kind": "An object does not say its apiVersion and kind.",
+    "missing-nodeclass": "A NodePool names an EC2NodeClass that is not in the folder.",
+    "not-allowed": "A value is none of those that are allowed.",
+    "old-spelling": "A field or value is spelled as in an older version of the API.",
+    "old-version": "An object is of an older version of its kind.",
+    "out-of-range": "A number is outside the range that is allowed.",
+    "skipped-kinds": "Objects of kinds that the engine does not read.",
+    "syntax": "A file is not YAML.",
+    "unknown-field": "A field is not known; often it is mistyped.",
+    "wrong-type": "A value is of another type than its field.",
+}
+"""What a code means in general; a code that is not here explains itself."""
+
+
+def render_sarif(diagnostics: Sequence[Diagnostic], folder: str = "") -> str:
+    """Return one run with a rule for each code that occurs.
+
+    ``folder`` is where the fleet lies in its repository: paths are written from the top of it.
+    """
+    codes = sorted({d.code for d in diagnostics})
+    driver = {
+        "name": "reconciler",
+        "semanticVersion": __version__,
+        "rules": [_rule(code) for code in codes],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "originalUriBaseIds": {_ROOT: {"description": {"text": "The top of the repository."}}},
+        "results": [_result(d, codes.index(d.code), folder) for d in diagnostics],
+    }
+    data = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+    return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _rule(code: str) -> dict[str, Any]:
+    words = code.replace("-", " ")
+    text = HELP.get(code, f"{words[:1].upper()}{words[1:]}.")
+    name = "".join(part[:1].upper() + part[1:] for part in code.split("-"))
+    return {"id": code, "name": name, "shortDescription": {"text": text}, "help": {"text": text}}
+
+
+def _result(diagnostic: Diagnostic, rule: int, folder: str) -> dict[str, Any]:
+    what = f"{diagnostic.path}: " if diagnostic.path else ""
+    hint = f" ({diagnostic.hint})" if diagnostic.hint else ""
+    result: dict[str, Any] = {
+        "ruleId": diagnostic.code,
+        "ruleIndex": rule,
+        "level": _LEVELS[diagnostic.severity],
+        "message": {"text": f"{what}{diagnostic.message}{hint}"},
+    }
+    place = diagnostic.place
+    if place is not None:
+        path = f"{folder}/{place.file}" if folder else place.file
+        result["locations"] = [
+            {
+                "physicalLocation": {
+                    "artifactLocation": {"uri": quote(path), "uriBaseId": _ROOT},
+                    "region": {"startLine": place.line, "startColumn": place.column},
+                }
+            }
+        ]
+    return result
