@@ -42,8 +42,14 @@ class Desired(Protocol):
         """Return the resolved objects with their hashes, as they are recorded."""
         ...
 
-    def plan(self, seen: Observation, unavailable: Sequence[Unavailable], serial: int) -> Plan:
-        """Decide what is to be done now."""
+    def plan(
+        self,
+        seen: Observation,
+        unavailable: Sequence[Unavailable],
+        recorded: Sequence[RecordedObject],
+        serial: int,
+    ) -> Plan:
+        """Decide what is to be done now, and what git changes against ``recorded``."""
         ...
 
     def objection(self, command: RunningCommand, seen: Observation) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from reconciler.engine.desired import Desired, DesiredSource
@@ -119,8 +120,12 @@ def run(
             world.clock.wait(_backoff(failures, pulse), stop)
             continue
         pause = _pause(world, result, pulse, next_change)
-        seen = fingerprint
-        world.clock.wait(pause, lambda: stop() or source.fingerprint() != seen)
+        world.clock.wait(pause, partial(_has_reason, stop, source, fingerprint))
+
+
+def _has_reason(stop: Callable[[], bool], source: DesiredSource, fingerprint: str) -> bool:
+    """Return whether to look now: we are to stop, or git has moved."""
+    return stop() or source.fingerprint() != fingerprint
 
 
 def _read(world: World, source: DesiredSource, last: Desired | None) -> Desired | None:

@@ -81,8 +81,8 @@ def _refreshed(world: World, seen: Observation) -> Observation:
 
 
 def _decide(world: World, desired: Desired, seen: Observation, mandate: Mandate) -> Plan:
-    serial = world.store.serial()
-    plan = desired.plan(seen, world.store.unavailable(seen.at), serial)
+    store = world.store
+    plan = desired.plan(seen, store.unavailable(seen.at), store.objects(), store.serial())
     if mandate.approved is not None:
         moved = mandate.approved.inputs.moved(plan.inputs)
         if moved:

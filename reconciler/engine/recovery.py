@@ -18,11 +18,21 @@ from reconciler.ports import Instance, JournalEntry, Launch, LaunchAnswer, Outco
 
 def recover(effects: Effects, types: provision.TypeLookup) -> None:
     """Settle every intent that is in doubt, as far as the world answers."""
-    for entry in effects.world.journal.in_doubt():
+    doubtful = effects.world.journal.in_doubt()
+    draining = _draining(effects) if doubtful else frozenset()
+    for entry in doubtful:
         if entry.intent.verb is Verb.LAUNCH:
             _settle_launch(effects, entry, types)
         elif entry.intent.verb is not Verb.DRAIN:
             effects.finish([entry.intent], Outcome.FAILED, "interrupted; decided again")
+        elif entry.intent.target not in draining:
+            effects.finish([entry.intent], Outcome.SUCCEEDED, "the node is gone")
+
+
+def _draining(effects: Effects) -> frozenset[str]:
+    """Return the nodes that are being drained: their doubt is that they are not empty yet."""
+    claims = effects.world.store.node_claims()
+    return frozenset(c.status.node_name for c in claims if c.metadata.deletion_timestamp)
 
 
 def _settle_launch(effects: Effects, entry: JournalEntry, types: provision.TypeLookup) -> None:

@@ -1,0 +1,190 @@
+"""A fleet at one revision, with its node classes looked up: what a pass plans with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+
+import msgspec
+
+from reconciler.catalog.catalog import Catalog
+from reconciler.desired.fleet import Fleet, Resource
+from reconciler.desired.hash import object_hash
+from reconciler.engine.observation import Observation
+from reconciler.model.diagnostics import Diagnostic
+from reconciler.model.errors import UnreadableError
+from reconciler.model.instancetype import InstanceType
+from reconciler.model.labels import DO_NOT_DISRUPT, NODEPOOL_HASH
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.nodepool import NodePool
+from reconciler.model.settings import Settings
+from reconciler.observed.state import StateNode
+from reconciler.plan.inputs import Inputs
+from reconciler.plan.plan import InputDigests, Plan, Revision, content_digest
+from reconciler.plan.planner import make_plan
+from reconciler.plan.pools import node_class_of
+from reconciler.ports import RecordedObject, RunningCommand, Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class PoolBlueprint:
+    """What a launch for one NodePool needs."""
+
+    node_pool: NodePool
+    node_class: EC2NodeClass
+    node_pool_hash: tuple[str, str]
+    node_class_hash: tuple[str, str]
+    catalog: Catalog
+
+    def instance_type(self, name: str) -> InstanceType | None:
+        """Return the instance type as this pool's class resolves it."""
+        return self.catalog.get(name)
+
+
+@dataclass(frozen=True)
+class PlannedFleet:
+    """Desired state at a revision (``engine.desired.Desired``).
+
+    ``classes`` are the node classes with the status that EC2 gave them; ``tree`` is a digest of
+    the files, which tells a dirty working tree from its commit.
+    """
+
+    fleet: Fleet
+    head: Revision
+    tree: str
+    node_pools: Sequence[NodePool]
+    classes: Mapping[str, EC2NodeClass]
+    settings: Settings
+    catalog: Catalog
+    diagnostics: tuple[Diagnostic, ...] = ()
+    allow_removal: frozenset[str] = frozenset()
+    digests: InputDigests = field(default_factory=InputDigests)
+
+    @cached_property
+    def revision(self) -> str:
+        """The commit; with the digest of the files where the tree is dirty or there is none."""
+        if self.head.head is None:
+            return f"tree-{self.tree}"
+        return f"{self.head.head}+{self.tree}" if self.head.dirty else self.head.head
+
+    @cached_property
+    def _resources(self) -> Mapping[tuple[str, str], Resource]:
+        return {(r.kind, r.name): r for r in self.fleet.resources}
+
+    @cached_property
+    def _pools(self) -> Mapping[str, NodePool]:
+        return {pool.name: pool for pool in self.node_pools}
+
+    def blueprint(self, node_pool: str) -> PoolBlueprint:
+        """Return what a launch for that NodePool needs."""
+        pool = self._pools[node_pool]
+        node_class = node_class_of(pool, self.classes)
+        if node_class is None:
+            name = pool.spec.template.spec.node_class_ref.name
+            raise UnreadableError(f"NodePool {node_pool} needs the EC2NodeClass {name}")
+        return PoolBlueprint(
+            pool,
+            node_class,
+            self._hash("NodePool", node_pool),
+            self._hash("EC2NodeClass", node_class.name),
+            self.catalog,
+        )
+
+    def _hash(self, kind: str, name: str) -> tuple[str, str]:
+        resource = self._resources.get((kind, name))
+        known = object_hash(resource.data, self.settings.cluster_ca_bundle) if resource else None
+        return known or ("", "")
+
+    def instance_type(self, name: str) -> InstanceType | None:
+        """Return the instance type of that name, if the catalogue has it."""
+        return self.catalog.get(name)
+
+    def objects(self) -> Sequence[RecordedObject]:
+        """Return the objects that a plan was made from, with their drift hashes."""
+        ours = (*self.fleet.node_pools, *self.fleet.node_classes, *self.fleet.node_overlays)
+        return [
+            RecordedObject(r.kind, r.name, self._hash(r.kind, r.name)[0], r.data, self.revision)
+            for r in ours
+        ]
+
+    def plan(
+        self,
+        seen: Observation,
+        unavailable: Sequence[Unavailable],
+        recorded: Sequence[RecordedObject],
+        serial: int,
+    ) -> Plan:
+        """Decide what is to be done now, with the planner that previews use as well."""
+        refused = [(u.instance_type, u.zone, u.capacity_type) for u in unavailable]
+        return make_plan(
+            Inputs(
+                fleet=self.fleet,
+                cluster=seen.state(),
+                catalog=self.catalog,
+                settings=self.settings,
+                now=seen.at,
+                revision=self.head,
+                base=[o.data for o in recorded],
+                live=[_looked_up(c) for c in self.classes.values()],
+                diagnostics=self.diagnostics,
+                refused=refused,
+                allow_removal=self.allow_removal,
+                serial=serial,
+                digests=msgspec.structs.replace(self.digests, snapshot=_digest(seen)),
+            )
+        )
+
+    def objection(self, command: RunningCommand, seen: Observation) -> str | None:
+        """Say why a command whose replacements are ready may not go on.
+
+        Git may have moved on since, or somebody may have protected a node or a pod. A
+        PodDisruptionBudget that is used up at the moment is no objection: the drain waits for it.
+        """
+        claims = {c.name: c for c in seen.claims}
+        for name in command.replacements:
+            outdated = self._outdated(claims[name])
+            if outdated:
+                return outdated
+        nodes = {n.claim.name: n for n in seen.state().nodes if n.claim is not None}
+        for name in command.node_claims:
+            node = nodes.get(name)
+            if node is not None and (protected := _protection(node, command, seen.at)):
+                return protected
+        return None
+
+    def _outdated(self, claim: NodeClaim) -> str | None:
+        if claim.node_pool not in self._pools:
+            return f"NodePool {claim.node_pool} is no longer in git"
+        recorded = claim.metadata.annotations.get(NODEPOOL_HASH)
+        if recorded and recorded != self._hash("NodePool", claim.node_pool)[0]:
+            return f"NodePool {claim.node_pool} has changed since {claim.name} was launched"
+        return None
+
+
+def _protection(node: StateNode, command: RunningCommand, now: datetime) -> str | None:
+    """Return who forbids a voluntary disruption of the node by annotation."""
+    if node.annotations.get(DO_NOT_DISRUPT) == "true":
+        return f"node {node.name} bears {DO_NOT_DISRUPT}"
+    claim = node.claim
+    grace = None if claim is None else claim.spec.termination_grace_period
+    if command.reason == "Drifted" and grace is not None:
+        return None
+    pod = next((p for p in node.pods if not p.is_disruptable(now)), None)
+    return f"pod {pod.key} bears {DO_NOT_DISRUPT}" if pod is not None else None
+
+
+def _looked_up(node_class: EC2NodeClass) -> dict[str, object]:
+    data: dict[str, object] = msgspec.to_builtins(node_class)
+    return {"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", **data}
+
+
+def _digest(seen: Observation) -> str:
+    """Return a digest of what decides: instances, claims, nodes and pods, not the moment."""
+    facts = [f"{i.id} {i.state}" for i in seen.instances]
+    facts += [f"{c.name} {c.status.provider_id} {c.is_deleting}" for c in seen.claims]
+    facts += [f"{n.name} {n.is_ready}" for n in seen.snapshot.nodes]
+    facts += [f"{p.key} {p.spec.node_name} {p.status.phase}" for p in seen.snapshot.pods]
+    return content_digest(*(fact.encode() for fact in sorted(facts)))

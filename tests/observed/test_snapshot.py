@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.model.errors import UnreadableError
+from reconciler.observed.snapshot import read_snapshot
+
+
+def a_list(*items: dict[str, Any]) -> bytes:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items)}).encode()
+
+
+def an_object(kind: str, name: str, **fields: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **fields}
+
+
+def test_objects_come_out_by_name_whatever_their_order() -> None:
+    pods = [an_object("Pod", name) for name in ("b", "c", "a")]
+    forwards = read_snapshot(a_list(*pods), "s")
+    backwards = read_snapshot(a_list(*reversed(pods)), "s")
+    assert [p.metadata.name for p in forwards.pods] == ["a", "b", "c"]
+    assert forwards == backwards
+
+
+def test_lists_of_lists_and_several_documents_are_one_snapshot() -> None:
+    inner = {"apiVersion": "v1", "kind": "PodList", "items": [an_object("Pod", "a")]}
+    nested = read_snapshot(a_list(inner, an_object("Node", "n")), "s")
+    text = "kind: Pod\nmetadata: {name: a}\n---\nkind: Node\nmetadata: {name: n}\n"
+    assert nested == read_snapshot(text.encode(), "s")
+
+
+def test_kinds_that_no_decision_reads_are_counted_and_live_ones_kept_apart() -> None:
+    snapshot = read_snapshot(
+        a_list(an_object("Service", "s"), an_object("Secret", "t"), an_object("NodePool", "p")), "s"
+    )
+    assert snapshot.skipped == {"Secret": 1, "Service": 1}
+    assert [o["metadata"]["name"] for o in snapshot.live] == ["p"]
+
+
+def test_a_null_field_counts_as_one_that_is_not_there() -> None:
+    snapshot = read_snapshot(a_list(an_object("Pod", "a", spec={"containers": None})), "s")
+    assert snapshot.pods[0].spec.containers == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "empty"),
+        (b"   \n", "empty"),
+        (b'{"kind": "List", "items": [', "not a snapshot"),
+        (b"- just\n- a list\n", "not an object"),
+        (b"a: [1, 2", "neither JSON nor YAML"),
+        (a_list({"kind": 5}), "not a Kubernetes object"),
+        (a_list(an_object("Pod", "web", spec={"containers": "none"})), "Pod web"),
+        (a_list(an_object("Node", "n", spec={"taints": [{"effect": "NoSchedule"}]})), "key"),
+    ],
+)
+def test_what_is_not_a_snapshot_is_refused_with_its_place(content: bytes, says: str) -> None:
+    with pytest.raises(UnreadableError) as caught:
+        read_snapshot(content, "cluster.json")
+    assert caught.value.where == "cluster.json"
+    assert says in str(caught.value)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_give_a_snapshot_or_an_error(content: bytes) -> None:
+    with suppress(UnreadableError):
+        assert read_snapshot(content, "s").nodes is not None

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from typing import Any
+
+from reconciler.model.decode import decode
+from reconciler.model.node import Node
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.pod import Pod
+from reconciler.observed.snapshot import snapshot_of
+from reconciler.observed.state import StateNode, cluster_state
+
+POOL = {"karpenter.sh/nodepool": "general"}
+
+
+def a_node(name: str, labels: dict[str, str] | None = None, **spec: Any) -> Node:
+    status = spec.pop("status", {})
+    metadata = {"name": name, "labels": labels or {}}
+    return decode({"metadata": metadata, "spec": spec, "status": status}, Node)
+
+
+def a_claim(name: str, provider: str = "", **fields: Any) -> NodeClaim:
+    status = {"providerID": provider, **fields.pop("status", {})}
+    metadata = {"name": name, "labels": POOL, **fields.pop("metadata", {})}
+    return decode({"metadata": metadata, "spec": fields, "status": status}, NodeClaim)
+
+
+def a_pod(name: str, node: str, cpu: str = "1", **metadata: Any) -> Pod:
+    containers = [{"resources": {"requests": {"cpu": cpu}}}]
+    spec = {"nodeName": node, "containers": containers}
+    return decode({"metadata": {"name": name, **metadata}, "spec": spec}, Pod)
+
+
+def only(*objects: Any, marked: tuple[str, ...] = ()) -> StateNode:
+    (node,) = cluster_state(snapshot_of(objects), marked).nodes
+    return node
+
+
+def test_a_node_and_its_claim_are_one_by_their_provider_id() -> None:
+    node = only(a_node("n", POOL, providerID="aws:///a/i-1"), a_claim("c", "aws:///a/i-1"))
+    assert node.is_managed
+    assert node.provider_id == "aws:///a/i-1"
+
+
+def test_a_claim_without_an_instance_is_kept_apart() -> None:
+    state = cluster_state(snapshot_of([a_claim("c")]))
+    assert state.nodes == ()
+    assert [c.name for c in state.unlaunched] == ["c"]
+
+
+def test_nodes_of_a_pool_that_nobody_can_identify_are_not_tracked() -> None:
+    without_provider = a_node("n", POOL)
+    without_type = a_node("m", POOL, providerID="aws:///a/i-2")
+    assert cluster_state(snapshot_of([without_provider, without_type])).nodes == ()
+
+
+def test_the_claim_speaks_for_its_node_until_that_is_registered() -> None:
+    claim = a_claim("c", "p", taints=[{"key": "team", "effect": "NoSchedule"}])
+    joining = only(a_node("n", {}, providerID="p", taints=[{"key": "x"}]), claim)
+    assert joining.name == "c"
+    assert [t.key for t in joining.taints] == ["team"]
+
+    registered = a_node(
+        "n", {"karpenter.sh/registered": "true"}, providerID="p", taints=[{"key": "x"}]
+    )
+    assert only(registered, claim).name == "n"
+
+
+def test_taints_that_will_go_do_not_count_before_the_node_is_initialized() -> None:
+    taints = [
+        {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"},
+        {"key": "startup", "effect": "NoSchedule"},
+        {"key": "stays", "effect": "NoSchedule"},
+    ]
+    claim = a_claim("c", "p", startupTaints=[{"key": "startup", "effect": "NoSchedule"}])
+    registered = {"karpenter.sh/registered": "true"}
+    starting = only(a_node("n", registered, providerID="p", taints=taints), claim)
+    assert [t.key for t in starting.taints] == ["stays"]
+
+    ready = {**registered, "karpenter.sh/initialized": "true"}
+    assert len(only(a_node("n", ready, providerID="p", taints=taints), claim).taints) == 3
+
+
+def test_zeros_of_a_starting_kubelet_are_filled_from_the_claim() -> None:
+    claim = a_claim("c", "p", status={"allocatable": {"cpu": "4", "nvidia.com/gpu": "1"}})
+    labels = {"karpenter.sh/registered": "true"}
+    status = {"allocatable": {"cpu": "3900m", "nvidia.com/gpu": "0"}}
+    node = only(a_node("n", labels, providerID="p", status=status), claim)
+    assert node.allocatable == {"cpu": 3900, "nvidia.com/gpu": 1000}
+
+
+def test_terminating_pods_still_take_room_and_finished_ones_do_not() -> None:
+    finished = decode(
+        {"metadata": {"name": "done"}, "spec": {"nodeName": "n"}, "status": {"phase": "Succeeded"}},
+        Pod,
+    )
+    leaving = a_pod("leaving", "n", deletionTimestamp="2026-01-01T00:00:00Z")
+    node = only(a_node("n", status={"allocatable": {"cpu": "4"}}), finished, leaving)
+    assert node.available["cpu"] == 3000
+
+
+def test_what_goes_away_is_the_claims_word_and_not_the_nodes() -> None:
+    deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    node = decode({"metadata": {"name": "n", **deleted}, "spec": {"providerID": "p"}}, Node)
+    assert not only(node, a_claim("c", "p")).is_deleting
+    assert only(node).is_deleting
+    assert only(a_node("n", providerID="p"), a_claim("c", "p", metadata=deleted)).is_deleting
+    assert only(a_node("n", providerID="p"), a_claim("c", "p"), marked=("c",)).is_deleting
