@@ -23,6 +23,9 @@ from reconciler.model.instancetype import Offering
 from reconciler.model.labels import ON_DEMAND, RESERVED, SPOT
 from reconciler.model.requirement import Operator, Requirement, equals, requirement
 
+NO_PRICE: Final = "no price is known"
+"""Why a type is not launched that nothing else speaks against: a NodeOverlay may price it."""
+
 RESERVED_DISCOUNT: Final = 10_000_000
 """A reservation is paid for already: its on-demand price, cut so far that only order is left."""
 
@@ -100,12 +103,11 @@ class OfferingMaker:
     def _row(
         self, machine: Machine, mask: int, price: float | None, withdrawn: frozenset[str]
     ) -> _Row:
+        refused = refusal(machine, self._facts)
         if machine.name in withdrawn:
-            refused: str | None = "EC2 no longer sells it"
-        elif price is None:
-            refused = "no price is known"
-        else:
-            refused = refusal(machine, self._facts)
+            refused = "EC2 no longer sells it"
+        elif refused is None and price is None:
+            refused = NO_PRICE
         return _Row(machine, mask, price, refused)
 
     def _with_id(self, zone: Zone) -> Zone:

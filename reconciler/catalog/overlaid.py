@@ -11,17 +11,24 @@ import msgspec
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.classfacts import ClassFacts
 from reconciler.catalog.columns import Columns
-from reconciler.model.instancetype import InstanceType
+from reconciler.model.instancetype import InstanceType, Offering
 from reconciler.model.resources import Resources
 
 
 class OverlaidCatalog(Catalog):
-    """A catalogue under NodeOverlays: new prices by offering position, amounts by type index."""
+    """A catalogue under NodeOverlays: new prices by offering position, amounts by type index.
+
+    Offerings at the positions ``opened`` only lacked a price, and have one now.
+    """
 
     def __init__(
-        self, base: Catalog, prices: Mapping[int, float], capacities: Mapping[int, Resources]
+        self,
+        base: Catalog,
+        prices: Mapping[int, float],
+        capacities: Mapping[int, Resources],
+        opened: frozenset[int] = frozenset(),
     ) -> None:
-        rows = OverlaidRows(base, prices, capacities)
+        rows = OverlaidRows(base, prices, capacities, opened)
         key = f"{base.digest} {sorted(prices.items())} {sorted(capacities.items())}"
         kinds = base.columns.offerings.type
         super().__init__(
@@ -37,6 +44,7 @@ class OverlaidCatalog(Catalog):
             capacity_overlaid=frozenset(base.names[index] for index in capacities),
         )
         self.base = base
+        self._opened_names = frozenset(base.names[kinds[position]] for position in opened)
 
     def for_node_class(self, facts: ClassFacts) -> Catalog:
         """Return itself: overlays apply to types that a class has resolved."""
@@ -45,16 +53,21 @@ class OverlaidCatalog(Catalog):
 
     def why_not(self, name: str) -> str | None:
         """Return why a type cannot be launched whatever is asked for, or None."""
-        return self.base.why_not(name)
+        return None if name in self._opened_names else self.base.why_not(name)
 
 
 class OverlaidRows:
     """The rows of a catalogue with prices by offering position and capacities by type index."""
 
     def __init__(
-        self, base: Catalog, prices: Mapping[int, float], capacities: Mapping[int, Resources]
+        self,
+        base: Catalog,
+        prices: Mapping[int, float],
+        capacities: Mapping[int, Resources],
+        opened: frozenset[int],
     ) -> None:
         self._base = base
+        self._opened = opened
         self._prices = prices
         self._capacities = capacities
         self.names = base.names
@@ -63,26 +76,30 @@ class OverlaidRows:
     def instance_type(self, index: int) -> InstanceType:
         kind = self._base.types[index]
         first = self._first[index]
-        offerings = tuple(
-            replace(offering, price=self._prices[first + i])
-            if first + i in self._prices
-            else offering
-            for i, offering in enumerate(kind.offerings)
-        )
+        offerings = tuple(self._offering(first + i, o) for i, o in enumerate(kind.offerings))
         extra = self._capacities.get(index)
         if extra is None and offerings == kind.offerings:
             return kind
         capacity = {**kind.capacity, **extra} if extra else kind.capacity
         return replace(kind, capacity=capacity, offerings=offerings)
 
+    def _offering(self, position: int, offering: Offering) -> Offering:
+        price = self._prices.get(position)
+        if price is None:
+            return offering
+        available = offering.available or position in self._opened
+        return replace(offering, price=price, available=available)
+
     def columns(self) -> Columns:
         """Return the types by column."""
         base = self._base.columns
-        price, special = list(base.offerings.price), dict(base.offerings.special)
+        price, available = list(base.offerings.price), list(base.offerings.available)
+        special = dict(base.offerings.special)
         for position, amount in self._prices.items():
             price[position] = amount
+            available[position] = available[position] or position in self._opened
             if position in special:
-                special[position] = replace(special[position], price=amount)
+                special[position] = self._offering(position, special[position])
         allocatable = dict(base.allocatable)
         for index in self._capacities:
             for name, amount in self.instance_type(index).allocatable.items():
@@ -90,7 +107,9 @@ class OverlaidRows:
                 if column is None or column is base.allocatable.get(name):
                     column = allocatable[name] = list(column or [0] * len(self.names))
                 column[index] = amount
-        offerings = msgspec.structs.replace(base.offerings, price=price, special=special)
+        offerings = msgspec.structs.replace(
+            base.offerings, price=price, available=available, special=special
+        )
         return msgspec.structs.replace(base, allocatable=allocatable, offerings=offerings)
 
 

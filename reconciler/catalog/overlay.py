@@ -14,15 +14,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from reconciler.catalog.awsofferings import NO_PRICE
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.columns import Columns
 from reconciler.catalog.overlaid import OverlaidCatalog
 from reconciler.catalog.overlaycheck import AWS_RESOURCES, problems
 from reconciler.model.instancetype import Offering
-from reconciler.model.labels import NODEPOOL
+from reconciler.model.labels import INSTANCE_TYPE, NODEPOOL, ZONE
 from reconciler.model.nodeoverlay import NodeOverlay
 from reconciler.model.nodepool import NodePool, requirements_of
-from reconciler.model.requirement import Requirement
+from reconciler.model.requirement import Operator, Requirement
 from reconciler.model.requirements import Requirements
 from reconciler.model.resources import Resources
 
@@ -243,7 +244,24 @@ class _Ledger:
             position: adjusted_price(base[position], o.spec.price, o.spec.price_adjustment)
             for position, o in sorted(self.prices.items())
         }
-        return OverlaidCatalog(catalog, prices, dict(sorted(self.capacities.items())))
+        opened = frozenset(p for p, overlay in self.prices.items() if self._opens(overlay, p))
+        return OverlaidCatalog(catalog, prices, dict(sorted(self.capacities.items())), opened)
+
+    def _opens(self, overlay: NodeOverlay, position: int) -> bool:
+        """Return whether the overlay makes an offering available that only lacked a price.
+
+        Karpenter takes a price for that from an overlay that asks for nothing but types by name.
+        """
+        if overlay.spec.price is None or [
+            (r.key, r.operator) for r in overlay.spec.requirements
+        ] != [(INSTANCE_TYPE, Operator.IN)]:
+            return False
+        catalog = self.pool.catalog
+        offerings = catalog.columns.offerings
+        index = offerings.type[position]
+        zones = catalog.columns.requirements[ZONE][index]
+        lacks_price = catalog.why_not(catalog.names[index]) == NO_PRICE
+        return lacks_price and zones is not None and zones.has(offerings.zone[position])
 
 
 def _sets_price(overlay: NodeOverlay) -> bool:
