@@ -235,7 +235,7 @@ def _together(
     extra = [other for other in others if other in term]
     if field in term and extra:
         message = f"'{field}' is mutually exclusive with {', '.join(extra)}"
-        yield (index, field), message, f"keep {field}, or the others"
+        yield (index,), message, f"keep {field}, or the others"
 
 
 def _alias_alone(terms: list[Any]) -> Iterator[Violation]:

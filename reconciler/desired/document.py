@@ -257,7 +257,8 @@ class _Composer:
             return _MERGE
         value, _, _ = self._node(event, depth + 1)
         if isinstance(value, (dict, list)):
-            self._find("bad-key", "a key must be text, not a list or mapping", at)
+            hint = "render Helm templates first" if "{{" in self.text else ""
+            self._find("bad-key", "a key must be text, not a list or mapping", at, hint)
             return None
         key = key_text(value)
         if key is None:

@@ -21,9 +21,11 @@ from reconciler.desired.kinds import (
     is_other_class,
     schema_of,
 )
-from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
 
 CONFIG_FILES: Final = ("reconciler.yaml", "reconciler.yml")
+UNREAD: Final = frozenset({"bad-key", "bad-number", "bad-tag", "unsupported-tag"})
+"""Codes of values that the document could not make sense of: their shape tells nothing new."""
 _FINDINGS_MAX: Final = 1000
 
 
@@ -87,6 +89,7 @@ def read_fleet(
         documents, findings = parse_documents(file.path, file.content)
         reading.diagnostics += findings
         reading.broken = reading.broken or bool(findings)
+        reading.unread = [d.place for d in findings if d.place and d.code in UNREAD]
         if file.path in CONFIG_FILES:
             reading.read_config(documents)
         else:
@@ -106,6 +109,7 @@ class _Reading:
         self.seen: dict[tuple[str, str, str], Entry] = {}
         self.skipped: dict[str, int] = {}
         self.config: dict[str, Any] = {}
+        self.unread: list[Place] = []
         self.broken = False
 
     def read_config(self, documents: list[Document]) -> None:
@@ -152,7 +156,8 @@ class _Reading:
     def _keep(self, entry: Entry, findings: list[Finding]) -> None:
         """Record the object, unless one of that name is there or it has an error."""
         for finding in findings:
-            self._add(entry, finding)
+            if not self._is_told(entry, finding):
+                self._add(entry, finding)
         if not entry.name:
             return
         namespace = entry.namespace if entry.kind in NAMESPACED else ""
@@ -170,6 +175,15 @@ class _Reading:
                 entry.document.file, line,
             )  # fmt: skip
             self.resources[key] = (resource, entry)
+
+    def _is_told(self, entry: Entry, finding: Finding) -> bool:
+        """Return whether the value could not be read in the first place, as a finding says."""
+        place = entry.place(finding.pointer)
+        return any(
+            place.line == told.line and place.column <= told.column
+            for told in self.unread
+            if told.file == place.file
+        )
 
     def _add(self, entry: Entry, finding: Finding) -> None:
         place = entry.place(finding.pointer, of_key=finding.of_key)

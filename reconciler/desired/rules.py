@@ -15,6 +15,11 @@ from reconciler.desired.finding import Finding
 from reconciler.desired.runtime import RUNTIME
 from reconciler.desired.schema import load, resolved
 
+_OF_VALUE = frozenset(
+    {"requirement-in-values", "requirement-not-in-values", "requirement-min-values"}
+)
+"""Rules that blame the value of the field they name; the others say that it should not be there."""
+
 
 def check(name: str, data: Any, faulty: list[Finding]) -> list[Finding]:
     """Return the violated rules of the schema ``name``, without those that ``faulty`` tells.
@@ -22,13 +27,12 @@ def check(name: str, data: Any, faulty: list[Finding]) -> list[Finding]:
     ``faulty`` are the findings of the schema: a rule that looks at a value of the wrong shape has
     nothing to add to them.
     """
-    taken = [f.pointer for f in faulty] + [p for f in faulty for p in f.replaces]
-    found: list[Finding] = []
+    told = [f.pointer for f in faulty] + [p for f in faulty for p in f.replaces]
+    found: dict[Pointer, Finding] = {}
     for finding in _quietly(_all(name, data), has_faults=bool(faulty)):
-        if not any(finding.pointer[: len(p)] == p for p in taken):
-            found.append(finding)
-            taken.append(finding.pointer)
-    return found
+        if not any(finding.pointer[: len(p)] == p for p in told):
+            found.setdefault(finding.pointer, finding)
+    return list(found.values())
 
 
 def _all(name: str, data: Any) -> Iterator[Iterator[Finding]]:
@@ -71,4 +75,5 @@ def _hanging(
 def _violations(name: str, data: Any, pointer: Pointer) -> Iterator[Finding]:
     for below, message, hint in PREDICATES[name](data):
         at = (*pointer, *below)
-        yield Finding(name, at, message, hint, of_key=bool(below) and isinstance(below[-1], str))
+        of_key = bool(below) and isinstance(below[-1], str) and name not in _OF_VALUE
+        yield Finding(name, at, message, hint, of_key=of_key)
