@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from types import MappingProxyType
 from typing import Protocol
 
 from reconciler.disruption.command import Block, BlockCode
@@ -117,47 +118,54 @@ class Candidate:
 
 
 class Roster:
-    """The candidates of a pass, and the refusals of the other nodes."""
+    """The candidates of a pass, and the refusals of the other nodes.
+
+    ``removed`` are NodePools that git no longer has and whose removal is allowed: their nodes are
+    in ``removals`` and no candidates of any other method.
+    """
 
     def __init__(
         self,
         nodes: Iterable[StateNode],
-        pools: Iterable[LaunchPool],
+        pools: Mapping[str, LaunchPool],
         budgets: PodDisruptionBudgets,
         drifted: Mapping[str, DriftedClaim],
         now: datetime,
-        nominated: Collection[str] = frozenset(),
+        removed: Mapping[str, NodePool] = MappingProxyType({}),
+        nominated: Collection[str] = (),
     ) -> None:
-        self._pools = {pool.node_pool.name: pool for pool in pools}
         self.candidates: list[Candidate] = []
+        self.removals: list[Candidate] = []
         self.refusals: list[tuple[StateNode, Refusal]] = []
-        self.drifted = drifted
         for node in nodes:
-            refusal = node_refusal(node, nominated) or self._pool_refusal(node)
+            pool = pools.get(node.node_pool)
+            known = pool.node_pool if pool is not None and pool.types.types else None
+            owner = known or removed.get(node.node_pool)
+            refusal = node_refusal(node, nominated)
+            if refusal is None and owner is None:
+                text = f"nodepool not found (NodePool={node.node_pool})"
+                refusal = Refusal(BlockCode.NODE_POOL_NOT_FOUND, text)
             if refusal is not None:
                 self.refusals.append((node, refusal))
                 continue
-            claim = node.claim
-            assert claim is not None
-            pool = self._pools[node.node_pool]
-            self.candidates.append(
-                Candidate(
-                    node=node,
-                    claim=claim,
-                    pool=pool.node_pool,
-                    kind=pool.types.get(node.labels.get(INSTANCE_TYPE, "")),
-                    drift=drifted.get(claim.name),
-                    budgets=budgets,
-                    now=now,
-                )
+            assert node.claim is not None
+            assert owner is not None
+            name = node.labels.get(INSTANCE_TYPE, "")
+            candidate = Candidate(
+                node=node,
+                claim=node.claim,
+                pool=owner,
+                kind=_kind(name, [pool] if pool is not None else pools.values()),
+                drift=drifted.get(node.claim.name),
+                budgets=budgets,
+                now=now,
             )
+            (self.removals if known is None else self.candidates).append(candidate)
 
-    def _pool_refusal(self, node: StateNode) -> Refusal | None:
-        pool = self._pools.get(node.node_pool)
-        if pool is None or not pool.types.types:
-            text = f"nodepool not found (NodePool={node.node_pool})"
-            return Refusal(BlockCode.NODE_POOL_NOT_FOUND, text)
-        return None
+
+def _kind(name: str, pools: Iterable[LaunchPool]) -> InstanceType | None:
+    """Return the type as the first of the pools knows it."""
+    return next((kind for pool in pools if (kind := pool.types.get(name)) is not None), None)
 
 
 def node_refusal(node: StateNode, nominated: Collection[str] = frozenset()) -> Refusal | None:

@@ -7,17 +7,18 @@ two commands of one pass never count on the same room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
 
 from reconciler.disruption.candidates import Candidate
-from reconciler.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from reconciler.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, REGISTERED, ZONE
 from reconciler.model.metadata import Metadata
+from reconciler.model.node import Node, NodeSpec, NodeStatus
 from reconciler.model.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
-from reconciler.model.pod import Pod
+from reconciler.model.pod import Amounts, Pod
 from reconciler.model.resources import format_resources
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.result import Placement, PlannedClaim
@@ -121,29 +122,30 @@ class Simulation:
 
 
 def after(cluster: ClusterState, gone: Collection[str], placement: Placement) -> ClusterState:
-    """Return the cluster once ``gone`` is gone and the pods stand where ``placement`` puts them."""
+    """Return the cluster once ``gone`` is gone and the pods stand where ``placement`` puts them.
+
+    Pods on nodes that are on their way out already move as well.
+    """
     leaving = frozenset(gone)
     seats = dict(placement.on_nodes)
     seats.update((pod, claim.name) for claim in placement.claims for pod in claim.pods)
-    arriving = _arriving(cluster, leaving, seats)
+    arriving: dict[str, list[Pod]] = {}
+    waited: list[Pod] = []
+    for pod in _movable(cluster, leaving):
+        seat = seats.get(pod.key)
+        if seat is not None:
+            moved = bound(pod, seat)
+            arriving.setdefault(seat, []).append(moved)
+            if not pod.spec.node_name:
+                waited.append(moved)
     nodes = [
-        replace(node, pods=(*node.pods, *arriving[node.name])) if node.name in arriving else node
+        _settled(node, arriving.get(node.name, ()), seats)
         for node in cluster.nodes
         if node.name not in leaving
     ]
     nodes += [starting(claim, arriving.get(claim.name, ())) for claim in placement.claims]
-    return replace(cluster, nodes=tuple(sorted(nodes, key=lambda n: n.name)))
-
-
-def _arriving(
-    cluster: ClusterState, leaving: Collection[str], seats: dict[str, str]
-) -> dict[str, list[Pod]]:
-    arriving: dict[str, list[Pod]] = {}
-    for pod in _movable(cluster, leaving):
-        seat = seats.get(pod.key)
-        if seat is not None:
-            arriving.setdefault(seat, []).append(bound(pod, seat))
-    return arriving
+    ordered = tuple(sorted(nodes, key=lambda n: n.name))
+    return replace(cluster, nodes=ordered, pods=(*cluster.pods, *waited))
 
 
 def _movable(cluster: ClusterState, leaving: Collection[str]) -> Iterable[Pod]:
@@ -151,6 +153,13 @@ def _movable(cluster: ClusterState, leaving: Collection[str]) -> Iterable[Pod]:
         if node.name in leaving or node.is_deleting:
             yield from node.pods
     yield from cluster.pending
+
+
+def _settled(node: StateNode, arriving: Sequence[Pod], seats: Mapping[str, str]) -> StateNode:
+    """Return the node with the pods that come to it, and without those that leave it."""
+    if node.is_deleting:
+        return replace(node, pods=tuple(p for p in node.pods if p.key not in seats))
+    return replace(node, pods=(*node.pods, *arriving)) if arriving else node
 
 
 def bound(pod: Pod, node: str) -> Pod:
@@ -168,20 +177,23 @@ def starting(claim: PlannedClaim, pods: Iterable[Pod]) -> StateNode:
         ZONE: offering.zone,
         CAPACITY_TYPE: offering.capacity_type,
     }
-    return StateNode(
-        node=None,
-        claim=NodeClaim(
-            metadata=Metadata(name=claim.name, labels=labels),
-            spec=NodeClaimSpec(
-                node_class_ref=claim.node_pool.spec.template.spec.node_class_ref,
-                taints=claim.taints,
-                startup_taints=claim.startup_taints,
-            ),
-            status=NodeClaimStatus(
-                provider_id=f"planned:///{claim.name}",
-                capacity=dict(format_resources(kind.capacity)),
-                allocatable=dict(format_resources(kind.allocatable)),
-            ),
+    provider_id = f"planned:///{claim.name}"
+    capacity: Amounts = dict(format_resources(kind.capacity))
+    allocatable: Amounts = dict(format_resources(kind.allocatable))
+    node = Node(
+        metadata=Metadata(
+            name=claim.name, labels={**labels, HOSTNAME: claim.name, REGISTERED: "true"}
         ),
-        pods=tuple(pods),
+        spec=NodeSpec(provider_id=provider_id, taints=(*claim.taints, *claim.startup_taints)),
+        status=NodeStatus(capacity=capacity, allocatable=allocatable),
     )
+    node_claim = NodeClaim(
+        metadata=Metadata(name=claim.name, labels=labels),
+        spec=NodeClaimSpec(
+            node_class_ref=claim.node_pool.spec.template.spec.node_class_ref,
+            taints=claim.taints,
+            startup_taints=claim.startup_taints,
+        ),
+        status=NodeClaimStatus(provider_id=provider_id, capacity=capacity, allocatable=allocatable),
+    )
+    return StateNode(node, node_claim, tuple(pods))

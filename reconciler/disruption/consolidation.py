@@ -1,0 +1,195 @@
+"""Consolidation: fewer or cheaper nodes for the same pods. What its two searches share.
+
+Whether some nodes can go together is one question to the scheduler and one to the price list
+(Karpenter ``computeConsolidation``): their pods fit on what is there, or on one new node that is
+surely cheaper than all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from reconciler.disruption.balanced import evaluate
+from reconciler.disruption.candidates import (
+    Candidate,
+    Refusal,
+    disabled_refusal,
+    price_refusal,
+)
+from reconciler.disruption.command import BlockCode
+from reconciler.disruption.consolidatable import is_consolidatable
+from reconciler.disruption.deliberation import Deliberation, with_claims
+from reconciler.disruption.pricing import (
+    cheaper_than,
+    estimated_savings,
+    may_be_spot,
+    min_values_prefix,
+    min_values_unmet,
+    narrowed_to,
+    ordered,
+)
+from reconciler.model.budget import DisruptionReason
+from reconciler.model.labels import CAPACITY_TYPE, ON_DEMAND, SPOT
+from reconciler.model.nodepool import WHEN_EMPTY
+from reconciler.placement.result import Placement, PlannedClaim
+
+SPOT_FLEXIBILITY: Final = 15
+"""How many cheaper types a spot node needs for its replacement by another spot node.
+
+With fewer, each launch would be consolidated again as soon as a cheaper pool has room.
+"""
+
+REASON: Final = DisruptionReason.UNDERUTILIZED
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Nodes that may go together, with what replaces them and where their pods go.
+
+    ``fitting`` are the names of all types that the replacement could be of, were price no object.
+    """
+
+    candidates: tuple[Candidate, ...]
+    placement: Placement
+    replacement: PlannedClaim | None = None
+    fitting: frozenset[str] = frozenset()
+    score: float | None = None
+
+    @property
+    def replacements(self) -> tuple[PlannedClaim, ...]:
+        return () if self.replacement is None else (self.replacement,)
+
+    @property
+    def savings(self) -> float:
+        """USD an hour."""
+        return estimated_savings((c.price for c in self.candidates), self.replacements)
+
+    def start(self, work: Deliberation) -> None:
+        """Make it a command of the pass."""
+        work.start(
+            REASON,
+            self.candidates,
+            replacements=self.replacements,
+            placement=with_claims(self.placement, self.replacements),
+            score=self.score,
+        )
+
+
+def consolidatable(work: Deliberation) -> list[Candidate]:
+    """Return the nodes that consolidation may look at, keeping the refusals of the others."""
+    found: list[Candidate] = []
+    for candidate in work.candidates(lambda c: not c.pool.is_static):
+        if not candidate.claim.is_true("Initialized") or candidate.is_empty:
+            continue  # empty nodes are the subject of Emptiness
+        refusal = _consolidation_refusal(candidate)
+        if refusal is None and not is_consolidatable(candidate.claim, candidate.pool, work.now):
+            continue
+        refusal = candidate.refusal(eventual=False) or refusal
+        if refusal is not None:
+            work.refuse(candidate, REASON, refusal)
+            continue
+        found.append(candidate)
+    return found
+
+
+def _consolidation_refusal(candidate: Candidate) -> Refusal | None:
+    refusal = price_refusal(candidate)
+    if refusal is not None:
+        return refusal
+    disruption = candidate.pool.spec.disruption
+    if disruption.consolidates_after is None:
+        return disabled_refusal(candidate.pool)
+    if disruption.consolidation_policy == WHEN_EMPTY:
+        text = (
+            f'NodePool "{candidate.pool.name}" has consolidation policy WhenEmpty, '
+            "but node is not empty"
+        )
+        return Refusal(BlockCode.WHEN_EMPTY, text)
+    return None
+
+
+def compute(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | Refusal:
+    """Return how the nodes can go together, or why not."""
+    outcome = work.simulation.without(candidates, consolidating=True)
+    if outcome.failure is not None:
+        return Refusal(BlockCode.UNSCHEDULABLE, outcome.failure)
+    claims = outcome.placement.claims
+    if not claims:
+        return Proposal(tuple(candidates), outcome.placement)
+    if len(claims) > 1:
+        text = f"Can't remove without creating {len(claims)} candidates"
+        return Refusal(BlockCode.SEVERAL_REPLACEMENTS, text)
+    price = sum(candidate.price for candidate in candidates)
+    claim = ordered(claims[0])
+    if all(candidate.is_spot for candidate in candidates) and may_be_spot(claim):
+        narrowed = _spot_to_spot(claim, price, work, single=len(candidates) == 1)
+    else:
+        narrowed = cheaper(claim, price)
+        if isinstance(narrowed, PlannedClaim):
+            narrowed = _sure_of_price(narrowed)
+    if isinstance(narrowed, Refusal):
+        return narrowed
+    fitting = frozenset(kind.name for kind in claim.types)
+    return Proposal(tuple(candidates), outcome.placement, narrowed, fitting)
+
+
+def cheaper(claim: PlannedClaim, price: float) -> PlannedClaim | Refusal:
+    """Return the claim with the types that surely cost less than ``price``, or why none is left."""
+    narrowed = cheaper_than(claim, price)
+    unmet = min_values_unmet(narrowed.types, claim.requirements)
+    if unmet:
+        labels = " ".join(unmet)
+        text = f"minValues requirement is not met for label(s) (label(s)=[{labels}])"
+        return Refusal(BlockCode.MIN_VALUES, f"Filtering by price: {text}")
+    if not narrowed.types:
+        return Refusal(BlockCode.NOT_CHEAPER, "Can't replace with a cheaper node")
+    return narrowed
+
+
+def _sure_of_price(claim: PlannedClaim) -> PlannedClaim:
+    """Pin a claim that could be spot or on-demand to spot, on whose price it was chosen.
+
+    Without spot capacity the launch then fails and the node stays, rather than coming back as a
+    dearer on-demand node.
+    """
+    allowed = claim.requirements.allowed(CAPACITY_TYPE)
+    if allowed.has(SPOT) and allowed.has(ON_DEMAND):
+        return narrowed_to(claim, SPOT)
+    return claim
+
+
+def _spot_to_spot(
+    claim: PlannedClaim, price: float, work: Deliberation, *, single: bool
+) -> PlannedClaim | Refusal:
+    if not work.settings.gate("SpotToSpotConsolidation"):
+        text = "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
+        return Refusal(BlockCode.SPOT_TO_SPOT, text)
+    narrowed = cheaper(narrowed_to(claim, SPOT), price)
+    if isinstance(narrowed, Refusal) or not single:
+        return narrowed
+    count = len(narrowed.types)
+    if count < SPOT_FLEXIBILITY:
+        text = (
+            f"SpotToSpotConsolidation requires {SPOT_FLEXIBILITY} cheaper instance type options "
+            f"than the current candidate to consolidate, got {count}"
+        )
+        return Refusal(BlockCode.SPOT_TO_SPOT, text)
+    kept = max(SPOT_FLEXIBILITY, min_values_prefix(narrowed.types, narrowed.requirements))
+    types = narrowed.types[:kept]
+    return replace(narrowed, types=types, types_total=len(types))
+
+
+def scored(proposal: Proposal, work: Deliberation) -> Proposal | Refusal:
+    """Return the proposal with the least score of the Balanced pools it touches, or their «no»."""
+    balanced = any(
+        c.pool.spec.disruption.consolidation_policy == "Balanced" for c in proposal.candidates
+    )
+    if not balanced:
+        return proposal
+    scores = evaluate(proposal.candidates, proposal.savings, work.totals)
+    for name, score in scores.items():
+        if not score.approved:
+            return Refusal(BlockCode.SCORE, f'NodePool "{name}": {score}')
+    return replace(proposal, score=min(score.value for score in scores.values()))

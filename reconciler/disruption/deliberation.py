@@ -1,0 +1,169 @@
+"""The state of one pass while its methods decide, each as if what was decided had begun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Protocol
+
+from reconciler.disruption.balanced import Totals, pool_totals
+from reconciler.disruption.budgets import BudgetLedger
+from reconciler.disruption.candidates import Candidate, Refusal, Roster
+from reconciler.disruption.command import (
+    DELETE,
+    REPLACE,
+    Block,
+    BudgetState,
+    Command,
+    Deferral,
+    Reason,
+    WaitsFor,
+)
+from reconciler.disruption.cost import node_price
+from reconciler.disruption.pricing import estimated_savings
+from reconciler.disruption.simulation import Simulation
+from reconciler.model.budget import DisruptionReason
+from reconciler.model.labels import INSTANCE_TYPE
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.settings import Settings
+from reconciler.observed.state import StateNode
+from reconciler.placement.problem import LaunchPool
+from reconciler.placement.result import Placement, PlannedClaim
+
+
+class Method(Protocol):
+    """One way to find nodes that may go (Karpenter's ``Method``): one small file each."""
+
+    @property
+    def reason(self) -> DisruptionReason:
+        """Whose budgets it keeps, and the reason of its commands."""
+        ...
+
+    def decide(self, work: Deliberation) -> None:
+        """Start every command that it finds, until it finds no more."""
+        ...
+
+
+@dataclass(eq=False)
+class Deliberation:
+    """What a pass knows, has decided, and has refused so far.
+
+    A node that a command takes, or to which a command moves pods, is no candidate any more: pods
+    move once in a pass.
+    """
+
+    now: datetime
+    settings: Settings
+    pools: Mapping[str, LaunchPool]
+    states: Sequence[BudgetState]
+    ledger: BudgetLedger
+    roster: Roster
+    simulation: Simulation
+    nodes: Sequence[StateNode]
+    unlaunched: Sequence[NodeClaim] = ()
+    untouchable: set[str] = field(default_factory=set)
+    commands: list[Command] = field(default_factory=list)
+    blocks: dict[Block, None] = field(default_factory=dict)
+    deferrals: list[Deferral] = field(default_factory=list)
+    limits_hit: list[str] = field(default_factory=list)
+    _totals: dict[str, Totals] | None = None
+
+    def candidates(self, wanted: Callable[[Candidate], bool]) -> Iterator[Candidate]:
+        """Yield the candidates that a method wants and that are still free, by name."""
+        for candidate in self.roster.candidates:
+            if candidate.name not in self.untouchable and wanted(candidate):
+                yield candidate
+
+    def is_free(self, candidate: Candidate) -> bool:
+        """Return whether no command of this pass touches the node."""
+        return candidate.name not in self.untouchable
+
+    def left(self, candidate: Candidate, reason: DisruptionReason) -> int:
+        """Return how many more nodes of the candidate's pool may go for the reason."""
+        return self.ledger.left(candidate.pool.name, reason)
+
+    def start(
+        self,
+        reason: Reason,
+        candidates: Sequence[Candidate],
+        *,
+        replacements: Sequence[PlannedClaim] = (),
+        placement: Placement | None = None,
+        score: float | None = None,
+    ) -> None:
+        """Count the candidates as taken by one command."""
+        ordered = sorted(candidates, key=lambda c: c.name)
+        names = [candidate.name for candidate in ordered]
+        assert self.untouchable.isdisjoint(names), names
+        replaced = tuple(replacements)
+        self.commands.append(
+            Command(
+                reason=reason,
+                decision=REPLACE if replaced else DELETE,
+                nodes=tuple(names),
+                node_claims=tuple(candidate.claim.name for candidate in ordered),
+                replacements=replaced,
+                placement=placement,
+                savings=estimated_savings((c.price for c in ordered), replaced),
+                score=score,
+                pods_evicted=sum(len(c.reschedulable) for c in ordered),
+            )
+        )
+        for candidate in ordered:
+            self.ledger.take(candidate.pool.name)
+        moves = placement or Placement()
+        if replaced and moves.claims != replaced:
+            moves = with_claims(moves, replaced)
+        self.untouchable.update(names, moves.on_nodes.values())
+        self.simulation.commit(names, moves)
+
+    def refuse(self, candidate: Candidate, reason: str, refusal: Refusal) -> None:
+        """Keep a «no»."""
+        self.blocks[refusal.block(candidate.name, reason)] = None
+
+    def defer_for_budget(self, candidate: Candidate, reason: DisruptionReason) -> None:
+        """Keep that a node waits for its pool's budget, and for a window if one would open it."""
+        pool = candidate.pool.name
+        state = next(s for s in self.states if (s.node_pool, s.reason) == (pool, reason))
+        budgets = candidate.pool.spec.disruption.budgets
+        binding = budgets[state.binding] if state.binding is not None else None
+        scheduled = binding is not None and binding.schedule is not None
+        change = binding.next_change(self.now) if binding is not None and scheduled else None
+        if state.error is not None:
+            message = f"a budget of NodePool {pool} cannot be read: {state.error}"
+        else:
+            allowed = state.allowed + state.disrupting if state.disrupting else state.allowed
+            message = (
+                f"the budget of NodePool {pool} allows {allowed} of {state.total} nodes at once "
+                f"for {reason}, {state.disrupting} are disrupted or not ready"
+            )
+        self.deferrals.append(
+            Deferral(
+                node_claim=candidate.claim.name,
+                node=candidate.name,
+                node_pool=pool,
+                reason=reason,
+                waits_for=WaitsFor.SCHEDULE if scheduled else WaitsFor.BUDGET,
+                not_before=change,
+                message=message,
+            )
+        )
+
+    @property
+    def totals(self) -> Mapping[str, Totals]:
+        """What each pool costs and what disrupting it would cost, as the pass found it."""
+        if self._totals is None:
+            graceful = [c for c in self.roster.candidates if c.pod_refusal is None]
+            self._totals = pool_totals(self.nodes, graceful, self._price_of)
+        return self._totals
+
+    def _price_of(self, node: StateNode) -> float:
+        pool = self.pools.get(node.node_pool)
+        kind = pool.types.get(node.labels.get(INSTANCE_TYPE, "")) if pool is not None else None
+        return node_price(node, kind)
+
+
+def with_claims(placement: Placement, claims: Iterable[PlannedClaim]) -> Placement:
+    """Return the placement with its claims as a method has narrowed them."""
+    return replace(placement, claims=tuple(claims))

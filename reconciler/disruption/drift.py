@@ -1,0 +1,61 @@
+"""Drift: nodes that are not what is wanted any more are replaced, one at a time.
+
+Prices, quietness and the consolidation policy do not matter here. Empty nodes go first, then
+those that drifted longest ago; one whose pods find no place is passed over.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from reconciler.disruption.candidates import Candidate, Refusal
+from reconciler.disruption.command import BlockCode
+from reconciler.disruption.deliberation import Deliberation
+from reconciler.model.budget import DisruptionReason
+
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+
+
+class DriftMethod:
+    """Replaces each drifted node by whatever its pods need."""
+
+    reason: Final = DisruptionReason.DRIFTED
+
+    def decide(self, work: Deliberation) -> None:
+        drifted = work.candidates(lambda c: c.drift is not None and not c.pool.is_static)
+        for candidate in sorted(drifted, key=_by_age):
+            if not work.is_free(candidate):
+                continue  # pods of an earlier command go there
+            refusal = candidate.refusal(eventual=True)
+            if refusal is not None:
+                work.refuse(candidate, self.reason, refusal)
+            elif work.left(candidate, self.reason) == 0:
+                work.defer_for_budget(candidate, self.reason)
+            else:
+                self._replace(candidate, work)
+
+    def _replace(self, candidate: Candidate, work: Deliberation) -> None:
+        outcome = work.simulation.without([candidate], consolidating=False)
+        if outcome.failure is not None:
+            refusal = Refusal(BlockCode.UNSCHEDULABLE, outcome.failure)
+            work.refuse(candidate, self.reason, refusal)
+            return
+        work.start(
+            self.reason,
+            [candidate],
+            replacements=outcome.placement.claims,
+            placement=outcome.placement,
+        )
+
+
+def drifted_since(candidate: Candidate) -> datetime:
+    """Return since when the node is known to be drifted; unknown counts as long ago."""
+    condition = candidate.claim.condition("Drifted")
+    if condition is None or condition.status != "True":
+        return _LONG_AGO
+    return condition.last_transition_time or _LONG_AGO
+
+
+def _by_age(candidate: Candidate) -> tuple[bool, datetime, str]:
+    return bool(candidate.reschedulable), drifted_since(candidate), candidate.name

@@ -1,0 +1,71 @@
+"""Emptiness: nodes that no pod would miss go at once, all in one command.
+
+First in Karpenter's order, under every consolidation policy, and without asking the scheduler:
+there is nothing to place.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reconciler.disruption.candidates import Candidate
+from reconciler.disruption.command import Deferral, WaitsFor
+from reconciler.disruption.consolidatable import consolidatable_at, is_consolidatable
+from reconciler.disruption.deliberation import Deliberation
+from reconciler.model.budget import DisruptionReason
+
+
+class Emptiness:
+    """Takes the quiet nodes without pods that it hurts to move, best savings first."""
+
+    reason: Final = DisruptionReason.EMPTY
+
+    def decide(self, work: Deliberation) -> None:
+        chosen: list[Candidate] = []
+        taken: dict[str, int] = {}
+        for candidate in sorted(work.candidates(_may_be_empty), key=by_ratio):
+            if not is_consolidatable(candidate.claim, candidate.pool, work.now):
+                self._wait(candidate, work)
+                continue
+            refusal = candidate.refusal(eventual=False)
+            if refusal is not None:
+                work.refuse(candidate, self.reason, refusal)
+                continue
+            pool = candidate.pool.name
+            if work.left(candidate, self.reason) <= taken.get(pool, 0):
+                work.defer_for_budget(candidate, self.reason)
+                continue
+            taken[pool] = taken.get(pool, 0) + 1
+            chosen.append(candidate)
+        if chosen:
+            work.start(self.reason, chosen)
+
+    def _wait(self, candidate: Candidate, work: Deliberation) -> None:
+        """Keep that an empty node has only to be quiet a little longer."""
+        at = consolidatable_at(candidate.claim, candidate.pool)
+        if at is None:
+            return
+        wait = candidate.pool.spec.disruption.consolidate_after or "0s"
+        work.deferrals.append(
+            Deferral(
+                node_claim=candidate.claim.name,
+                node=candidate.name,
+                node_pool=candidate.pool.name,
+                reason=self.reason,
+                waits_for=WaitsFor.CONSOLIDATE_AFTER,
+                not_before=at,
+                message=f"empty, and NodePool {candidate.pool.name} waits {wait} before it acts",
+            )
+        )
+
+
+def _may_be_empty(candidate: Candidate) -> bool:
+    pool = candidate.pool
+    if pool.is_static or pool.spec.disruption.consolidates_after is None:
+        return False
+    return candidate.is_empty
+
+
+def by_ratio(candidate: Candidate) -> tuple[float, str]:
+    """Return the key that sorts by savings for each unit of disruption, best first, then name."""
+    return -candidate.ratio, candidate.name

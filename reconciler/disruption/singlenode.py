@@ -1,0 +1,65 @@
+"""Single-node consolidation: one node goes, for nothing or for one that is cheaper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
+from typing import Final
+
+from reconciler.disruption.balanced import is_balanced, may_pass, score_move
+from reconciler.disruption.candidates import Candidate, Refusal
+from reconciler.disruption.command import BlockCode
+from reconciler.disruption.consolidation import REASON, compute, consolidatable, scored
+from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.emptiness import by_ratio
+
+SIMULATIONS_MAX: Final = 5000
+"""How many nodes one pass asks about; Karpenter stops after three minutes instead."""
+
+
+class SingleNodeConsolidation:
+    """Asks of each node by itself, the best candidates of every pool in turn."""
+
+    reason: Final = REASON
+
+    def decide(self, work: Deliberation) -> None:
+        asked = 0
+        for candidate in in_turn(consolidatable(work)):
+            if not work.is_free(candidate) or work.left(candidate, self.reason) == 0:
+                continue
+            if asked == SIMULATIONS_MAX:
+                work.limits_hit.append(
+                    f"single-node consolidation asked about {asked} nodes; the others come next"
+                )
+                return
+            asked += self._consolidate(candidate, work)
+
+    def _consolidate(self, candidate: Candidate, work: Deliberation) -> int:
+        """Start a command if there is one; return how many questions that took."""
+        if is_balanced(candidate):
+            totals = work.totals.get(candidate.pool.name)
+            if totals is not None and not may_pass(candidate.price, candidate.cost, totals):
+                score = score_move(candidate.price, candidate.cost, totals)
+                text = f'NodePool "{candidate.pool.name}": {score}'
+                work.refuse(candidate, self.reason, Refusal(BlockCode.SCORE, text))
+                return 0
+        proposal = compute([candidate], work)
+        if not isinstance(proposal, Refusal):
+            proposal = scored(proposal, work)
+        if isinstance(proposal, Refusal):
+            work.refuse(candidate, self.reason, proposal)
+        else:
+            proposal.start(work)
+        return 1
+
+
+def in_turn(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+    """Yield the best of each pool, then the second best of each; pools by name.
+
+    No pool has to wait until another, larger one has been looked through.
+    """
+    by_pool: dict[str, list[Candidate]] = {}
+    for candidate in sorted(candidates, key=by_ratio):
+        by_pool.setdefault(candidate.pool.name, []).append(candidate)
+    for row in zip_longest(*(by_pool[name] for name in sorted(by_pool))):
+        yield from (candidate for candidate in row if candidate is not None)
