@@ -17,6 +17,7 @@ from reconciler.adapters.database.connection import (
     is_url,
 )
 from reconciler.adapters.database.errors import translated
+from reconciler.adapters.database.history import DatabaseHistory
 from reconciler.adapters.database.journal import DatabaseJournal
 from reconciler.adapters.database.lease import FileLease, ServerLease
 from reconciler.adapters.database.migration import HEAD, migrate, revision_of
@@ -39,6 +40,7 @@ class DatabaseState:
     store: DatabaseStateStore
     journal: DatabaseJournal
     shelf: DatabaseShelf
+    history: DatabaseHistory
     lease: FileLease | ServerLease
 
     def close(self) -> None:
@@ -79,6 +81,7 @@ def open_state(location: str, fleet: str, *, create: bool = True) -> DatabaseSta
         store=DatabaseStateStore(database),
         journal=DatabaseJournal(database),
         shelf=DatabaseShelf(database),
+        history=DatabaseHistory(database),
         lease=ServerLease(database) if database.folder is None else FileLease(database.folder),
     )
 
@@ -87,7 +90,7 @@ def _connect(location: str, fleet: str, *, create: bool) -> Database:
     if is_url(location):
         engine, place = connect_server(location, fleet)
         return Database(engine, fleet, place, None)
-    folder = Path(location)
+    folder = Path(location).absolute()
     if create:
         _make_folder(folder)
     elif not (folder / FILE).exists():
@@ -102,17 +105,19 @@ def _connect(location: str, fleet: str, *, create: bool) -> Database:
 def _make_folder(folder: Path) -> None:
     """Make the state directory, for its owner only, and out of git's sight."""
     with translated(str(folder)):
-        if folder.exists():
-            if not folder.is_dir():
-                raise StateError(
-                    "the state's location is a file", where=str(folder), remedy="name a folder"
-                )
+        nearest = next(place for place in (folder, *folder.parents) if place.exists())
+        if not nearest.is_dir():
+            raise StateError(
+                "a file stands where the state's folder is to be",
+                where=str(nearest),
+                remedy="name a folder",
+            )
+        if nearest == folder:
             return
         folder.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):  # another starter was faster
             folder.mkdir(mode=0o700)
-        ignore = folder / ".gitignore"
-        ignore.write_text("*\n", encoding="utf-8")
+        (folder / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
 def _make_current(database: Database, *, create: bool) -> None:

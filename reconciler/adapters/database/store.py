@@ -33,6 +33,9 @@ from reconciler.ports import (
     Unavailable,
 )
 
+PLANS_KEPT: Final = 500
+"""How many plans a fleet remembers that were never carried out; those that were stay."""
+
 _OVER: Final = (CommandPhase.DONE.value, CommandPhase.ROLLED_BACK.value)
 
 
@@ -246,6 +249,7 @@ class DatabaseStateStore:
                 statement.on_conflict_do_update(
                     index_elements=("fleet", "digest"),
                     set_={
+                        "sequence": new.sequence,
                         "revision": new.revision,
                         "at": new.at,
                         "serial": new.serial,
@@ -253,6 +257,13 @@ class DatabaseStateStore:
                         # A plan that was carried out stays so, however often it is made again.
                         "carried_out_at": func.coalesce(new.carried_out_at, plan.c.carried_out_at),
                     },
+                )
+            )
+            connection.execute(
+                delete(plan).where(
+                    self._is_ours(plan),
+                    plan.c.carried_out_at.is_(None),
+                    plan.c.sequence <= (last or 0) + 1 - PLANS_KEPT,
                 )
             )
 

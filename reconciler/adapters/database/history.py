@@ -1,0 +1,207 @@
+"""What was: commands that ended, claims that are gone, reasons that were given.
+
+Only people ask for it, through ``get``, ``describe`` and ``explain``; no decision rests on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, delete, func, select
+
+from reconciler.adapters.database.connection import Database
+from reconciler.adapters.database.rows import plain, time_of, time_text, value_of
+from reconciler.adapters.database.tables import command, decision, fleet, node_claim, revision
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.plan.decisions import Decision
+from reconciler.ports import RunningCommand
+
+DECISIONS_KEPT: Final = 100_000
+"""How many reasons a fleet remembers; the oldest go first."""
+
+
+class GoneClaim(NamedTuple):
+    """A claim as it was last recorded, and when and why it went."""
+
+    claim: NodeClaim
+    at: datetime
+    reason: str
+
+
+class GivenReason(NamedTuple):
+    """A reason, and in which plan it was first given."""
+
+    decision: Decision
+    at: datetime
+    plan: str
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseHistory:
+    """The past of a fleet. Its methods raise StateError when the database cannot be used."""
+
+    database: Database
+
+    def fleets(self) -> Sequence[str]:
+        """Return the names of every fleet that this database knows."""
+        with self.database.reading() as connection:
+            return connection.execute(select(fleet.c.name).order_by(fleet.c.name)).scalars().all()
+
+    def commands(self, *, limit: int = 100) -> Sequence[RunningCommand]:
+        """Return the newest commands, ended ones too, newest first."""
+        query = (
+            select(command.c.id, command.c.body)
+            .where(command.c.fleet == self.database.fleet)
+            .order_by(command.c.started_at.desc(), command.c.id)
+            .limit(limit)
+        )
+        with self.database.reading() as connection:
+            rows = connection.execute(query).all()
+        place = self.database.place
+        return [value_of(r.body, RunningCommand, name=f"command {r.id}", place=place) for r in rows]
+
+    def gone_claims(self, *, limit: int = 100) -> Sequence[GoneClaim]:
+        """Return the claims that went last, newest first."""
+        query = (
+            select(node_claim)
+            .where(
+                node_claim.c.fleet == self.database.fleet,
+                node_claim.c.gone_at.is_not(None),
+            )
+            .order_by(node_claim.c.gone_at.desc(), node_claim.c.name)
+            .limit(limit)
+        )
+        return self._gone(query)
+
+    def gone_claim(self, name: str) -> GoneClaim | None:
+        """Return the claim of that name if it is gone."""
+        query = select(node_claim).where(
+            node_claim.c.fleet == self.database.fleet,
+            node_claim.c.gone_at.is_not(None),
+            node_claim.c.name == name,
+        )
+        return next(iter(self._gone(query)), None)
+
+    def revision(self) -> tuple[str, datetime] | None:
+        """Return the revision that was carried out last, and since when."""
+        query = (
+            select(revision.c.revision, revision.c.at)
+            .where(revision.c.fleet == self.database.fleet)
+            .order_by(revision.c.sequence.desc())
+            .limit(1)
+        )
+        with self.database.reading() as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else (row.revision, time_of(row.at))
+
+    def put_decisions(self, plan: str, at: datetime, decisions: Sequence[Decision]) -> None:
+        """Remember the reasons that ``plan`` gives.
+
+        A subject to which the same is said as last time gains no row, so that what is remembered
+        is how reasons changed, and a quiet fleet does not grow its history.
+        """
+        if not decisions:
+            return
+        said: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        for d in decisions:
+            said.setdefault((d.kind, plain(d.name)), []).append((d.code, plain(d.message)))
+        with self.database.writing() as connection:
+            before = self._last_said(connection)
+            last = self._last_sequence(connection)
+            fresh = [
+                (*subject, *reason)
+                for subject, reasons in said.items()
+                if before.get(subject) != reasons
+                for reason in reasons
+            ]
+            rows = [
+                {
+                    "fleet": self.database.fleet,
+                    "sequence": number,
+                    "at": time_text(at),
+                    "plan": plan,
+                    "kind": kind,
+                    "name": name,
+                    "code": code,
+                    "message": message,
+                }
+                for number, (kind, name, code, message) in enumerate(fresh, start=last + 1)
+            ]
+            if rows:
+                connection.execute(decision.insert(), rows)
+                too_old = decision.c.sequence <= last + len(rows) - DECISIONS_KEPT
+                connection.execute(
+                    delete(decision).where(decision.c.fleet == self.database.fleet, too_old)
+                )
+
+    def decisions(self, kind: str, name: str, *, limit: int = 20) -> Sequence[GivenReason]:
+        """Return the reasons that were given about one subject, newest first."""
+        query = (
+            select(decision)
+            .where(
+                decision.c.fleet == self.database.fleet,
+                decision.c.kind == kind,
+                decision.c.name == name,
+            )
+            .order_by(decision.c.sequence.desc())
+            .limit(limit)
+        )
+        with self.database.reading() as connection:
+            rows = connection.execute(query).all()
+        return [
+            GivenReason(
+                Decision(kind=r.kind, name=r.name, code=r.code, message=r.message),
+                time_of(r.at),
+                r.plan,
+            )
+            for r in rows
+        ]
+
+    def _last_said(self, connection: Connection) -> dict[tuple[str, str], list[tuple[str, str]]]:
+        """Return for each subject the reasons of the last plan that gave it new ones."""
+        ours = decision.c.fleet == self.database.fleet
+        newest = (
+            select(
+                decision.c.kind,
+                decision.c.name,
+                func.max(decision.c.sequence).label("sequence"),
+            )
+            .where(ours)
+            .group_by(decision.c.kind, decision.c.name)
+            .subquery()
+        )
+        last = decision.alias()
+        query = (
+            select(decision.c.kind, decision.c.name, decision.c.code, decision.c.message)
+            .join(newest, (decision.c.kind == newest.c.kind) & (decision.c.name == newest.c.name))
+            .join(
+                last,
+                (last.c.fleet == decision.c.fleet) & (last.c.sequence == newest.c.sequence),
+            )
+            .where(ours, decision.c.plan == last.c.plan, decision.c.at == last.c.at)
+            .order_by(decision.c.sequence)
+        )
+        found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        for row in connection.execute(query):
+            found.setdefault((row.kind, row.name), []).append((row.code, row.message))
+        return found
+
+    def _last_sequence(self, connection: Connection) -> int:
+        query = select(func.max(decision.c.sequence)).where(decision.c.fleet == self.database.fleet)
+        return int(connection.execute(query).scalar() or 0)
+
+    def _gone(self, query: Any) -> list[GoneClaim]:
+        with self.database.reading() as connection:
+            rows = connection.execute(query).all()
+        place = self.database.place
+        return [
+            GoneClaim(
+                value_of(r.body, NodeClaim, name=f"NodeClaim {r.name}", place=place),
+                time_of(r.gone_at),
+                r.gone_reason,
+            )
+            for r in rows
+        ]

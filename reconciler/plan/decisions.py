@@ -1,0 +1,74 @@
+"""Why something is not done, by the pod, node or claim that it is about.
+
+A plan keeps every rejection where it arose; here they are one list, for ``explain`` to search and
+for the recorded state to remember when the plan itself is no longer the newest.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from reconciler.plan.plan import DeferredClaim, Plan
+from reconciler.plan.wording import moment, reason_said
+
+Subject = Literal["Pod", "Node", "NodeClaim"]
+
+
+class Decision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One reason. ``name`` of a pod is ``namespace/name``; ``code`` is stable, for programs."""
+
+    kind: Subject
+    name: str
+    code: str
+    message: str
+
+
+def decisions_of(plan: Plan) -> list[Decision]:
+    """Return every reason of the plan: pods first, then nodes and claims, in the plan's order."""
+    return [*_of_pods(plan), *_of_nodes(plan), *_of_claims(plan)]
+
+
+def _of_pods(plan: Plan) -> list[Decision]:
+    return [
+        Decision(
+            kind="Pod",
+            name=pod.pod,
+            code=reason.code or "Unschedulable",
+            message=f"{reason.node_pool}: {reason.message}" if reason.node_pool else reason.message,
+        )
+        for pod in plan.unschedulable
+        for reason in pod.reasons
+    ]
+
+
+def _of_nodes(plan: Plan) -> list[Decision]:
+    return [
+        Decision(
+            kind="Node",
+            name=blocked.node,
+            code=blocked.code or "Blocked",
+            message=f"{blocked.reason}: {blocked.message}" if blocked.reason else blocked.message,
+        )
+        for blocked in plan.blocked
+    ]
+
+
+def _of_claims(plan: Plan) -> list[Decision]:
+    return [
+        Decision(
+            kind="NodeClaim",
+            name=deferred.node_claim,
+            code=f"WaitsFor{deferred.waits_for[:1].upper()}{deferred.waits_for[1:]}",
+            message=_waiting(deferred),
+        )
+        for deferred in plan.deferred
+    ]
+
+
+def _waiting(deferred: DeferredClaim) -> str:
+    what = f"{deferred.reason} ({reason_said(deferred.reason)}) waits for {deferred.waits_for}"
+    why = f": {deferred.message}" if deferred.message else ""
+    when = f", not before {moment(deferred.not_before)}" if deferred.not_before else ""
+    return f"{what}{why}{when}"

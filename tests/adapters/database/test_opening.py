@@ -1,0 +1,185 @@
+"""What stops a state from being opened is told in one line: whose fault, where, what to do."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from reconciler.adapters.database.state import open_state
+from reconciler.model.errors import Fault, StateError
+from tests.contracts.records import a_claim
+from tests.postgres import a_database
+
+
+def refusal(location: object, *, create: bool = True) -> str:
+    with pytest.raises(StateError) as caught:
+        open_state(str(location), "web", create=create)
+    assert caught.value.fault is Fault.STATE
+    assert caught.value.remedy
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_the_state_directory_is_for_its_owner_only_and_out_of_gits_sight(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "state"
+    open_state(str(folder), "web").close()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "state.db").stat().st_mode) == 0o600
+    assert (folder / ".gitignore").read_text() == "*\n"
+
+
+def test_a_commit_is_synced_to_the_disk_and_rows_have_types(tmp_path: Path) -> None:
+    with open_state(str(tmp_path), "web") as state, state.database.reading() as connection:
+        pragmas = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        }
+        strict = connection.exec_driver_sql(
+            "SELECT count(*) FROM pragma_table_list WHERE strict AND schema = 'main'"
+        ).scalar()
+    assert pragmas == {
+        "journal_mode": "wal",
+        "synchronous": 2,
+        "foreign_keys": 1,
+        "busy_timeout": 10_000,
+    }
+    assert strict == 11
+
+
+def test_a_state_that_is_current_is_opened_without_alembic(tmp_path: Path) -> None:
+    open_state(str(tmp_path), "web").close()
+    script = (
+        "import sys\n"
+        "from reconciler.adapters.database.state import open_state\n"
+        "open_state(sys.argv[1], 'web').close()\n"
+        "sys.exit('alembic' in sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
+
+
+def test_reading_makes_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    assert "nothing is recorded here yet" in refusal(folder, create=False)
+    assert not folder.exists()
+
+
+def test_a_file_is_no_state_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "a file stands where the state's folder is to be" in refusal(tmp_path / "file")
+
+
+def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    text = refusal(tmp_path / "file" / "state")
+    assert text.startswith(f"{tmp_path / 'file'}: a file stands where")
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state.db").write_bytes(b"this is not a database, and long enough" * 100)
+    text = refusal(tmp_path)
+    assert str(tmp_path / "state.db") in text
+    assert "file is not a database" in text
+    assert "state.db.before-*" in text
+
+
+def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "state.db")) as other:
+        other.execute("CREATE TABLE recipes (name TEXT)")
+    assert "a database, but not a recorded state" in refusal(tmp_path)
+
+
+def test_a_damaged_file_is_refused_when_it_is_read(tmp_path: Path) -> None:
+    with open_state(str(tmp_path), "web") as state:
+        state.store.put_node_claims([a_claim(f"c{n}") for n in range(500)])
+    path = tmp_path / "state.db"
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xaa" * (len(content) - 4096)
+    path.write_bytes(content)
+    with pytest.raises(StateError, match=r"malformed.*put back a copy"):
+        open_state(str(tmp_path), "web").store.node_claims()
+
+
+def test_a_record_that_another_hand_changed_is_named(tmp_path: Path) -> None:
+    with open_state(str(tmp_path), "web") as state:
+        state.store.put_node_claims([a_claim("general-1")])
+        with closing(sqlite3.connect(tmp_path / "state.db")) as other, other:
+            other.execute("UPDATE node_claim SET body = '{}'")
+        with pytest.raises(StateError, match="the record of NodeClaim general-1 is not"):
+            state.store.node_claims()
+
+
+@pytest.fixture
+def folder_of_another() -> Iterator[Path]:
+    """A folder that this process may list and not write, even where the tests run as root."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o555)
+        effective = os.geteuid()
+        if effective == 0:
+            os.seteuid(65534)
+        yield folder
+        os.seteuid(effective)
+        folder.chmod(0o755)
+
+
+def test_a_folder_that_may_not_be_written_is_refused(folder_of_another: Path) -> None:
+    assert "give this user the right" in refusal(folder_of_another)
+    assert "give this user the right" in refusal(folder_of_another / "state")
+
+
+def test_a_file_that_may_not_be_written_is_refused_when_it_is_written(tmp_path: Path) -> None:
+    open_state(str(tmp_path), "web").close()
+    with open_state(str(tmp_path), "web") as state:
+        with state.database.reading() as connection:
+            connection.exec_driver_sql("PRAGMA query_only = ON")
+        with pytest.raises(StateError, match=r"readonly.*give this user the right"):
+            state.store.put_node_claims([a_claim("a")])
+
+
+def test_a_full_disk_is_told_and_leaves_the_old_state(tmp_path: Path) -> None:
+    with open_state(str(tmp_path), "web") as state:
+        state.store.put_node_claims([a_claim("a")])
+        with state.database.reading() as connection:
+            pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+            connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(StateError, match=r"disk is full; free some space"):
+            state.store.put_node_claims([a_claim(f"c{n}") for n in range(2000)])
+        assert [c.name for c in state.store.node_claims()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("location", "said"),
+    [
+        ("mysql://host/db", "no such database: mysql"),
+        ("sqlite:///state.db", "no such database: sqlite"),
+        ("postgresql+asyncpg://h/db", "no such database: postgresql"),
+        ("://", "not a URL"),
+        ("postgresql://user:hunter2@127.0.0.1:1/db", "start the server"),
+        ("postgresql://nobody@no-such-host.invalid/db", "correct the host"),
+    ],
+)
+def test_a_wrong_url_is_told_without_its_password(location: str, said: str) -> None:
+    text = refusal(location)
+    assert said in text
+    assert "hunter2" not in text
+
+
+def test_a_database_that_the_server_lacks_is_told() -> None:
+    url = a_database().replace("/test_", "/missing_")
+    text = refusal(url)
+    assert "does not exist" in text
+    assert "create it on the server" in text
+
+
+def test_a_server_without_a_state_is_not_made_one_by_reading() -> None:
+    assert "nothing is recorded here yet" in refusal(a_database(), create=False)

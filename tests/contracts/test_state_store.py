@@ -1,0 +1,257 @@
+"""The same questions to every StateStore, Journal, Shelf and Lease there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from reconciler.adapters.database.state import open_state
+from reconciler.model.errors import LockedError
+from reconciler.ports import CommandPhase, Journal, Lease, Outcome, Shelf, StateStore, Verb
+from tests.contracts.records import (
+    NOW,
+    a_claim,
+    a_command,
+    a_plan,
+    after,
+    an_intent,
+    an_object,
+    an_unavailable,
+)
+from tests.postgres import a_database
+
+
+@dataclass
+class Parts:
+    store: StateStore
+    journal: Journal
+    shelf: Shelf
+
+
+@pytest.fixture(scope="module")
+def server() -> str:
+    return a_database()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Parts]:
+    location = str(tmp_path / "state")
+    if request.param == "postgresql":
+        location = request.getfixturevalue("server")
+    with open_state(location, request.node.name[:60]) as opened:
+        yield Parts(opened.store, opened.journal, opened.shelf)
+
+
+def test_a_new_state_knows_nothing(state: Parts) -> None:
+    assert state.store.serial() == 0
+    assert list(state.store.node_claims()) == []
+    assert list(state.store.commands()) == []
+    assert list(state.store.objects()) == []
+    assert list(state.store.plans()) == []
+    assert list(state.store.unavailable(NOW)) == []
+    assert state.store.plan("no") is None
+    assert list(state.journal.entries()) == []
+    assert state.shelf.read("no") is None
+
+
+def test_claims_come_back_whole_and_by_name(state: Parts) -> None:
+    claims = [a_claim("b", node="node-b"), a_claim("a", zone="ü‘\N{SNOWMAN}")]
+    state.store.put_node_claims(claims)
+    assert list(state.store.node_claims()) == [claims[1], claims[0]]
+
+
+def test_a_claim_that_is_put_again_replaces_the_former(state: Parts) -> None:
+    state.store.put_node_claims([a_claim("a"), a_claim("b")])
+    state.store.put_node_claims([a_claim("a", node="node-a")])
+    assert [c.status.node_name for c in state.store.node_claims()] == ["node-a", ""]
+
+
+def test_a_forgotten_claim_is_not_listed(state: Parts) -> None:
+    state.store.put_node_claims([a_claim("a"), a_claim("b")])
+    state.store.forget_node_claim("a", NOW, "the instance is gone")
+    state.store.forget_node_claim("never-there", NOW, "")
+    assert [c.name for c in state.store.node_claims()] == ["b"]
+
+
+def test_the_serial_rises_with_each_write_that_changes_a_belief(state: Parts) -> None:
+    store = state.store
+    seen = [store.serial()]
+    for write in (
+        lambda: store.put_node_claims([a_claim("a")]),
+        lambda: store.put_node_claims([a_claim("a", node="node-a")]),
+        lambda: store.forget_node_claim("a", NOW, ""),
+        lambda: store.put_command(a_command("c")),
+        lambda: store.put_command(a_command("c", CommandPhase.DONE)),
+        lambda: store.put_objects([an_object("general")], "4f2c9e1", NOW),
+        lambda: store.put_unavailable([an_unavailable()]),
+    ):
+        write()
+        seen.append(store.serial())
+    assert seen == sorted(set(seen))
+
+
+def test_what_is_no_belief_leaves_the_serial_alone(state: Parts) -> None:
+    state.store.put_node_claims([a_claim("a")])
+    before = state.store.serial()
+    state.store.put_plan(a_plan("d"))
+    state.journal.begin([an_intent("i")])
+    state.journal.finish("i", Outcome.SUCCEEDED, NOW)
+    state.shelf.write("cluster", b"{}")
+    state.store.node_claims()
+    assert state.store.serial() == before
+
+
+def test_commands_are_listed_oldest_first_until_they_end(state: Parts) -> None:
+    state.store.put_command(a_command("late", started_at=after(10)))
+    state.store.put_command(a_command("early"))
+    state.store.put_command(a_command("done"))
+    state.store.put_command(a_command("back"))
+    state.store.put_command(a_command("done", CommandPhase.DONE))
+    state.store.put_command(a_command("back", CommandPhase.ROLLED_BACK, message="no capacity"))
+    state.store.put_command(a_command("early", CommandPhase.WAITING))
+    assert list(state.store.commands()) == [
+        a_command("early", CommandPhase.WAITING),
+        a_command("late", started_at=after(10)),
+    ]
+
+
+def test_objects_replace_all_that_were_known(state: Parts) -> None:
+    first = [an_object("b"), an_object("a"), an_object("c", "EC2NodeClass")]
+    state.store.put_objects(first, "one", NOW)
+    assert list(state.store.objects()) == [first[2], first[1], first[0]]
+    state.store.put_objects([an_object("a", hash="456")], "two", after(1))
+    assert list(state.store.objects()) == [an_object("a", hash="456")]
+    state.store.put_objects([], "three", after(2))
+    assert list(state.store.objects()) == []
+
+
+def test_plans_come_back_byte_for_byte_newest_first(state: Parts) -> None:
+    plans = [a_plan(f"d{n}", at=after(n), body=bytes([0, 255, n])) for n in range(3)]
+    for plan in (plans[1], plans[0], plans[2]):
+        state.store.put_plan(plan)
+    assert list(state.store.plans(limit=2)) == [plans[2], plans[1]]
+    assert state.store.plan("d0") == plans[0]
+
+
+def test_a_plan_that_was_carried_out_stays_so(state: Parts) -> None:
+    state.store.put_plan(a_plan("d"))
+    state.store.put_plan(a_plan("d", carried_out_at=after(5)))
+    state.store.put_plan(a_plan("d"))
+    found = state.store.plan("d")
+    assert found is not None
+    assert found.carried_out_at == after(5)
+
+
+def test_an_offering_is_unavailable_until_its_time_has_come(state: Parts) -> None:
+    state.store.put_unavailable([an_unavailable("b"), an_unavailable("a", until=after(60))])
+    assert [u.zone for u in state.store.unavailable(after(59.999999))] == ["a", "b"]
+    assert [u.zone for u in state.store.unavailable(after(60))] == ["b"]
+    assert list(state.store.unavailable(after(180))) == []
+
+
+def test_the_later_until_holds(state: Parts) -> None:
+    longer = an_unavailable(until=after(600), refusals=2)
+    state.store.put_unavailable([longer, an_unavailable()])
+    state.store.put_unavailable([an_unavailable()])
+    assert list(state.store.unavailable(NOW)) == [longer]
+
+
+def test_an_intent_is_in_doubt_until_it_ends(state: Parts) -> None:
+    state.journal.begin([an_intent("one"), an_intent("two", "general-2")])
+    state.journal.begin([an_intent("three")])
+    state.journal.finish("two", Outcome.FAILED, after(2), "no capacity")
+    assert [e.intent.id for e in state.journal.in_doubt()] == ["one", "three"]
+    (entry,) = state.journal.entries(target="general-2")
+    assert entry.outcome is Outcome.FAILED
+    assert (entry.finished_at, entry.message) == (after(2), "no capacity")
+
+
+def test_an_intent_that_is_known_is_left_as_it_is(state: Parts) -> None:
+    intent = an_intent("one", parameters={"launch": '{"name": "a"}'}, verb=Verb.TERMINATE)
+    state.journal.begin([intent, an_intent("one", reason="twice at once")])
+    state.journal.finish("one", Outcome.SUCCEEDED, after(1), "i-0abc")
+    state.journal.begin([an_intent("one", reason="another time")])
+    entry = state.journal.entry("one")
+    assert entry is not None
+    assert entry.intent == intent
+    assert entry.outcome is Outcome.SUCCEEDED
+
+
+def test_the_last_outcome_holds(state: Parts) -> None:
+    state.journal.begin([an_intent("one")])
+    state.journal.finish("one", Outcome.FAILED, after(1), "throttled")
+    state.journal.finish("one", Outcome.SUCCEEDED, after(2))
+    entry = state.journal.entry("one")
+    assert entry is not None
+    assert (entry.outcome, entry.finished_at, entry.message) == (
+        Outcome.SUCCEEDED,
+        after(2),
+        "",
+    )
+
+
+def test_entries_are_the_newest_first(state: Parts) -> None:
+    state.journal.begin([an_intent(str(n), f"t{n % 2}") for n in range(6)])
+    assert [e.intent.id for e in state.journal.entries(limit=2)] == ["5", "4"]
+    assert [e.intent.id for e in state.journal.entries(target="t0")] == ["4", "2", "0"]
+    sequences = [e.sequence for e in state.journal.entries()]
+    assert sequences == sorted(sequences, reverse=True)
+
+
+def test_an_intent_that_was_never_written_is_not_known(state: Parts) -> None:
+    assert state.journal.entry("") is None
+
+
+def test_what_stands_on_the_shelf_comes_back(state: Parts) -> None:
+    state.shelf.write("cluster", b"first")
+    state.shelf.write("cluster", bytes(range(256)))
+    state.shelf.write("empty", b"")
+    assert state.shelf.read("cluster") == bytes(range(256))
+    assert state.shelf.read("empty") == b""
+
+
+def test_times_come_back_as_the_same_moment(state: Parts) -> None:
+    east = timezone(timedelta(hours=5, minutes=30))
+    state.store.put_plan(a_plan("d", at=after(0.000001).astimezone(east)))
+    found = state.store.plan("d")
+    assert found is not None
+    assert found.at == after(0.000001)
+    assert found.at.utcoffset() == timedelta(0)
+
+
+def test_fleets_of_one_database_do_not_see_each_other(server: str) -> None:
+    with open_state(server, "one") as one, open_state(server, "two") as two:
+        one.store.put_node_claims([a_claim("a")])
+        one.journal.begin([an_intent("i")])
+        one.shelf.write("n", b"1")
+        assert two.store.serial() == 0
+        assert list(two.store.node_claims()) == []
+        assert list(two.journal.in_doubt()) == []
+        assert two.shelf.read("n") is None
+        two.journal.begin([an_intent("i")])
+        assert [e.sequence for e in two.journal.entries()] == [1]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def leases(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Lease, Lease]]:
+    location = str(tmp_path / "state")
+    if request.param == "postgresql":
+        location = request.getfixturevalue("server")
+    with open_state(location, "leased") as one, open_state(location, "leased") as other:
+        yield one.lease, other.lease
+
+
+def test_a_lease_is_held_by_one_at_a_time(leases: tuple[Lease, Lease]) -> None:
+    one, other = leases
+    one.acquire()
+    one.acquire()
+    with pytest.raises(LockedError, match=r"process \d+|`reconciler leased \d+@"):
+        other.acquire()
+    one.release()
+    other.acquire()
+    with pytest.raises(LockedError):
+        one.acquire()
