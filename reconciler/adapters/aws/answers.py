@@ -1,0 +1,75 @@
+"""What EC2 says, in our words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from reconciler.adapters.aws.tags import as_map
+from reconciler.model.labels import ON_DEMAND, SPOT
+from reconciler.ports import Instance, Launch, Refusal
+
+
+def instance_of(row: Mapping[str, Any]) -> Instance:
+    """Return the instance that an entry of DescribeInstances tells of."""
+    spot = bool(row.get("SpotInstanceRequestId")) or row.get("InstanceLifecycle") == SPOT
+    return Instance(
+        id=row["InstanceId"],
+        instance_type=row.get("InstanceType", ""),
+        zone=row.get("Placement", {}).get("AvailabilityZone", ""),
+        capacity_type=SPOT if spot else ON_DEMAND,
+        state=row.get("State", {}).get("Name", ""),
+        launched_at=row["LaunchTime"].astimezone(UTC),
+        tags=as_map(row.get("Tags")),
+        image_id=row.get("ImageId", ""),
+        subnet_id=row.get("SubnetId", ""),
+        security_groups=tuple(sorted(g["GroupId"] for g in row.get("SecurityGroups") or [])),
+        private_dns_name=row.get("PrivateDnsName", ""),
+        reservation_id=row.get("CapacityReservationId", ""),
+    )
+
+
+def launched(
+    answer: Mapping[str, Any], launch: Launch, tags: Mapping[str, str], now: datetime
+) -> Instance | None:
+    """Return the instance that CreateFleet gave, or None; what it leaves out follows the wish."""
+    for row in answer.get("Instances") or []:
+        for identity in row.get("InstanceIds") or []:
+            place = row.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
+            subnet = place.get("SubnetId", "")
+            return Instance(
+                id=identity,
+                instance_type=row.get("InstanceType") or place.get("InstanceType", ""),
+                zone=place.get("AvailabilityZone") or _zone(launch, subnet),
+                capacity_type=launch.options[0].capacity_type,
+                state="pending",
+                launched_at=now,
+                tags=tags,
+                image_id=place.get("ImageId", ""),
+                subnet_id=subnet,
+                security_groups=tuple(
+                    sorted(group.id for group in launch.node_class.status.security_groups)
+                ),
+            )
+    return None
+
+
+def refusals(answer: Mapping[str, Any], launch: Launch) -> tuple[Refusal, ...]:
+    """Return what CreateFleet could not give, also where it gave an instance."""
+    rows = {}
+    for row in answer.get("Errors") or []:
+        place = row.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
+        refusal = Refusal(
+            instance_type=place.get("InstanceType", ""),
+            zone=place.get("AvailabilityZone") or _zone(launch, place.get("SubnetId", "")),
+            capacity_type=row.get("Lifecycle") or launch.options[0].capacity_type,
+            code=row.get("ErrorCode", ""),
+            message=row.get("ErrorMessage", ""),
+        )
+        rows[refusal.instance_type, refusal.zone, refusal.capacity_type, refusal.code] = refusal
+    return tuple(rows[key] for key in sorted(rows))
+
+
+def _zone(launch: Launch, subnet: str) -> str:
+    return next((s.zone for s in launch.node_class.status.subnets if s.id == subnet), "")

@@ -1,0 +1,25 @@
+"""Which writer of user data belongs to which image family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from reconciler.adapters.aws.bootstrap import al2023
+from reconciler.adapters.aws.bootstrap.setup import Setup
+
+
+def _untouched(setup: Setup) -> str:
+    """Custom images know themselves what to do."""
+    return setup.custom
+
+
+_WRITERS: Final[Mapping[str, Callable[[Setup], str]]] = {
+    "AL2023": al2023.user_data,
+    "Custom": _untouched,
+}
+
+
+def user_data(family: str, setup: Setup) -> str:
+    """Return the user data of a node as text, empty where there is none."""
+    return _WRITERS[family](setup)

@@ -1,0 +1,156 @@
+"""EC2 behind the port ``Compute``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from reconciler.adapters.aws.answers import instance_of
+from reconciler.adapters.aws.clients import Connect
+from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error, translated
+from reconciler.adapters.aws.images import Types
+from reconciler.adapters.aws.launching import Launcher
+from reconciler.adapters.aws.resolve import Resolver
+from reconciler.adapters.aws.tags import FLEET, INTENT, as_list
+from reconciler.adapters.aws.templates import Templates
+from reconciler.model.errors import ReconcilerError
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.settings import Settings
+from reconciler.ports import Clock, Instance, Launch, LaunchAnswer
+
+ATTEMPTS: Final = 5
+"""How often botocore tries a call that may be repeated without harm."""
+
+_PAGE: Final = 1000
+_VALUES_OF_A_FILTER: Final = 200
+_IDS_OF_A_CALL: Final = 500
+_NOT_TERMINATED: Final = ("pending", "running", "stopping", "stopped", "shutting-down")
+
+
+class AwsCompute:
+    """EC2, for one fleet in one region.
+
+    ``types`` finds an instance type of the catalogue; ``workers`` calls of CreateFleet run at the
+    same time, in which order is then left to chance; ``page_size`` is how many instances one page
+    of a listing holds.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        settings: Settings,
+        types: Types,
+        clock: Clock,
+        *,
+        workers: int = 1,
+        page_size: int = _PAGE,
+    ) -> None:
+        self._ec2 = connect("ec2", ATTEMPTS)
+        self._settings = settings
+        self._workers = workers
+        self._page_size = page_size
+        self._resolver = Resolver(connect, settings, clock)
+        self._launcher = Launcher(
+            connect("ec2", 1),
+            Templates(self._ec2),
+            settings,
+            types,
+            clock,
+            find=self.find,
+            discard=self.terminate,
+        )
+
+    def resolve(self, node_class: EC2NodeClass) -> EC2NodeClass:
+        """Return the class with a status; one that carries a full status keeps it."""
+        return self._resolver.resolve(node_class)
+
+    def launch(self, wishes: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
+        """Try to get the instances; the answers stand in the order of the wishes.
+
+        A wish that was fulfilled before, in this process or an earlier one, is answered with its
+        instance and costs no further one.
+        """
+        try:
+            known = {i.tags.get(INTENT, "") for i in self._tagged([w.intent for w in wishes])}
+        except ReconcilerError as error:
+            return [error] * len(wishes)
+
+        def answer(wish: Launch) -> LaunchAnswer | Exception:
+            if wish.intent in known:
+                found = self._launcher.fulfilled(wish.intent)
+                if found is not None:
+                    return LaunchAnswer(found)
+            return self._launcher.launch(wish)
+
+        if self._workers == 1 or len(wishes) < 2:
+            return [answer(wish) for wish in wishes]
+        with ThreadPoolExecutor(self._workers) as pool:
+            return list(pool.map(answer, wishes))
+
+    def instances(self) -> Sequence[Instance]:
+        """Return every instance of this fleet that is not terminated, by id."""
+        return self._describe(
+            {"Name": f"tag:{FLEET}", "Values": [self._settings.fleet]},
+            {"Name": "instance-state-name", "Values": list(_NOT_TERMINATED)},
+        )
+
+    def find(self, intent: str) -> Sequence[Instance]:
+        """Return the instances that bear the tag of that intent, whatever their state, by id."""
+        return self._tagged([intent])
+
+    def terminate(self, ids: Sequence[str]) -> None:
+        """Begin to terminate the instances; those that are gone already count as done.
+
+        EC2 refuses a batch with one unknown id as a whole, so such a batch is repeated one by
+        one; the first error that is not «not found» is raised after all were tried.
+        """
+        failed: ReconcilerError | None = None
+        for batch in _chunks(list(dict.fromkeys(ids)), _IDS_OF_A_CALL):
+            error = self._terminate(batch)
+            if error is not None and len(batch) > 1:
+                errors = [self._terminate([identity]) for identity in batch]
+                error = next((e for e in errors if e is not None), None)
+            if error is not None and failure_of(error) is not Failure.NOT_FOUND:
+                failed = failed or our_error("ec2:TerminateInstances", error)
+        if failed is not None:
+            raise failed from failed.__cause__
+
+    def tag(self, instance: str, tags: Mapping[str, str]) -> None:
+        """Put further tags on an instance."""
+        with translated("ec2:CreateTags"):
+            self._ec2.create_tags(Resources=[instance], Tags=as_list(tags))
+
+    def _terminate(self, ids: Sequence[str]) -> Exception | None:
+        try:
+            self._ec2.terminate_instances(InstanceIds=list(ids))
+        except boto_errors() as error:
+            return None if len(ids) == 1 and failure_of(error) is Failure.NOT_FOUND else error
+        return None
+
+    def _tagged(self, intents: Sequence[str]) -> list[Instance]:
+        found: list[Instance] = []
+        for values in _chunks(list(dict.fromkeys(intents)), _VALUES_OF_A_FILTER):
+            found += self._describe(
+                {"Name": f"tag:{FLEET}", "Values": [self._settings.fleet]},
+                {"Name": f"tag:{INTENT}", "Values": values},
+            )
+        return found
+
+    def _describe(self, *filters: dict[str, Any]) -> list[Instance]:
+        with translated("ec2:DescribeInstances"):
+            pages = self._ec2.get_paginator("describe_instances").paginate(
+                Filters=list(filters), PaginationConfig={"PageSize": self._page_size}
+            )
+            rows = {
+                row["InstanceId"]: instance_of(row)
+                for page in pages
+                for reservation in page["Reservations"]
+                for row in reservation["Instances"]
+            }
+        return [rows[identity] for identity in sorted(rows)]
+
+
+def _chunks(items: Sequence[str], size: int) -> Iterator[list[str]]:
+    for start in range(0, len(items), size):
+        yield list(items[start : start + size])

@@ -1,0 +1,190 @@
+"""The border where botocore's errors become ours.
+
+What a caller must decide is what kind of failure it was; the codes stand in one table. Two kinds
+look alike and are not: a *throttled* call was certainly not carried out, an *unclear* one may
+have been (aws reference 3.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any, Final
+
+from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
+
+
+class Failure(StrEnum):
+    """What to do about a failed call."""
+
+    THROTTLED = "throttled"
+    UNCLEAR = "unclear"
+    UNREACHED = "unreached"
+    NOT_FOUND = "not-found"
+    TEMPLATE_NOT_FOUND = "template-not-found"
+    EXISTS = "exists"
+    CAPACITY = "capacity"
+    UNAUTHORIZED = "unauthorized"
+    REFUSED = "refused"
+
+
+CAPACITY_CODES: Final = frozenset(
+    {
+        "InsufficientInstanceCapacity",
+        "InsufficientCapacity",
+        "MaxSpotInstanceCountExceeded",
+        "VcpuLimitExceeded",
+        "UnfulfillableCapacity",
+        "Unsupported",
+        "InsufficientFreeAddressesInSubnet",
+        "MaxFleetCountExceeded",
+        "ReservationCapacityExceeded",
+        "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
+    }
+)
+_THROTTLING: Final = frozenset(
+    {
+        "RequestLimitExceeded",
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "TooManyRequestsException",
+        "SlowDown",
+        "EC2ThrottledException",
+        "BandwidthLimitExceeded",
+        "LimitExceededException",
+    }
+)
+_UNCLEAR: Final = frozenset(
+    {"InternalError", "InternalFailure", "Unavailable", "ServiceUnavailable", "RequestTimeout"}
+)
+_NOT_FOUND: Final = frozenset(
+    {
+        "InvalidInstanceID.NotFound",
+        "InvalidCapacityReservationId.NotFound",
+        "InvalidLaunchTemplateId.NotFound",
+        "QueueDoesNotExist",
+        "AWS.SimpleQueueService.NonExistentQueue",
+        "NoSuchEntity",
+        "ParameterNotFound",
+        "ResourceNotFoundException",
+    }
+)
+_TEMPLATE_NOT_FOUND: Final = frozenset(
+    {"InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound"}
+)
+_EXISTS: Final = frozenset(
+    {"InvalidLaunchTemplateName.AlreadyExistsException", "EntityAlreadyExists"}
+)
+_UNAUTHORIZED: Final = frozenset(
+    {
+        "UnauthorizedOperation",
+        "AccessDenied",
+        "AccessDeniedException",
+        "AuthFailure",
+        "InvalidClientTokenId",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "RequestExpired",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    }
+)
+_KINDS: Final = {
+    **dict.fromkeys(_NOT_FOUND, Failure.NOT_FOUND),
+    **dict.fromkeys(_TEMPLATE_NOT_FOUND, Failure.TEMPLATE_NOT_FOUND),
+    **dict.fromkeys(_EXISTS, Failure.EXISTS),
+    **dict.fromkeys(_UNAUTHORIZED, Failure.UNAUTHORIZED),
+    **dict.fromkeys(CAPACITY_CODES, Failure.CAPACITY),
+    **dict.fromkeys(_UNCLEAR, Failure.UNCLEAR),
+    **dict.fromkeys(_THROTTLING, Failure.THROTTLED),
+}
+
+
+def failure_of_code(code: str, status: int = 400) -> Failure:
+    """Return what an error code of AWS means; an unknown one with a 5xx status is unclear."""
+    known = _KINDS.get(code)
+    if known is not None:
+        return known
+    return Failure.UNCLEAR if status >= 500 else Failure.REFUSED
+
+
+def failure_of(error: Exception) -> Failure:
+    """Return what an exception of botocore means."""
+    from botocore import exceptions
+
+    if isinstance(error, exceptions.ClientError):
+        return failure_of_code(code_of(error), _metadata(error).get("HTTPStatusCode", 400))
+    if isinstance(error, (exceptions.EndpointConnectionError, exceptions.ConnectTimeoutError)):
+        return Failure.UNREACHED
+    if isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)):
+        return Failure.UNAUTHORIZED
+    if isinstance(error, exceptions.HTTPClientError) or "ResponseParser" in type(error).__name__:
+        return Failure.UNCLEAR
+    return Failure.REFUSED
+
+
+def code_of(error: Exception) -> str:
+    """Return AWS' own code of an error, or the name of its class."""
+    response: Any = getattr(error, "response", None)
+    code = (response or {}).get("Error", {}).get("Code")
+    return str(code) if code else type(error).__name__
+
+
+def request_id_of(error: Exception) -> str:
+    """Return the id with which AWS' support finds the call, empty if it never answered."""
+    return str(_metadata(error).get("RequestId", ""))
+
+
+def _metadata(error: Exception) -> dict[str, Any]:
+    response: Any = getattr(error, "response", None)
+    metadata: dict[str, Any] = (response or {}).get("ResponseMetadata", {})
+    return metadata
+
+
+def boto_errors() -> tuple[type[Exception], ...]:
+    """Return what botocore raises for the world's faults; anything else is a bug of ours."""
+    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
+
+    return ClientError, BotoCoreError, ResponseParserError
+
+
+@contextmanager
+def translated(call: str) -> Iterator[None]:
+    """Raise our errors in place of botocore's; ``call`` is as in an IAM policy: ``ec2:RunIt``."""
+    try:
+        yield
+    except boto_errors() as error:
+        raise our_error(call, error) from error
+
+
+def our_error(call: str, error: Exception) -> ReconcilerError:
+    """Return our error for one of botocore's: what happened, which call, what to do."""
+    kind, where = failure_of(error), place(call, request_id_of(error))
+    message = _message(error)
+    if kind is Failure.THROTTLED:
+        return TransientCloudError(
+            message, where=where, remedy="it is tried again; raise the API quota if this lasts"
+        )
+    if kind in (Failure.UNCLEAR, Failure.UNREACHED):
+        return TransientCloudError(message, where=where, remedy="it is tried again")
+    if kind is Failure.UNAUTHORIZED:
+        return CloudError(
+            message, where=where, remedy=f"allow {call} to the credentials in use, or renew them"
+        )
+    return CloudError(message, where=where)
+
+
+def place(call: str, request_id: str) -> str:
+    """Return where an error happened, for ``ReconcilerError.where``."""
+    return f"{call} (request {request_id})" if request_id else f"{call} (no answer)"
+
+
+def _message(error: Exception) -> str:
+    response: Any = getattr(error, "response", None)
+    said = (response or {}).get("Error", {}).get("Message", "")
+    return f"{code_of(error)}: {said or error}"

@@ -1,0 +1,135 @@
+"""One instance for one intent, whatever happens to the calls on the way.
+
+EC2 promises that a repeated client token repeats the answer. We do not rest on that alone: a
+server may forget or ignore tokens, so after every call whose outcome is unclear we look for the
+intent's tag before we ask again, and once more when the answer came after such a call.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from reconciler.adapters.aws.answers import launched, refusals
+from reconciler.adapters.aws.backoff import pause
+from reconciler.adapters.aws.errors import (
+    CAPACITY_CODES,
+    Failure,
+    boto_errors,
+    failure_of,
+    failure_of_code,
+    our_error,
+    place,
+)
+from reconciler.adapters.aws.fleet import instance_tags
+from reconciler.adapters.aws.images import Types
+from reconciler.adapters.aws.requests import LaunchRequests, launch_requests
+from reconciler.adapters.aws.templates import Templates
+from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
+from reconciler.model.settings import Settings
+from reconciler.ports import Clock, Instance, Launch, LaunchAnswer
+
+_CALL: Final = "ec2:CreateFleet"
+_TRIES: Final = 5
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Launcher:
+    """Launches one instance for one wish.
+
+    ``ec2`` must not retry by itself. ``find`` looks for the instances of an intent, ``discard``
+    terminates one that is too many.
+    """
+
+    def __init__(
+        self,
+        ec2: Any,
+        templates: Templates,
+        settings: Settings,
+        types: Types,
+        clock: Clock,
+        *,
+        find: Callable[[str], Sequence[Instance]],
+        discard: Callable[[Sequence[str]], None],
+    ) -> None:
+        self._ec2 = ec2
+        self._templates = templates
+        self._settings = settings
+        self._types = types
+        self._clock = clock
+        self._find = find
+        self._discard = discard
+
+    def launch(self, wish: Launch) -> LaunchAnswer | Exception:
+        """Return what came of the wish; an error of the cloud is returned, not raised."""
+        try:
+            requests = launch_requests(wish, self._types, self._settings)
+            self._templates.ensure(requests.templates)
+            return self._create_fleet(wish, requests)
+        except ReconcilerError as error:
+            return error
+
+    def fulfilled(self, intent: str) -> Instance | None:
+        """Return the instance of an intent, or None.
+
+        Where there are two that live, the oldest stays (of equals the one with the lower id) and
+        the others are terminated.
+        """
+        found = sorted(self._find(intent), key=lambda i: (i.is_going, i.launched_at, i.id))
+        living = [instance for instance in found if not instance.is_going]
+        if len(living) > 1:
+            spare = [instance.id for instance in living[1:]]
+            _LOG.warning("intent %s has %d instances: terminating %s", intent, len(living), spare)
+            self._discard(spare)
+        return found[0] if found else None
+
+    def _create_fleet(self, wish: Launch, requests: LaunchRequests) -> LaunchAnswer:
+        """Call until the outcome is known, or the tries are used up.
+
+        Raises:
+            TransientCloudError: the outcome is still not known, or EC2 is too busy.
+            CloudError: EC2 refuses for a reason that repeating does not mend.
+        """
+        unclear = recreated = False
+        last: ReconcilerError | None = None
+        for attempt in range(_TRIES):
+            try:
+                answer = self._ec2.create_fleet(**requests.fleet)
+            except boto_errors() as error:
+                failure = failure_of(error)
+                if failure is Failure.TEMPLATE_NOT_FOUND and not recreated:
+                    recreated = True
+                    self._templates.recreate(requests.templates)
+                    continue
+                last = our_error(_CALL, error)
+                if not isinstance(last, TransientCloudError):
+                    raise last from error
+                pause(self._clock, wish.intent, attempt)
+                if failure is Failure.UNCLEAR:
+                    unclear = True
+                    found = self.fulfilled(wish.intent)
+                    if found is not None:
+                        return LaunchAnswer(found)
+                continue
+            return self._read(wish, answer, unclear=unclear)
+        assert last is not None, "only a failed call is tried again"
+        raise last
+
+    def _read(self, wish: Launch, answer: dict[str, Any], *, unclear: bool) -> LaunchAnswer:
+        tags = instance_tags(wish, self._settings)
+        instance = launched(answer, wish, tags, self._clock.now())
+        refused = refusals(answer, wish)
+        if unclear:
+            instance = self.fulfilled(wish.intent) or instance
+        if instance is not None or any(r.code in CAPACITY_CODES for r in refused):
+            return LaunchAnswer(instance, refused)
+        where = place(_CALL, answer.get("ResponseMetadata", {}).get("RequestId", ""))
+        said = "; ".join(dict.fromkeys(f"{r.code}: {r.message}" for r in refused))
+        if not refused or all(_is_passing(r.code) for r in refused):
+            raise TransientCloudError(said or "neither an instance nor an error", where=where)
+        raise CloudError(said, where=where)
+
+
+def _is_passing(code: str) -> bool:
+    return failure_of_code(code) in (Failure.THROTTLED, Failure.UNCLEAR)

@@ -1,0 +1,110 @@
+"""The AWS requests that launches make, as values: ``plan -o requests`` prints what ``apply`` sends.
+
+Nothing here calls anything, or imports boto3. A launch template is named after its content, so
+that equal machines share one, in this process and in the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reconciler.adapters.aws.fleet import (
+    first_types,
+    fleet_parameters,
+    overrides,
+    zonal_subnets,
+)
+from reconciler.adapters.aws.images import Types, builds
+from reconciler.adapters.aws.tags import shared_tags, specification
+from reconciler.adapters.aws.template import template_data
+from reconciler.model.errors import CloudError
+from reconciler.model.settings import Settings
+from reconciler.ports import Launch
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequests:
+    """What one launch asks of EC2: the templates that must be there, then the fleet."""
+
+    templates: tuple[dict[str, Any], ...]
+    fleet: dict[str, Any]
+
+
+def launch_requests(launch: Launch, types: Types, settings: Settings) -> LaunchRequests:
+    """Return the calls of one launch, in boto3's form.
+
+    Raises:
+        CloudError: none of the options has both an image and a subnet; the message says which
+            is missing.
+    """
+    assert launch.options, "a launch without options cannot succeed"
+    options = first_types(launch.options)
+    subnets = zonal_subnets(launch.node_class, settings.subnet_free_addresses)
+    groups = builds(launch, options, types)
+    if not groups:
+        raise CloudError(
+            f"NodeClaim {launch.node_claim.name}: no image of EC2NodeClass "
+            f"{launch.node_class.name} suits {_some(o.instance_type for o in options)}",
+            remedy="look at spec.amiSelectorTerms and the architectures that the NodePool allows",
+        )
+    templates, configs = [], []
+    for build, group in groups.items():
+        rows = overrides(group, build.image, subnets)
+        if rows:
+            template = _template(launch, template_data(launch, build, settings), settings)
+            templates.append(template)
+            configs.append((template["LaunchTemplateName"], rows))
+    if not configs:
+        raise CloudError(
+            f"NodeClaim {launch.node_claim.name}: EC2NodeClass {launch.node_class.name} has no "
+            f"subnet in {_some(o.zone for o in options)}",
+            remedy="look at spec.subnetSelectorTerms and the zones that the NodePool allows",
+        )
+    return LaunchRequests(tuple(templates), fleet_parameters(launch, configs, settings))
+
+
+def planned_requests(
+    launches: Sequence[Launch], types: Types, settings: Settings
+) -> list[dict[str, Any]]:
+    """Return the requests of all launches, in order, each template once before its first fleet."""
+    rows: list[dict[str, Any]] = []
+    known: set[str] = set()
+    for launch in launches:
+        requests = launch_requests(launch, types, settings)
+        for template in requests.templates:
+            if template["LaunchTemplateName"] not in known:
+                known.add(template["LaunchTemplateName"])
+                rows.append(_row("CreateLaunchTemplate", launch, template))
+        rows.append(_row("CreateFleet", launch, requests.fleet))
+    return rows
+
+
+def _row(operation: str, launch: Launch, parameters: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "service": "ec2",
+        "operation": operation,
+        "nodeClaim": launch.node_claim.name,
+        "parameters": parameters,
+    }
+
+
+def _template(launch: Launch, data: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """Return the call that makes a template, with a name that follows from its content."""
+    tags = shared_tags(launch.node_claim, launch.node_class, settings.cluster_name)
+    content = {
+        "LaunchTemplateData": data,
+        "TagSpecifications": [specification("launch-template", tags)],
+    }
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:20]
+    return {"LaunchTemplateName": f"reconciler/{digest}", **content}
+
+
+def _some(names: Any) -> str:
+    unique = list(dict.fromkeys(names))
+    more = f" and {len(unique) - 3} more" if len(unique) > 3 else ""
+    return ", ".join(unique[:3]) + more

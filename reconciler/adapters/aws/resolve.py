@@ -1,0 +1,164 @@
+"""From an EC2NodeClass as written to what the account holds for it: its status.
+
+Each part is found on its own and has its own condition, so that the author reads everything that
+is missing at once (aws reference 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from reconciler.adapters.aws.amis import Images
+from reconciler.adapters.aws.clients import Connect
+from reconciler.adapters.aws.errors import translated
+from reconciler.adapters.aws.filters import tag_filters
+from reconciler.adapters.aws.profiles import profile_name
+from reconciler.model.metadata import Condition
+from reconciler.model.nodeclass import (
+    EC2NodeClass,
+    EC2NodeClassStatus,
+    SecurityGroup,
+    SelectorTerm,
+    Subnet,
+)
+from reconciler.model.settings import Settings
+from reconciler.ports import Clock
+
+_FRESH_FOR: Final = timedelta(minutes=1)
+_ATTEMPTS: Final = 5
+
+
+class Resolver:
+    """Finds what a class selects, and remembers it for a minute."""
+
+    def __init__(self, connect: Connect, settings: Settings, clock: Clock) -> None:
+        self._ec2 = connect("ec2", _ATTEMPTS)
+        self._settings = settings
+        self._clock = clock
+        self._images = Images(self._ec2, connect, settings, clock)
+        self._known: dict[bytes, tuple[datetime, EC2NodeClassStatus]] = {}
+
+    def resolve(self, node_class: EC2NodeClass) -> EC2NodeClass:
+        """Return the class with its status and the conditions that say what is missing.
+
+        Raises:
+            TransientCloudError, CloudError: a look-up failed; unknown is not «missing».
+        """
+        status = node_class.status
+        if status.amis and status.subnets and status.security_groups:
+            return node_class
+        key = msgspec.json.encode((node_class.name, node_class.spec))
+        now = self._clock.now()
+        known = self._known.get(key)
+        if known is None or now - known[0] >= _FRESH_FOR:
+            known = (now, self._look_up(node_class, now))
+            self._known[key] = known
+        return msgspec.structs.replace(node_class, status=known[1])
+
+    def _look_up(self, node_class: EC2NodeClass, now: datetime) -> EC2NodeClassStatus:
+        spec = node_class.spec
+        subnets = self._subnets(spec.subnet_selector_terms)
+        groups = self._security_groups(spec.security_group_selector_terms)
+        amis, image_problem = self._images.of(node_class)
+        profile = spec.instance_profile or profile_name(node_class, self._settings)
+        conditions = [
+            _found("SubnetsReady", subnets, "SubnetsNotFound", "SubnetSelector did not match any"),
+            _found(
+                "SecurityGroupsReady",
+                groups,
+                "SecurityGroupsNotFound",
+                "SecurityGroupSelector did not match any",
+            ),
+            _found("AMIsReady", amis, "AMINotFound", image_problem or "AMISelector matched none"),
+            _found("InstanceProfileReady", profile, "InstanceProfileNotFound", "none is given"),
+            self._validation(node_class),
+        ]
+        return EC2NodeClassStatus(
+            subnets=tuple(subnets),
+            security_groups=tuple(groups),
+            amis=tuple(amis),
+            instance_profile=profile,
+            conditions=tuple(
+                msgspec.structs.replace(c, last_transition_time=now)
+                for c in (*conditions, _ready(conditions))
+            ),
+        )
+
+    def _validation(self, node_class: EC2NodeClass) -> Condition:
+        """Say whether nodes of the class could find their cluster: nodeadm must know its CIDR.
+
+        An imitated cluster has none, and its nodes do not ask.
+        """
+        settings = self._settings
+        if (
+            node_class.ami_family == "AL2023"
+            and not settings.cluster_cidr
+            and settings.cluster == "kubeconfig"
+        ):
+            return Condition(
+                "ValidationSucceeded",
+                "False",
+                "ClusterCIDRResolutionFailed",
+                "AL2023 nodes need the cluster's service CIDR: set clusterCIDR",
+            )
+        return Condition("ValidationSucceeded", "True")
+
+    def _subnets(self, terms: Sequence[SelectorTerm]) -> list[Subnet]:
+        """Return the subnets, those with the most free addresses first, then by id."""
+        rows: dict[str, dict[str, Any]] = {}
+        for filters in _queries(terms, "subnet-id"):
+            for row in self._pages("describe_subnets", "Subnets", filters):
+                rows[row["SubnetId"]] = row
+        ordered = sorted(
+            rows.values(), key=lambda r: (-r.get("AvailableIpAddressCount", 0), r["SubnetId"])
+        )
+        return [
+            Subnet(r["SubnetId"], r["AvailabilityZone"], r.get("AvailabilityZoneId", ""))
+            for r in ordered
+        ]
+
+    def _security_groups(self, terms: Sequence[SelectorTerm]) -> list[SecurityGroup]:
+        rows: dict[str, str] = {}
+        for filters in _queries(terms, "group-id"):
+            for row in self._pages("describe_security_groups", "SecurityGroups", filters):
+                rows[row["GroupId"]] = row.get("GroupName", "")
+        return [SecurityGroup(identity, rows[identity]) for identity in sorted(rows)]
+
+    def _pages(
+        self, operation: str, key: str, filters: list[dict[str, Any]]
+    ) -> Iterable[dict[str, Any]]:
+        call = "ec2:" + "".join(word.capitalize() for word in operation.split("_"))
+        with translated(call):
+            for page in self._ec2.get_paginator(operation).paginate(Filters=filters):
+                yield from page[key]
+
+
+def _queries(terms: Sequence[SelectorTerm], id_filter: str) -> list[list[dict[str, Any]]]:
+    """Return the filters of each call: one for all ids, one for each other term."""
+    ids = sorted({term.id for term in terms if term.id})
+    queries: list[list[dict[str, Any]]] = [[{"Name": id_filter, "Values": ids}]] if ids else []
+    for term in terms:
+        filters = tag_filters(term.tags) if not term.id else []
+        if term.name:
+            filters.append({"Name": "group-name", "Values": [term.name]})
+        if filters:
+            queries.append(filters)
+    return queries
+
+
+def _found(kind: str, things: Sequence[Any], reason: str, message: str) -> Condition:
+    if things:
+        return Condition(kind, "True")
+    return Condition(kind, "False", reason, message)
+
+
+def _ready(conditions: Sequence[Condition]) -> Condition:
+    missing = [c for c in conditions if c.status != "True"]
+    if not missing:
+        return Condition("Ready", "True")
+    kinds = ", ".join(f"{c.type}={c.status}" for c in missing)
+    return Condition("Ready", "False", "UnhealthyDependents", kinds)

@@ -1,0 +1,46 @@
+"""The tags that say whose a thing is: on instances, volumes, fleets and templates alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from reconciler.model.labels import NODECLASS, NODEPOOL
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.nodeclass import EC2NodeClass
+
+CLUSTER: Final = "eks:eks-cluster-name"
+NODECLAIM: Final = "karpenter.sh/nodeclaim"
+FLEET: Final = "reconciler/fleet"
+INTENT: Final = "reconciler/intent"
+
+
+def shared_tags(claim: NodeClaim, node_class: EC2NodeClass, cluster: str) -> dict[str, str]:
+    """Return the tags that all instances of a pool, class and cluster share, sorted.
+
+    The class's own tags come first and cannot displace ours (aws reference 3.1).
+    """
+    tags = {
+        **node_class.spec.tags,
+        f"kubernetes.io/cluster/{cluster}": "owned",
+        CLUSTER: cluster,
+        NODECLASS: node_class.name,
+    }
+    if claim.node_pool:
+        tags[NODEPOOL] = claim.node_pool
+    return dict(sorted(tags.items()))
+
+
+def as_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return tags in boto3's form, sorted by key."""
+    return [{"Key": key, "Value": tags[key]} for key in sorted(tags)]
+
+
+def as_map(tags: list[dict[str, Any]] | None) -> dict[str, str]:
+    """Return what boto3 lists as a map."""
+    return {tag["Key"]: tag.get("Value", "") for tag in tags or []}
+
+
+def specification(kind: str, tags: Mapping[str, str]) -> dict[str, Any]:
+    """Return one entry of ``TagSpecifications``."""
+    return {"ResourceType": kind, "Tags": as_list(tags)}

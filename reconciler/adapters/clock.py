@@ -1,0 +1,27 @@
+"""The clock on the wall."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+_GLANCE_S: Final = 0.05
+
+
+class SystemClock:
+    """The machine's own time; waiting really waits, and looks up every twentieth of a second."""
+
+    def now(self) -> datetime:
+        """Return the present time in UTC."""
+        return datetime.now(UTC)
+
+    def wait(self, seconds: float, until: Callable[[], bool]) -> None:
+        """Return after ``seconds``, or as soon as ``until`` says so."""
+        deadline = time.monotonic() + seconds
+        while not until():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            time.sleep(min(left, _GLANCE_S))

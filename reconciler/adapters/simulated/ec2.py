@@ -1,0 +1,192 @@
+"""EC2 on one machine: moto behind the real boto3 client, made to tell the truth where it does not.
+
+moto keeps the account: networks, images, templates, instances, tags. What it leaves out stands
+here: which override a fleet takes, pools without capacity, client tokens, the states between
+running and gone, pages, and failures on demand. The same object answers in this process
+(``connect``) and over HTTP (``server.py``); AWS' wire format is where it sits, so that nothing of
+boto3 is skipped.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from threading import RLock
+from typing import Any, Final
+
+from reconciler.adapters.simulated.account import Account
+from reconciler.adapters.simulated.faults import Faults
+from reconciler.adapters.simulated.fleets import Fleets
+from reconciler.adapters.simulated.market import Market, Prices
+from reconciler.adapters.simulated.pages import paged
+from reconciler.adapters.simulated.wire import Answer, Request, error
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.ports import Clock
+
+_ACCOUNTS: Final = itertools.count(100_000_000_001)
+
+
+class ConnectionLostError(Exception):
+    """The caller gets no answer: the connection broke, or ``timed_out``."""
+
+    def __init__(self, *, timed_out: bool) -> None:
+        self.timed_out = timed_out
+        super().__init__("timed out" if timed_out else "connection reset")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that arrived, and what became of it: a status, or None where the answer was lost."""
+
+    operation: str
+    request_id: str
+    status: int | None
+
+
+class EmbeddedEC2:
+    """An AWS account of its own for each object, empty but for a default network and two images.
+
+    ``prices`` tell what is sold where; without them the priorities of a request serve as prices
+    and everything is sold. An instance is pending for ``starting_s`` seconds and shutting down
+    for ``stopping_s``, on ``clock``.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        region: str = "us-east-1",
+        prices: Prices | None = None,
+        starting_s: float = 0.0,
+        stopping_s: float = 0.0,
+    ) -> None:
+        self.region = region
+        self.faults = Faults()
+        self.market = Market(prices)
+        self.calls: list[Call] = []
+        self.after_call: Callable[[str], None] = lambda _operation: None
+        self._lock = RLock()
+        self._account = Account(
+            str(next(_ACCOUNTS)), region, clock, starting_s=starting_s, stopping_s=stopping_s
+        )
+        self._fleets = Fleets(self._account, self.market)
+
+    def seed(self, node_class: EC2NodeClass) -> None:
+        """Put into the account whatever the class selects: subnets, security groups, images."""
+        with self._lock:
+            self._account.seed(node_class)
+
+    def vanish(self, instance: str) -> None:
+        """Let an instance end without our doing, as when spot capacity is taken back."""
+        with self._lock:
+            self._account.end(instance)
+
+    def connect(self, service: str, attempts: int) -> Any:
+        """Return a boto3 client that speaks with this account, within the process.
+
+        The signature is that of ``Connect`` of the AWS adapter.
+        """
+        from botocore.config import Config
+
+        client = _session().client(
+            service,
+            region_name=self.region,
+            aws_access_key_id="embedded",
+            aws_secret_access_key="embedded",  # noqa: S106 - no secret, and nobody asks for it
+            config=Config(retries={"mode": "standard", "total_max_attempts": attempts}),
+        )
+
+        def send(request: Any, **_: Any) -> Any:
+            return self._answered(service, request)
+
+        client.meta.events.register(f"before-send.{service}", send)
+        return client
+
+    def handle(self, request: Request) -> Answer:
+        """Return the answer to a call.
+
+        Raises:
+            ConnectionLostError: a fault of the script swallowed the answer.
+        """
+        with self._lock:
+            operation = request.operation
+            number = len(self.calls) + 1
+            request_id = f"00000000-0000-4000-8000-{number:012x}"
+            fault = self.faults.take(operation)
+            answer = None
+            if fault is None or fault.takes_effect:
+                answer = self._carry_out(request, operation, request_id)
+                self.after_call(operation)
+            if fault is not None:
+                answer = error(*fault.answer, request_id) if fault.answer else None
+            status = answer.status if answer else None
+            self.calls.append(Call(operation, request_id, status))
+        if answer is None:
+            raise ConnectionLostError(timed_out="timeout" in str(fault))
+        return answer
+
+    def _carry_out(self, request: Request, operation: str, request_id: str) -> Answer:
+        account = self._account
+        account.settle()
+        match operation:
+            case "CreateFleet":
+                answer = self._fleets.create(request, request_id)
+            case "TerminateInstances":
+                answer = account.terminate(request)
+            case "DescribeInstances":
+                answer = paged(request, account.forward)
+            case _:
+                answer = account.forward(request)
+        body = answer.body.replace(b">request-id<", f">{request_id}<".encode())
+        return Answer(answer.status, body, {**answer.headers, "x-amzn-RequestId": request_id})
+
+    def _answered(self, service: str, request: Any) -> Any:
+        """Answer a prepared request of botocore; errors are those of its HTTP layer."""
+        from botocore.awsrequest import AWSResponse
+        from botocore.compat import HTTPHeaders
+        from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
+
+        body = request.body or b""
+        call = Request(
+            service=service,
+            region=self.region,
+            method=request.method,
+            path="/",
+            headers={k: _text(v) for k, v in request.headers.items()},
+            body=body.encode() if isinstance(body, str) else bytes(body),
+        )
+        try:
+            answer = self.handle(call)
+        except ConnectionLostError as lost:
+            kind = ReadTimeoutError if lost.timed_out else ConnectionClosedError
+            raise kind(endpoint_url=request.url) from None
+        headers = HTTPHeaders.from_dict(dict(answer.headers))
+        return AWSResponse(request.url, answer.status, headers, _Raw(answer.body))
+
+
+class _Raw:
+    """The body of an answer, as botocore reads it."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    def stream(self, **_: Any) -> Any:
+        yield self._body
+
+    def read(self, *_: Any) -> bytes:
+        body, self._body = self._body, b""
+        return body
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+@cache
+def _session() -> Any:
+    """Return one session for the process: it reads the large model of EC2 only once."""
+    import boto3
+
+    return boto3.session.Session()

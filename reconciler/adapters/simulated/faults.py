@@ -1,0 +1,81 @@
+"""What shall go wrong, where and how often: a script that EmbeddedEC2 follows to the letter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Fault(StrEnum):
+    """How a call fails. ``BEFORE``: nothing was done. ``AFTER``: it was done, nobody hears."""
+
+    THROTTLE = "throttle"
+    SERVER_ERROR = "server-error"
+    SERVER_ERROR_AFTER = "server-error-after"
+    RESET_BEFORE = "reset-before"
+    RESET_AFTER = "reset-after"
+    TIMEOUT_BEFORE = "timeout-before"
+    TIMEOUT_AFTER = "timeout-after"
+    DENIED = "denied"
+
+    @property
+    def takes_effect(self) -> bool:
+        """Whether the call is carried out all the same."""
+        return self in (Fault.SERVER_ERROR_AFTER, Fault.RESET_AFTER, Fault.TIMEOUT_AFTER)
+
+    @property
+    def answer(self) -> tuple[int, str, str] | None:
+        """The HTTP status, code and message that the caller reads; None where it reads nothing."""
+        return _ANSWERS.get(self)
+
+
+_ANSWERS = {
+    Fault.THROTTLE: (503, "RequestLimitExceeded", "Request limit exceeded."),
+    Fault.SERVER_ERROR: (500, "InternalError", "An internal error has occurred"),
+    Fault.SERVER_ERROR_AFTER: (500, "InternalError", "An internal error has occurred"),
+    Fault.DENIED: (
+        403,
+        "UnauthorizedOperation",
+        "You are not authorized to perform this operation.",
+    ),
+}
+
+
+@dataclass
+class _Rule:
+    call: str
+    fault: Fault
+    times: int | None
+    skip: int
+
+
+class Faults:
+    """Rules in the order in which they were added; the first that matches a call is used up."""
+
+    def __init__(self) -> None:
+        self._rules: list[_Rule] = []
+
+    def add(self, call: str, fault: Fault, *, times: int | None = 1, skip: int = 0) -> None:
+        """Let the next calls fail.
+
+        ``call`` is an operation such as ``CreateFleet``, or ``*``; ``times`` None means for ever;
+        the first ``skip`` calls still succeed.
+        """
+        self._rules.append(_Rule(call, fault, times, skip))
+
+    def clear(self) -> None:
+        """Forget all rules."""
+        self._rules.clear()
+
+    def take(self, call: str) -> Fault | None:
+        """Return what shall happen to a call, and count it."""
+        for rule in self._rules:
+            if rule.call not in (call, "*") or rule.times == 0:
+                continue
+            if rule.skip:
+                rule.skip -= 1
+                continue
+            if rule.times is not None:
+                rule.times -= 1
+            return rule.fault
+        return None

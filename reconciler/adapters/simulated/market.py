@@ -1,0 +1,120 @@
+"""Which offering an imitated EC2 gives: what there is, and what its strategy prefers.
+
+moto takes the first override whatever it says; AWS chooses by the allocation strategy, skips
+pools without capacity, and names them in the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+Prices = Callable[[str, str, str], float | None]
+"""USD an hour of (instance type, zone, capacity type); None where it is not sold."""
+
+ANY: Final = "*"
+NO_CAPACITY: Final = "InsufficientInstanceCapacity"
+_PRIORITIZED: Final = ("prioritized", "capacity-optimized-prioritized")
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One way to fulfil a fleet, and where in the request it stands."""
+
+    config: int
+    position: int
+    instance_type: str
+    zone: str
+    subnet: str = ""
+    image: str = ""
+    priority: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Why EC2 did not give an override."""
+
+    override: Override
+    code: str
+    message: str
+
+
+class Market:
+    """The pools that have capacity, and their prices."""
+
+    def __init__(self, prices: Prices | None = None) -> None:
+        self._prices = prices
+        self._refused: dict[tuple[str, str, str], str] = {}
+
+    def refuse(
+        self,
+        instance_type: str = ANY,
+        zone: str = ANY,
+        capacity_type: str = ANY,
+        code: str = NO_CAPACITY,
+    ) -> None:
+        """Let the pools have no capacity from now on; ``*`` stands for all."""
+        self._refused[instance_type, zone, capacity_type] = code
+
+    def allow(self, instance_type: str = ANY, zone: str = ANY, capacity_type: str = ANY) -> None:
+        """Take back a refusal that was told in the same words."""
+        self._refused.pop((instance_type, zone, capacity_type), None)
+
+    def choose(
+        self, overrides: Iterable[Override], capacity_type: str, strategy: str
+    ) -> tuple[Override | None, list[Shortage]]:
+        """Return the override to launch, or None, and those that were tried before it."""
+        shortages: list[Shortage] = []
+        for override in self._ordered(overrides, capacity_type, strategy):
+            shortage = self._shortage(override, capacity_type)
+            if shortage is None:
+                return override, shortages
+            shortages.append(shortage)
+        return None, shortages
+
+    def _ordered(
+        self, overrides: Iterable[Override], capacity_type: str, strategy: str
+    ) -> Sequence[Override]:
+        """Return the overrides as the strategy prefers them; of equals, the first in the request.
+
+        Without prices the priority stands for them, as the engine sends the price there.
+        """
+
+        def key(o: Override) -> tuple[float, int, int]:
+            price = None if self._prices is None else self._price(o, capacity_type)
+            last = float("inf")
+            priority = last if o.priority is None else o.priority
+            rank = priority if strategy in _PRIORITIZED or price is None else price
+            return (rank, o.config, o.position)
+
+        return sorted(overrides, key=key)
+
+    def _price(self, o: Override, capacity_type: str) -> float | None:
+        assert self._prices is not None
+        return self._prices(o.instance_type, o.zone, capacity_type)
+
+    def _shortage(self, o: Override, capacity_type: str) -> Shortage | None:
+        if self._prices is not None and self._price(o, capacity_type) is None:
+            return Shortage(
+                o,
+                "InvalidFleetConfiguration",
+                f"Your requested instance type ({o.instance_type}) is not supported in your "
+                f"requested Availability Zone ({o.zone}).",
+            )
+        for kind in (o.instance_type, ANY):
+            for zone in (o.zone, ANY):
+                for lifecycle in (capacity_type, ANY):
+                    code = self._refused.get((kind, zone, lifecycle))
+                    if code is not None:
+                        return Shortage(o, code, _message(code, o))
+        return None
+
+
+def _message(code: str, o: Override) -> str:
+    if code == NO_CAPACITY:
+        return (
+            f"We currently do not have sufficient {o.instance_type} capacity in the Availability "
+            f"Zone you requested ({o.zone})."
+        )
+    return f"{code} for {o.instance_type} in {o.zone}"

@@ -1,0 +1,100 @@
+"""AWS' wire formats, as far as the imitation has to read and change them.
+
+The EC2 protocol sends nested parameters as ``A.1.B.2.C=value`` and answers in XML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+from xml.sax.saxutils import escape
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A call as it arrives; ``service`` is AWS' endpoint prefix, such as ``ec2``."""
+
+    service: str
+    region: str
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def operation(self) -> str:
+        """The name of the call, such as ``CreateFleet``."""
+        target = next((v for k, v in self.headers.items() if k.lower() == "x-amz-target"), "")
+        return target.rpartition(".")[2] or dict(self.form).get("Action", "")
+
+    @property
+    def form(self) -> list[tuple[str, str]]:
+        """The parameters of a query protocol, in order."""
+        return parse_qsl(self.body.decode("utf-8", "replace"), keep_blank_values=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What goes back."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def nested(form: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return flat parameters as the maps and lists that they spell."""
+    tree: dict[str, Any] = {}
+    for name, value in form:
+        here = tree
+        *parents, last = name.split(".")
+        for step in parents:
+            here = here.setdefault(step, {})
+        here[last] = value
+    lists: dict[str, Any] = _lists(tree)
+    return lists
+
+
+def _lists(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if value and all(key.isdigit() for key in value):
+        return [_lists(value[key]) for key in sorted(value, key=int)]
+    return {key: _lists(item) for key, item in value.items()}
+
+
+def flat(value: Any, name: str = "") -> list[tuple[str, str]]:
+    """Return maps and lists as flat parameters."""
+    if isinstance(value, dict):
+        items = [(f"{name}.{key}" if name else key, item) for key, item in value.items()]
+    elif isinstance(value, list):
+        items = [(f"{name}.{number}", item) for number, item in enumerate(value, 1)]
+    else:
+        return [(name, str(value))]
+    return [pair for key, item in items for pair in flat(item, key)]
+
+
+def encoded(value: Mapping[str, Any]) -> bytes:
+    """Return parameters as the body of a query call."""
+    return urlencode(flat(dict(value))).encode()
+
+
+def error(status: int, code: str, message: str, request_id: str) -> Answer:
+    """Return an error in the form of EC2."""
+    body = (
+        '<?xml version="1.0" encoding="UTF-8"?><Response><Errors><Error>'
+        f"<Code>{escape(code)}</Code><Message>{escape(message)}</Message>"
+        f"</Error></Errors><RequestID>{request_id}</RequestID></Response>"
+    )
+    return Answer(status, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
+
+
+def xml(value: Any) -> str:
+    """Return maps, lists and texts as EC2's XML; the entries of a list are ``item``."""
+    if isinstance(value, dict):
+        return "".join(f"<{key}>{xml(item)}</{key}>" for key, item in value.items())
+    if isinstance(value, list):
+        return "".join(f"<item>{xml(item)}</item>" for item in value)
+    return escape(str(value))
