@@ -37,6 +37,8 @@ _NO_RESERVATION: Final = tuple(requirement(k, Operator.DOES_NOT_EXIST) for k in 
 
 def refusal(machine: Machine, facts: ClassFacts) -> str | None:
     """Return why the class cannot run on the type, or None if it can."""
+    if facts.problem is not None:
+        return facts.problem
     if facts.family == "AL2023" and machine.family == "a1":
         return "AL2023 has no image for a1"
     if facts.nested_virtualization and not machine.nested_virtualization:

@@ -6,7 +6,8 @@ the facts are the key under which a resolved catalogue is kept.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -97,6 +98,8 @@ class ClassFacts(msgspec.Struct, frozen=True):
     ``zones`` are the zones of the class's subnets with their ids; None is «not known», and then
     every zone of the region will do. ``strategy`` is that of the class's placement group.
     Reserved amounts and eviction thresholds are pairs of key and quantity, sorted by key.
+    ``problem`` says why no type suits the class whatever it is: its kubelet settings cannot be
+    worked out, and a node of unknown size must not be launched.
     """
 
     family: str = "AL2023"
@@ -117,6 +120,7 @@ class ClassFacts(msgspec.Struct, frozen=True):
     zones: tuple[tuple[str, str], ...] | None = None
     vm_memory_overhead_percent: float = 0.075
     reserved_enis: int = 0
+    problem: str | None = None
 
     @property
     def flags(self) -> Family:
@@ -137,13 +141,15 @@ class ClassFacts(msgspec.Struct, frozen=True):
 def class_facts(node_class: EC2NodeClass, settings: Settings) -> ClassFacts:
     """Return the facts of a node class.
 
-    ``maxPods`` that is an expression (gate NodeClassCEL) counts as not set.
+    Kubelet settings that are expressions (gate NodeClassCEL) are not evaluated here; they, like
+    what is no quantity at all, become the facts' ``problem``.
 
     Raises:
         ValueError: a volume size is not a quantity.
     """
     spec, status = node_class.spec, node_class.status
-    kubelet = spec.kubelet
+    problem = _kubelet_problem(spec.kubelet)
+    kubelet = {} if problem else spec.kubelet
     group = settings.placement_group if spec.placement_group_selector else None
     return ClassFacts(
         family=node_class.ami_family,
@@ -168,7 +174,30 @@ def class_facts(node_class: EC2NodeClass, settings: Settings) -> ClassFacts:
         zones=tuple(sorted({(s.zone, s.zone_id) for s in status.subnets})) or None,
         vm_memory_overhead_percent=settings.vm_memory_overhead_percent,
         reserved_enis=settings.reserved_enis,
+        problem=problem,
     )
+
+
+def _kubelet_problem(kubelet: Mapping[str, Any]) -> str | None:
+    """Return why the kubelet settings cannot be worked out, or None."""
+    for name in ("maxPods", "podsPerCore"):
+        value = kubelet.get(name)
+        if value is not None and _count(value) is None:
+            return f"spec.kubelet.{name} is not a number: {value!r}"
+    for name in ("kubeReserved", "systemReserved", "evictionHard"):
+        for key, text in _texts(kubelet.get(name)):
+            if not _is_amount(text, share=name == "evictionHard"):
+                return f"spec.kubelet.{name}.{key} is not a quantity: {text!r}"
+    return None
+
+
+def _is_amount(text: str, *, share: bool) -> bool:
+    try:
+        if share and text.endswith("%"):
+            return 0 <= float(text[:-1]) <= 100
+        return parse_quantity(text) >= 0
+    except ValueError:
+        return False
 
 
 def _reservations(node_class: EC2NodeClass) -> tuple[Reservation, ...]:

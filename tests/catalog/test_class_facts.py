@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from reconciler.catalog.catalog import bundled
 from reconciler.catalog.classfacts import (
     ClassFacts,
     Interface,
@@ -50,8 +51,36 @@ def test_what_the_kubelet_is_told_counts() -> None:
     )
 
 
-def test_an_expression_for_the_number_of_pods_is_not_a_number() -> None:
-    assert facts({"kubelet": {"maxPods": "vcpus * 8"}}).max_pods is None
+@pytest.mark.parametrize(
+    ("kubelet", "problem"),
+    [
+        ({"maxPods": "vcpus * 8"}, "spec.kubelet.maxPods is not a number: 'vcpus * 8'"),
+        ({"podsPerCore": True}, "spec.kubelet.podsPerCore is not a number: True"),
+        (
+            {"kubeReserved": {"cpu": "max_pods * 10"}},
+            "spec.kubelet.kubeReserved.cpu is not a quantity: 'max_pods * 10'",
+        ),
+        (
+            {"systemReserved": {"memory": "-1Gi"}},
+            "spec.kubelet.systemReserved.memory is not a quantity: '-1Gi'",
+        ),
+        (
+            {"evictionHard": {"memory.available": "x%"}},
+            "spec.kubelet.evictionHard.memory.available is not a quantity: 'x%'",
+        ),
+        ({"evictionHard": {"memory.available": "5%", "nodefs.available": "1Gi"}}, None),
+    ],
+)
+def test_kubelet_settings_that_cannot_be_worked_out_launch_nothing(
+    kubelet: dict[str, Any], problem: str | None
+) -> None:
+    found = facts({"kubelet": kubelet})
+    assert found.problem == problem
+    catalog = bundled().for_node_class(found)
+    assert catalog.why_not("m5.large") == problem
+    kind = catalog.get("m5.large")
+    assert kind is not None
+    assert bool(kind.available()) == (problem is None)
 
 
 def test_volumes_interfaces_and_policies_count() -> None:
