@@ -18,6 +18,20 @@ def without_secrets(text: str) -> str:
     return _QUERY.sub(r"\1***", _USER.sub(_hidden, text))
 
 
+def secret_of(url: str) -> str:
+    """Return the password or token before the host of an address, "" when it has none.
+
+    Programs that complain about an address may tell its parts one by one.
+    """
+    found = _USER.search(url)
+    if found is None:
+        return ""
+    user, colon, password = found[0][:-1].partition(":")
+    if colon:
+        return password
+    return "" if user == "git" else user
+
+
 def _hidden(match: re.Match[str]) -> str:
     user, colon, _ = match[0][:-1].partition(":")
     if colon:

@@ -1,0 +1,141 @@
+"""Where desired state comes from: a working tree, a commit of it, or a remote repository."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from dataclasses import dataclass
+
+from reconciler.adapters.git.command import top_of
+from reconciler.adapters.git.folder import read_folder
+from reconciler.adapters.git.revision import Revision, working_revision
+from reconciler.desired.fleet import SourceFile
+from reconciler.model.diagnostics import Diagnostic
+from reconciler.model.errors import UnreadableError, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class WorkingTree:
+    """A folder as it lies there, committed or not."""
+
+    path: str = "."
+
+
+@dataclass(frozen=True, slots=True)
+class AtRef:
+    """The folder ``path`` of a repository on this machine, as it is at ``ref``."""
+
+    path: str
+    ref: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """The folder ``path`` of a remote repository at ``ref``; clones are kept in ``cache``."""
+
+    url: str
+    cache: str
+    ref: str = "HEAD"
+    path: str = "."
+
+
+Source = WorkingTree | AtRef | Remote
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRead:
+    """The fleet files of a source in order of their paths, what was refused, and the revision."""
+
+    files: tuple[SourceFile, ...]
+    diagnostics: tuple[Diagnostic, ...]
+    revision: Revision
+
+
+def read(source: Source) -> SourceRead:
+    """Return what the source holds now.
+
+    Raises:
+        UnreadableError: it cannot be read, or holds no YAML or JSON file at all: what is not
+            there must never look like a fleet that was emptied.
+        UsageError: the ref, the address or the folder is not one.
+        LockedError: another process works on the clone.
+    """
+    match source:
+        case WorkingTree(path):
+            files, findings = read_folder(path)
+            return _checked(files, findings, working_revision(path), path)
+        case AtRef(path, ref):
+            return _read_ref(path, ref)
+        case Remote():
+            return _read_remote(source)
+
+
+def head_of(source: Source) -> str | None:
+    """Return the commit that the source is at, without reading its files: for polling.
+
+    A working tree's uncommitted changes do not show in it (``watch`` sees those). None where no
+    commit is known.
+
+    Raises:
+        UnreadableError: the repository or the remote cannot be read.
+    """
+    match source:
+        case WorkingTree(path):
+            return working_revision(path).head
+        case AtRef(path, ref):
+            from reconciler.adapters.git.objects import commit_of
+
+            return commit_of(_repository(path), ref, path)
+        case Remote():
+            from reconciler.adapters.git.clone import remote_head
+
+            return remote_head(source.url, source.ref)
+
+
+def _read_ref(path: str, ref: str) -> SourceRead:
+    from reconciler.adapters.git.objects import commit_of, read_commit
+
+    top = _repository(path)
+    where = f"{path} at {ref}"
+    below = os.path.relpath(os.path.realpath(path), top).replace(os.sep, "/")
+    commit = commit_of(top, ref, path)
+    files, findings, subject = read_commit(top, commit, below, where)
+    name = os.path.basename(top)  # noqa: PTH119 - pathlib costs a start
+    revision = Revision(commit, dirty=False, repo=name, path=below, subject=subject)
+    return _checked(files, findings, revision, where)
+
+
+def _read_remote(source: Remote) -> SourceRead:
+    from reconciler.adapters.git.clone import with_clone
+    from reconciler.adapters.git.objects import read_commit
+    from reconciler.model.urls import without_secrets
+
+    folder = posixpath.normpath(source.path or ".")
+    if folder.startswith(("/", "../")) or folder == "..":
+        raise UsageError(f"{source.path!r} leads out of the repository", where="--path")
+    repo = without_secrets(source.url)
+    where = f"{repo} at {source.ref}"
+
+    def read_clone(clone: str, commit: str) -> SourceRead:
+        files, findings, subject = read_commit(clone, commit, folder, where)
+        revision = Revision(commit, dirty=False, repo=repo, path=folder, subject=subject)
+        return _checked(files, findings, revision, where)
+
+    return with_clone(source.url, source.ref, source.cache, read_clone)
+
+
+def _repository(path: str) -> str:
+    top = top_of(path)
+    if top is None:
+        remedy = "leave out the ref, or name a folder of a repository"
+        raise UsageError("not in a git repository", where=path, remedy=remedy)
+    return top
+
+
+def _checked(
+    files: list[SourceFile], findings: list[Diagnostic], revision: Revision, where: str
+) -> SourceRead:
+    if not files and not findings:
+        remedy = "name the folder that holds the fleet; an empty checkout is never planned"
+        raise UnreadableError("no YAML or JSON file in the folder", where=where, remedy=remedy)
+    return SourceRead(tuple(files), tuple(findings), revision)

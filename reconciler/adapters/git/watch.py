@@ -1,0 +1,158 @@
+"""Being told when a fleet's working tree changes, or its repository moves to another commit."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from reconciler.adapters.git.command import top_of
+from reconciler.adapters.git.folder import is_fleet_file
+from reconciler.model.errors import UnreadableError
+
+if TYPE_CHECKING:
+    from watchdog.events import FileSystemEvent
+    from watchdog.observers.api import BaseObserver
+
+QUIET_S: Final = 0.5
+PATIENCE_S: Final = 10.0
+_CHANGES: Final = frozenset({"created", "deleted", "modified", "moved", "closed"})
+_MOVES: Final = ("HEAD", "packed-refs")
+
+
+class Watch:
+    """Calls back once after each burst of changes, from a thread of its own, until closed.
+
+    A burst ends when nothing has changed for ``quiet_s``, or after ten seconds of changes: an
+    editor that saves ten files, or a ``git pull``, is one change. What changes while the callback
+    runs leads to another call.
+    """
+
+    def __init__(self, path: str, on_change: Callable[[], None], quiet_s: float) -> None:
+        self._root = os.path.realpath(path)
+        self._on_change = on_change
+        self._quiet_s = quiet_s
+        self._changed = threading.Event()
+        self._closed = threading.Event()
+        self._git = _git_folders(self._root)
+        self._observer = _observe(self._root, self._git, self._see)
+        self._thread = threading.Thread(target=self._run, name="fleet-watch", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop watching; returns when no callback runs any more."""
+        self._closed.set()
+        self._changed.set()
+        self._observer.stop()
+        self._observer.join()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _see(self, event: FileSystemEvent) -> None:
+        if event.event_type not in _CHANGES or (
+            event.is_directory and event.event_type == "modified"
+        ):
+            return  # what happened in the folder is told by itself
+        paths = [os.fsdecode(p) for p in (event.src_path, event.dest_path) if p]
+        if any(self._matters(path, is_folder=event.is_directory) for path in paths):
+            self._changed.set()
+
+    def _matters(self, path: str, *, is_folder: bool) -> bool:
+        """Return whether a path is a fleet file, a folder that may hold some, or a ref."""
+        for git in self._git:
+            below = _below(path, git)
+            if below is not None:
+                return not below.endswith(".lock") and (
+                    below in _MOVES or below.startswith("refs/heads/")
+                )
+        below = _below(path, self._root)
+        if below is None:
+            return False
+        return is_fleet_file(f"{below}/x.yaml" if is_folder else below)
+
+    def _run(self) -> None:
+        while True:
+            self._changed.wait()
+            waited = 0.0
+            while self._changed.is_set() and waited < PATIENCE_S and not self._closed.is_set():
+                self._changed.clear()
+                self._closed.wait(self._quiet_s)
+                waited += self._quiet_s
+            if self._closed.is_set():
+                return
+            self._on_change()
+
+
+def watch(path: str, on_change: Callable[[], None], *, quiet_s: float = QUIET_S) -> Watch:
+    """Watch the fleet folder ``path`` and the repository it is in.
+
+    Raises:
+        UnreadableError: there is no such folder, or the system refuses to watch it.
+    """
+    if not os.path.isdir(path):  # noqa: PTH112
+        raise UnreadableError("there is no such folder", where=path)
+    return Watch(path, on_change, quiet_s)
+
+
+def _git_folders(root: str) -> tuple[str, ...]:
+    """Return the folders that hold the repository's HEAD and refs, none outside a repository."""
+    top = top_of(root)
+    if top is None:
+        return ()
+    dot_git = Path(top, ".git")
+    if dot_git.is_dir():
+        return (str(dot_git),)
+    pointer = dot_git.read_text(encoding="utf-8").partition("gitdir:")[2].strip()
+    own = Path(top, pointer).resolve()
+    common = own / "commondir"
+    if not common.is_file():
+        return (str(own),)
+    shared = (own / common.read_text(encoding="utf-8").strip()).resolve()
+    return (str(own), str(shared))
+
+
+def _observe(
+    root: str, git: tuple[str, ...], see: Callable[[FileSystemEvent], None]
+) -> BaseObserver:
+    from watchdog.events import FileSystemEventHandler
+    from watchdog.observers import Observer
+
+    class Handler(FileSystemEventHandler):
+        def on_any_event(self, event: FileSystemEvent) -> None:
+            see(event)
+
+    observer: Any = Observer()
+    handler = Handler()
+    try:
+        observer.schedule(handler, root, recursive=True)
+        for folder in git:
+            observer.schedule(handler, folder, recursive=False)
+            refs = os.path.join(folder, "refs", "heads")  # noqa: PTH118
+            if os.path.isdir(refs):  # noqa: PTH112
+                observer.schedule(handler, refs, recursive=True)
+        observer.start()
+    except OSError as error:
+        observer.unschedule_all()
+        remedy = "raise fs.inotify.max_user_watches, or give --repo to poll instead"
+        raise UnreadableError(str(error), where=root, remedy=remedy) from error
+    return observer  # type: ignore[no-any-return]
+
+
+def _below(path: str, folder: str) -> str | None:
+    """Return ``path`` relative to ``folder``, None where it lies elsewhere."""
+    prefix = folder + os.sep
+    return path.removeprefix(prefix).replace(os.sep, "/") if path.startswith(prefix) else None

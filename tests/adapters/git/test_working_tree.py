@@ -1,0 +1,132 @@
+"""Where a working tree stands, and how little git is trusted with on the way."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reconciler.adapters.git.revision import Revision, working_revision
+from reconciler.adapters.git.source import WorkingTree, head_of, read
+from reconciler.model.errors import UnreadableError
+
+from .conftest import POOL, Repository
+
+
+def test_a_clean_tree_is_at_its_commit(repository: Repository) -> None:
+    head = repository.commit({"fleet/pool.yaml": POOL})
+    found = read(WorkingTree(str(repository.path / "fleet")))
+    assert found.revision == Revision(head, dirty=False, repo="shop", path="fleet")
+    assert [file.path for file in found.files] == ["pool.yaml"]
+    assert head_of(WorkingTree(str(repository.path))) == head
+    assert working_revision(str(repository.path)).path == "."
+
+
+@pytest.mark.parametrize(
+    ("change", "dirty"),
+    [
+        ({"fleet/pool.yaml": POOL + "spec: {}\n"}, True),
+        ({"fleet/new folder/é.yml": POOL}, True),
+        ({"fleet/new.txt": "x"}, False),
+        ({"other/pool.yaml": POOL + "spec: {}\n"}, False),
+        ({"fleet/.reconciler/plan.json": "{}"}, False),
+        ({"fleet/ignored.yaml": POOL}, False),
+        ({}, False),
+    ],
+)
+def test_only_fleet_files_in_the_folder_make_it_dirty(
+    repository: Repository, change: dict[str, str], dirty: bool
+) -> None:
+    files = {"fleet/pool.yaml": POOL, "other/pool.yaml": POOL, ".gitignore": "ignored.yaml\n"}
+    head = repository.commit(files)
+    repository.write(change)
+    assert working_revision(str(repository.path / "fleet")) == Revision(
+        head, dirty=dirty, repo="shop", path="fleet"
+    )
+
+
+def test_staged_removed_and_renamed_files_make_it_dirty(repository: Repository) -> None:
+    repository.commit({"a.yaml": POOL})
+    repository.git("mv", "a.yaml", "b.yaml")
+    assert working_revision(str(repository.path)).dirty
+    repository.commit({})
+    assert not working_revision(str(repository.path)).dirty
+    (repository.path / "b.yaml").unlink()
+    assert working_revision(str(repository.path)).dirty
+
+
+def test_outside_a_repository_nothing_is_known(tmp_path: Path) -> None:
+    (tmp_path / "pool.yaml").write_text(POOL)
+    assert read(WorkingTree(str(tmp_path))).revision == Revision()
+    (tmp_path / ".git").mkdir()
+    assert working_revision(str(tmp_path)) == Revision()
+
+
+def test_before_the_first_commit_there_is_no_head(repository: Repository) -> None:
+    repository.write({"pool.yaml": POOL})
+    assert working_revision(str(repository.path)) == Revision(
+        None, dirty=True, repo="shop", path="."
+    )
+
+
+def test_without_git_the_folder_is_read_all_the_same(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    repository.commit({"pool.yaml": POOL})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = read(WorkingTree(str(repository.path)))
+    assert (found.revision.head, len(found.files)) == (None, 1)
+
+
+def test_a_linked_working_tree_is_one_of_its_own(repository: Repository, tmp_path: Path) -> None:
+    head = repository.commit({"pool.yaml": POOL})
+    repository.git("worktree", "add", "--quiet", "--detach", str(tmp_path / "second"))
+    assert working_revision(str(tmp_path / "second")) == Revision(head, repo="second", path=".")
+
+
+def test_the_repositorys_own_programs_do_not_run(repository: Repository, tmp_path: Path) -> None:
+    repository.commit({"pool.yaml": POOL})
+    script = repository.path / ".git" / "run-me"
+    script.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    script.chmod(0o755)
+    repository.git("config", "core.fsmonitor", str(script))
+    repository.git("config", "core.hooksPath", str(script.parent))
+    working_revision(str(repository.path))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_surrounding_git_command_does_not_lead_astray(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = repository.commit({"pool.yaml": POOL})
+    other = Repository(tmp_path / "other")
+    other.commit({"x.yaml": POOL}, "another")
+    monkeypatch.setenv("GIT_DIR", str(other.path / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(other.path / ".git/index"))
+    assert working_revision(str(repository.path)) == Revision(head, repo="shop", path=".")
+
+
+def test_a_repository_that_git_cannot_read_is_an_error_not_a_fleet_without_one(
+    repository: Repository,
+) -> None:
+    repository.commit({"pool.yaml": POOL})
+    (repository.path / ".git" / "config").write_text("[core\n")
+    with pytest.raises(UnreadableError, match=r"git: .*config"):
+        read(WorkingTree(str(repository.path)))
+
+
+def test_an_empty_folder_is_never_a_fleet(repository: Repository) -> None:
+    repository.commit({"README.md": "nothing here"})
+    with pytest.raises(UnreadableError, match="no YAML or JSON file"):
+        read(WorkingTree(str(repository.path)))
+
+
+def test_the_state_of_a_tree_is_found_without_gitpython() -> None:
+    code = "import sys, reconciler.adapters.git.source as s; s.working_revision('.');"
+    code += "sys.exit('git' in sys.modules or 'watchdog' in sys.modules)"
+    root = Path(__file__).parents[3]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    assert (
+        subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0
+    )
