@@ -181,7 +181,7 @@ class _Reading:
 
 def _name(entry: Any) -> str:
     """Return the last part of an entry's path; a submodule knows no other name of itself."""
-    return posixpath.basename(entry.path)
+    return posixpath.basename(str(entry.path))
 
 
 def _printable(path: str) -> str:
