@@ -32,16 +32,17 @@ _AWS_NAMES: Final = (
     "instance-accelerator-manufacturer instance-accelerator-count instance-capability-flex"
 )
 _AWS_OVERLAY: Final = frozenset(f"{_AWS}/{name}" for name in _AWS_NAMES.split())
-_AWS_CLAIM: Final = _AWS_OVERLAY | {
+_AWS_POOL: Final = _AWS_OVERLAY | {
     f"{_AWS}/{name}"
     for name in (
         "instance-tenancy",
         "capacity-reservation-type",
         "capacity-reservation-id",
         "capacity-reservation-interruptible",
+        "placement-group-id",
+        "placement-group-partition",
     )
 }
-_AWS_POOL: Final = _AWS_CLAIM | {f"{_AWS}/placement-group-id", f"{_AWS}/placement-group-partition"}
 _CORE: Final = frozenset({"karpenter.sh/capacity-type", "karpenter.sh/nodepool"})
 _BOUNDS: Final = frozenset({"Gt", "Lt", "Gte", "Lte"})
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
@@ -393,7 +394,6 @@ PREDICATES: Final[dict[str, Predicate]] = {
     "label-nodepool": _not_key("karpenter.sh/nodepool", _BY_ENGINE),
     "label-hostname": _not_key("kubernetes.io/hostname", _BY_NODE),
     "label-domain-aws": _key_domain(_AWS, _AWS_POOL),
-    "label-domain-aws-claim": _key_domain(_AWS, _AWS_CLAIM),
     "label-domain-aws-overlay": _key_domain(_AWS, _AWS_OVERLAY),
     "requirement-in-values": _needs_values("In"),
     "requirement-not-in-values": _needs_values("NotIn"),

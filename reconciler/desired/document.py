@@ -7,6 +7,7 @@ built. Whatever the bytes are, the answer is documents and diagnostics, never an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from math import isfinite
 from typing import Any, Final, NamedTuple
@@ -92,9 +93,8 @@ def _text(file: str, content: bytes, limits: Limits) -> tuple[str, Diagnostic | 
 
     def refuse(code: str, message: str, offset: int = 0, hint: str = "") -> tuple[str, Diagnostic]:
         before = content[:offset].decode("utf-8", errors="replace").removeprefix("\ufeff")
-        line = before.count("\n") + 1
-        column = len(before) - (before.rfind("\n") + 1) + 1
-        return "", Diagnostic(Severity.ERROR, code, message, Place(file, line, column), hint=hint)
+        place = Place(file, *_end_of(before))
+        return "", Diagnostic(Severity.ERROR, code, message, place, hint=hint)
 
     if len(content) > limits.bytes_max:
         size, most = len(content) / 2**20, limits.bytes_max / 2**20
@@ -123,6 +123,7 @@ class _Refused(Exception):  # noqa: N818 - never leaves this module
         self.hint = hint
 
 
+_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = object()
 
@@ -342,9 +343,7 @@ class _Composer:
         """Return the finding, placed inside the file."""
         line, column = refused.at
         if line > self.text.count("\n"):  # perhaps behind the end, where the parser noticed it
-            lines = self.text.splitlines() or [""]
-            if line > len(lines):
-                line, column = len(lines), len(lines[-1]) + 1
+            line, column = min((line, column), _end_of(self.text.rstrip("\r\n")))
         place = Place(self.file, line, column)
         return Diagnostic(Severity.ERROR, refused.code, refused.message, place, hint=refused.hint)
 
@@ -372,9 +371,15 @@ class _Translated:
             message = f"not YAML: {problem}" + (f" {context}" if context else "")
         else:
             offset = min(max(getattr(error, "position", 0), 0), len(text))
-            at = (text.count("\n", 0, offset) + 1, offset - (text.rfind("\n", 0, offset) + 1) + 1)
+            at = _end_of(text[:offset])
             message = f"not YAML: {getattr(error, 'reason', None) or error}"
         raise _Refused("syntax", message, at, hint) from error
+
+
+def _end_of(text: str) -> tuple[int, int]:
+    """Return the place right behind ``text``, with the line breaks that YAML knows."""
+    lines = _BREAK.split(text)
+    return len(lines), len(lines[-1]) + 1
 
 
 def _at(event: Any) -> tuple[int, int]:

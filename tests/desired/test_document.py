@@ -1,0 +1,179 @@
+"""YAML as Kubernetes reads it, with places; and any bytes at all, within bounds (law 8)."""
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from reconciler.desired.document import Document, Limits, parse_documents
+from reconciler.desired.fleet import SourceFile, read_fleet
+
+FEW = Limits(nodes_max=500, expanded_max=500, aliases_max=50, depth_max=20, documents_max=20)
+
+
+def only(text: str) -> Document:
+    documents, findings = parse_documents("f.yaml", text.encode())
+    assert findings == []
+    (document,) = documents
+    return document
+
+
+def codes(text: str | bytes, limits: Limits = FEW) -> list[str]:
+    content = text if isinstance(text, bytes) else text.encode()
+    return [d.code for d in parse_documents("f.yaml", content, limits)[1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1", 1), ("1_000", 1000), ("017", 15), ("0o17", 15), ("0x1F", 31), ("0b101", 5), ("-5", -5),
+        ("+5", 5), ("08", 8), ("1.0", 1), ("1.5", 1.5), ("1e3", 1000), (".5", 0.5), ("1e-1", 0.1),
+        ("18446744073709551615", 2**64 - 1), ("9" * 400, "9" * 400), ("-9223372036854775808", -(2**63)),
+        ("yes", True), ("on", True), ("y", True), ("OFF", False), ("n", False), ("True", True),
+        ("tRue", "tRue"), ("~", None), ("null", None), ("", None), ("12:30:45", "12:30:45"),
+        ("2024-01-02", "2024-01-02"), ("1.2.3", "1.2.3"), ("10%", "10%"), ("100m", "100m"),
+        ("'1'", "1"), ('"on"', "on"), ("!!str 1", "1"), ("! 1", "1"), ("!!int '7'", 7),
+        ("!!bool on", True), ("!!float 3", 3), ("!!null ''", None), ("0_8", 8), ("1__0", 10),
+    ],
+)  # fmt: skip
+def test_a_scalar_is_what_kubernetes_takes_it_for(text: str, value: Any) -> None:
+    read = only(f"a: {text}\n").data["a"]
+
+    assert read == value
+    assert type(read) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"), [("1", "1"), ("on", "true"), ("1.5", "1.5"), ("0x10", "16")]
+)
+def test_a_key_becomes_text(key: str, text: str) -> None:
+    assert list(only(f"{key}: a").data) == [text]
+
+
+def test_merge_keys_give_way_to_the_mapping_s_own() -> None:
+    text = "a: &a {x: 1, k: 1}\nb: &b {k: 2, z: 2}\nc:\n  k: 3\n  <<: [*a, *b]\n"
+
+    assert only(text).data["c"] == {"k": 3, "x": 1, "z": 2}
+
+
+def test_every_key_and_value_has_its_place() -> None:
+    document = only("# comment\na:\n  - b: 1\n    c: {d: é, e: x}\n")
+
+    assert str(document.place(("a", 0, "b"))) == "f.yaml:3:8"
+    assert str(document.place(("a", 0, "b"), of_key=True)) == "f.yaml:3:5"
+    assert str(document.place(("a", 0, "c", "e"))) == "f.yaml:4:18"
+    assert str(document.place(("a", 0, "c", "missing"))) == "f.yaml:4:5"
+    assert str(document.place(("a", 5))) == "f.yaml:2:1"
+
+
+def test_json_is_read_with_places_too() -> None:
+    document = only(json.dumps({"a": [1, "x\u00e9\n", None, True, {"b": -1.5e2}]}, indent=2))
+
+    assert document.data == {"a": [1, "x\u00e9\n", None, True, {"b": -150}]}
+    assert str(document.place(("a", 1))) == "f.yaml:4:5"
+
+
+def test_documents_before_a_fault_of_syntax_are_read() -> None:
+    documents, findings = parse_documents("f.yaml", b"a: 1\n---\n---\nb: 2\n---\nc: [")
+
+    assert [d.data for d in documents] == [{"a": 1}, {"b": 2}]
+    assert [(d.code, str(d.place)) for d in findings] == [("syntax", "f.yaml:6:5")]
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"a: \0", "binary-file"),
+        (b"a: \xff", "not-utf8"),
+        ("a: b".encode("utf-16"), "not-utf8"),
+        (b"a: \x07", "syntax"),
+        (b"[" * 100_000, "too-deep"),
+        (b"- " * 100_000, "too-deep"),
+        (b"{a: " * 100_000, "too-deep"),
+        (b"- a\n" * 1000, "too-large"),
+        (b"---\na\n" * 100, "too-large"),
+        (b"a" * (4 * 2**20 + 1), "too-large"),
+        (b"&a [*a]", "recursive-alias"),
+        (b"a: *b", "unknown-anchor"),
+        (b"a: &a [1]\nb: [" + b"*a, " * 60 + b"]", "alias-bomb"),
+        (b"- &a {x: 1}\n- {<<: 5}", "bad-merge"),
+        (b"a: !!binary aGk=", "unsupported-tag"),
+        (b"a: !!int x", "bad-tag"),
+        (b"{a: 1, a: 2}", "duplicate-key"),
+    ],
+)
+def test_what_cannot_be_read_is_a_finding(content: bytes, code: str) -> None:
+    assert codes(content) == [code]
+
+
+def test_a_bomb_of_aliases_is_refused_before_it_is_built() -> None:
+    levels = [
+        f"{chr(97 + i)}: &{chr(97 + i)} [{','.join(['*' + chr(96 + i)] * 9)}]" for i in range(1, 9)
+    ]
+    bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "\n".join(levels)
+    start = time.process_time()
+
+    found = codes(bomb, Limits())
+
+    assert found == ["alias-bomb"]
+    assert time.process_time() - start < 1
+
+
+def test_both_places_of_a_duplicate_key_are_said() -> None:
+    _, (finding,) = parse_documents("f.yaml", b"a: 1\nb: 2\na: 3\n")
+
+    assert (finding.place.line, finding.place.column) == (3, 1)  # type: ignore[union-attr]
+    assert "line 1, column 1" in finding.message
+
+
+def inside(text: str, line: int, column: int) -> bool:
+    lines = re.split("\r\n|[\n\r\x85\u2028\u2029]", text)
+    return 1 <= line <= len(lines) and 1 <= column <= max(map(len, lines)) + 2
+
+
+def check_law_8(content: bytes) -> None:
+    fleet, diagnostics = read_fleet([SourceFile("f.yaml", content)])
+
+    assert fleet.node_pools == () or not any(d.code == "empty-fleet" for d in diagnostics)
+    text = content.decode("utf-8", errors="replace")
+    for diagnostic in diagnostics:
+        assert diagnostic.message
+        if diagnostic.place is not None:
+            assert inside(text, diagnostic.place.line, diagnostic.place.column), diagnostic
+
+
+@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@given(st.binary(max_size=300))
+@example(b"\xef\xbb\xbf")
+@example(b"\xef\xbb\xbf\xff")
+@example(b"a: [\n\n\n")
+def test_any_bytes_give_a_fleet_or_findings_inside_the_text(content: bytes) -> None:
+    check_law_8(content)
+
+
+@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@given(st.text(alphabet=":-[]{}&*!|>'\"%@#?,~<\n\t aé1\u2028\x85\r", max_size=60))
+def test_any_marks_of_yaml_do_too(text: str) -> None:
+    check_law_8(text.encode())
+
+
+SAMPLE = (Path(__file__).parent / "fleet.yaml").read_bytes()
+
+
+@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@given(st.data())
+def test_a_spoiled_fleet_does_too(data: st.DataObject) -> None:
+    content = bytearray(SAMPLE)
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        length = data.draw(st.integers(0, 8))
+        new = data.draw(
+            st.sampled_from([b"", b"[", b"}", b": ", b"\n", b"&a ", b"*a", b"5", b"~", b"- "])
+        )
+        content[at : at + length] = new
+    check_law_8(bytes(content))
