@@ -1,0 +1,202 @@
+"""Veneer's decisions on savings plans and reserved instances, against its own cases."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from reconciler.catalog.commitment import (
+    CommitmentKind,
+    CommitmentSettings,
+    Decision,
+    Outcome,
+    ReservedInstances,
+    SavingsPlan,
+    decide_compute,
+    decide_ec2_instance,
+    decide_reserved,
+    family_and_region,
+    is_fresh,
+    joined,
+    label_value,
+    overlay_of,
+    type_and_region,
+)
+from tests.tables import cases
+
+Case = dict[str, Any]
+
+NOT_OURS = {
+    "config": "Veneer's configuration file is not read: its settings are arguments here",
+    "interval": "how often a pass runs is the engine's, not Veneer's five minutes",
+    "apply": "overlays are applied to prices, not written to a cluster",
+    "veneer_validate_overlay": "overlays are checked as Karpenter does (table overlay_validation)",
+}
+WRONG_ON_PURPOSE = {
+    "generate: derived: custom prefix loses the family and selects nothing": (
+        "what an overlay selects is not read back from its name, so a prefix does no harm"
+    ),
+}
+
+
+def settings(given: Case) -> CommitmentSettings:
+    weights = given.get("weights") or {}
+    known = {
+        "compute_weight": weights.get("computeSavingsPlan"),
+        "ec2_instance_weight": weights.get("ec2InstanceSavingsPlan"),
+        "reserved_weight": weights.get("reservedInstance"),
+        "threshold_percent": given.get("threshold"),
+        "ec2_instance_prefix": given.get("prefix"),
+        "reserved_prefix": given.get("prefix"),
+    }
+    return CommitmentSettings(**{k: v for k, v in known.items() if v is not None})
+
+
+def said(decision: Decision) -> Case:
+    return {
+        "name": decision.name,
+        "capacity_type": str(decision.kind),
+        "action": "create" if decision.wanted else "delete",
+        "should_exist": decision.wanted,
+        "weight": decision.weight,
+        "price": "0.00",
+        "target_selector": ", ".join(
+            f"{r.key}: {r.operator}" + (f" [{', '.join(r.values)}]" if r.values else "")
+            for r in decision.requirements
+        ),
+        "utilization_percent": pytest.approx(decision.utilization_percent, abs=1e-9),
+        "remaining": pytest.approx(decision.remaining, abs=1e-9),
+        "count": decision.count,
+        "total_count": decision.count,
+        "reason": decision.reason,
+        "metric_reason": str(decision.outcome),
+    }
+
+
+def savings_plan(given: Case) -> Case:
+    where = {key: given[key] for key in ("family", "region") if key in given}
+    plans = [SavingsPlan(p["commitment"], p["remaining"], **where) for p in given["plans"]]
+    if given["type"] == "compute":
+        return said(decide_compute(plans, settings(given)))
+    [decision] = decide_ec2_instance(plans, settings(given))
+    return said(decision)
+
+
+def reserved_instances(given: Case) -> Case:
+    entries = [
+        ReservedInstances(e["instance_type"], e["region"], e["count"]) for e in given["entries"]
+    ]
+    return {"decisions": [said(d) for d in decide_reserved(entries, settings(given))]}
+
+
+def decision(fields: Case) -> Decision:
+    """Return a decision as the case tells it, with what Veneer would read in its name."""
+    kind = CommitmentKind(fields.get("capacity_type", CommitmentKind.COMPUTE))
+    family = region = instance_type = ""
+    if kind is CommitmentKind.EC2_INSTANCE:
+        family, region = family_and_region(fields["name"])
+    elif kind is CommitmentKind.RESERVED:
+        instance_type, region = type_and_region(fields["name"])
+        family = instance_type.partition(".")[0]
+    return Decision(
+        name=fields["name"],
+        kind=kind,
+        weight=fields.get("weight", 10),
+        wanted=fields["should_exist"],
+        outcome=Outcome.CAPACITY_AVAILABLE,
+        reason=fields.get("reason", ""),
+        count=1,
+        family=family,
+        region=region,
+        instance_type=instance_type,
+    )
+
+
+def generate_overlay(given: Case) -> Case:
+    overlay = overlay_of(decision(given["decision"]), disabled=given["disabled"])
+    if overlay is None:
+        return {"overlay": None}
+    requirements = [
+        {"key": r.key, "operator": str(r.operator)}
+        | ({"values": list(r.values)} if r.values else {})
+        for r in overlay.spec.requirements
+    ]
+    return {
+        "overlay": {
+            "name": overlay.name,
+            "labels": overlay.metadata.labels,
+            "weight": overlay.weight,
+            "price": overlay.spec.price,
+            "requirements": requirements,
+        }
+    }
+
+
+def generate_all(given: Case) -> Case:
+    decisions = [decision(fields) for fields in given["decisions"]]
+    return {
+        "actions": ["create" if d.wanted else "delete" for d in decisions],
+        "has_overlay": [overlay_of(d) is not None for d in decisions],
+    }
+
+
+def capacity_join(given: Case) -> Case:
+    plans = [
+        SavingsPlan(c["value"], 0.0, c["instance_family"], c["region"], c["arn"])
+        for c in given["commitment"]
+    ]
+    remaining = {entry["arn"]: entry["value"] for entry in given["remaining"]}
+    kinds = {c["arn"]: c["type"] for c in given["commitment"]}
+    return {
+        "plans": [
+            {"arn": p.arn, "type": kinds[p.arn]}
+            | ({"family": p.family, "region": p.region} if kinds[p.arn] != "compute" else {})
+            | {"remaining": p.remaining, "commitment": p.commitment}
+            for p in joined(plans, remaining)
+        ]
+    }
+
+
+def freshness_gate(given: Case) -> Case:
+    def known(age: float | str) -> float | None:
+        return None if isinstance(age, str) else age
+
+    return {
+        "evaluate_savings_plans": is_fresh(known(given["savings_plans_age_s"])),
+        "evaluate_reserved_instances": is_fresh(known(given["reserved_instances_age_s"])),
+    }
+
+
+ADAPTERS: dict[str, Callable[[Case], Case]] = {
+    "savings_plan": savings_plan,
+    "reserved_instances": reserved_instances,
+    "generate_overlay": generate_overlay,
+    "generate_all": generate_all,
+    "capacity_join": capacity_join,
+    "freshness_gate": freshness_gate,
+    "sanitize_label": lambda given: {"result": label_value(given["value"])},
+    "capacity_type_label": lambda given: {"result": CommitmentKind(given["value"]).label},
+    "parse_ec2_sp_name": lambda given: dict(
+        zip(("family", "region"), family_and_region(given["name"]), strict=True)
+    ),
+    "parse_ri_name": lambda given: dict(
+        zip(("instance_type", "region"), type_and_region(given["name"]), strict=True)
+    ),
+}
+FATE = {"note", "error", "lumina_data_available_gauge", "existing_sp_overlays"}
+"""What a case says of Veneer's process and not of the decision."""
+
+
+@pytest.mark.parametrize("case", cases("overlay_decision"))
+def test_commitments_are_judged_as_veneer_does(case: Case) -> None:
+    given = case["input"]
+    reason = NOT_OURS.get(given["kind"]) or WRONG_ON_PURPOSE.get(case["name"])
+    if reason:
+        pytest.skip(reason)
+    expected = {key: value for key, value in case["expect"].items() if key not in FATE}
+    actual = ADAPTERS[given["kind"]](given)
+    if "decisions" in expected:
+        keys = [expected_one.keys() for expected_one in expected["decisions"]]
+        decisions = zip(actual["decisions"], keys, strict=True)
+        actual["decisions"] = [{k: one[k] for k in wanted} for one, wanted in decisions]
+    assert {key: actual[key] for key in expected} == expected
