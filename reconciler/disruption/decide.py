@@ -9,17 +9,13 @@ whoever carries it out asks again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
-from types import MappingProxyType
+from collections.abc import Collection, Sequence
 from typing import Final
 
-from reconciler.disruption.budgets import BudgetLedger, budget_states
-from reconciler.disruption.candidates import DriftedClaim, Roster
+from reconciler.disruption.candidates import DriftedClaim
 from reconciler.disruption.command import (
     Block,
     BlockCode,
-    Command,
     Decisions,
     Deferral,
     ForcefulReason,
@@ -28,21 +24,13 @@ from reconciler.disruption.command import (
 from reconciler.disruption.deliberation import Deliberation, Method
 from reconciler.disruption.drift import DriftMethod
 from reconciler.disruption.emptiness import Emptiness
-from reconciler.disruption.forceful import forceful_commands
 from reconciler.disruption.multinode import MultiNodeConsolidation
-from reconciler.disruption.pdb import PodDisruptionBudgets
 from reconciler.disruption.removal import Removal
-from reconciler.disruption.simulation import Placer, Simulation
 from reconciler.disruption.singlenode import SingleNodeConsolidation
+from reconciler.disruption.situation import Situation, open_pass
 from reconciler.disruption.staticdrift import StaticDrift
 from reconciler.model.budget import DisruptionReason
-from reconciler.model.metadata import Metadata
-from reconciler.model.nodepool import NodePool
-from reconciler.model.pod import Pod
-from reconciler.model.settings import Settings
-from reconciler.observed.state import ClusterState, StateNode
-from reconciler.placement.problem import LaunchPool
-from reconciler.placement.result import Placement
+from reconciler.observed.state import StateNode
 
 METHODS: Final[tuple[Method, ...]] = (
     Emptiness(),
@@ -54,121 +42,23 @@ METHODS: Final[tuple[Method, ...]] = (
 )
 """Karpenter's methods in its order; Removal, which is ours, stands beside drift."""
 
-_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
-
-def decide(
-    *,
-    cluster: ClusterState,
-    pools: Sequence[NodePool],
-    launch_pools: Sequence[LaunchPool],
-    scheduler: Placer,
-    renew: Callable[[ClusterState, int], Placer],
-    settings: Settings,
-    drifted: Sequence[DriftedClaim],
-    now: datetime,
-    pending: Sequence[Pod],
-    interrupted: Mapping[str, str] = _NONE,
-    allow_removal: Collection[str] = (),
-    last_known: Sequence[NodePool] = (),
-    methods: Sequence[Method] = METHODS,
-) -> Decisions:
-    """Return what may start at ``now``, what may not and why, and what waits for what.
-
-    ``pending`` are the pods that wait for a place already: they get theirs first, and the nodes
-    to which they go are left alone. ``renew`` makes the scheduler of the cluster as it will be,
-    given how many times that was asked. ``interrupted`` are NodeClaims that EC2 takes away.
-    ``allow_removal`` names the NodePools that may go with their nodes because git no longer has
-    them; ``last_known`` are such pools as they were, for their budgets.
-    """
-    desired = {pool.name: pool for pool in pools}
-    forced, forced_blocks = forceful_commands(cluster, desired, settings, now, interrupted)
-    removed = _removed(cluster, desired, allow_removal, last_known)
-    states = budget_states([*pools, *removed.values()], cluster.nodes, now)
-    ledger = BudgetLedger(states)
-    simulation = Simulation(scheduler, cluster, renew)
-    budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
-    gone = _forced_nodes(cluster, forced)
-    placement = _place_waiting(simulation, pending, gone, budgets, now)
-    nominated = frozenset(placement.on_nodes.values()) if placement is not None else frozenset()
-    for node in gone:
-        ledger.take(node.node_pool)
-    leaving = {node.name for node in gone}
-    staying = [node for node in cluster.nodes if node.name not in leaving]
-    work = Deliberation(
-        now=now,
-        settings=settings,
-        pools={pool.node_pool.name: pool for pool in launch_pools},
-        states=states,
-        ledger=ledger,
-        roster=Roster(
-            staying,
-            {pool.node_pool.name: pool for pool in launch_pools},
-            budgets,
-            {drift.node_claim: drift for drift in drifted},
-            now,
-            removed,
-            nominated,
-        ),
-        simulation=simulation,
-        nodes=cluster.nodes,
-        unlaunched=cluster.unlaunched,
-        commands=forced,
-    )
+def decide(situation: Situation, methods: Sequence[Method] = METHODS) -> Decisions:
+    """Return what may start now, what may not and why, and what waits for what."""
+    opening = open_pass(situation)
+    work = opening.work
     for method in methods:
         method.decide(work)
-    blocks = [*work.blocks, *forced_blocks, *_refused(work, drifted)]
+    blocks = [*work.blocks, *opening.blocks, *_refused(work, situation.drifted)]
+    desired = {pool.name for pool in situation.pools} | opening.removed.keys()
     return Decisions(
         commands=tuple(work.commands),
         blocked=tuple(sorted(set(blocks))),
-        deferred=tuple(_in_order([*work.deferrals, *_unapproved(work, desired, removed)])),
-        budgets=states,
-        placement=placement,
+        deferred=tuple(_in_order([*work.deferrals, *_unapproved(work, desired)])),
+        budgets=tuple(work.states),
+        placement=opening.placement,
         limits_hit=tuple(work.limits_hit),
     )
-
-
-def _removed(
-    cluster: ClusterState,
-    desired: Mapping[str, NodePool],
-    allowed: Collection[str],
-    last_known: Sequence[NodePool],
-) -> dict[str, NodePool]:
-    """Return the vanished pools that may go; one of which nothing is known has default budgets."""
-    known = {pool.name: pool for pool in last_known}
-    names = {n.node_pool for n in cluster.nodes if n.claim is not None}
-    return {
-        name: known.get(name) or NodePool(Metadata(name=name))
-        for name in sorted(names & set(allowed) - desired.keys())
-    }
-
-
-def _forced_nodes(cluster: ClusterState, forced: Sequence[Command]) -> list[StateNode]:
-    claims = {name for command in forced for name in command.node_claims}
-    if not claims:
-        return []
-    return [n for n in cluster.nodes if n.claim is not None and n.claim.name in claims]
-
-
-def _place_waiting(
-    simulation: Simulation,
-    pending: Sequence[Pod],
-    gone: Sequence[StateNode],
-    budgets: PodDisruptionBudgets,
-    now: datetime,
-) -> Placement | None:
-    """Find a place for the pods that wait, and for those on nodes that go by force."""
-    names = [node.name for node in gone]
-    evicted = [
-        pod for node in gone for pod in node.pods if budgets.is_currently_reschedulable(pod, now)
-    ]
-    if not pending and not evicted:
-        if names:
-            simulation.commit(names, Placement())
-        return None
-    placement = simulation.place([*pending, *evicted], names)
-    simulation.commit(names, placement)
-    return placement
 
 
 def _refused(work: Deliberation, drifted: Sequence[DriftedClaim]) -> list[Block]:
@@ -198,29 +88,24 @@ def _consolidates(work: Deliberation, node: StateNode) -> bool:
     return pool.node_pool.spec.disruption.consolidates_after is not None
 
 
-def _unapproved(
-    work: Deliberation, desired: Mapping[str, NodePool], removed: Mapping[str, NodePool]
-) -> list[Deferral]:
+def _unapproved(work: Deliberation, known: Collection[str]) -> list[Deferral]:
     """Return what waits until someone allows the removal of a pool that git no longer has."""
-    waiting: list[Deferral] = []
-    for node, refusal in work.roster.refusals:
-        name = node.node_pool
-        if refusal.code is not BlockCode.NODE_POOL_NOT_FOUND or name in desired or name in removed:
-            continue
-        assert node.claim is not None
-        waiting.append(
-            Deferral(
-                node_claim=node.claim.name,
-                node=node.name,
-                node_pool=name,
-                reason=ForcefulReason.NODE_POOL_DELETED,
-                waits_for=WaitsFor.APPROVAL,
-                not_before=None,
-                message=f"NodePool {name} is not in git any more: its nodes stay until "
-                f"`--allow-removal {name}` says that they may go",
-            )
+    return [
+        Deferral(
+            node_claim=node.claim.name,
+            node=node.name,
+            node_pool=node.node_pool,
+            reason=ForcefulReason.NODE_POOL_DELETED,
+            waits_for=WaitsFor.APPROVAL,
+            not_before=None,
+            message=f"NodePool {node.node_pool} is not in git any more: its nodes stay until "
+            f"`--allow-removal {node.node_pool}` says that they may go",
         )
-    return waiting
+        for node, refusal in work.roster.refusals
+        if node.claim is not None
+        and refusal.code is BlockCode.NODE_POOL_NOT_FOUND
+        and node.node_pool not in known
+    ]
 
 
 def _in_order(deferrals: Sequence[Deferral]) -> list[Deferral]:

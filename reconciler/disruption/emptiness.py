@@ -69,3 +69,10 @@ def _may_be_empty(candidate: Candidate) -> bool:
 def by_ratio(candidate: Candidate) -> tuple[float, str]:
     """Return the key that sorts by savings for each unit of disruption, best first, then name."""
     return -candidate.ratio, candidate.name
+
+
+def quiet_and_empty(candidate: Candidate) -> bool:
+    """Return whether Emptiness would take the node if its budget allowed."""
+    if not _may_be_empty(candidate) or candidate.refusal(eventual=False) is not None:
+        return False
+    return is_consolidatable(candidate.claim, candidate.pool, candidate.now)

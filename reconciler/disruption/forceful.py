@@ -112,7 +112,7 @@ def _unhealthy(
         if node.node is None:
             continue
         total[node.node_pool] = total.get(node.node_pool, 0) + 1
-        since = _ill_since(node.node.status.conditions)
+        since = patience_ends(node.node.status.conditions)
         if since is None:
             continue
         ill[node.node_pool] = ill.get(node.node_pool, 0) + 1
@@ -130,7 +130,7 @@ def _unhealthy(
     return repaired, blocks
 
 
-def _ill_since(conditions: Sequence[Condition]) -> datetime | None:
+def patience_ends(conditions: Sequence[Condition]) -> datetime | None:
     """Return when a node's patience ends first, or None if it is well."""
     ends = [
         c.last_transition_time + policy.after

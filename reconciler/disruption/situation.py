@@ -1,0 +1,136 @@
+"""Everything that a pass of disruption is asked about, and how a pass begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from reconciler.disruption.budgets import BudgetLedger, budget_states
+from reconciler.disruption.candidates import DriftedClaim, Roster
+from reconciler.disruption.command import Block, Command
+from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.forceful import forceful_commands
+from reconciler.disruption.pdb import PodDisruptionBudgets
+from reconciler.disruption.simulation import Placer, Simulation
+from reconciler.model.metadata import Metadata
+from reconciler.model.nodepool import NodePool
+from reconciler.model.pod import Pod
+from reconciler.model.settings import Settings
+from reconciler.observed.state import ClusterState, StateNode
+from reconciler.placement.problem import LaunchPool
+from reconciler.placement.result import Placement
+
+Renew = Callable[[ClusterState, int], Placer]
+"""Makes the scheduler of a changed cluster, given how many times it was asked before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """The facts of a pass.
+
+    ``pending`` are the pods that wait for a place already: they get theirs first, and the nodes
+    to which they go are left alone. ``interrupted`` are NodeClaims that EC2 takes away, with the
+    event. ``allow_removal`` names the NodePools that may go with their nodes because git no longer
+    has them; ``last_known`` are such pools as they were, for their budgets.
+    """
+
+    cluster: ClusterState
+    pools: Sequence[NodePool]
+    launch_pools: Sequence[LaunchPool]
+    scheduler: Placer
+    renew: Renew
+    settings: Settings
+    drifted: Sequence[DriftedClaim]
+    now: datetime
+    pending: Sequence[Pod] = ()
+    interrupted: Mapping[str, str] = field(default_factory=dict)
+    allow_removal: Collection[str] = ()
+    last_known: Sequence[NodePool] = ()
+
+    def removed(self) -> dict[str, NodePool]:
+        """Return the vanished pools that may go; one of which nothing is known has defaults."""
+        known = {pool.name: pool for pool in self.last_known}
+        names = {n.node_pool for n in self.cluster.nodes if n.claim is not None}
+        gone = (names & set(self.allow_removal)) - {pool.name for pool in self.pools}
+        return {name: known.get(name) or NodePool(Metadata(name=name)) for name in sorted(gone)}
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A pass as it begins: what goes by force has gone, and what waited has its place."""
+
+    work: Deliberation
+    placement: Placement | None
+    blocks: tuple[Block, ...]
+    removed: Mapping[str, NodePool]
+
+
+def open_pass(situation: Situation) -> Opening:
+    """Begin a pass: forceful commands start, waiting pods are placed, candidates are found."""
+    cluster, now = situation.cluster, situation.now
+    desired = {pool.name: pool for pool in situation.pools}
+    launch_pools = {pool.node_pool.name: pool for pool in situation.launch_pools}
+    removed = situation.removed()
+    forced, blocks = forceful_commands(
+        cluster, desired, situation.settings, now, situation.interrupted
+    )
+    states = budget_states([*situation.pools, *removed.values()], cluster.nodes, now)
+    ledger = BudgetLedger(states)
+    simulation = Simulation(situation.scheduler, cluster, situation.renew)
+    budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
+    gone = _forced_nodes(cluster, forced)
+    placement = _place_waiting(simulation, situation.pending, gone, budgets, now)
+    for node in gone:
+        ledger.take(node.node_pool)
+    leaving = {node.name for node in gone}
+    roster = Roster(
+        [node for node in cluster.nodes if node.name not in leaving],
+        launch_pools,
+        budgets,
+        {drift.node_claim: drift for drift in situation.drifted},
+        now,
+        removed,
+        frozenset(placement.on_nodes.values()) if placement is not None else (),
+    )
+    work = Deliberation(
+        now=now,
+        settings=situation.settings,
+        pools=launch_pools,
+        states=states,
+        ledger=ledger,
+        roster=roster,
+        simulation=simulation,
+        nodes=cluster.nodes,
+        unlaunched=cluster.unlaunched,
+        commands=list(forced),
+    )
+    return Opening(work, placement, tuple(blocks), removed)
+
+
+def _forced_nodes(cluster: ClusterState, forced: Sequence[Command]) -> list[StateNode]:
+    claims = {name for command in forced for name in command.node_claims}
+    if not claims:
+        return []
+    return [n for n in cluster.nodes if n.claim is not None and n.claim.name in claims]
+
+
+def _place_waiting(
+    simulation: Simulation,
+    pending: Sequence[Pod],
+    gone: Sequence[StateNode],
+    budgets: PodDisruptionBudgets,
+    now: datetime,
+) -> Placement | None:
+    """Find a place for the pods that wait, and for those on nodes that go by force."""
+    names = [node.name for node in gone]
+    evicted = [
+        pod for node in gone for pod in node.pods if budgets.is_currently_reschedulable(pod, now)
+    ]
+    if not pending and not evicted:
+        if names:
+            simulation.commit(names, Placement())
+        return None
+    placement = simulation.place([*pending, *evicted], names)
+    simulation.commit(names, placement)
+    return placement
