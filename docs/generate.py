@@ -20,8 +20,8 @@ Generated from `schemas/` by `python docs/generate.py`. Unknown keys are errors.
 
 Settings of the engine itself come, from the least to the most specific, from built-in defaults,
 `reconciler.yaml` at the root of the fleet folder, the environment (`RECONCILER_` and the key in
-capitals, words parted by `_`, levels by `__`), and `--set key=value`. `reconciler config` prints the
-effective ones and where each came from.
+capitals, words parted by `_`, levels by `__`), and `--set key=value`. `reconciler config` prints
+the effective ones and where each came from.
 """
 
 Row = tuple[str, str, str, str]
