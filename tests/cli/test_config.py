@@ -1,0 +1,82 @@
+"""``reconciler config``: the effective settings with their origins."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli import config as command
+from reconciler.model.errors import InvalidFleetError, UnreadableError, UsageError
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(words))
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    folder = tmp_path / "web"
+    folder.mkdir()
+    (folder / "reconciler.yaml").write_text(
+        "packing: cheapest\nnodePools: {a: {perNodeCost: 0.1}}\n"
+    )
+    return folder
+
+
+def test_each_setting_tells_its_origin(
+    fleet: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECONCILER_CLUSTER_NAME", "prod")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    assert run(str(fleet), "-o", "json", "--set", "featureGates.NodeOverlay=true") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {key: tuple(found[key].values()) for key in (
+        "fleet", "packing", "clusterName", "aws.region", "featureGates.NodeOverlay",
+        "nodePools.a.perNodeCost",
+    )} == {
+        "fleet": ("web", "default", "default"),
+        "packing": ("cheapest", "file", "reconciler.yaml"),
+        "clusterName": ("prod", "environment", "RECONCILER_CLUSTER_NAME"),
+        "aws.region": ("eu-west-1", "environment", "AWS_REGION"),
+        "featureGates.NodeOverlay": (True, "flag", "--set"),
+        "nodePools.a.perNodeCost": (0.1, "file", "reconciler.yaml"),
+    }  # fmt: skip
+
+
+def test_the_table_hides_passwords_and_cuts_what_is_long(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = "postgresql://reconciler:s3cret@db.internal/fleets"
+    assert run(str(fleet), "--state", url, "--set", f"clusterCABundle={'x' * 500}") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["KEY", "VALUE", "FROM"]
+    rows = {line.split()[0]: line.split()[1:] for line in lines[1:]}
+    assert rows["state"] == ["postgresql://reconciler:***@db.internal/fleets", "--set"]
+    assert rows["packing"] == ["cheapest", "reconciler.yaml"]
+    assert rows["featureGates.ReservedCapacity"] == ["true", "default"]
+    assert max(map(len, lines)) < 120
+
+
+def test_a_wrong_file_is_told_with_its_place(fleet: Path) -> None:
+    (fleet / "reconciler.yaml").write_text("packing: cheapest\npackin: default\n")
+    with pytest.raises(InvalidFleetError, match=r"reconciler.yaml:2:1.*packin"):
+        run(str(fleet))
+
+
+def test_a_folder_without_a_file_has_defaults(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(str(tmp_path)) == 0
+    assert "preferencePolicy" in capsys.readouterr().out
+
+
+def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        run(str(tmp_path), "--set", "zebra=1")
+    with pytest.raises(UnreadableError):
+        run(str(tmp_path / "missing"))
