@@ -1,0 +1,368 @@
+"""A catalogue as tables of bits, made for asking «which types?» many thousand times.
+
+Type *i* of a catalogue is bit *i* of an integer, so a set of types is one integer and «both» is
+one ``&``. For each label the types are indexed by value; for each resource the allocatable
+amounts are sorted, with the types that have at least that much beside each; offerings that ask
+the same of a node form one class with the types that have it. Tables are made when a key is
+first asked for: most labels never are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Protocol
+
+from reconciler.catalog.columns import Columns, columns_of
+from reconciler.model.instancetype import InstanceType, Offering
+from reconciler.model.labels import CAPACITY_TYPE, RESERVATION_ID, RESERVED, ZONE
+from reconciler.model.requirement import Requirement, requirement
+from reconciler.model.requirements import Requirements
+from reconciler.model.resources import Resources, largest
+
+
+class TypeSource(Protocol):
+    """A catalogue, as far as tables need it; one that also has ``columns`` is read faster."""
+
+    @property
+    def types(self) -> Sequence[InstanceType]: ...
+
+    @property
+    def well_known(self) -> frozenset[str]: ...
+
+
+def bits(indices: Iterable[int]) -> int:
+    """Return the set of ``indices`` as an integer."""
+    mask = 0
+    for index in indices:
+        mask |= 1 << index
+    return mask
+
+
+def indices(mask: int) -> list[int]:
+    """Return the members of a set of bits, in order."""
+    return [i for i, digit in enumerate(reversed(f"{mask:b}")) if digit == "1"]
+
+
+class OfferingClass:
+    """The offerings that put the same requirements on their node, and who has one available.
+
+    ``prices`` is the cheapest price of each type that has one, by its index.
+    """
+
+    __slots__ = ("capacity_type", "mask", "prices", "requirements", "reservation_id")
+
+    def __init__(
+        self, requirements: Requirements, capacity_type: str, reservation_id: str | None
+    ) -> None:
+        self.requirements = requirements
+        self.capacity_type = capacity_type
+        self.reservation_id = reservation_id
+        self.mask = 0
+        self.prices: dict[int, float] = {}
+
+    def add(self, index: int, price: float) -> None:
+        self.mask |= 1 << index
+        known = self.prices.get(index)
+        self.prices[index] = price if known is None else min(known, price)
+
+
+class _Label:
+    """Which types bear which values of one label; ``undefined`` types do not mention it."""
+
+    __slots__ = ("complements", "never", "undefined", "values")
+
+    def __init__(self, cells: Sequence[Requirement | None]) -> None:
+        groups: dict[Requirement | None, list[int]] = {}
+        by_id: dict[int, list[int]] = {}
+        for index, cell in enumerate(cells):
+            members = by_id.get(id(cell))
+            if members is None:
+                members = by_id[id(cell)] = groups.setdefault(cell, [])
+            members.append(index)
+        self.undefined = bits(groups.pop(None, ()))
+        self.never = 0
+        self.values: dict[str, int] = {}
+        self.complements: list[tuple[Requirement, int]] = []
+        for cell, members in groups.items():
+            assert cell is not None
+            mask = bits(members)
+            if cell.complement:
+                self.complements.append((cell, mask))
+            elif not cell.values:
+                self.never |= mask
+            for value in cell.values if not cell.complement else ():
+                self.values[value] = self.values.get(value, 0) | mask
+
+    def matching(self, wanted: Requirement) -> int:
+        mask = self.undefined
+        if wanted.complement:
+            for value, types in self.values.items():
+                if wanted.has(value):
+                    mask |= types
+        else:
+            for value in wanted.values:
+                mask |= self.values.get(value, 0)
+        if wanted.is_negative:
+            mask |= self.never
+        for cell, types in self.complements:
+            if cell.has_intersection(wanted) or (cell.is_negative and wanted.is_negative):
+                mask |= types
+        return mask
+
+
+class _Amounts:
+    """For one resource, the types that have at least a given amount of it."""
+
+    __slots__ = ("masks", "thresholds")
+
+    def __init__(self, amounts: Sequence[int]) -> None:
+        by_amount: dict[int, list[int]] = {}
+        for index, amount in enumerate(amounts):
+            by_amount.setdefault(amount, []).append(index)
+        self.thresholds = sorted(by_amount)
+        masks = [0]
+        for amount in reversed(self.thresholds):
+            masks.append(masks[-1] | bits(by_amount[amount]))
+        self.masks = masks[::-1]
+
+    def at_least(self, amount: int) -> int:
+        return self.masks[bisect_left(self.thresholds, amount)]
+
+    def at_most(self, amount: int) -> int:
+        return self.masks[0] ^ self.at_least(amount + 1)
+
+    def largest(self, mask: int) -> int:
+        """Return the largest amount that a type of ``mask`` has; ``mask`` is not empty."""
+        low, high = 0, len(self.thresholds) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.masks[middle] & mask:
+                low = middle
+            else:
+                high = middle - 1
+        return self.thresholds[low]
+
+
+class TypeTable:
+    """The types of one catalogue as bits; a value made once and asked often.
+
+    ``usable`` are the types on which anything fits at all: none of their amounts is negative.
+    """
+
+    def __init__(self, source: TypeSource) -> None:
+        columns: Columns | None = getattr(source, "columns", None)
+        self._types = source.types
+        self._columns = columns if columns is not None else columns_of(list(source.types))
+        self.names = self._columns.names
+        self.well_known = source.well_known
+        self.all = (1 << len(self.names)) - 1
+        self._labels: dict[str, _Label | None] = {}
+        self._matching: dict[Requirement, int] = {}
+        self._allocatable: dict[str, _Amounts | None] = {}
+        self._capacity: dict[str, _Amounts] = {}
+        self._offers: dict[tuple[Requirement | None, ...], tuple[OfferingClass, ...]] = {}
+        self._orders: dict[tuple[OfferingClass, ...], list[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def type_at(self, index: int) -> InstanceType:
+        """Return the type that bit ``index`` stands for."""
+        return self._types[index]
+
+    @cached_property
+    def usable(self) -> int:
+        broken = 0
+        for amounts in self._columns.allocatable.values():
+            if min(amounts, default=0) < 0:
+                broken |= bits(i for i, amount in enumerate(amounts) if amount < 0)
+        return self.all & ~broken
+
+    # labels
+
+    @property
+    def keys(self) -> Iterable[str]:
+        """The label keys that types define; zone and capacity type always."""
+        return {**self._columns.requirements, ZONE: None, CAPACITY_TYPE: None}
+
+    def _label(self, key: str) -> _Label | None:
+        if key not in self._labels:
+            cells = self._columns.requirements.get(key)
+            if cells is None and key in (ZONE, CAPACITY_TYPE):
+                cells = self._from_offerings(key)
+            self._labels[key] = None if cells is None else _Label(cells)
+        return self._labels[key]
+
+    def _from_offerings(self, key: str) -> list[Requirement | None]:
+        """Return the requirement that a type's available offerings amount to."""
+        offerings = self._columns.offerings
+        column = offerings.zone if key == ZONE else offerings.capacity_type
+        values: list[set[str]] = [set() for _ in self.names]
+        for index, value, available in zip(
+            offerings.type, column, offerings.available, strict=True
+        ):
+            if available:
+                values[index].add(value)
+        return [requirement(key, "In", tuple(sorted(v))) for v in values]
+
+    def matching(self, wanted: Requirement) -> int:
+        """Return the types whose own requirement on the key meets ``wanted``, or is missing."""
+        mask = self._matching.get(wanted)
+        if mask is None:
+            label = self._label(wanted.key)
+            mask = self.all if label is None else label.matching(wanted)
+            self._matching[wanted] = mask
+        return mask
+
+    def meeting(self, requirements: Mapping[str, Requirement]) -> int:
+        """Return the types that no requirement excludes."""
+        mask = self.all
+        for wanted in requirements.values():
+            mask &= self.matching(wanted)
+        return mask
+
+    def values(self, key: str) -> Mapping[str, int]:
+        """Return the types by value of a label; types with a complement stand nowhere."""
+        label = self._label(key)
+        return {} if label is None else label.values
+
+    # resources
+
+    def at_least(self, resource: str, amount: int) -> int:
+        """Return the types whose allocatable ``resource`` is at least ``amount``."""
+        if resource not in self._allocatable:
+            column = self._columns.allocatable.get(resource)
+            self._allocatable[resource] = None if column is None else _Amounts(column)
+        amounts = self._allocatable[resource]
+        if amounts is None:
+            return self.all if amount <= 0 else 0
+        return amounts.masks[bisect_left(amounts.thresholds, amount)]
+
+    def fitting(self, wanted: Mapping[str, int]) -> int:
+        """Return the usable types that offer ``wanted``."""
+        mask = self.usable
+        for resource, amount in wanted.items():
+            mask &= self.at_least(resource, amount)
+        return mask
+
+    def most(self, resource: str, mask: int) -> int:
+        """Return the most allocatable ``resource`` of any type of ``mask``, 0 if there is none."""
+        self.at_least(resource, 0)
+        amounts = self._allocatable[resource]
+        return amounts.largest(mask) if amounts is not None and mask else 0
+
+    def _capacities(self, resource: str) -> _Amounts:
+        amounts = self._capacity.get(resource)
+        if amounts is None:
+            amounts = _Amounts([kind.capacity.get(resource, 0) for kind in self._types])
+            self._capacity[resource] = amounts
+        return amounts
+
+    def capacity_at_most(self, resource: str, amount: int) -> int:
+        """Return the types whose whole ``resource`` is at most ``amount``."""
+        return self._capacities(resource).at_most(amount)
+
+    def most_capacity(self, resource: str, mask: int) -> int:
+        """Return the most ``resource`` that a type of ``mask`` has in all."""
+        return self._capacities(resource).largest(mask) if mask else 0
+
+    def largest_capacity(self, mask: int) -> Resources:
+        """Return the most of each resource that a type of ``mask`` has in all."""
+        return largest(self._types[i].capacity for i in indices(mask))
+
+    def least_allocatable(self, mask: int) -> Resources:
+        """Return what every type of ``mask`` offers at least."""
+        rows = indices(mask)
+        return {
+            name: min(column[i] for i in rows) for name, column in self._columns.allocatable.items()
+        }
+
+    # offerings
+
+    @cached_property
+    def offering_classes(self) -> tuple[OfferingClass, ...]:
+        """The classes of available offerings, in the order in which they first occur."""
+        classes: dict[object, OfferingClass] = {}
+        columns = self._columns.offerings
+        special = columns.special
+        rows = zip(
+            columns.type,
+            columns.zone,
+            columns.zone_id,
+            columns.capacity_type,
+            columns.price,
+            columns.available,
+            strict=True,
+        )
+        for position, (index, zone, zone_id, capacity_type, price, available) in enumerate(rows):
+            if not available:
+                continue
+            key: object = (zone, zone_id, capacity_type)
+            if position in special:
+                key = special[position].requirements
+            known = classes.get(key)
+            if known is None:
+                model = special.get(position) or Offering(
+                    zone, capacity_type, price, zone_id=zone_id
+                )
+                known = OfferingClass(model.requirements, capacity_type, model.reservation_id)
+                classes[key] = known
+            known.add(index, price)
+        return tuple(classes.values())
+
+    @cached_property
+    def offering_keys(self) -> tuple[str, ...]:
+        """The label keys that offerings bear."""
+        return tuple(sorted({key for c in self.offering_classes for key in c.requirements}))
+
+    @cached_property
+    def reservations(self) -> dict[str, int]:
+        """How many instances each reservation still has room for: the least of what is said."""
+        left: dict[str, int] = {}
+        for offering in self._columns.offerings.special.values():
+            name = offering.reservation_id
+            if name is not None and offering.capacity_type == RESERVED:
+                capacity = offering.reservation_capacity or 0
+                left[name] = min(left.get(name, capacity), capacity)
+        return left
+
+    @cached_property
+    def reservation_key(self) -> str:
+        """The label by which a node says to which reservation it belongs."""
+        for c in self.offering_classes:
+            for key, item in c.requirements.items():
+                if key != RESERVATION_ID and item.values == frozenset({c.reservation_id}):
+                    return key
+        return RESERVATION_ID
+
+    def offers(self, requirements: Requirements) -> tuple[OfferingClass, ...]:
+        """Return the classes of offerings that a claim with these requirements may take."""
+        key = tuple(requirements.get(k) for k in self.offering_keys)
+        known = self._offers.get(key)
+        if known is None:
+            known = tuple(
+                c for c in self.offering_classes if requirements.intersects(c.requirements)
+            )
+            self._offers[key] = known
+        return known
+
+    def by_price(self, offers: tuple[OfferingClass, ...]) -> list[int]:
+        """Return all types by their cheapest offering among ``offers``, ties by name.
+
+        Types that have none come last.
+        """
+        order = self._orders.get(offers)
+        if order is None:
+            prices: dict[int, float] = {}
+            for offering in offers:
+                for index, price in offering.prices.items():
+                    if price < prices.get(index, float("inf")):
+                        prices[index] = price
+            far = float("inf")
+            order = sorted(
+                range(len(self.names)), key=lambda i: (prices.get(i, far), self.names[i], i)
+            )
+            self._orders[offers] = order
+        return order

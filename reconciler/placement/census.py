@@ -1,0 +1,171 @@
+"""The pods that already run, counted by what rules ask: labels, namespace, and node.
+
+Pods with equal labels are one entry however many there are, and an index by label finds the
+entries that a selector can match, so that a cluster of a hundred thousand pods is looked at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from reconciler.model.labels import HOSTNAME
+from reconciler.model.pod import Pod
+from reconciler.model.requirements import Requirements
+from reconciler.observed.state import ClusterState, StateNode
+from reconciler.placement.rules import Rule
+from reconciler.placement.shape import repelling_rules
+
+
+class _Entry:
+    """Pods of one namespace with equal labels, and how many are on each node."""
+
+    __slots__ = ("labels", "namespace", "on_nodes")
+
+    def __init__(self, namespace: str, labels: dict[str, str]) -> None:
+        self.namespace = namespace
+        self.labels = labels
+        self.on_nodes: dict[int, int] = {}
+
+
+class Census:
+    """Bound pods that count for rules: neither finished nor on their way out."""
+
+    def __init__(self, cluster: ClusterState) -> None:
+        self._cluster = cluster
+        self.nodes: list[StateNode] = [n for n in cluster.nodes if n.node is not None]
+        self._labels = [_node_labels(n) for n in self.nodes]
+        self._requirements: list[Requirements | None] = [None] * len(self.nodes)
+        self._base: dict[Rule, dict[str, int]] = {}
+        self._seen: dict[Rule, dict[str, list[StateNode]]] = {}
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {_node_name(n): i for i, n in enumerate(self.nodes)}
+
+    @cached_property
+    def _entries(self) -> list[_Entry]:
+        found: dict[tuple[str, frozenset[tuple[str, str]]], _Entry] = {}
+        for index, node in enumerate(self.nodes):
+            for pod in node.pods:
+                if not pod.is_active:
+                    continue
+                labels = pod.metadata.labels
+                key = (pod.namespace, frozenset(labels.items()))
+                entry = found.get(key)
+                if entry is None:
+                    entry = found[key] = _Entry(pod.namespace, labels)
+                entry.on_nodes[index] = entry.on_nodes.get(index, 0) + 1
+        return list(found.values())
+
+    @cached_property
+    def _by_label(self) -> dict[tuple[str, str], list[_Entry]]:
+        index: dict[tuple[str, str], list[_Entry]] = {}
+        for entry in self._entries:
+            for pair in entry.labels.items():
+                index.setdefault(pair, []).append(entry)
+        return index
+
+    def _candidates(self, rule: Rule) -> list[_Entry]:
+        pairs = rule.selector.pairs
+        if not pairs:
+            return self._entries
+        return min((self._by_label.get(pair, []) for pair in pairs), key=len)
+
+    def _selected(self, rule: Rule) -> Iterator[_Entry]:
+        """Yield the entries that count; a missing selector counts all pods that run.
+
+        That is Karpenter's: its list of pods takes «no selector» as «any», though no pod that is
+        being placed matches it.
+        """
+        if rule.selector.nothing:
+            yield from (e for e in self._entries if e.namespace in rule.namespaces)
+            return
+        for entry in self._candidates(rule):
+            if rule.selects(entry.namespace, entry.labels):
+                yield entry
+
+    def domain_of(self, rule: Rule, index: int) -> str | None:
+        """Return the domain of a node for a rule, None where it counts for nothing there."""
+        labels = self._labels[index]
+        domain = labels.get(rule.key)
+        if domain is None and rule.key == HOSTNAME:
+            domain = _node_name(self.nodes[index])
+        if domain is None or not self._admitted(rule, index):
+            return None
+        return domain
+
+    def _admitted(self, rule: Rule, index: int) -> bool:
+        if rule.node_filter is None:
+            return True
+        requirements = self._requirements[index]
+        if requirements is None:
+            requirements = Requirements.from_labels(self._labels[index])
+            self._requirements[index] = requirements
+        node = self.nodes[index].node
+        assert node is not None
+        return rule.node_filter.admits(requirements, node.spec.taints)
+
+    def counts(self, rule: Rule) -> dict[str, int]:
+        """Return how many pods run in each domain, those without any left out."""
+        known = self._base.get(rule)
+        if known is None:
+            known = {}
+            for entry in self._selected(rule):
+                for index, count in entry.on_nodes.items():
+                    domain = self.domain_of(rule, index)
+                    if domain is not None:
+                        known[domain] = known.get(domain, 0) + count
+            self._base[rule] = known
+        return dict(known)
+
+    def place_of(self, rule: Rule, pod: Pod) -> str | None:
+        """Return the domain in which a bound pod was counted, if it was."""
+        if not pod.is_active or not pod.spec.node_name:
+            return None
+        index = self._index.get(pod.spec.node_name)
+        return None if index is None else self.domain_of(rule, index)
+
+    def domains(self, rule: Rule) -> dict[str, list[StateNode]]:
+        """Return the nodes of each domain that counts, deleting ones left out."""
+        known = self._seen.get(rule)
+        if known is None:
+            known = {}
+            for index, node in enumerate(self.nodes):
+                if node.is_deleting or rule.key not in self._labels[index]:
+                    continue
+                domain = self.domain_of(rule, index)
+                if domain is not None:
+                    known.setdefault(domain, []).append(node)
+            self._seen[rule] = known
+        return known
+
+    @cached_property
+    def repelling(self) -> dict[Rule, dict[str, int]]:
+        """The required anti-affinity of pods that run: where the pods are that have each rule."""
+        found: dict[Rule, dict[str, int]] = {}
+        for index, rule in self._repelling_pods():
+            domain = self._labels[index].get(rule.key)
+            counts = found.setdefault(rule, {})
+            if domain is not None:
+                counts[domain] = counts.get(domain, 0) + 1
+        return found
+
+    def _repelling_pods(self) -> Iterator[tuple[int, Rule]]:
+        for index, node in enumerate(self.nodes):
+            for pod in node.pods:
+                affinity = pod.spec.affinity
+                if affinity is None or affinity.pod_anti_affinity is None or not pod.is_active:
+                    continue
+                for rule in repelling_rules(pod, self._cluster.namespaces):
+                    yield index, rule
+
+
+def _node_labels(state: StateNode) -> dict[str, str]:
+    assert state.node is not None
+    return state.node.metadata.labels
+
+
+def _node_name(state: StateNode) -> str:
+    assert state.node is not None
+    return state.node.name

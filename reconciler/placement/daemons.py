@@ -1,0 +1,121 @@
+"""DaemonSets: what they will take of a node before any other pod does.
+
+Which daemons run depends on the node, so the types of a NodePool fall into groups with the same
+daemons; a pod has to fit beside those of the type's group (Karpenter ``scheduler.go``,
+``DaemonOverheadGroup``). The alternatives of a daemon's required affinity are tried for each
+type: Karpenter forgets one for good once a single type did not suit it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from reconciler.catalog.table import TypeTable
+from reconciler.model.cluster import DaemonSet
+from reconciler.model.hostport import HostPort
+from reconciler.model.pod import Affinity, Pod
+from reconciler.model.requirements import Requirements
+from reconciler.model.resources import Resources, add, smallest
+from reconciler.model.taint import Taint, Toleration, untolerated
+from reconciler.observed.state import ClusterState
+from reconciler.placement.relaxation import PREFER_NO_SCHEDULE
+from reconciler.placement.rules import node_terms
+from reconciler.placement.shape import queue_position
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """The pod that a DaemonSet would start on a new node; ``terms`` are alternatives."""
+
+    requests: Resources
+    tolerations: tuple[Toleration, ...]
+    terms: tuple[Requirements, ...]
+    ports: tuple[HostPort, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonGroup:
+    """Types on which the same daemons run, and what these take together."""
+
+    mask: int
+    requests: Resources
+    ports: tuple[HostPort, ...]
+
+
+def daemons(cluster: ClusterState) -> tuple[Daemon, ...]:
+    """Return a daemon for each DaemonSet, as its newest pod is, else as its template says.
+
+    The template's required affinity holds even so: on the pod it names the pod's own node.
+    """
+    if not cluster.daemon_sets:
+        return ()
+    newest: dict[tuple[str, str], Pod] = {}
+    for pod in cluster.pods:
+        if pod.is_daemon:
+            for owner in pod.metadata.owner_references:
+                key = (pod.namespace, owner.name)
+                known = newest.get(key)
+                if known is None or queue_position(pod) > queue_position(known):
+                    newest[key] = pod
+    return tuple(_daemon(d, newest) for d in cluster.daemon_sets)
+
+
+def _daemon(daemon_set: DaemonSet, newest: dict[tuple[str, str], Pod]) -> Daemon:
+    template = daemon_set.pod()
+    key = (daemon_set.metadata.namespace or "default", daemon_set.metadata.name)
+    pod = newest.get(key, template)
+    spec = pod.spec
+    own = template.spec.affinity.node_affinity if template.spec.affinity is not None else None
+    if pod is not template and own is not None and own.required is not None:
+        spec = replace(spec, affinity=Affinity(node_affinity=own))
+    return Daemon(pod.requests(), spec.tolerations, node_terms(spec), pod.host_ports())
+
+
+def groups(
+    known: Iterable[Daemon],
+    table: TypeTable,
+    types: int,
+    requirements: Requirements,
+    taints: tuple[Taint, ...],
+) -> tuple[DaemonGroup, ...]:
+    """Return the types of a NodePool by the daemons that run on them.
+
+    ``requirements`` and ``taints`` are the pool's; its startup taints do not matter.
+    """
+    found: list[tuple[int, tuple[Daemon, ...]]] = [(types, ())]
+    for daemon in known:
+        mask = types & _suited(daemon, table, requirements, taints)
+        split: list[tuple[int, tuple[Daemon, ...]]] = []
+        for members, running in found:
+            if members & mask:
+                split.append((members & mask, (*running, daemon)))
+            if members & ~mask:
+                split.append((members & ~mask, running))
+        found = split
+    return tuple(
+        DaemonGroup(
+            members, add(*(d.requests for d in running)), tuple(p for d in running for p in d.ports)
+        )
+        for members, running in found
+    )
+
+
+def _suited(
+    daemon: Daemon, table: TypeTable, requirements: Requirements, taints: tuple[Taint, ...]
+) -> int:
+    """Return the types on which the daemon would run in a pool."""
+    if untolerated(taints, (*daemon.tolerations, PREFER_NO_SCHEDULE)):
+        return 0
+    mask = 0
+    for term in daemon.terms:
+        if requirements.compatible(term, table.well_known):
+            mask |= table.meeting(term)
+    return mask
+
+
+def least(found: Iterable[DaemonGroup], mask: int) -> Resources:
+    """Return what daemons take at least, whichever type of ``mask`` is launched."""
+    return smallest([g.requests for g in found if g.mask & mask])

@@ -1,0 +1,137 @@
+"""Whether a node to be can take one more pod, and what it then becomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reconciler.placement.claims import OpenClaim
+from reconciler.placement.cohort import Cohort, View
+from reconciler.placement.reservations import Held, Reservations
+from reconciler.placement.rules import RuleKind
+from reconciler.placement.shape import Shape
+from reconciler.placement.space import Space
+from reconciler.placement.template import clash, shortfalls
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a claim becomes with one pod more; without a ``space`` the pod is refused.
+
+    ``never`` says that it stays refused while the pass goes on. ``must_wait`` says that only
+    reserved capacity is missing. ``held`` are the reservations it would hold, None where there
+    are none at all. ``relaxed`` says that ``minValues`` were lowered.
+    """
+
+    space: Space | None = None
+    mask: int = 0
+    held: Held | None = None
+    never: bool = False
+    must_wait: bool = False
+    relaxed: bool = False
+
+
+_NEVER = Fit(never=True)
+_NOT_NOW = Fit()
+_WAIT = Fit(must_wait=True)
+
+
+def fit(
+    view: View, claim: OpenClaim, types: int, reservations: Reservations, *, opening: bool = False
+) -> Fit:
+    """Return what a claim becomes with one pod of the view's cohort.
+
+    ``types`` are the claim's candidates. Only a claim that is being opened may lower the
+    ``minValues`` of its NodePool, and only where that is best effort.
+    """
+    shape, template = view.cohort.shape, claim.template
+    if not view.stage.tolerates(template):
+        return _NEVER
+    if shape.ports and claim.ports and clash(shape.ports, claim.ports):
+        return _NEVER
+    spaces = view.spaces(claim.space)
+    if not spaces:
+        return _NEVER if view.stage.only_fills_up else _NOT_NOW
+    types = template.fitting(types, claim.with_more(shape, 1), shape.ports)
+    if not types:
+        return _NEVER
+    refused = _NEVER if view.stage.only_fills_up else _NOT_NOW
+    for space in spaces:
+        found = _in_space(claim, space, types & space.mask, reservations, opening)
+        if found.space is not None:
+            return found
+        if found.must_wait:
+            refused = found
+    return refused
+
+
+def _in_space(
+    claim: OpenClaim, space: Space, mask: int, reservations: Reservations, opening: bool
+) -> Fit:
+    """Return what a claim becomes in one of the spaces that are possible, ``mask`` its types."""
+    if not mask:
+        return _NOT_NOW
+    template, relaxed = claim.template, False
+    if space.has_min_values and (missed := shortfalls(template.table, mask, space)):
+        if not (opening and template.best_effort):
+            return _NOT_NOW
+        lowered = [item.relaxed(achieved) for item, achieved in missed.values()]
+        space, relaxed = template.book.relaxed(space, lowered), True
+    held: Held | None = None
+    if reservations.exist:
+        held = reservations.reservable(claim.held, space, mask)
+        if held is None:
+            return _WAIT
+    return Fit(space, mask, held, relaxed=relaxed)
+
+
+def most_that_fit(
+    shape: Shape, claim: OpenClaim, found: Fit, most: int, reservations: Reservations
+) -> tuple[int, int]:
+    """Return how many pods of a shape fit a claim that takes one, and the types then left.
+
+    Types only drop out as pods come, so the largest number is found by halving; where ports or
+    reservations are in play pods go one by one.
+    """
+    assert found.space is not None
+    if most <= 1 or shape.ports or reservations.exist:
+        return 1, found.mask
+    template, table = claim.template, claim.template.table
+    for name, amount in shape.requests.items():
+        if amount > 0:
+            room = table.most(name, found.mask) - claim.requests.get(name, 0)
+            most = min(most, room // amount)
+    low, mask_at_low, high, tried = 1, found.mask, most, most
+    while low < high:
+        mask = template.fitting(found.mask, claim.with_more(shape, tried), shape.ports)
+        if mask and found.space.has_min_values and shortfalls(table, mask, found.space):
+            mask = 0
+        if mask:
+            low, mask_at_low = tried, mask
+        else:
+            high = tried - 1
+        tried = (low + high + 1) // 2
+    return low, mask_at_low
+
+
+def record(cohort: Cohort, claim: OpenClaim, count: int) -> None:
+    """Count pods that a claim has taken in every group that they matter to.
+
+    Where it is open in which domain the node will start, a spread or an affinity counts nothing,
+    and an anti-affinity counts everywhere that it may start.
+    """
+    for group in cohort.counted:
+        if not group.counts_on(claim.space, claim.template.taints):
+            continue
+        if group.by_host:
+            group.record(claim.host, count)
+            continue
+        values = claim.space.values(group.key, claim.mask)
+        if group.kind is RuleKind.ANTI_AFFINITY or len(values) == 1:
+            for domain in sorted(values):
+                group.record(domain, count)
+    for group in cohort.repelling:
+        if group.by_host:
+            group.record(claim.host, count)
+            continue
+        for domain in sorted(claim.space.values(group.key, claim.mask)):
+            group.record(domain, count)

@@ -1,0 +1,104 @@
+"""Which pods a pass has to place, and which of them no pass can.
+
+The pods that wait for a node, and those that have to leave a node that is on its way out
+(Karpenter ``provisioner.go``; ``Validate`` there).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from reconciler.model.cluster import PodDisruptionBudget
+from reconciler.model.labels import NODEPOOL, is_restricted
+from reconciler.model.pod import NodeSelectorTerm, Pod, is_ready_false
+from reconciler.model.requirement import Operator, Requirement, equals
+from reconciler.observed.state import ClusterState
+from reconciler.placement.result import Rejection
+from reconciler.placement.rules import expressions
+from reconciler.placement.shape import Shape
+
+
+def pods_to_place(cluster: ClusterState, now: datetime) -> tuple[Pod, ...]:
+    """Return the pods that need a place: those that wait, and those of nodes that go away.
+
+    A pod that says it runs on no NodePool's node is not ours. Whether a waiting pod can be placed
+    at all is looked at when it is (``invalid``).
+    """
+    leaving = [
+        pod
+        for node in cluster.nodes
+        if node.is_deleting and node.node is not None
+        for pod in node.pods
+        if is_reschedulable_now(pod, cluster.pod_disruption_budgets, now)
+    ]
+    return (*(pod for pod in cluster.pending if not opts_out(pod)), *leaving)
+
+
+def is_reschedulable_now(pod: Pod, budgets: Iterable[PodDisruptionBudget], now: datetime) -> bool:
+    """Return whether a pod of a node that goes away will come back and may be moved now."""
+    if not pod.is_reschedulable or (pod.is_active and pod.do_not_disrupt(now)):
+        return False
+    return not _is_fully_blocked(pod, budgets, now)
+
+
+def _is_fully_blocked(pod: Pod, budgets: Iterable[PodDisruptionBudget], now: datetime) -> bool:
+    """Return whether PodDisruptionBudgets forbid, by their form, that it is ever evicted."""
+    if not pod.is_evictable(now):
+        return False
+    covering = [budget for budget in budgets if budget.selects(pod)]
+    if len(covering) > 1:
+        return True
+    for budget in covering:
+        lenient = budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
+        return budget.is_fully_blocking and not (lenient and is_ready_false(pod))
+    return False
+
+
+def opts_out(pod: Pod) -> bool:
+    """Return whether the pod demands a node without a NodePool."""
+    affinity = pod.spec.affinity
+    node = affinity.node_affinity if affinity is not None else None
+    terms: list[NodeSelectorTerm] = []
+    if node is not None and node.required is not None:
+        terms += node.required.node_selector_terms[:1]
+    if node is not None and node.preferred:
+        terms.append(max(node.preferred, key=lambda t: t.weight).preference)
+    return any(
+        e.key == NODEPOOL and e.operator == Operator.DOES_NOT_EXIST
+        for term in terms
+        for e in term.match_expressions
+    )
+
+
+def invalid(shape: Shape, well_known: frozenset[str]) -> Rejection | None:
+    """Return why waiting pods of a shape cannot be placed whatever is launched, or None."""
+    spec = shape.model.spec
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    terms = affinity.required.node_selector_terms if affinity and affinity.required else ()
+    if any(term.match_fields for term in terms):
+        return Rejection(
+            "MatchFieldsNotSupported",
+            "its required node affinity uses matchFields: select the node by a label instead",
+        )
+    try:
+        asked = [equals(key, value) for key, value in spec.node_selector.items()]
+        for term in terms:
+            asked += expressions(term.match_expressions)
+    except ValueError as error:
+        return Rejection("InvalidRequirement", f"its node affinity cannot be read: {error}")
+    for item in asked:
+        problem = _restricted(item, well_known)
+        if problem is not None:
+            return problem
+    return shape.volumes.missing
+
+
+def _restricted(item: Requirement, well_known: frozenset[str]) -> Rejection | None:
+    if not is_restricted(item.key, well_known):
+        return None
+    return Rejection(
+        "RestrictedLabel",
+        f"it selects nodes by {item.key}, which no NodePool may set: use a label of your own",
+        facts={"label": item.key},
+    )

@@ -1,0 +1,302 @@
+"""The door of this floor: a scheduler, made once for a state of the world and asked many times.
+
+What does not change from one question to the next (tables of types, templates, daemons, the
+nodes and what runs on them) is made with it; disruption asks it again for every candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+
+from reconciler.catalog.table import TypeTable
+from reconciler.model.pod import Pod
+from reconciler.model.resources import add, subtract
+from reconciler.model.settings import Settings
+from reconciler.observed.state import ClusterState, StateNode, quiet_since
+from reconciler.placement.census import Census
+from reconciler.placement.cohort import Cohort
+from reconciler.placement.daemons import daemons
+from reconciler.placement.domains import Universe
+from reconciler.placement.finish import Finisher
+from reconciler.placement.limits import Limits
+from reconciler.placement.nodes import Nodes, Target
+from reconciler.placement.nodeuse import NodeUse
+from reconciler.placement.pending import invalid
+from reconciler.placement.problem import LaunchPool
+from reconciler.placement.reasons import Explainer
+from reconciler.placement.reservations import Reservations
+from reconciler.placement.result import Placement, PlannedClaim, Rejection
+from reconciler.placement.shape import Shape, Shapes, queue_position
+from reconciler.placement.solve import Pass
+from reconciler.placement.space import Demands, SpaceBook
+from reconciler.placement.template import Template
+from reconciler.placement.topology import Topology
+from reconciler.placement.unlaunched import promised
+from reconciler.placement.volumes import needs
+
+
+class Scheduler:
+    """Decides where pods go, on what is there and on what ``pools`` may launch.
+
+    ``salt`` goes into the names of new NodeClaims: with another one the same pods get others.
+    """
+
+    def __init__(
+        self,
+        pools: Iterable[LaunchPool],
+        cluster: ClusterState,
+        settings: Settings,
+        now: datetime,
+        *,
+        salt: str = "",
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._now = now
+        self._salt = salt
+        self._demands = Demands()
+        usable = [p for p in pools if not p.node_pool.is_static and not p.node_pool.is_deleting]
+        self._pools = sorted(
+            (p for p in usable if p.node_pool.is_ready), key=lambda p: p.node_pool.order
+        )
+        self._books: dict[int, SpaceBook] = {}
+        self._daemons = daemons(cluster)
+        best_effort = settings.min_values_policy == "BestEffort"
+        self._all_templates = [
+            Template(p.node_pool, self._book(p), self._daemons, best_effort=best_effort)
+            for p in self._pools
+        ]
+        self._templates = [t for t in self._all_templates if t.types]
+        self._shapes = Shapes(
+            cluster,
+            self._demands,
+            respect=settings.preference_policy != "Ignore",
+            tolerate_soft_taints=any(
+                taint.effect == "PreferNoSchedule"
+                for t in self._all_templates
+                for taint in t.taints
+            ),
+        )
+        self._well_known = frozenset(k for t in self._all_templates for k in t.book.well_known)
+
+    def _book(self, pool: LaunchPool) -> SpaceBook:
+        known = self._books.get(id(pool.types))
+        if known is None:
+            known = self._books[id(pool.types)] = SpaceBook(TypeTable(pool.types))
+        return known
+
+    @cached_property
+    def _census(self) -> Census:
+        return Census(self._cluster)
+
+    @cached_property
+    def _universe(self) -> Universe:
+        return Universe((t.node_pool, t.table) for t in self._all_templates)
+
+    @cached_property
+    def _promised(self) -> list[Target]:
+        return promised(self._cluster.unlaunched, {t.name: t for t in self._all_templates})
+
+    @cached_property
+    def _nodes(self) -> Nodes:
+        running = [self._target(n) for n in self._cluster.nodes if not n.is_deleting]
+        return Nodes([*running, *self._promised], self._daemons, self._cluster.csi_nodes)
+
+    def _target(self, node: StateNode) -> Target:
+        used = add(*(self._shapes.requests(p) for p in node.pods if not p.is_terminal))
+        return Target(
+            name=node.name,
+            labels=dict(node.labels),
+            taints=node.taints,
+            left=subtract(node.allocatable, used),
+            is_initialized=node.is_initialized,
+            state=node,
+        )
+
+    @cached_property
+    def _guarded(self) -> int:
+        """The nodes that were in motion a moment ago: consolidation puts nothing on them."""
+        after = {
+            p.node_pool.name: p.node_pool.spec.disruption.consolidates_after for p in self._pools
+        }
+        mask = 0
+        for index, row in enumerate(self._nodes.rows):
+            state = row.state
+            if state is None or state.claim is None or not state.claim.is_true("Initialized"):
+                continue
+            wait, since = after.get(state.node_pool), quiet_since(state.claim)
+            if wait and since is not None and self._now - since < wait:
+                mask |= 1 << index
+        return mask
+
+    def place(
+        self,
+        pods: Sequence[Pod],
+        *,
+        without: Collection[str] = (),
+        strict_reservations: bool = True,
+        consolidation_guard: bool = False,
+    ) -> Placement:
+        """Return where each of ``pods`` goes, new NodeClaims, and why the others go nowhere.
+
+        ``without`` are names of nodes to leave out, with their capacity given back to limits;
+        nodes that are being deleted never take a pod. Without ``strict_reservations`` a pod that
+        could use reserved capacity, were some left, takes other capacity instead of waiting.
+        ``consolidation_guard`` keeps pods that run off nodes whose pods changed a moment ago.
+        """
+        by_shape = self._shapes.sorted(pods)
+        refused: dict[str, tuple[Rejection, ...]] = {}
+        cohorts: list[Cohort] = []
+        for shape, members in by_shape.items():
+            waiting = self._without_invalid(shape, members, refused)
+            cohorts += self._cohorts(shape, waiting, consolidation_guard)
+        cohorts.sort(key=_queue_order)
+        if not self._all_templates:
+            none = Rejection(
+                "NoNodePools", "no dynamic NodePool is ready: add one, or see its status"
+            )
+            return Placement(
+                unschedulable={**refused, **{p.key: (none,) for c in cohorts for p in c.pods}}
+            )
+        topology = self._topology(cohorts, without)
+        solving = Pass(
+            templates=self._templates,
+            nodes=NodeUse(
+                self._nodes, without, self._attached, self._guarded if consolidation_guard else 0
+            ),
+            limits=self._limits(without),
+            reservations=Reservations(
+                [t.table for t in self._templates],
+                enabled=self._settings.gate("ReservedCapacity"),
+                strict=strict_reservations,
+            ),
+            demands=self._demands,
+        )
+        solving.run(cohorts)
+        del topology
+        return self._answer(solving, cohorts, refused)
+
+    def _without_invalid(
+        self, shape: Shape, pods: list[Pod], refused: dict[str, tuple[Rejection, ...]]
+    ) -> list[Pod]:
+        """Return the pods that can be placed at all; those that already run are not doubted."""
+        problem = invalid(shape, self._well_known)
+        if problem is None:
+            return pods
+        missing = shape.volumes.missing
+        for pod in pods:
+            if not pod.spec.node_name:
+                refused[pod.key] = (problem,)
+            elif missing is not None:
+                refused[pod.key] = (missing,)
+        return [pod for pod in pods if pod.key not in refused]
+
+    def _cohorts(self, shape: Shape, pods: list[Pod], guard: bool) -> list[Cohort]:
+        if not pods:
+            return []
+        if not guard:
+            return [Cohort(shape, pods, guarded=False)]
+        by_name = self._cluster.by_name
+        free: list[Pod] = []
+        guarded: list[Pod] = []
+        for pod in pods:
+            node = by_name.get(pod.spec.node_name)
+            exempt = pod.status.phase == "Pending" or (node is not None and node.is_deleting)
+            (free if exempt else guarded).append(pod)
+        return [
+            Cohort(shape, members, guarded=flag)
+            for members, flag in ((free, False), (guarded, True))
+            if members
+        ]
+
+    def _topology(self, cohorts: list[Cohort], without: Collection[str]) -> Topology:
+        topology = Topology(self._census, self._universe, without)
+        topology.add_running_repellers()
+        for cohort in cohorts:
+            cohort.register(topology)
+        for cohort in cohorts:
+            cohort.bind(topology)
+            bound = [pod for pod in cohort.pods if pod.spec.node_name]
+            if bound:
+                topology.forget(cohort.counted, cohort.repelling, bound)
+        return topology
+
+    def _limits(self, without: Collection[str]) -> Limits:
+        targets = ((t.labels.get("karpenter.sh/nodepool", ""), t.capacity) for t in self._promised)
+        return Limits(self._all_templates, self._cluster.nodes, targets, without)
+
+    def _attached(self, pod: Pod) -> Iterable[tuple[str, frozenset[str]]]:
+        return needs(pod, self._cluster).attached
+
+    def _answer(
+        self,
+        solving: Pass,
+        cohorts: Sequence[Cohort],
+        refused: Mapping[str, tuple[Rejection, ...]],
+    ) -> Placement:
+        claims: list[PlannedClaim] = []
+        unschedulable = dict(refused)
+        finisher = Finisher(self._salt)
+        for claim in solving.claims:
+            finished = finisher.finished(claim)
+            if finished is not None:
+                claims.append(finished)
+                continue
+            reason = Rejection(
+                "MinValuesAfterTruncation",
+                f"the 600 cheapest types are less choice than NodePool {claim.template.name} "
+                "asks for with minValues: lower it",
+                claim.template.name,
+            )
+            for _, pods in claim.members:
+                unschedulable |= {pod.key: (reason,) for pod in pods}
+        deferred: dict[str, tuple[Rejection, ...]] = {}
+        explainer = Explainer(solving, [t for t in self._all_templates if not t.types])
+        for cohort in cohorts:
+            if cohort.waiting:
+                reasons = explainer.why_not(cohort)
+                kind = deferred if cohort in solving.deferred else unschedulable
+                kind |= {pod.key: reasons for pod in cohort.pods[cohort.waiting_from :]}
+        return Placement(
+            claims=tuple(sorted(claims, key=lambda c: c.name)),
+            on_nodes=self._on_nodes(solving),
+            unschedulable=dict(sorted(unschedulable.items())),
+            deferred=dict(sorted(deferred.items())),
+            relaxed=_relaxed(solving, cohorts),
+            uninitialized_targets=self._uninitialized(solving),
+        )
+
+    def _on_nodes(self, solving: Pass) -> dict[str, str]:
+        rows = solving.nodes.nodes.rows
+        found = {
+            pod.key: rows[index].name
+            for index, pods in solving.nodes.placed.items()
+            for pod in pods
+        }
+        return dict(sorted(found.items()))
+
+    def _uninitialized(self, solving: Pass) -> frozenset[str]:
+        rows = solving.nodes.nodes.rows
+        return frozenset(
+            pod.key
+            for index, pods in solving.nodes.placed.items()
+            if not rows[index].is_initialized
+            for pod in pods
+        )
+
+
+def _queue_order(cohort: Cohort) -> tuple[object, ...]:
+    """Largest first by cpu, then memory; of equals, the cohort whose first pod is older."""
+    return (-cohort.shape.cpu, -cohort.shape.memory, queue_position(cohort.pods[0]))
+
+
+def _relaxed(solving: Pass, cohorts: Sequence[Cohort]) -> dict[str, tuple[str, ...]]:
+    found = {}
+    for cohort in cohorts:
+        for pod in cohort.pods[: cohort.waiting_from]:
+            step = solving.steps_taken.get(pod.key, 0)
+            if step:
+                found[pod.key] = tuple(s.dropped for s in cohort.shape.steps[1 : step + 1])
+    return dict(sorted(found.items()))

@@ -1,0 +1,224 @@
+"""Pods that are alike, as one.
+
+Whatever a decision reads of a pod, its replicas share: so it is worked out once for a shape and
+not for each pod. Two pods have the same shape when the parts of their specs that matter are
+equal, and their labels as far as any rule about pods reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from reconciler.model.hostport import HostPort
+from reconciler.model.pod import Pod, PodSpec
+from reconciler.model.requirements import Requirements
+from reconciler.model.resources import CPU, MEMORY, Resources
+from reconciler.model.taint import Toleration
+from reconciler.observed.state import ClusterState
+from reconciler.placement.relaxation import Wishes, steps
+from reconciler.placement.rules import Rule, RuleKind, affinity_rule
+from reconciler.placement.space import Demand, Demands
+from reconciler.placement.volumes import VolumeNeeds, needs
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Step:
+    """A shape's wishes at one step of giving up, with its demands made one of their kind."""
+
+    __slots__ = ("demand", "dropped", "rules", "strict", "tolerations")
+
+    def __init__(self, wishes: Wishes, demands: Demands) -> None:
+        self.demand: Demand = demands.of(wishes.demands)
+        self.strict: Requirements = wishes.strict
+        self.tolerations: tuple[Toleration, ...] = wishes.tolerations
+        self.rules: tuple[Rule, ...] = wishes.rules
+        self.dropped = wishes.dropped
+
+
+class Shape:
+    """What pods that are alike ask for.
+
+    ``labels`` are those that some rule reads. ``model`` is one of the pods, for what they all
+    share. ``repels`` are its required anti-affinity terms as others meet them.
+    """
+
+    __slots__ = (
+        "cpu",
+        "labels",
+        "memory",
+        "model",
+        "namespace",
+        "ports",
+        "repels",
+        "requests",
+        "steps",
+        "volume_demands",
+        "volumes",
+    )
+
+    def __init__(
+        self, pod: Pod, labels: dict[str, str], volumes: VolumeNeeds, requests: Resources
+    ) -> None:
+        self.model = pod
+        self.namespace = pod.namespace
+        self.labels: Mapping[str, str] = labels
+        self.requests = requests
+        self.cpu = requests.get(CPU, 0)
+        self.memory = requests.get(MEMORY, 0)
+        self.ports: tuple[HostPort, ...] = pod.host_ports()
+        self.volumes = volumes
+        self.volume_demands: tuple[Demand, ...] = ()
+        self.steps: tuple[Step, ...] = ()
+        self.repels: tuple[Rule, ...] = ()
+
+
+class Shapes:
+    """Sorts pods into shapes; asked again about like pods, it answers with the same shape.
+
+    ``respect`` says whether preferences count; ``tolerate_soft_taints`` whether some NodePool
+    has a taint that only asks to be avoided.
+    """
+
+    def __init__(
+        self, cluster: ClusterState, demands: Demands, *, respect: bool, tolerate_soft_taints: bool
+    ) -> None:
+        self._cluster = cluster
+        self._demands = demands
+        self._respect = respect
+        self._tolerate_soft_taints = tolerate_soft_taints
+        self._keys: frozenset[str] = frozenset()
+        self._read: set[bytes] = set()
+        self._shapes: dict[object, Shape] = {}
+        self._requests: dict[bytes, Resources] = {}
+
+    def sorted(self, pods: Iterable[Pod]) -> dict[Shape, list[Pod]]:
+        """Return the pods by shape, in the order in which each first occurs."""
+        rows = [(pod, spec_key(pod)) for pod in pods]
+        self._learn_keys(rows)
+        found: dict[Shape, list[Pod]] = {}
+        for pod, spec in rows:
+            found.setdefault(self._shape(pod, spec), []).append(pod)
+        return found
+
+    def _learn_keys(self, rows: list[tuple[Pod, bytes]]) -> None:
+        """Note which labels the rules of these pods, and of those that are bound, read."""
+        keys: set[str] = set()
+        if not self._read:
+            keys.update(anti_affinity_keys(self._cluster))
+            self._read.add(b"")
+        for pod, spec in rows:
+            if spec not in self._read:
+                self._read.add(spec)
+                keys.update(_keys_read(pod.spec))
+        if not keys <= self._keys:
+            self._keys |= keys
+
+    def _shape(self, pod: Pod, spec: bytes) -> Shape:
+        labels = {k: v for k, v in pod.metadata.labels.items() if k in self._keys}
+        key = (spec, pod.namespace, frozenset(labels.items()), len(self._keys))
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = self._made(pod, labels)
+        return shape
+
+    def _made(self, pod: Pod, labels: dict[str, str]) -> Shape:
+        shape = Shape(pod, labels, needs(pod, self._cluster), self.requests(pod))
+        wishes = steps(
+            pod.spec,
+            pod.namespace,
+            pod.metadata.labels,
+            self._cluster.namespaces,
+            respect=self._respect,
+            tolerate_soft_taints=self._tolerate_soft_taints,
+        )
+        shape.steps = tuple(Step(w, self._demands) for w in wishes)
+        shape.volume_demands = tuple(self._demands.of(a) for a in shape.volumes.alternatives)
+        shape.repels = repelling_rules(pod, self._cluster.namespaces)
+        return shape
+
+    def requests(self, pod: Pod) -> Resources:
+        """Return what the pod requests; worked out once for equal containers."""
+        spec = pod.spec
+        if any(s.resources is not None for s in pod.status.container_statuses):
+            return pod.requests()
+        key = _encode((spec.containers, spec.init_containers, spec.overhead, spec.resources))
+        known = self._requests.get(key)
+        if known is None:
+            known = self._requests[key] = pod.requests()
+        return known
+
+
+def repelling_rules(pod: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> tuple[Rule, ...]:
+    """Return the pod's required anti-affinity as rules that bind the pods it selects."""
+    affinity = pod.spec.affinity
+    if affinity is None or affinity.pod_anti_affinity is None:
+        return ()
+    return tuple(
+        affinity_rule(
+            RuleKind.ANTI_AFFINITY, term, pod.spec, pod.namespace, namespaces, inverse=True
+        )
+        for term in affinity.pod_anti_affinity.required
+    )
+
+
+def spec_key(pod: Pod) -> bytes:
+    """Return a text that is equal for pods whose specs ask for the same.
+
+    A pod with ephemeral volumes is alone: its claims bear its name.
+    """
+    spec = pod.spec
+    own: object = None
+    if any(v.ephemeral is not None for v in spec.volumes):
+        own = pod.key
+    resized = [s for s in pod.status.container_statuses if s.resources is not None]
+    return _encode(
+        (
+            spec.containers,
+            spec.init_containers,
+            spec.node_selector,
+            spec.affinity,
+            spec.tolerations,
+            spec.topology_spread_constraints,
+            [v for v in spec.volumes if v.persistent_volume_claim or v.ephemeral],
+            spec.overhead,
+            spec.resources,
+            own,
+            resized,
+        )
+    )
+
+
+def queue_position(pod: Pod) -> tuple[datetime, str, str]:
+    """Return where a pod stands among pods of its size: older first, then by UID, then by name."""
+    return (pod.metadata.creation_timestamp or _EPOCH, pod.metadata.uid, pod.key)
+
+
+def anti_affinity_keys(cluster: ClusterState) -> Iterator[str]:
+    """Yield the label keys that required anti-affinity of bound pods reads."""
+    for pod in cluster.pods:
+        affinity = pod.spec.affinity
+        if affinity is not None and affinity.pod_anti_affinity is not None and pod.spec.node_name:
+            yield from _keys_read(pod.spec)
+
+
+def _keys_read(spec: PodSpec) -> Iterator[str]:
+    """Yield the label keys that the selectors of a spec read."""
+    selectors = []
+    for constraint in spec.topology_spread_constraints:
+        selectors.append(constraint.label_selector)
+        yield from constraint.match_label_keys
+    affinity = spec.affinity
+    for side in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
+        if side is not None:
+            selectors += [t.label_selector for t in side.required]
+            selectors += [t.pod_affinity_term.label_selector for t in side.preferred]
+    for selector in selectors:
+        if selector is not None:
+            yield from selector.match_labels
+            yield from (e.key for e in selector.match_expressions)

@@ -1,0 +1,276 @@
+"""One pass: every pod is offered the nodes that are there, then those to be, then a new one.
+
+Pods come largest first. A pod that finds no place gives up one wish after another; when it has
+none left it waits for the next round, for a place may open when another pod has found one, and
+rounds go on until one changes nothing (Karpenter ``scheduler.go``). Pods that are alike follow
+each other, and as many as provably end up alike are placed at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from reconciler.model.pod import Pod
+from reconciler.placement.claims import Numbers, OpenClaim, Order
+from reconciler.placement.cohort import Cohort, Stage, View
+from reconciler.placement.limits import Limits
+from reconciler.placement.newclaims import Fit, fit, most_that_fit, record
+from reconciler.placement.nodeuse import NodeUse
+from reconciler.placement.reservations import Reservations
+from reconciler.placement.shape import Shape
+from reconciler.placement.space import Demands
+from reconciler.placement.template import Template, clash
+from reconciler.placement.topology import Group
+
+
+@dataclass(slots=True, eq=False)
+class Pass:
+    """The state of one pass; everything in it belongs to this pass alone."""
+
+    templates: Sequence[Template]
+    nodes: NodeUse
+    limits: Limits
+    reservations: Reservations
+    demands: Demands
+    order: Order = field(default_factory=Order)
+    numbers: Numbers = field(default_factory=Numbers)
+    claims: list[OpenClaim] = field(default_factory=list)
+    steps_taken: dict[str, int] = field(default_factory=dict)
+    deferred: set[Cohort] = field(default_factory=set)
+
+    def run(self, cohorts: Sequence[Cohort]) -> None:
+        """Place the pods of all cohorts, as far as they find places."""
+        waiting: list[Cohort] = list(cohorts)
+        while waiting:
+            before = sum(c.waiting for c in waiting)
+            for cohort in waiting:
+                _Serving(self, cohort).serve()
+            waiting = [c for c in waiting if c.waiting]
+            if sum(c.waiting for c in waiting) == before:
+                return
+            waiting = [c for c in waiting if c.may_heal or c in self.deferred]
+
+
+class _Serving:
+    """The pods of one cohort while they are being served, one after another."""
+
+    def __init__(self, solving: Pass, cohort: Cohort) -> None:
+        self.solving = solving
+        self.cohort = cohort
+        self.shape: Shape = cohort.shape
+        self._rows: dict[Stage, list[int]] = {}
+        self._order: Order | None = None
+        self._dead: dict[Stage, set[OpenClaim]] = {}
+        self._must_wait = False
+
+    def serve(self) -> None:
+        self.solving.deferred.discard(self.cohort)
+        while self.cohort.waiting and self._place_some():
+            pass
+        if self._must_wait and self.cohort.waiting:
+            self.solving.deferred.add(self.cohort)
+
+    def _place_some(self) -> bool:
+        """Place the next pod, and those after it that follow it for certain."""
+        cohort = self.cohort
+        for index in range(cohort.first, len(cohort.stages)):
+            stage = cohort.stages[index]
+            view = View(cohort, stage, self.solving.demands)
+            alone = index > cohort.first or not stage.many_at_once
+            pods = [] if view.hopeless else self._try(view, 1 if alone else cohort.waiting)
+            if pods:
+                if index:
+                    self.solving.steps_taken.update((pod.key, index) for pod in pods)
+                return True
+            if self._must_wait:
+                return False
+            if stage.only_fills_up and index == cohort.first:
+                cohort.first += 1
+        return False
+
+    def _try(self, view: View, most: int) -> list[Pod]:
+        return self._on_nodes(view, most) or self._on_claims(view, most) or self._on_new(view, most)
+
+    # nodes that are there
+
+    def _on_nodes(self, view: View, most: int) -> list[Pod]:
+        rows = self._rows.get(view.stage)
+        if rows is None:
+            rows = self._rows[view.stage] = self._candidates(view)
+        if not rows:
+            return []
+        allowed = self._allowed_nodes(view)
+        position = 0
+        while position < len(rows):
+            index = rows[position]
+            if not allowed >> index & 1:
+                position += 1
+                continue
+            most_here = self._most_on_node(index, most)
+            room = view.room_on(self.solving.nodes.nodes.rows[index].host) if most_here else 0
+            if room > 0:
+                return self._put_on_node(index, min(room, most_here))
+            if not most_here or view.stage.only_fills_up:
+                del rows[position]
+            else:
+                position += 1
+        return []
+
+    def _candidates(self, view: View) -> list[int]:
+        """Return the nodes that may suit the cohort and have room, in order."""
+        use, step, shape = self.solving.nodes, view.stage.step, self.shape
+        mask = use.open & use.nodes.suited(step.demand, step.tolerations)
+        if self.cohort.guarded:
+            mask &= ~use.guarded
+        if not mask:
+            return []
+        cpu, memory, enough_cpu, enough_memory = use.cpu, use.memory, shape.cpu, shape.memory
+        return [
+            i
+            for i, digit in enumerate(f"{mask:b}"[::-1])
+            if digit == "1" and cpu[i] >= enough_cpu and memory[i] >= enough_memory
+        ]
+
+    def _allowed_nodes(self, view: View) -> int:
+        """Return the nodes in domains that are open now and from where volumes are reached."""
+        nodes = self.solving.nodes.nodes
+        mask = nodes.all
+        for domains in view.open:
+            values = nodes.with_label(domains.key)
+            mask &= _any_of(values.get(domain, 0) for domain in domains.ranked)
+        if self.shape.volume_demands:
+            mask &= _any_of(nodes.meeting(demand) for demand in self.shape.volume_demands)
+        return mask
+
+    def _most_on_node(self, index: int, most: int) -> int:
+        """Return how many pods the node takes, other pods' rules aside; 0 if it never will."""
+        use, shape = self.solving.nodes, self.shape
+        if shape.ports:
+            if clash(shape.ports, use.ports(index)):
+                return 0
+            most = 1
+        if shape.volumes.attached:
+            if not use.can_attach(index, shape):
+                return 0
+            most = 1
+        return use.holds(index, shape.requests, most)
+
+    def _put_on_node(self, index: int, count: int) -> list[Pod]:
+        use = self.solving.nodes
+        pods = self.cohort.take(count)
+        use.add(index, self.shape, pods)
+        taints = use.nodes.rows[index].taints
+        for group in self.cohort.counted:
+            node_filter = group.rule.node_filter
+            if node_filter is None or node_filter.admits(use.nodes.requirements(index), taints):
+                self._record_on_node(group, index, count)
+        for group in self.cohort.repelling:
+            self._record_on_node(group, index, count)
+        return pods
+
+    def _record_on_node(self, group: Group, index: int, count: int) -> None:
+        row = self.solving.nodes.nodes.rows[index]
+        domain = row.host if group.by_host else row.labels.get(group.key)
+        if domain is not None:
+            group.record(domain, count)
+
+    # nodes to be
+
+    def _on_claims(self, view: View, most: int) -> list[Pod]:
+        if not self.solving.claims:
+            return []
+        order = self._claims_with_room()
+        dead = self._dead.setdefault(view.stage, set())
+        position = 0
+        while position < len(order.entries):
+            claim = order.entries[position][2]
+            if claim in dead:
+                position += 1
+                continue
+            room = view.room_on(claim.host)
+            if room > 0:
+                found = fit(view, claim, claim.mask, self.solving.reservations)
+                if found.space is not None:
+                    most = min(most, room, order.ahead(position, dead))
+                    return self._put_on_claim(claim, found, most)
+                never = found.never
+            else:
+                never = view.stage.only_fills_up
+            if never and len(self.cohort.stages) == 1:
+                del order.entries[position]
+                continue
+            if never:
+                dead.add(claim)
+            position += 1
+        return []
+
+    def _claims_with_room(self) -> Order:
+        """Return the claims that are not certainly too full for the cohort, in order."""
+        if self._order is None:
+            cpu, memory = self.shape.cpu, self.shape.memory
+            self._order = Order(
+                [
+                    entry
+                    for entry in self.solving.order.entries
+                    if entry[2].cpu_room >= cpu and entry[2].memory_room >= memory
+                ]
+            )
+        return self._order
+
+    def _put_on_claim(self, claim: OpenClaim, found: Fit, most: int) -> list[Pod]:
+        solving = self.solving
+        before = claim.entry
+        pods = self._fill(claim, found, most)
+        claim.sequence = solving.numbers.front()
+        solving.order.move(before, claim.entry)
+        if self._order is not None:
+            self._order.move(before, claim.entry)
+        return pods
+
+    def _fill(self, claim: OpenClaim, found: Fit, most: int) -> list[Pod]:
+        """Put as many pods as fit, up to ``most``, on a claim that takes at least one."""
+        solving = self.solving
+        assert found.space is not None
+        count, mask = most_that_fit(self.shape, claim, found, most, solving.reservations)
+        pods = self.cohort.take(count)
+        claim.add(self.shape, pods, found.space, mask)
+        if found.held is not None:
+            solving.reservations.hold(claim.held, found.held)
+            claim.held = found.held
+        record(self.cohort, claim, count)
+        return pods
+
+    # new nodes
+
+    def _on_new(self, view: View, most: int) -> list[Pod]:
+        solving = self.solving
+        for template in solving.templates:
+            claim = OpenClaim(template, f"new node {len(solving.claims) + 1}")
+            room = view.room_on(claim.host)
+            if room <= 0:
+                continue
+            allowed = solving.limits.allowed(template)
+            found = fit(view, claim, allowed, solving.reservations, opening=True)
+            if found.must_wait:
+                self._must_wait = True
+                return []
+            if found.space is None:
+                continue
+            pods = self._fill(claim, found, min(most, room))
+            claim.min_values_relaxed = found.relaxed
+            claim.sequence = solving.numbers.back()
+            solving.claims.append(claim)
+            solving.order.insert(claim.entry)
+            if self._order is not None:
+                self._order.insert(claim.entry)
+            solving.limits.take(template, claim.mask)
+            return pods
+        return []
+
+
+def _any_of(masks: Iterable[int]) -> int:
+    found = 0
+    for mask in masks:
+        found |= mask
+    return found
