@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "reconciler.cli.validate",
         "check the desired state; every finding with its place",
     ),
+    "plan": ("reconciler.cli.plan", "say what would be done, why, and what it costs"),
 }
 """Name of a command → (module, line of help), in the order in which help lists them."""
 
@@ -129,7 +130,7 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
 def _failed(error: Exception, *, debug: bool) -> int:
     """Say what went wrong in one line and return the exit code that tells it apart."""
     from reconciler.cli import exitcode
-    from reconciler.model.errors import ReconcilerError, StalePlanError, UsageError
+    from reconciler.model.errors import PolicyError, ReconcilerError, StalePlanError, UsageError
 
     if debug:
         import traceback
@@ -139,6 +140,8 @@ def _failed(error: Exception, *, debug: bool) -> int:
         _say(_line(error))
         if isinstance(error, StalePlanError):
             return exitcode.STALE
+        if isinstance(error, PolicyError):
+            return exitcode.REFUSED
         return exitcode.USAGE if isinstance(error, UsageError) else exitcode.FAILED
     text = " ".join(str(error).split())[:300]
     more = "" if debug else "; run with --debug for the traceback, and please report it"

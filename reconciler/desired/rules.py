@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from reconciler.desired.cel import PREDICATES
+from reconciler.desired.cel import PREDICATES, Predicate
 from reconciler.desired.document import Pointer
 from reconciler.desired.finding import Finding
 from reconciler.desired.runtime import RUNTIME
@@ -37,9 +37,17 @@ def check(name: str, data: Any, faulty: list[Finding]) -> list[Finding]:
 
 def _all(name: str, data: Any) -> Iterator[Iterator[Finding]]:
     schema = load(name)
-    yield from _hanging(schema, schema, data, ())
+    yield from _hanging(schema, schema, data, (), _predicates(name))
     for rule in RUNTIME.get(name, ()):
         yield rule(data)
+
+
+def _predicates(name: str) -> dict[str, Predicate]:
+    if name == "ec2nodeclass.v1":
+        from reconciler.desired.cel_class import PREDICATES as OF_CLASS
+
+        return OF_CLASS
+    return PREDICATES
 
 
 def _quietly(checks: Iterator[Iterator[Finding]], *, has_faults: bool) -> Iterator[Finding]:
@@ -53,27 +61,31 @@ def _quietly(checks: Iterator[Iterator[Finding]], *, has_faults: bool) -> Iterat
 
 
 def _hanging(
-    schema: dict[str, Any], node: dict[str, Any], data: Any, pointer: Pointer
+    schema: dict[str, Any],
+    node: dict[str, Any],
+    data: Any,
+    pointer: Pointer,
+    predicates: dict[str, Predicate],
 ) -> Iterator[Iterator[Finding]]:
     """Yield the checks of every rule at ``node`` and below, for the data that is there."""
     node = resolved(schema, node)
     for rule in node.get("x-kubernetes-validations", ()):
         if "oldSelf" not in rule["rule"]:
-            yield _violations(rule["name"], data, pointer)
+            yield _violations(rule["name"], predicates[rule["name"]], data, pointer)
     if isinstance(data, dict):
         fields = node.get("properties", {})
         extra = node.get("additionalProperties")
         for key, value in data.items():
             below = fields.get(key, extra)
             if isinstance(below, dict):
-                yield from _hanging(schema, below, value, (*pointer, key))
+                yield from _hanging(schema, below, value, (*pointer, key), predicates)
     elif isinstance(data, list) and "items" in node:
         for index, value in enumerate(data):
-            yield from _hanging(schema, node["items"], value, (*pointer, index))
+            yield from _hanging(schema, node["items"], value, (*pointer, index), predicates)
 
 
-def _violations(name: str, data: Any, pointer: Pointer) -> Iterator[Finding]:
-    for below, message, hint in PREDICATES[name](data):
+def _violations(name: str, judge: Predicate, data: Any, pointer: Pointer) -> Iterator[Finding]:
+    for below, message, hint in judge(data):
         at = (*pointer, *below)
         of_key = bool(below) and isinstance(below[-1], str) and name not in _OF_VALUE
         yield Finding(name, at, message, hint, of_key=of_key)

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from tests.desired.examples import a_class, a_file, a_pool, a_pool_requiring, an_overlay
-from tests.tables import cases
 
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.model.diagnostics import Severity
+from tests.desired.examples import a_class, a_file, a_pool, a_pool_requiring, an_overlay
+from tests.tables import cases
 
 
 def error_paths(*files: SourceFile) -> list[str]:

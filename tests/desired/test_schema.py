@@ -9,10 +9,10 @@ import jsonschema_rs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.desired.examples import a_claim, a_class, a_pool, a_pool_requiring, an_overlay
 
 from reconciler.desired.finding import field_path
 from reconciler.desired.schema import KEYWORDS, check, load
+from tests.desired.examples import a_claim, a_class, a_pool, a_pool_requiring, an_overlay
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 OURS = ["nodepool.v1", "nodeclaim.v1", "nodeoverlay.v1alpha1", "ec2nodeclass.v1", "reconciler.v1"]
@@ -32,8 +32,14 @@ RICH: dict[str, Any] = {
     "nodeclaim.v1": a_claim(resources={"requests": {"cpu": "500m", "memory": "1Gi"}}),
     "nodeoverlay.v1alpha1": an_overlay(price="0.25", weight=10, capacity={"a.b/c": 5}),
     "ec2nodeclass.v1": a_class(
-        kubelet={"maxPods": 10, "evictionHard": {"memory.available": "5%"}, "clusterDNS": ["1.1.1.1"]},
-        blockDeviceMappings=[{"deviceName": "/dev/xvda", "ebs": {"volumeSize": "100Gi", "iops": 3000}}],
+        kubelet={
+            "maxPods": 10,
+            "evictionHard": {"memory.available": "5%"},
+            "clusterDNS": ["1.1.1.1"],
+        },
+        blockDeviceMappings=[
+            {"deviceName": "/dev/xvda", "ebs": {"volumeSize": "100Gi", "iops": 3000}}
+        ],
         networkInterfaces=[{"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"}],
         metadataOptions={"httpTokens": "required", "httpPutResponseHopLimit": 2},
         detailedMonitoring=True,
@@ -45,7 +51,7 @@ RICH: dict[str, Any] = {
         "vmMemoryOverheadPercent": 0.05,
         "nodePools": {"general": {"packing": "cheapest", "perNodeCost": 0.1}},
     },
-}  # fmt: skip
+}
 
 SPOILS = st.sampled_from(
     [
@@ -155,13 +161,19 @@ def test_a_schema_uses_only_keywords_that_are_read_and_describes_every_field(nam
 @pytest.mark.parametrize(
     ("field", "value", "code", "message", "hint"),
     [
-        ("weight", "5", "wrong-type", "is the text '5'; must be a whole number", "write it without quotes"),
+        (
+            "weight",
+            "5",
+            "wrong-type",
+            "is the text '5'; must be a whole number",
+            "write it without quotes",
+        ),
         ("weight", 101, "out-of-range", "is 101; must be at most 100", ""),
         ("wieght", 5, "unknown-field", "no such field in spec", "did you mean weight?"),
         ("limits", "many", "wrong-type", "is the text 'many'; must be a mapping", ""),
         ("replicas", True, "wrong-type", "is true (a boolean); must be a whole number", ""),
     ],
-)  # fmt: skip
+)
 def test_a_finding_says_what_was_read_and_what_is_allowed(
     field: str, value: Any, code: str, message: str, hint: str
 ) -> None:

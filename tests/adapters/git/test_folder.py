@@ -1,0 +1,87 @@
+"""A folder is read without following anything out of it, or for ever."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from reconciler.adapters.git import folder
+from reconciler.adapters.git.folder import read_folder
+from reconciler.model.errors import UnreadableError
+
+
+def codes(path: Path) -> list[tuple[str, str]]:
+    _, findings = read_folder(path)
+    return [(d.code, d.place.file) for d in findings if d.place]
+
+
+def test_files_are_read_by_their_names_and_in_order(tmp_path: Path) -> None:
+    for name in ("b.yaml", "a.yml", "sub/c.json", "README.md", ".git/x.yaml", ".hidden.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+
+    files, findings = read_folder(tmp_path)
+
+    assert [(f.path, f.content) for f in files] == [
+        ("a.yml", b"a.yml"),
+        ("b.yaml", b"b.yaml"),
+        ("sub/c.json", b"sub/c.json"),
+    ]
+    assert findings == []
+
+
+def test_links_may_not_lead_out(tmp_path: Path) -> None:
+    (tmp_path / "secret.yaml").write_text("x")
+    fleet = tmp_path / "fleet"
+    fleet.mkdir()
+    (fleet / "out.yaml").symlink_to(tmp_path / "secret.yaml")
+    (fleet / "up").symlink_to(tmp_path)
+    (fleet / "gone.yaml").symlink_to("nowhere")
+    (fleet / "in.yaml").write_text("a")
+    (fleet / "again.yaml").symlink_to("in.yaml")
+
+    assert codes(fleet) == [
+        ("broken-link", "gone.yaml"),
+        ("outside-link", "out.yaml"),
+        ("outside-link", "up"),
+    ]
+    assert [f.path for f in read_folder(fleet)[0]] == ["again.yaml", "in.yaml"]
+
+
+def test_a_loop_of_folders_ends(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "up").symlink_to(tmp_path / "a")
+    (tmp_path / "self.yaml").symlink_to("self.yaml")
+
+    assert codes(tmp_path) == [("broken-link", "self.yaml"), ("directory-loop", "a/b/up")]
+
+
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "folder.yaml").mkdir()
+
+    assert codes(tmp_path) == [("not-a-file", "pipe.yaml")]
+
+
+def test_sizes_and_counts_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for i in range(5):
+        (tmp_path / f"{i}.yaml").write_text("x" * 10)
+    monkeypatch.setattr(folder, "FILES_MAX", 3)
+
+    assert codes(tmp_path) == [("too-large", "3.yaml")]
+
+
+def test_no_folder_is_an_error_and_not_an_empty_fleet(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("")
+    for path in (tmp_path / "nope", tmp_path / "a.yaml"):
+        with pytest.raises(UnreadableError, match=path.name):
+            read_folder(path)
+
+
+def test_a_name_that_is_no_text_does_not_stop_the_reading(tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.yaml")).write_text("a: [")
+
+    files, findings = read_folder(tmp_path)
+
+    assert [f.path for f in files] == ["\ufffd.yaml"]
+    assert findings == []

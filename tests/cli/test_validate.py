@@ -1,0 +1,150 @@
+"""``reconciler validate`` from outside: outputs, exit codes, errors on one line, start-up."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reconciler import __version__
+from reconciler.cli.main import COMMANDS, main
+
+ROOT = Path(__file__).parents[2]
+FLEET = (ROOT / "tests" / "desired" / "fleet.yaml").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    folder = tmp_path / "fleet"
+    folder.mkdir()
+    (folder / "fleet.yaml").write_text(FLEET)
+    return folder
+
+
+def test_a_valid_fleet_exits_0(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", str(fleet)]) == 0
+    assert capsys.readouterr().out == "valid\n"
+
+
+def test_an_invalid_fleet_exits_3_and_shows_the_line(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (fleet / "fleet.yaml").write_text(FLEET.replace("weight: 10", "wieght: 10"))
+
+    assert main(["validate", str(fleet)]) == 3
+    assert capsys.readouterr().out.splitlines() == [
+        "fleet.yaml:6:3: error: spec.wieght: no such field in spec; did you mean weight? "
+        "[unknown-field]",
+        "    6 |   wieght: 10",
+        "      |   ^",
+        "invalid: 1 error",
+    ]
+
+
+@pytest.mark.parametrize("output", ["json", "sarif"])
+def test_machines_get_json(fleet: Path, output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", str(fleet), "-o", output]) == 0
+    json.loads(capsys.readouterr().out)
+
+
+def test_github_gets_paths_from_the_top_of_the_repository(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (fleet.parent / ".git").mkdir()
+    (fleet / "fleet.yaml").write_text("a: [")
+
+    assert main(["validate", str(fleet), "-o", "github"]) == 3
+    assert capsys.readouterr().out.startswith("::error file=fleet/fleet.yaml,line=1,col=5,")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        (["validate", "nowhere"], 1, "reconciler: author: nowhere: there is no such folder"),
+        (["validate", "--set", "packing=x"], 2, "reconciler: usage: "),
+        (["validate", "-o", "html"], 2, "usage: reconciler validate"),
+        (["valdate"], 2, "usage: reconciler"),
+    ],
+)
+def test_wrong_usage_is_told_on_stderr_without_a_traceback(
+    words: list[str], code: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(line)
+    assert "Traceback" not in captured.err
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setitem(COMMANDS, "broken", ("tests.cli.broken_command", "fails"))
+    return "broken"
+
+
+def test_an_error_of_ours_is_one_line_and_a_traceback_only_with_debug(
+    broken: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([broken]) == 1
+    assert capsys.readouterr().err == (
+        "reconciler: internal error: ZeroDivisionError: our mistake; "
+        "run with --debug for the traceback, and please report it\n"
+    )
+    assert main([broken, "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_interruption_is_one_line(broken: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([broken, "--how", "interrupt"]) == 130
+    assert capsys.readouterr().err == "reconciler: interrupted\n"
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert "validate" in out
+    assert main([]) == 0
+    assert capsys.readouterr().out == out
+
+
+def test_nothing_heavy_is_loaded(fleet: Path) -> None:
+    watch = (
+        "import sys; from reconciler.cli.main import main; main(sys.argv[1:]); "
+        "print(' '.join(sorted(m.partition('.')[0] for m in sys.modules)))"
+    )
+
+    def modules(*words: str) -> set[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", watch, *words],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=ROOT,
+        )
+        return set(done.stdout.splitlines()[-1].split())
+
+    heavy = {"msgspec", "numpy", "boto3", "sqlalchemy", "git", "networkx", "rich", "jsonschema_rs"}
+    assert not modules("validate", str(fleet)) & heavy
+    assert not modules("--version") & (heavy | {"argparse", "yaml", "dataclasses"})
+
+
+def test_a_reader_that_goes_away_leaves_no_noise(fleet: Path) -> None:
+    (fleet / "fleet.yaml").write_text("- a\n" * 5000)
+    reading, writing = os.pipe()
+    os.close(reading)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "reconciler", "validate", str(fleet)],
+        stdout=writing, stderr=subprocess.PIPE, check=False, cwd=ROOT,
+    )  # fmt: skip
+
+    os.close(writing)
+    assert done.returncode == 1
+    assert done.stderr == b""
+
+
+def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"reconciler {__version__}\n"

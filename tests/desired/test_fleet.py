@@ -1,0 +1,234 @@
+"""Files become a fleet: order makes no difference (law 2), objects are told apart and joined."""
+
+import json
+import os
+import random
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.desired.fleet import SourceFile, read_fleet
+from reconciler.desired.objects import node_classes, node_overlays, node_pools
+from reconciler.desired.report import render_json
+from reconciler.model.diagnostics import Diagnostic, Severity
+from tests.desired.examples import a_class, a_file, a_pool, a_pool_requiring, an_overlay
+
+SAMPLE = (Path(__file__).parent / "fleet.yaml").read_bytes()
+SCENARIOS = (
+    Path(
+        os.environ.get("CONFORMANCE_TABLES")
+        or Path(__file__).resolve().parents[3] / "shared" / "conformance" / "tables"
+    ).parent
+    / "scenarios"
+)
+
+
+def found(*files: SourceFile, **options: bool) -> list[tuple[str, str, str]]:
+    _, diagnostics = read_fleet(files, **options)
+    return [(str(d.severity), d.code, d.path) for d in diagnostics]
+
+
+def told(diagnostics: Iterable[Diagnostic]) -> list[tuple[str, str, str]]:
+    """Return what findings say, but for the columns in it, which move with the keys."""
+    return [(d.code, d.path, re.sub(r":1:[0-9]+", "", d.message)) for d in diagnostics]
+
+
+def test_a_fleet_of_every_form_is_read_whole() -> None:
+    fleet, diagnostics = read_fleet([SourceFile("fleet.yaml", SAMPLE)])
+
+    assert diagnostics == ()
+    assert [(r.kind, r.name, r.line) for r in fleet.resources] == [
+        ("NodePool", "fixed", 28),
+        ("NodePool", "general", 1),
+        ("NodeOverlay", "cheap-arm", 38),
+        ("EC2NodeClass", "default", 45),
+        ("Deployment", "web", 56),
+    ]
+    assert [r.namespace for r in fleet.workloads] == ["default"]
+
+
+def test_the_fleet_decodes_into_the_model() -> None:
+    fleet, _ = read_fleet([SourceFile("fleet.yaml", SAMPLE)])
+
+    assert [pool.spec.replicas for pool in node_pools(fleet)] == [2, None]
+    assert [overlay.metadata.name for overlay in node_overlays(fleet)] == ["cheap-arm"]
+    assert [c.spec.role for c in node_classes(fleet)] == ["nodes"]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(st.randoms(use_true_random=False), st.booleans())
+def test_no_order_of_files_or_keys_makes_a_difference(shuffle: random.Random, spoil: bool) -> None:
+    objects = [a_pool(f"p{i}", weight=i + 1) for i in range(4)]
+    objects += [a_class(), an_overlay("a"), an_overlay("b", price="1"), a_pool("p1")]
+    if spoil:
+        objects[0]["spec"]["wieght"] = 5
+
+    def written(order: list[int], keys: bool) -> list[SourceFile]:
+        def mixed(data: Any) -> Any:
+            if not isinstance(data, dict):
+                return data
+            names = list(data)
+            if keys:
+                shuffle.shuffle(names)
+            return {name: mixed(data[name]) for name in names}
+
+        return [a_file(mixed(objects[i]), path=f"{i}.json") for i in order]
+
+    order = list(range(len(objects)))
+    straight = read_fleet(written(order, keys=False))
+    shuffle.shuffle(order)
+    mixed = read_fleet(written(order, keys=True))
+
+    assert [r.data for r in straight[0].resources] == [r.data for r in mixed[0].resources]
+    assert told(straight[1]) == told(mixed[1])
+    assert render_json(straight[1]) == render_json(
+        read_fleet(reversed(written(list(range(8)), False)))[1]
+    )
+
+
+def test_an_empty_fleet_is_an_error_unless_it_may_be_empty() -> None:
+    assert found() == [("error", "empty-fleet", "")]
+    assert found(a_file(a_class())) == [("error", "empty-fleet", "")]
+    assert found(a_file(a_class()), allow_empty=True) == [("warning", "empty-fleet", "")]
+
+
+def test_a_fault_of_syntax_is_not_also_an_empty_fleet() -> None:
+    assert found(SourceFile("a.yaml", b"a: [")) == [("error", "syntax", "")]
+
+
+def test_other_kinds_are_skipped_and_counted_in_one_finding() -> None:
+    other = [{"apiVersion": "v1", "kind": kind} for kind in ("Service", "ConfigMap", "Service")]
+    _, diagnostics = read_fleet([a_file(a_pool(), a_class(), *other)])
+
+    assert [(d.severity, d.message) for d in diagnostics] == [
+        (Severity.INFO, "3 objects of other kinds skipped: ConfigMap (1), Service (2)")
+    ]
+
+
+@pytest.mark.parametrize("kind", ["TestNodeClass", "KWOKNodeClass"])
+def test_node_classes_of_other_providers_are_passed_over_in_silence(kind: str) -> None:
+    other = {"apiVersion": "karpenter.test.sh/v1alpha1", "kind": kind, "metadata": {"name": "x"}}
+    ref = {"group": "karpenter.test.sh", "kind": kind, "name": "x"}
+
+    assert found(a_file(a_pool_requiring(nodeClassRef=ref), other)) == []
+
+
+def test_a_class_that_is_nowhere_is_a_warning_unless_any_class_counts() -> None:
+    path = "spec.template.spec.nodeClassRef.name"
+
+    assert found(a_file(a_pool())) == [("warning", "missing-nodeclass", path)]
+    assert found(a_file(a_pool()), any_class=True) == []
+
+
+def test_both_places_of_a_duplicate_name_are_said() -> None:
+    _, (diagnostic,) = read_fleet(
+        [a_file(a_pool(), path="b.json"), a_file(a_pool(), a_class(), path="a.json")]
+    )
+
+    assert diagnostic.code == "duplicate-name"
+    assert diagnostic.place is not None
+    assert diagnostic.place.file == "b.json"
+    assert "a.json:1:76" in diagnostic.message
+
+
+def test_a_broken_object_in_a_list_is_placed_in_the_list() -> None:
+    broken = a_pool(wieght=1)
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [a_class(), broken]}, indent=2)
+
+    _, (diagnostic,) = read_fleet([SourceFile("l.json", text.encode())])
+
+    line = text.splitlines()[diagnostic.place.line - 1]  # type: ignore[union-attr]
+    assert line.strip().startswith('"wieght"')
+    assert diagnostic.path == "spec.wieght"
+
+
+def test_nulls_count_as_absent_as_in_the_api_server() -> None:
+    pool = a_pool(limits=None, weight=None)
+    pool["metadata"]["creationTimestamp"] = None
+
+    fleet, diagnostics = read_fleet([a_file(pool, a_class())])
+
+    assert diagnostics == ()
+    assert set(fleet.node_pools[0].data["spec"]) == {"template", "disruption"}
+
+
+def test_a_null_for_consolidate_after_is_told_for_what_it_now_means() -> None:
+    pool = a_pool(disruption={"consolidateAfter": None})
+
+    assert found(a_file(pool, a_class())) == [
+        ("warning", "old-spelling", "spec.disruption.consolidateAfter")
+    ]
+
+
+def test_the_engine_s_own_config_is_no_kubernetes_object() -> None:
+    config = SourceFile("reconciler.yaml", b"fleet: web\npacking: cheapest\n")
+
+    fleet, diagnostics = read_fleet([config, a_file(a_pool(), a_class())])
+
+    assert diagnostics == ()
+    assert fleet.config == {"fleet": "web", "packing": "cheapest"}
+
+
+def test_a_wrong_config_is_found_at_its_place() -> None:
+    config = SourceFile("reconciler.yaml", b"packing: cheap\nfeatureGate: {}\n")
+
+    assert found(config, a_file(a_pool(), a_class())) == [
+        ("error", "not-allowed", "packing"),
+        ("error", "unknown-field", "featureGate"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("workload", "path"),
+    [
+        ({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {}}, "metadata.name"),
+        ({"kind": "Job", "apiVersion": "batch/v1", "metadata": {"name": "a"}}, "spec"),
+        (
+            {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}, "spec": {}},
+            "spec.containers",
+        ),
+        (
+            {
+                "kind": "DaemonSet",
+                "apiVersion": "apps/v1",
+                "metadata": {"name": "a"},
+                "spec": {"template": {"spec": []}},
+            },
+            "spec.template.spec",
+        ),
+        ({"kind": "Deployment", "apiVersion": "extensions/v1beta1"}, "apiVersion"),
+    ],
+)
+def test_a_workload_must_have_the_shape_that_its_pods_are_made_from(
+    workload: Any, path: str
+) -> None:
+    errors = [f for f in found(a_file(a_pool(), a_class(), workload)) if f[0] == "error"]
+
+    assert path in [f[2] for f in errors]
+
+
+def scenario_files() -> list[str]:
+    return sorted(map(str, SCENARIOS.rglob("*.json")))
+
+
+@pytest.mark.skipif(not SCENARIOS.is_dir(), reason="the conformance scenarios are not here")
+def test_every_fleet_of_the_scenarios_is_judged_as_they_say() -> None:
+    kinds = {"NodePool", "NodeOverlay", "EC2NodeClass", "TestNodeClass", "KWOKNodeClass"}
+    judged = 0
+    for path in scenario_files():
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        for scenario in data if isinstance(data, list) else [data]:
+            objects = [o for o in scenario["objects"] if o["kind"] in kinds]
+            files = [a_file(o, path=f"{i:03}.yaml") for i, o in enumerate(objects)]
+            _, diagnostics = read_fleet(files, any_class=True, allow_empty=True)
+            errors = [str(d) for d in diagnostics if d.severity is Severity.ERROR]
+            expect = scenario.get("expect") or {}
+            assert bool(errors) == (expect.get("valid") is False), (path, errors)
+            assert expect.get("path", "") in " ".join(errors)
+            judged += 1
+    assert judged > 1000
