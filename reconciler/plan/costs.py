@@ -91,7 +91,8 @@ def cost_of(
         if not node.is_going and node.node_claim not in gone and node.name not in gone:
             account.nodes_after += 1
             account.after.append(price)
-    for claim in (*node_claims, *unlaunched):
+    launches: list[PlannedNodeClaim | UnlaunchedClaim] = [*node_claims, *unlaunched]
+    for claim in launches:
         account = accounts.setdefault(claim.node_pool, _Account())
         account.nodes_after += 1
         account.after.append(claim.launch.price if claim.launch is not None else 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 _CODES: Final = {
@@ -30,6 +30,10 @@ class Paper:
         codes = ";".join(_CODES[style] for style in styles)
         return f"\x1b[{codes}m{text}\x1b[0m"
 
+    def invisible(self, *styles: str) -> int:
+        """Return how many characters of a painted text take no column."""
+        return len(self.paint("x", *styles)) - 1
+
     def heading(self, text: str, note: str = "") -> None:
         """Begin a section."""
         if self.lines:
@@ -41,22 +45,23 @@ class Paper:
         """Write a line as it stands."""
         self.lines.append(text.rstrip())
 
-    def wrapped(self, text: str, indent: int, *styles: str, hanging: int = 0) -> None:
-        """Write a paragraph; lines after the first are indented by ``hanging`` more."""
+    def wrapped(
+        self, text: str, indent: int, *styles: str, hanging: int = 0, before: str = ""
+    ) -> None:
+        """Write a paragraph; lines after the first are indented by ``hanging`` more.
+
+        ``before`` stands in front of the first line, and the others are indented to its end.
+        """
+        indent += len(before)
         for number, part in enumerate(wrap(text, self.width - indent, hanging)):
-            gap = " " * (indent + (hanging if number else 0))
+            gap = " " * (indent + hanging) if number else " " * (indent - len(before)) + before
             self.lines.append(gap + self.paint(part, *styles))
 
-    def row(
-        self, left: str, right: str, indent: int, edge: int, styles: Sequence[str] = ()
-    ) -> None:
-        """Write a line whose ``right`` part ends at column ``edge``, below if there is no room."""
-        gap = edge - indent - len(left) - len(right)
-        if right and gap < 2:
-            self.wrapped(left, indent, *styles, hanging=4)
-            self.lines.append(" " * max(edge - len(right), 0) + right)
-            return
-        self.lines.append((" " * indent + self.paint(left, *styles) + " " * gap + right).rstrip())
+    def row(self, left: str, right: str, indent: int, edge: int, *styles: str) -> None:
+        """Write a line whose ``right`` part ends at column ``edge``, or follows where it must."""
+        gap = max(edge - indent - len(left) - len(right), 2)
+        painted = self.paint(left, *styles)
+        self.lines.append((" " * indent + painted + " " * gap + right).rstrip())
 
     def text(self) -> str:
         """Return everything that was written."""
@@ -89,3 +94,15 @@ def table(rows: Sequence[Sequence[str]], align: str) -> list[str]:
         ).rstrip()
         for row in rows
     ]
+
+
+def fitting(names: Iterable[str], room: int) -> str:
+    """Return as many names as ``room`` columns hold, and how many there are besides."""
+    every = list(names)
+    for shown in range(len(every), 0, -1):
+        rest = len(every) - shown
+        more = f" and {rest:,} more" if rest else ""
+        text = ", ".join(every[:shown]) + more
+        if len(text) <= room:
+            return text
+    return f"{len(every):,} of them" if len(every) > 1 else "".join(every)

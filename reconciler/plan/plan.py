@@ -20,6 +20,8 @@ API_VERSION: Final = "reconciler/v1"
 HOURS_A_MONTH: Final = 730
 DIGEST_LENGTH: Final = 12
 
+ChangeKind = Literal["create", "update", "delete"]
+ComparedWith = Literal["", "base", "records", "cluster"]
 ActionKind = Literal["provision", "replace", "terminate"]
 Decision = Literal["delete", "replace"]
 Wait = Literal["budget", "schedule", "consolidateAfter", "validation", "policy", "approval"]
@@ -67,7 +69,7 @@ class FieldChange(_Part, frozen=True, kw_only=True):
 class Change(_Part, frozen=True, kw_only=True):
     """An object that git creates, updates or deletes; ``drifted`` are the NodeClaims it drifts."""
 
-    op: Literal["create", "update", "delete"]
+    op: ChangeKind
     kind: str
     name: str
     file: str | None = None
@@ -250,18 +252,22 @@ class Finding(_Part, frozen=True, kw_only=True):
 class Plan(_Part, frozen=True, kw_only=True):
     """The same facts give the same plan, and the same plan the same bytes and ``digest``.
 
-    ``serial`` is that of the recorded state it was made from.
+    ``serial`` is that of the recorded state it was made from. ``compared_with`` says since what
+    the ``changes`` are: another commit, our records, or the cluster's own objects.
+    ``source_path`` stands in a plan that was saved: the folder to apply it to.
     """
 
     api_version: str = API_VERSION
     kind: str = "Plan"
     fleet: str = ""
+    source_path: str | None = None
     at: datetime
     serial: int = 0
     revision: Revision = Revision()
     inputs_digest: str = ""
     inputs: InputDigests = InputDigests()
     changes: tuple[Change, ...] = ()
+    compared_with: ComparedWith = ""
     node_claims: tuple[PlannedNodeClaim, ...] = ()
     placements: tuple[PlacedPod, ...] = ()
     unschedulable: tuple[UnschedulablePod, ...] = ()

@@ -5,11 +5,11 @@ One place for this, since a preview and the engine must see the same types at th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from reconciler.catalog.catalog import Catalog
-from reconciler.catalog.classfacts import class_facts
+from reconciler.catalog.classfacts import ClassFacts, class_facts
 from reconciler.model.labels import NODECLASS
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.model.nodeoverlay import NodeOverlay
@@ -18,8 +18,8 @@ from reconciler.model.settings import Settings
 from reconciler.placement.problem import LaunchPool
 from reconciler.plan.plan import Finding
 
-Limit = Callable[[Catalog], Catalog]
-"""What the last launches taught about a catalogue: offerings that cannot be had now."""
+OfferingKey = tuple[str, str, str]
+"""Instance type, zone and capacity type of an offering."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +43,15 @@ def pool_types(
     settings: Settings,
     *,
     any_class: bool = False,
-    limit: Limit | None = None,
+    refused: Collection[OfferingKey] = (),
 ) -> PoolTypes:
     """Return what the pools may launch.
 
     ``any_class`` takes every class as known and ready that does not say otherwise of itself: a
-    catalogue file lists types as resolved already. ``limit`` is applied to each catalogue before
-    overlays are.
+    catalogue file lists types as resolved already. ``refused`` offerings cannot be had now.
     """
     ordered = sorted(pools, key=lambda p: p.name)
-    resolved = {p.name: _resolved(p, classes, catalog, settings, limit) for p in ordered}
+    resolved = _resolved(ordered, classes, _without(catalog, refused), settings)
     catalogs, findings = _overlaid(ordered, resolved, list(overlays), settings)
     every = {pool.name: LaunchPool(pool, catalogs[pool.name]) for pool in ordered}
     ready: list[LaunchPool] = []
@@ -71,17 +70,30 @@ def node_class_of(pool: NodePool, classes: Mapping[str, EC2NodeClass]) -> EC2Nod
     return classes.get(ref.name) if ref.label[0] == NODECLASS else None
 
 
+def _without(catalog: Catalog, refused: Collection[OfferingKey]) -> Catalog:
+    if not refused:
+        return catalog
+    from reconciler.catalog.refused import without_refused
+
+    return without_refused(catalog, refused)
+
+
 def _resolved(
-    pool: NodePool,
+    pools: Iterable[NodePool],
     classes: Mapping[str, EC2NodeClass],
     catalog: Catalog,
     settings: Settings,
-    limit: Limit | None,
-) -> Catalog:
-    node_class = node_class_of(pool, classes)
-    if node_class is not None:
-        catalog = catalog.for_node_class(class_facts(node_class, settings))
-    return catalog if limit is None else limit(catalog)
+) -> dict[str, Catalog]:
+    """Return each pool's catalogue; pools of alike classes share one, and so its tables."""
+    by_facts: dict[ClassFacts | None, Catalog] = {None: catalog}
+    resolved: dict[str, Catalog] = {}
+    for pool in pools:
+        node_class = node_class_of(pool, classes)
+        facts = class_facts(node_class, settings) if node_class is not None else None
+        if facts is not None and facts not in by_facts:
+            by_facts[facts] = catalog.for_node_class(facts)
+        resolved[pool.name] = by_facts[facts]
+    return resolved
 
 
 def _overlaid(

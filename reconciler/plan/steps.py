@@ -132,15 +132,15 @@ def _why(
     why = "; ".join(causes) if causes and commands[0].reason == "Drifted" else ""
     moved = sum(command.pods_evicted for command in commands)
     moves = f"{counted(moved, 'pod')} {'moves' if moved == 1 else 'move'}" if moved else ""
-    forceful = "forceful: budgets are not asked" if commands[0].forceful else ""
+    forceful = "budgets are not asked" if commands[0].forceful else ""
     said = why or reason_said(commands[0].reason)
     return tuple(filter(None, (said, "; ".join(filter(None, (moves, forceful))))))
 
 
 def _cause(drift: DriftedClaim) -> str:
     fields = listed([field.path for field in drift.fields], 3)
-    side = f" ({side_said(drift.side)})" if drift.side and not fields else ""
-    return f"{drift.reason}: {fields}" if fields else f"{drift.reason}{side}"
+    who = ", ".join(filter(None, (drift.reason, side_said(drift.side))))
+    return f"{fields} ({who})" if fields else who
 
 
 def machines(actions: Iterable[Action]) -> str:

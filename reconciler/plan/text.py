@@ -9,21 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from reconciler.plan.layout import Paper, table
+from reconciler.plan.layout import Paper, fitting, table
 from reconciler.plan.plan import BlockedNode, Change, DeferredClaim, FieldChange, Plan
 from reconciler.plan.steps import Step, grouped, steps_of
+from reconciler.plan.summary import summary_lines
 from reconciler.plan.wording import (
+    compared,
     counted,
-    dollars,
     finding_said,
     hourly,
     list_changes,
-    listed,
     moment,
-    monthly,
     pods_said,
     revision_said,
-    short,
+    short_node,
     until,
     value_said,
 )
@@ -69,9 +68,7 @@ def _header(paper: Paper, plan: Plan) -> None:
 def _changes(paper: Paper, plan: Plan) -> None:
     if not plan.changes:
         return
-    base, head = plan.revision.base, plan.revision.head
-    note = f"{short(base)} → {short(head or 'this folder')}" if base else "since the recorded state"
-    paper.heading("Git changes", note)
+    paper.heading("Git changes", compared(plan))
     for change in plan.changes:
         _change(paper, change)
 
@@ -83,7 +80,7 @@ def _change(paper: Paper, change: Change) -> None:
     effect = f"drifts {counted(drifted, 'node')}" if drifted else ""
     right = "  ".join(filter(None, (effect, place)))
     left = f"{sign} {change.kind} {change.name}"
-    paper.row(left, right, 2, min(paper.width, 78), (_COLOURS[sign],))
+    paper.row(left, right, 2, _edge(paper), _COLOURS[sign])
     if change.op == "update":
         for field in change.fields:
             _field(paper, field)
@@ -168,11 +165,14 @@ def _subject(step: Step) -> str:
 def _step(paper: Paper, step: Step, head: str, subjects: int, pools: int) -> None:
     delta = "not priced" if step.delta is None else f"{hourly(step.delta, signed=True)} $/h"
     right = f"{step.node_pool:<{pools}}  {delta:>14}"
-    paper.row(head, right, 2, 2 + subjects + 2 + len(right), (_COLOURS[head[0]],))
-    for detail in step.details:
+    paper.row(head, right, 2, 2 + subjects + 2 + len(right), _COLOURS[head[0]])
+    force = " (forceful)" if step.forceful else ""
+    paper.wrapped(f"{step.reason}{force}: {step.details[0]}", 6)
+    for detail in step.details[1:]:
         paper.wrapped(detail, 6)
     if step.verb != "launch":
-        paper.wrapped(listed(step.nodes, 8), 6, "dim")
+        nodes = map(short_node, step.nodes)
+        paper.line(f"      {paper.paint(fitting(nodes, paper.width - 6), 'dim')}")
 
 
 def _deferred(paper: Paper, plan: Plan) -> None:
@@ -187,8 +187,7 @@ def _deferred(paper: Paper, plan: Plan) -> None:
     for group in groups[:GROUPS_MAX]:
         first = group[0]
         when = f", not before {until(first.not_before, plan.at)}" if first.not_before else ""
-        names = listed((item.node or item.node_claim for item in group), 4)
-        paper.row(names, _owner(first.reason, first.node_pool), 2, min(paper.width, 78))
+        _nodes(paper, [item.node or item.node_claim for item in group], first)
         paper.wrapped(f"waits for {_wait(first.waits_for)}{when}", 6)
         if first.message:
             paper.wrapped(first.message, 6, "dim")
@@ -206,8 +205,16 @@ def _wait(waits_for: str) -> str:
     }.get(waits_for, waits_for)
 
 
-def _owner(reason: str, node_pool: str) -> str:
-    return f"{reason}  {node_pool}" if node_pool else reason
+def _nodes(paper: Paper, names: Sequence[str], of: DeferredClaim | BlockedNode) -> None:
+    right = "  ".join(filter(None, (of.reason, of.node_pool)))
+    edge = _edge(paper)
+    left = fitting(map(short_node, names), edge - 4 - len(right))
+    paper.row(left, paper.paint(right, "dim"), 2, edge + paper.invisible("dim"))
+
+
+def _edge(paper: Paper) -> int:
+    """Return where lines with a right part end: wide terminals need not be crossed."""
+    return min(paper.width, 100)
 
 
 def _blocked(paper: Paper, plan: Plan) -> None:
@@ -222,8 +229,7 @@ def _blocked(paper: Paper, plan: Plan) -> None:
     groups = grouped(plan.blocked, key)
     for group in groups[:GROUPS_MAX]:
         first = group[0]
-        names = listed((item.node for item in group), 4)
-        paper.row(names, _owner(first.reason, first.node_pool), 2, min(paper.width, 78))
+        _nodes(paper, [item.node for item in group], first)
         paper.wrapped(first.message, 6)
     _rest(paper, sum(map(len, groups[GROUPS_MAX:])), "node")
 
@@ -240,7 +246,7 @@ def _unschedulable(paper: Paper, plan: Plan) -> None:
         pools = max((len(r.node_pool or "") for r in reasons), default=0)
         for reason in reasons:
             pool = f"{reason.node_pool or '':<{pools}}  " if pools else ""
-            paper.wrapped(f"{pool}{reason.message}", 6, hanging=len(pool))
+            paper.wrapped(reason.message, 6, before=pool)
     _rest(paper, sum(map(len, groups[GROUPS_MAX:])), "pod")
 
 
@@ -271,34 +277,3 @@ def _sum(paper: Paper, plan: Plan, next_command: str) -> None:
         paper.wrapped(line, 0, "bold")
     if next_command:
         paper.line(f"Next: {paper.paint(next_command, 'cyan')}")
-
-
-def summary_lines(plan: Plan) -> list[str]:
-    """Return the sum: what is done, how many nodes, how many dollars."""
-    steps = steps_of(plan)
-    launches = sum(1 for action in plan.actions if action.kind == "provision")
-    goes = sum(1 for action in plan.actions if action.kind == "terminate")
-    pools = plan.cost.by_node_pool.values()
-    before, after = sum(p.nodes_before for p in pools), sum(p.nodes_after for p in pools)
-    if not steps:
-        waiting = f"; {counted(len(plan.deferred), 'node')} wait" if plan.deferred else ""
-        first = f"Nothing to do now: {counted(after, 'node')}{waiting}."
-    else:
-        nodes = f"{before:,} → {after:,} nodes"
-        first = f"{counted(launches, 'node')} to launch, {goes:,} to remove: {nodes}."
-    return [first, _cost_line(plan)]
-
-
-def _cost_line(plan: Plan) -> str:
-    cost = plan.cost
-    unpriced = (
-        f" ({counted(cost.unpriced, 'node')} without a price not counted)" if cost.unpriced else ""
-    )
-    if hourly(cost.before) == hourly(cost.after):
-        return f"{dollars(cost.after)} an hour, {monthly(cost.after)} a month{unpriced}."
-    change = cost.after - cost.before
-    return (
-        f"{dollars(cost.before)} → {dollars(cost.after)} an hour ({dollars(change, signed=True)}), "
-        f"{monthly(cost.before)} → {monthly(cost.after)} a month "
-        f"({monthly(change, signed=True)}){unpriced}."
-    )

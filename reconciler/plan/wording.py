@@ -12,15 +12,15 @@ _REASONS = {
     "Unschedulable": "pods wait for a node",
     "Static": "the pool keeps a fixed number of nodes",
     "NotLaunched": "the claim was made before and has no instance yet",
-    "Drifted": "the node is no longer what git wants",
-    "Empty": "no pod needs it",
-    "Underutilized": "its pods fit elsewhere for less",
-    "Expired": "it is older than expireAfter",
-    "Interrupted": "the cloud takes it back",
-    "Unhealthy": "it has been unhealthy for too long",
+    "Drifted": "no longer what git wants",
+    "Empty": "without pods",
+    "Underutilized": "the pods fit elsewhere for less",
+    "Expired": "older than expireAfter allows",
+    "Interrupted": "the cloud takes the instance back",
+    "Unhealthy": "unhealthy for too long",
     "Overprovisioned": "the pool has more nodes than replicas",
-    "NodePoolDeleted": "its NodePool is gone from git",
-    "Orphaned": "no NodePool owns it",
+    "NodePoolDeleted": "the NodePool is gone from git",
+    "Orphaned": "no NodePool owns the instance",
 }
 _SIDES = {"git": "git moved", "world": "the world moved", "us": "this release moved"}
 
@@ -71,6 +71,12 @@ def listed(names: Iterable[str], most: int = 5) -> str:
     return f"{', '.join(every[:most])} and {len(every) - most:,} more"
 
 
+def short_node(name: str) -> str:
+    """Return a node's name without the domain that every node of a region shares."""
+    host, dot, domain = name.partition(".")
+    return host if dot and domain.endswith((".internal", "compute.internal")) else name
+
+
 def pods_said(pods: Iterable[str], most: int = 4) -> str:
     """Return pods by the workload that their names suggest: ``web/api-* (30), web/db-0``.
 
@@ -109,6 +115,19 @@ def revision_said(plan: Plan) -> str:
         return "a folder outside git"
     text = short(revision.head)
     return f"{text} with uncommitted changes" if revision.dirty else text
+
+
+def compared(plan: Plan) -> str:
+    """Return since what git changes what it changes."""
+    match plan.compared_with:
+        case "base":
+            head = short(plan.revision.head or "this folder")
+            return f"{short(plan.revision.base or 'base')} → {head}"
+        case "cluster":
+            return "against what the cluster has"
+        case "records":
+            return "since what was carried out last"
+    return ""
 
 
 def short(commit: str) -> str:

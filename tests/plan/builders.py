@@ -118,6 +118,7 @@ def first_nodes() -> Plan:
         instance_types_total=1,
     )
     return a_plan(
+        compared_with="records",
         revision=Revision(head=HEAD, dirty=True),
         changes=(
             Change(op="create", kind="NodePool", name="general", file="pools/general.yaml", line=1),
@@ -221,6 +222,7 @@ def pull_request() -> Plan:
     )
     owned = {n.node_claim: n for n in (*nodes, spare, old)}
     return a_plan(
+        compared_with="base",
         revision=Revision(
             head=HEAD, base=BASE, repo="https://github.com/acme/fleet", path="clusters/web"
         ),

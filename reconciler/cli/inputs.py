@@ -1,0 +1,291 @@
+"""Reads what a plan is made from: the fleet, the cluster, the catalogue, the settings.
+
+Shared by every command that plans. Whatever is unreadable stops here: unknown is not empty.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import argparse
+
+    from reconciler.adapters.git.source import Source
+    from reconciler.catalog.catalog import Catalog
+    from reconciler.cli.timings import Timings
+    from reconciler.desired.fleet import Fleet, SourceFile
+    from reconciler.desired.settings import Resolved
+    from reconciler.model.diagnostics import Diagnostic
+    from reconciler.observed.snapshot import Snapshot
+    from reconciler.plan.inputs import Inputs
+    from reconciler.plan.plan import InputDigests, Revision
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that say what is planned."""
+    add = parser.add_argument
+    add("path", nargs="?", default=None, metavar="PATH", help="folder of the fleet (default: .)")
+    add("--repo", metavar="URL", help="plan a repository, without a checkout")
+    add("--ref", metavar="REF", help="the commit, branch or tag to plan (default: as it stands)")
+    add("--path", dest="below", metavar="DIR", help="the fleet's folder within the repository")
+    add("--base", metavar="REF", help="say what changes from this commit on")
+    add("--snapshot", metavar="FILE", help="the cluster, as `kubectl get … -o json` (- for stdin)")
+    add("--catalog", metavar="FILE", help="instance types (default: the bundled ones of AWS)")
+    add("--now", metavar="TIME", help="the present, as RFC 3339 (default: the clock)")
+    add("--state", metavar="DIR|URL", help="where the recorded state is")
+    add(
+        "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE",
+        help="a setting, as in reconciler.yaml",
+    )  # fmt: skip
+    add(
+        "--allow-removal", action="append", default=[], metavar="NAME",
+        help="let a NodePool go that git no longer has",
+    )  # fmt: skip
+
+
+def present(text: str | None) -> datetime:
+    """Return the moment that ``--now`` names, by default the clock's.
+
+    Raises:
+        UsageError: the text is not a time with its zone.
+    """
+    if text is None:
+        return datetime.now(UTC)
+    from reconciler.model.errors import UsageError
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None or "T" not in text.upper():
+        raise UsageError(
+            f"not a time: {text[:60]!r}", where="--now", remedy="write it as 2026-01-31T12:00:00Z"
+        )
+    return moment.astimezone(UTC)
+
+
+def read_inputs(args: argparse.Namespace, phase: Timings) -> Inputs:
+    """Return everything that the arguments name.
+
+    Raises:
+        UsageError: an argument or setting is wrong.
+        UnreadableError: an input cannot be read.
+        InvalidFleetError: the desired state has errors.
+    """
+    now = present(args.now)
+    with phase("read"):
+        head = read_source(args)
+        fleet, findings = read_desired(head, any_class=args.catalog is not None)
+        resolved = settings_of(args, fleet)
+        base = read_base(args)
+        snapshot, observed, more = read_cluster(args, fleet, now)
+    with phase("catalog"):
+        catalog = read_types(args, resolved)
+    from msgspec.structs import replace
+
+    from reconciler.observed.state import cluster_state
+    from reconciler.plan.inputs import Inputs
+
+    return Inputs(
+        fleet=fleet,
+        cluster=cluster_state(snapshot),
+        catalog=catalog,
+        settings=resolved.settings,
+        now=now,
+        revision=replace(head.revision, base=base[0]) if base is not None else head.revision,
+        base=base[1] if base is not None else snapshot.live or None,
+        compared_with="base" if base is not None else "cluster" if snapshot.live else "",
+        live=snapshot.live,
+        diagnostics=(*findings, *more),
+        any_class=args.catalog is not None,
+        allow_removal=frozenset(args.allow_removal),
+        digests=digests_of(fleet, observed, catalog, resolved),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRead:
+    """The files of a revision, what was refused among them, and which revision it is."""
+
+    files: Sequence[SourceFile]
+    findings: tuple[Diagnostic, ...]
+    revision: Revision
+
+
+def read_source(args: argparse.Namespace) -> SourceRead:
+    """Return the files that the arguments name.
+
+    Raises:
+        UsageError: arguments contradict each other, or a ref is not one.
+        UnreadableError: there is nothing to be read.
+    """
+    from reconciler.adapters.git.source import read
+    from reconciler.plan.plan import Revision
+
+    found = read(source_of(args))
+    at = found.revision
+    revision = Revision(head=at.head, repo=at.repo, path=at.path, dirty=at.dirty)
+    return SourceRead(found.files, found.diagnostics, revision)
+
+
+def source_of(args: argparse.Namespace, ref: str | None = None) -> Source:
+    """Return where the desired state comes from; ``ref`` overrules the arguments' own.
+
+    Raises:
+        UsageError: arguments contradict each other.
+    """
+    from reconciler.adapters.git.source import AtRef, Remote, WorkingTree
+    from reconciler.model.errors import UsageError
+
+    ref = ref or args.ref
+    if args.repo is not None:
+        if args.path is not None:
+            remedy = "name the folder with --path DIR"
+            raise UsageError("PATH and --repo are both given", where=args.path, remedy=remedy)
+        return Remote(args.repo, clones(args.state), ref or "HEAD", args.below or ".")
+    path = os.path.join(args.path or ".", args.below) if args.below else args.path or "."  # noqa: PTH118
+    return AtRef(path, ref) if ref else WorkingTree(path)
+
+
+def clones(state: str | None) -> str:
+    """Return the folder that keeps clones: in the state directory, else in the user's cache."""
+    place = state or os.environ.get("RECONCILER_STATE") or ""
+    if place and "://" not in place:
+        return os.path.join(place, "clones")  # noqa: PTH118
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+    return os.path.join(cache, "reconciler", "clones")  # noqa: PTH118
+
+
+def read_base(args: argparse.Namespace) -> tuple[str | None, tuple[dict[str, Any], ...]] | None:
+    """Return the commit of ``--base`` and its objects, None without it.
+
+    A base that is not valid is still one to compare with: what cannot be read of it is missing.
+    """
+    if args.base is None:
+        return None
+    from reconciler.adapters.git.source import read
+    from reconciler.desired.fleet import read_fleet
+
+    found = read(source_of(args, args.base))
+    fleet, _ = read_fleet(found.files, any_class=True, allow_empty=True)
+    return found.revision.head, tuple(r.data for r in fleet.resources)
+
+
+def read_desired(source: SourceRead, *, any_class: bool) -> tuple[Fleet, tuple[Diagnostic, ...]]:
+    """Return the fleet of a revision and its findings that are not errors.
+
+    Raises:
+        InvalidFleetError: there is an error among them.
+    """
+    from reconciler.desired.fleet import read_fleet
+
+    fleet, findings = read_fleet(source.files, any_class=any_class)
+    return fleet, without_errors((*source.findings, *findings))
+
+
+def without_errors(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return the findings in order, if none of them is an error.
+
+    Raises:
+        InvalidFleetError: one is; it carries them all.
+    """
+    from reconciler.model.diagnostics import Severity
+    from reconciler.model.errors import InvalidFleetError
+
+    every = tuple(sorted(findings, key=lambda d: d.order))
+    if any(d.severity is Severity.ERROR for d in every):
+        raise InvalidFleetError(every)
+    return every
+
+
+def settings_of(args: argparse.Namespace, fleet: Fleet) -> Resolved:
+    """Return the effective settings; ``--state`` counts as a flag of the same name."""
+    from reconciler.desired.settings import resolve
+
+    state = [f"state={args.state}"] if args.state else []
+    return resolve(fleet.config, os.environ, [*state, *args.settings], fleet=fleet_name(args))
+
+
+def fleet_name(args: argparse.Namespace) -> str:
+    """Return the name of a fleet that nothing names: its folder's, or its repository's."""
+    if args.repo is not None:
+        address: str = args.below or args.repo
+        return address.rstrip("/").rpartition("/")[2].removesuffix(".git")
+    folder = os.path.realpath(os.path.join(args.path or ".", args.below or "."))  # noqa: PTH118
+    return os.path.basename(folder)  # noqa: PTH119
+
+
+def read_cluster(
+    args: argparse.Namespace, fleet: Fleet, now: datetime
+) -> tuple[Snapshot, bytes, tuple[Diagnostic, ...]]:
+    """Return the snapshot, the bytes that stand for it, and findings.
+
+    Without ``--snapshot`` it is an empty cluster that is to run the fleet's own workloads.
+    """
+    from reconciler.observed.snapshot import read_snapshot, snapshot_of
+
+    if args.snapshot is not None:
+        content = read_bytes(args.snapshot)
+        source = "stdin" if args.snapshot == "-" else args.snapshot
+        return read_snapshot(content, source), content, ()
+    from reconciler.desired.workloads import expand
+
+    made, findings = expand(fleet.workloads, now=now)
+    objects = [
+        *made.pods, *made.daemon_sets, *made.pod_disruption_budgets, *made.volume_claims,
+        *made.volumes, *made.storage_classes, *made.csi_nodes, *made.namespaces,
+        *made.priority_classes,
+    ]  # fmt: skip
+    return snapshot_of(objects), b"", without_errors(findings)
+
+
+def read_types(args: argparse.Namespace, resolved: Resolved) -> Catalog:
+    """Return the catalogue of ``--catalog``, else the bundled one of the region."""
+    if args.catalog is not None:
+        from reconciler.catalog.catalogfile import read_catalog
+
+        return read_catalog(read_bytes(args.catalog), args.catalog)
+    from reconciler.catalog.catalog import bundled
+
+    return bundled(resolved.settings.region)
+
+
+def read_bytes(path: str) -> bytes:
+    """Return the content of a file, of stdin for ``-``.
+
+    Raises:
+        UnreadableError: it cannot be read.
+    """
+    from reconciler.model.errors import UnreadableError
+
+    try:
+        if path == "-":
+            return sys.stdin.buffer.read()
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs a start
+            return file.read()
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UnreadableError(why, where=path, remedy="name a file that can be read") from error
+
+
+def digests_of(fleet: Fleet, observed: bytes, catalog: Catalog, resolved: Resolved) -> InputDigests:
+    """Return a digest of each input; what a comment or the order of files changes is none."""
+    import msgspec
+
+    from reconciler import __version__
+    from reconciler.plan.plan import InputDigests, content_digest
+
+    objects = [(r.kind, r.namespace, r.name, r.data) for r in fleet.resources]
+    values = {k: v for k, v in resolved.values.items() if k not in ("state", "fleet")}
+    return InputDigests(
+        git=content_digest(msgspec.json.encode(objects, order="sorted")),
+        snapshot=content_digest(observed),
+        catalog=content_digest(catalog.digest.encode()),
+        settings=content_digest(msgspec.json.encode(values, order="sorted")),
+        engine=__version__,
+    )

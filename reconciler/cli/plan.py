@@ -1,0 +1,149 @@
+"""``reconciler plan``: say what would be done and why, and do nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from reconciler.cli import exitcode
+from reconciler.cli.inputs import add_arguments as add_input_arguments
+
+if TYPE_CHECKING:
+    import argparse
+
+    from reconciler.model.errors import InvalidFleetError
+    from reconciler.plan.plan import Plan
+
+_PLAIN: Final = {ord("→"): "->", ord("×"): "x", ord("±"): "~", ord("…"): "...", ord("–"): "-"}
+_OUTPUTS: Final = ("text", "json", "markdown", "html", "mermaid")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_input_arguments(parser)
+    add = parser.add_argument
+    add("-o", "--output", choices=_OUTPUTS, default="text", help="form of the plan")
+    add("--out", metavar="FILE", help="save the plan for `reconciler apply FILE`")
+    add(
+        "--detailed-exitcode", action="store_true",
+        help="exit with 2 when there is something to do",
+    )  # fmt: skip
+    add("--timings", action="store_true", help="print seconds by phase on stderr, as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the plan; 0, or with ``--detailed-exitcode`` 2 when there is something to do."""
+    from reconciler.cli.inputs import read_inputs
+    from reconciler.cli.timings import Timings
+    from reconciler.model.errors import InvalidFleetError
+
+    timings = Timings()
+    try:
+        inputs = read_inputs(args, timings)
+    except InvalidFleetError as error:
+        return _refused(error)
+    from reconciler.plan.planner import make_plan
+
+    plan = make_plan(inputs, timings)
+    if args.out:
+        from msgspec.structs import replace
+
+        plan = replace(plan, source_path=args.path or ".")
+    with timings("render"):
+        text = render(plan, args)
+        if args.out:
+            save(plan, args.out)
+    write(text)
+    if args.timings:
+        print(timings.to_json(), file=sys.stderr)
+    changed = args.detailed_exitcode and not plan.is_empty
+    return exitcode.CHANGES if changed else exitcode.DONE
+
+
+def render(plan: Plan, args: argparse.Namespace) -> str:
+    """Return the plan in the form that was asked for."""
+    match args.output:
+        case "json":
+            from reconciler.plan.plan import to_json
+
+            return to_json(plan).decode() + "\n"
+        case "markdown":
+            from reconciler.plan.markdown import render_markdown
+
+            return render_markdown(plan)
+        case "html":
+            from reconciler.plan.html import render_html
+
+            return render_html(plan)
+        case "mermaid":
+            from reconciler.plan.mermaid import render_mermaid
+
+            return render_mermaid(plan)
+    from reconciler.plan.text import render_text
+
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return render_text(plan, width=_columns(), colour=colour, next_command=next_command(plan, args))
+
+
+def _columns() -> int:
+    """Return the terminal's columns, 80 where there is none (``COLUMNS`` overrules)."""
+    text = os.environ.get("COLUMNS", "")
+    if text.isascii() and text.isdigit() and int(text):
+        return int(text)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
+def next_command(plan: Plan, args: argparse.Namespace) -> str:
+    """Return what to type next, nothing where there is nothing to do."""
+    if plan.is_empty:
+        return ""
+    if args.out:
+        return f"reconciler apply {args.out}"
+    folder = f" {args.path}" if args.path else ""
+    if args.snapshot or args.catalog:
+        return "the same with --out plan.json, then reconciler apply plan.json"
+    return f"reconciler apply{folder}"
+
+
+def save(plan: Plan, path: str) -> None:
+    """Write the plan to a file, whole or not at all.
+
+    Raises:
+        UnreadableError: it cannot be written.
+    """
+    from reconciler.model.errors import UnreadableError
+    from reconciler.plan.plan import to_json
+
+    draft = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(draft, "xb") as file:  # noqa: PTH123 - pathlib costs a start
+            file.write(to_json(plan))
+        os.replace(draft, path)  # noqa: PTH105
+    except OSError as error:
+        why = f"cannot be written: {error.strerror}"
+        raise UnreadableError(
+            why, where=path, remedy="name a file in a folder that exists"
+        ) from error
+
+
+def write(text: str) -> None:
+    """Print on stdout, in ASCII where the terminal cannot show more."""
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.translate(_PLAIN).encode(encoding, "replace").decode(encoding)
+    sys.stdout.write(text)
+
+
+def _refused(error: InvalidFleetError) -> int:
+    """Say that the desired state is invalid: the summary first, then every finding."""
+    print(f"reconciler: {error.fault}: {' '.join(str(error).split())}", file=sys.stderr)
+    if len(error.diagnostics) > 1:
+        for diagnostic in error.diagnostics:
+            print(f"  {' '.join(str(diagnostic).split())}", file=sys.stderr)
+    return exitcode.FAILED

@@ -1,0 +1,186 @@
+"""From what placement and disruption decided to the parts of a plan.
+
+Both answer in values of their own floors. Here every new NodeClaim gets the name it will bear,
+and every pod stands once: with the first part that gave it a place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+from reconciler.disruption.command import Block, BudgetState, Command, Decisions, Deferral
+from reconciler.model.pod import Pod
+from reconciler.model.resources import add, format_resources
+from reconciler.observed.state import ClusterState
+from reconciler.placement.problem import LaunchPool
+from reconciler.placement.result import Placement, PlannedClaim, Rejection
+from reconciler.plan.claims import Namer, planned_node_claim
+from reconciler.plan.plan import (
+    BlockedNode,
+    Decision,
+    DeferredClaim,
+    PlacedPod,
+    PlannedCommand,
+    PlannedNodeClaim,
+    PoolBudget,
+    Reason,
+    UnschedulablePod,
+)
+
+
+class Seating:
+    """The new NodeClaims under their final names, and the place of each pod."""
+
+    def __init__(self, namer: Namer, pools: Mapping[str, LaunchPool]) -> None:
+        self._namer = namer
+        self._pools = pools
+        self._names: dict[str, str] = {}
+        self._claims: list[tuple[PlannedClaim, str]] = []
+        self._seats: dict[str, tuple[str, tuple[str, ...]]] = {}
+
+    def take(self, placement: Placement, reason: str) -> None:
+        """Take the claims and places of one part; a pod that has a place already keeps it."""
+        for claim in placement.claims:
+            self.take_claim(claim, reason)
+        for pod, node in placement.on_nodes.items():
+            self._seat(pod, node, placement)
+        for claim in placement.claims:
+            for pod in claim.pods:
+                self._seat(pod, claim.name, placement)
+
+    def take_claim(self, claim: PlannedClaim, reason: str) -> None:
+        """Give a planned claim its name, once."""
+        if claim.name not in self._names:
+            self._names[claim.name] = self._namer.name(claim.name)
+            self._claims.append((claim, reason))
+
+    def _seat(self, pod: str, where: str, placement: Placement) -> None:
+        self._seats.setdefault(pod, (where, placement.relaxed.get(pod, ())))
+
+    def name_of(self, planned: str) -> str:
+        """Return the final name of a planned claim."""
+        return self._names[planned]
+
+    def node_claims(self, pods: Iterable[Pod]) -> tuple[PlannedNodeClaim, ...]:
+        """Return the claims by name, each with every pod that has its place there."""
+        by_key = {pod.key: pod for pod in pods}
+        seated: dict[str, list[str]] = {}
+        for pod, (where, _) in self._seats.items():
+            seated.setdefault(where, []).append(pod)
+        made = [self._node_claim(c, r, seated.get(c.name, []), by_key) for c, r in self._claims]
+        return tuple(sorted(made, key=lambda claim: claim.name))
+
+    def _node_claim(
+        self, claim: PlannedClaim, reason: str, pods: list[str], by_key: Mapping[str, Pod]
+    ) -> PlannedNodeClaim:
+        types = self._pools[claim.node_pool.name].types
+        name = self._names[claim.name]
+        own = sorted(pods)
+        made = planned_node_claim(claim, name, reason, types, own)
+        later = [by_key[pod].requests() for pod in own if pod not in claim.pods and pod in by_key]
+        if not later:
+            return made
+        from msgspec.structs import replace
+
+        return replace(made, requests=format_resources(add(claim.requests, *later)))
+
+    def placements(self) -> tuple[PlacedPod, ...]:
+        """Return the place of each pod, by pod."""
+        return tuple(
+            PlacedPod(
+                pod=pod,
+                node=None if where in self._names else where,
+                node_claim=self._names.get(where),
+                relaxed=relaxed,
+            )
+            for pod, (where, relaxed) in sorted(self._seats.items())
+        )
+
+
+def seated(
+    decisions: Decisions,
+    static: Iterable[PlannedClaim],
+    namer: Namer,
+    pools: Mapping[str, LaunchPool],
+) -> Seating:
+    """Return every new claim and every place: pods that wait first, then what commands move."""
+    seating = Seating(namer, pools)
+    for claim in static:
+        seating.take_claim(claim, "Static")
+    if decisions.placement is not None:
+        seating.take(decisions.placement, "Unschedulable")
+    for command in decisions.commands:
+        for claim in command.replacements:
+            seating.take_claim(claim, command.reason.value)
+        if command.placement is not None:
+            seating.take(command.placement, command.reason.value)
+    return seating
+
+
+def planned_command(command: Command, seating: Seating) -> PlannedCommand:
+    """Return a command as the plan lists it."""
+    return PlannedCommand(
+        id=command.id,
+        reason=command.reason.value,
+        decision=cast("Decision", command.decision),
+        nodes=command.nodes,
+        node_claims=command.node_claims,
+        replacements=tuple(sorted(seating.name_of(c.name) for c in command.replacements)),
+        savings=None if command.savings is None else round(command.savings, 9),
+        score=command.score,
+        pods_evicted=command.pods_evicted,
+        forceful=command.is_forceful,
+    )
+
+
+def unschedulable_pods(placement: Placement | None) -> tuple[UnschedulablePod, ...]:
+    """Return the pods without a place, by name, each with the reasons of every pool."""
+    if placement is None:
+        return ()
+    return tuple(
+        UnschedulablePod(pod=pod, reasons=tuple(map(_reason, rejections)))
+        for pod, rejections in sorted(placement.unschedulable.items())
+    )
+
+
+def _reason(rejection: Rejection) -> Reason:
+    return Reason(node_pool=rejection.node_pool, code=rejection.code, message=rejection.message)
+
+
+def blocked_node(block: Block, cluster: ClusterState) -> BlockedNode:
+    """Return a block as the plan lists it."""
+    node = cluster.by_name.get(block.node)
+    return BlockedNode(
+        node=block.node,
+        node_pool=node.node_pool if node is not None else "",
+        reason=block.reason,
+        code=block.code.value,
+        message=block.message,
+    )
+
+
+def deferred_claim(deferral: Deferral) -> DeferredClaim:
+    """Return a deferral as the plan lists it."""
+    return DeferredClaim(
+        node_claim=deferral.node_claim,
+        node=deferral.node,
+        node_pool=deferral.node_pool,
+        reason=deferral.reason.value,
+        waits_for=deferral.waits_for.value,
+        not_before=deferral.not_before,
+        message=deferral.message,
+    )
+
+
+def pool_budget(state: BudgetState) -> PoolBudget:
+    """Return what budgets say as the plan lists it."""
+    return PoolBudget(
+        node_pool=state.node_pool,
+        reason=state.reason.value,
+        total=state.total,
+        disrupting=state.disrupting,
+        allowed=state.allowed,
+        next_change=state.next_change,
+        binding=state.binding,
+    )

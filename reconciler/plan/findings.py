@@ -1,0 +1,59 @@
+"""What a plan has to say beside its decisions: about its inputs, and about its own limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from reconciler.catalog.catalog import Catalog
+from reconciler.disruption.command import Decisions
+from reconciler.model.diagnostics import Diagnostic
+from reconciler.placement.result import Rejection
+from reconciler.plan.plan import Finding, PlannedNodeClaim
+from reconciler.plan.wording import counted, pods_said
+
+
+def finding(diagnostic: Diagnostic) -> Finding:
+    """Return a diagnostic in the flat form of the plan's schema."""
+    place = diagnostic.place
+    return Finding(
+        severity=diagnostic.severity.value,
+        code=diagnostic.code,
+        message=diagnostic.message,
+        path=diagnostic.path or None,
+        file=place.file if place is not None else None,
+        line=place.line if place is not None else None,
+        column=place.column if place is not None else None,
+        hint=diagnostic.hint or None,
+    )
+
+
+def of_catalog(catalog: Catalog, claims: Iterable[PlannedNodeClaim]) -> Iterator[Finding]:
+    """Say where prices come from, and whether an estimate stands in the sum."""
+    yield Finding(severity="info", code="catalog", message=f"instance types: {catalog.source}")
+    estimated = sum(claim.launch.estimated for claim in claims)
+    for note in catalog.notes:
+        code = "spot-estimated" if note.startswith("spot") else "catalog-note"
+        launches = f"; {counted(estimated, 'launch', 'launches')} of this plan priced so"
+        shown = note + (launches if code == "spot-estimated" and estimated else "")
+        yield Finding(severity="info", code=code, message=shown)
+
+
+def of_decisions(decisions: Decisions) -> Iterator[Finding]:
+    """Say where work was cut short, which budgets cannot be read, what waits for a reservation."""
+    for limit in decisions.limits_hit:
+        yield Finding(severity="warning", code="work-limit", message=limit)
+    broken = {(s.node_pool, s.error): s.binding for s in decisions.budgets if s.error is not None}
+    for (pool, error), index in broken.items():
+        message = f"a budget of NodePool {pool} cannot be read, so no node of it may go: {error}"
+        path = None if index is None else f"spec.disruption.budgets[{index}]"
+        yield Finding(severity="warning", code="budget-unreadable", message=message, path=path)
+    if decisions.placement is not None and decisions.placement.deferred:
+        yield _waiting(decisions.placement.deferred)
+
+
+def _waiting(deferred: Mapping[str, tuple[Rejection, ...]]) -> Finding:
+    pods = sorted(deferred)
+    why = next((r.message for pod in pods for r in deferred[pod]), "")
+    rest = f" ({why})" if why else ""
+    message = f"{counted(len(pods), 'pod')} wait for reserved capacity: {pods_said(pods)}{rest}"
+    return Finding(severity="info", code="waits-for-reservation", message=message)

@@ -1,0 +1,49 @@
+"""Everything that a plan is made from, read beforehand by whoever asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from reconciler.catalog.catalog import Catalog
+from reconciler.desired.fleet import Fleet
+from reconciler.model.diagnostics import Diagnostic
+from reconciler.model.settings import Settings
+from reconciler.observed.state import ClusterState
+from reconciler.plan.plan import ComparedWith, InputDigests, Revision
+from reconciler.plan.pools import OfferingKey
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The facts of one plan.
+
+    ``fleet`` is what git wants, without a single error. ``base`` are the objects to compare it
+    with, None where there are none; ``compared_with`` says which they are. ``live`` are the
+    cluster's own NodePools, NodeOverlays and EC2NodeClasses; of these only what was looked up in
+    the account counts (``status``). ``any_class`` takes every node class as known and ready, as
+    with a catalogue file. ``refused`` are offerings that EC2 did not have of late.
+    ``allow_removal`` are NodePools that may go though git no longer has them;
+    ``interrupted`` are NodeClaims that EC2 takes back, with the event that says so.
+    """
+
+    fleet: Fleet
+    cluster: ClusterState
+    catalog: Catalog
+    settings: Settings
+    now: datetime
+    revision: Revision = field(default_factory=Revision)
+    base: Sequence[Object] | None = None
+    compared_with: ComparedWith = ""
+    live: Sequence[Object] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    any_class: bool = False
+    refused: Collection[OfferingKey] = ()
+    allow_removal: frozenset[str] = frozenset()
+    interrupted: Mapping[str, str] = field(default_factory=dict)
+    serial: int = 0
+    digests: InputDigests = field(default_factory=InputDigests)

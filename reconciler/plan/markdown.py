@@ -1,0 +1,275 @@
+"""The plan as a comment on a pull request: one line that says it all, the rest to fold out.
+
+Names, messages and values come from files that anybody may have written, so every one of them is
+escaped: it can neither leave its cell, nor mention people, nor become a link or an image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from reconciler.plan.mermaid import render_mermaid
+from reconciler.plan.plan import Change, Plan
+from reconciler.plan.steps import Step, grouped, steps_of
+from reconciler.plan.summary import summary_lines
+from reconciler.plan.wording import (
+    compared,
+    counted,
+    finding_said,
+    hourly,
+    list_changes,
+    listed,
+    moment,
+    pods_said,
+    revision_said,
+    short_node,
+    until,
+    value_said,
+)
+
+CHARACTERS_MAX: Final = 65_536
+"""GitHub refuses a longer comment."""
+
+_ROWS: Final = ((400, 600), (100, 400), (30, 300), (10, 200), (3, 100))
+"""How many rows a table may have and how long a cell may be, tried until the comment fits."""
+
+_CHART_MAX: Final = 40
+_SPECIAL: Final = frozenset("&<>|`*_~[]\\@#$!")
+_SIGNS: Final = {"create": "+", "update": "~", "delete": "-"}
+_VERBS: Final = {"launch": "launch", "replace": "replace", "remove": "remove"}
+
+
+def render_markdown(plan: Plan) -> str:
+    """Return the comment; where it would be too long, tables are cut and say so."""
+    text = ""
+    for rows, cell in _ROWS:
+        text = _Comment(plan, rows, cell).text()
+        if len(text) <= CHARACTERS_MAX:
+            return text
+    raise AssertionError(f"a comment of {len(text)} characters, cut as short as it can be")
+
+
+def escaped(text: str) -> str:
+    """Return text that Markdown and HTML show as it stands, on one line."""
+    line = " ".join(text.split()).replace("://", "&#58;//").replace("www.", "www&#46;")
+    return "".join(
+        f"&#{ord(c)};" if c in _SPECIAL and not line.startswith(("&#58;", "&#46;"), i) else c
+        for i, c in enumerate(line)
+    )
+
+
+class _Comment:
+    """One attempt at the comment, with so many rows to a table and characters to a cell."""
+
+    def __init__(self, plan: Plan, rows: int, cell: int) -> None:
+        self._plan = plan
+        self._rows = rows
+        self._cell = cell
+
+    def text(self) -> str:
+        plan = self._plan
+        summary = " ".join(summary_lines(plan))
+        parts = [
+            f"### Plan for {self._say(plan.fleet)}",
+            f"**{escaped(summary)}**",
+            *self._pools(),
+            *self._changes(),
+            *self._actions(),
+            *self._chart(),
+            *self._deferred(),
+            *self._blocked(),
+            *self._unschedulable(),
+            *self._notes(),
+            self._foot(),
+        ]
+        return "\n\n".join(parts) + "\n"
+
+    def _say(self, text: str) -> str:
+        shown = text if len(text) <= self._cell else text[: self._cell - 1] + "…"
+        return escaped(shown)
+
+    def _code(self, text: str) -> str:
+        return f"<code>{self._say(text)}</code>" if text else ""
+
+    def _table(self, head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:
+        marks = {"<": ":--", ">": "--:"}
+        lines = [f"| {' | '.join(head)} |", f"| {' | '.join(marks[a] for a in align)} |"]
+        lines += [f"| {' | '.join(row)} |" for row in rows[: self._rows]]
+        rest = len(rows) - self._rows
+        if rest > 0:
+            blanks = " |" * (len(head) - 1)
+            lines.append(f"| … and {rest:,} more |{blanks}")
+        return "\n".join(lines)
+
+    def _pools(self) -> list[str]:
+        pools = sorted(self._plan.cost.by_node_pool.items())
+        if not pools:
+            return []
+        rows = [
+            (
+                self._code(name) or "(no NodePool)",
+                _moved(f"{p.nodes_before:,}", f"{p.nodes_after:,}"),
+                _moved(hourly(p.before), hourly(p.after)),
+                hourly(p.after - p.before, signed=True)
+                if hourly(p.after) != hourly(p.before)
+                else "",
+            )
+            for name, p in pools
+        ]
+        return [self._table(("NodePool", "nodes", "USD an hour", "change"), rows, "<>>>")]
+
+    def _changes(self) -> list[str]:
+        changes = self._plan.changes
+        if not changes:
+            return []
+        rows = [
+            (_SIGNS[c.op], f"{c.kind} {self._code(c.name)}", self._place(c), self._drifts(c))
+            for c in changes
+        ]
+        since = compared(self._plan)
+        parts = [
+            f"#### Git changes {escaped(since)}".rstrip(),
+            self._table(("", "object", "where", "effect"), rows, "<<<<"),
+        ]
+        fields = [
+            row for change in changes if change.op == "update" for row in self._fields(change)
+        ]
+        if fields:
+            table = self._table(("object", "field", "from", "to", ""), fields, "<<<<<")
+            parts.append(_folded(counted(len(fields), "field"), table))
+        return parts
+
+    def _place(self, change: Change) -> str:
+        if not change.file:
+            return ""
+        return self._code(f"{change.file}:{change.line}" if change.line else change.file)
+
+    @staticmethod
+    def _drifts(change: Change) -> str:
+        return f"drifts {counted(len(change.drifted), 'node')}" if change.drifted else ""
+
+    def _fields(self, change: Change) -> Iterable[tuple[str, ...]]:
+        for field in change.fields:
+            lists = list_changes(field.old, field.new)
+            old, new = field.old, field.new
+            if lists is not None:
+                old, new = (list(side) or None for side in lists)
+            yield (
+                self._code(change.name),
+                self._code(field.path),
+                self._code(value_said(old, self._cell)),
+                self._code(value_said(new, self._cell)),
+                "drifts nodes" if field.drifts else "",
+            )
+
+    def _actions(self) -> list[str]:
+        steps = steps_of(self._plan)
+        if not steps:
+            return []
+        rows = [
+            (
+                _VERBS[step.verb],
+                self._what(step),
+                self._code(step.node_pool),
+                "?" if step.delta is None else hourly(step.delta, signed=True),
+                f"{step.reason}{' (forceful)' if step.forceful else ''}<br>"
+                + "<br>".join(map(self._say, step.details)),
+            )
+            for step in steps
+        ]
+        head = ("", "what", "NodePool", "USD an hour", "why")
+        return ["#### Actions", self._table(head, rows, "<<<><")]
+
+    def _what(self, step: Step) -> str:
+        said = " by ".join(self._say(part) for part in (step.going, step.coming) if part)
+        if step.verb == "launch":
+            return said
+        return f"{said}<br>{self._code(listed(map(short_node, step.nodes), 4))}"
+
+    def _chart(self) -> list[str]:
+        actions = self._plan.actions
+        if len(actions) > _CHART_MAX or not any(action.depends_on for action in actions):
+            return []
+        return [_folded("In which order", f"```mermaid\n{render_mermaid(self._plan)}```")]
+
+    def _deferred(self) -> list[str]:
+        plan = self._plan
+        if not plan.deferred:
+            return []
+        groups = grouped(
+            plan.deferred,
+            lambda d: (d.node_pool, d.reason, d.waits_for, d.not_before, d.message),
+        )
+        rows = [
+            (
+                self._code(listed((short_node(d.node or d.node_claim) for d in group), 4)),
+                self._code(group[0].node_pool),
+                self._say(group[0].reason),
+                self._say(group[0].waits_for),
+                until(group[0].not_before, plan.at) if group[0].not_before else "",
+                self._say(group[0].message),
+            )
+            for group in groups
+        ]
+        head = ("nodes", "NodePool", "reason", "waits for", "not before", "")
+        title = f"{counted(len(plan.deferred), 'node')} will go later"
+        return [_folded(title, self._table(head, rows, "<<<<<<"))]
+
+    def _blocked(self) -> list[str]:
+        plan = self._plan
+        if not plan.blocked:
+            return []
+        groups = grouped(plan.blocked, lambda b: (b.reason, b.code, b.message, b.node_pool))
+        rows = [
+            (
+                self._code(listed((short_node(b.node) for b in group), 4)),
+                self._code(group[0].node_pool),
+                self._say(group[0].reason),
+                self._say(group[0].message),
+            )
+            for group in groups
+        ]
+        title = f"{counted(len({b.node for b in plan.blocked}), 'node')} may not go"
+        table = self._table(("nodes", "NodePool", "reason", "who says so"), rows, "<<<<")
+        return [_folded(title, table)]
+
+    def _unschedulable(self) -> list[str]:
+        pods = self._plan.unschedulable
+        if not pods:
+            return []
+        rows = [
+            (
+                self._code(pods_said(p.pod for p in group)),
+                "<br>".join(
+                    f"{self._code(r.node_pool or '')} {self._say(r.message)}".strip()
+                    for r in group[0].reasons[: self._rows]
+                ),
+            )
+            for group in grouped(pods, lambda p: p.reasons)
+        ]
+        title = f"{counted(len(pods), 'pod')} would find no place"
+        return [_folded(title, self._table(("pods", "why not"), rows, "<<"), opened=True)]
+
+    def _notes(self) -> list[str]:
+        found = self._plan.diagnostics
+        if not found:
+            return []
+        rows = [(d.severity, self._say(finding_said(d))) for d in found]
+        loud = any(d.severity != "info" for d in found)
+        table = self._table(("", "note"), rows, "<<")
+        return [_folded(counted(len(found), "note"), table, opened=loud)]
+
+    def _foot(self) -> str:
+        plan = self._plan
+        facts = f"Plan {plan.digest} of {revision_said(plan)}, {moment(plan.at)}"
+        return f"<sub>{escaped(facts)}</sub>"
+
+
+def _moved(before: str, after: str) -> str:
+    return after if before == after else f"{before} → {after}"
+
+
+def _folded(title: str, body: str, *, opened: bool = False) -> str:
+    mark = " open" if opened else ""
+    return f"<details{mark}><summary>{title}</summary>\n\n{body}\n\n</details>"

@@ -1,0 +1,132 @@
+"""Which side moved: what git changes, and which NodeClaims no longer match it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, cast
+
+from reconciler.desired.fleet import Fleet, Resource
+from reconciler.desired.hash import object_hash
+from reconciler.diff import changes as diff
+from reconciler.diff.drift import (
+    INSTANCE_TYPE_NOT_FOUND,
+    NODE_POOL_DRIFTED,
+    REQUIREMENTS_DRIFTED,
+    Desired,
+    Drift,
+    find_drift,
+)
+from reconciler.diff.nodeclass import ClassFacts
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.plan.inputs import Inputs, Object
+from reconciler.plan.plan import Change, ChangeKind, DriftedClaim, FieldChange
+from reconciler.plan.pools import PoolTypes
+
+_OURS: Final = ("NodePool", "NodeOverlay", "EC2NodeClass")
+_OF_POOL: Final = (NODE_POOL_DRIFTED, REQUIREMENTS_DRIFTED)
+
+
+def drift_of(
+    inputs: Inputs, pools: PoolTypes, classes: Mapping[str, EC2NodeClass]
+) -> tuple[Drift, ...]:
+    """Return the NodeClaims that drifted, by name."""
+    if not any(node.is_managed for node in inputs.cluster.nodes):
+        return ()
+    bundle = inputs.settings.cluster_ca_bundle
+    facts = {
+        r.name: ClassFacts(classes[r.name], _hash(r, bundle)) for r in inputs.fleet.node_classes
+    }
+    hashes = {r.name: h for r in inputs.fleet.node_pools if (h := _hash(r)) is not None}
+    return find_drift(Desired(pools.every, hashes, facts), inputs.cluster, inputs.now)
+
+
+def _hash(resource: Resource, ca_bundle: str = "") -> str | None:
+    found = object_hash(resource.data, ca_bundle)
+    return found[0] if found is not None else None
+
+
+def changes_of(inputs: Inputs, drift: Iterable[Drift]) -> tuple[Change, ...]:
+    """Return what git changes, each object with the NodeClaims that its change drifts.
+
+    Against another commit every object counts; against records or a cluster only the kinds that
+    those keep.
+    """
+    if inputs.base is None:
+        return ()
+    every = inputs.compared_with == "base"
+    resources = [r for r in inputs.fleet.resources if every or r.kind in _OURS]
+    places = {id(r.data): (r.file, r.line) for r in resources}
+
+    def place(item: Object) -> tuple[str | None, int | None]:
+        return places.get(id(item), (None, None))
+
+    base = [o for o in inputs.base if every or o.get("kind") in _OURS]
+    found = diff.changes(base, [r.data for r in resources], place=place)
+    drifted = list(drift)
+    return tuple(_change(change, inputs.fleet, drifted) for change in found)
+
+
+def _change(change: diff.Change, fleet: Fleet, drift: list[Drift]) -> Change:
+    return Change(
+        op=cast("ChangeKind", change.op),
+        kind=change.kind,
+        name=change.name,
+        file=change.file,
+        line=change.line,
+        fields=tuple(map(_field, change.fields)),
+        drifted=_drifted_by(change, fleet, drift) if change.drifts else (),
+    )
+
+
+def _drifted_by(change: diff.Change, fleet: Fleet, drift: list[Drift]) -> tuple[str, ...]:
+    """Return the claims whose drift is of the kind that this change causes."""
+    if change.kind == "NodePool":
+        pools, own = {change.name}, True
+    else:
+        pools, own = {r.name for r in fleet.node_pools if _class_name(r) == change.name}, False
+    return tuple(
+        d.node_claim
+        for d in drift
+        if d.node_pool in pools
+        and (d.reason in _OF_POOL) is own
+        and d.reason != INSTANCE_TYPE_NOT_FOUND
+    )
+
+
+def _class_name(pool: Resource) -> str:
+    name: str = pool.data["spec"]["template"]["spec"]["nodeClassRef"]["name"]
+    return name
+
+
+def drifted_claims(drift: Iterable[Drift]) -> tuple[DriftedClaim, ...]:
+    """Return drift as the plan lists it."""
+    return tuple(
+        DriftedClaim(
+            node_claim=d.node_claim,
+            node=d.node,
+            node_pool=d.node_pool,
+            reason=d.reason,
+            recorded_hash=d.recorded_hash,
+            desired_hash=d.desired_hash,
+            fields=tuple(map(_field, d.fields)),
+            side=d.side.value,
+        )
+        for d in drift
+    )
+
+
+def _field(field: diff.FieldChange) -> FieldChange:
+    return FieldChange(
+        path=field.path, old=_plain(field.old), new=_plain(field.new), drifts=field.drifts
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it, so that reading the plan back gives the same one."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return str(value)

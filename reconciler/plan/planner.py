@@ -1,0 +1,261 @@
+"""Makes a plan: the one planner of previews, of the engine and of simulations.
+
+The order is that of the questions: what does git change, which nodes no longer match, where do
+waiting pods go, which nodes may go now, and what follows for actions and dollars. Pure: every
+fact is in ``Inputs``, and nothing is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from reconciler.desired.objects import node_claims, node_classes, node_overlays, node_pools
+from reconciler.diff.drift import Drift
+from reconciler.disruption.command import Decisions
+from reconciler.disruption.decide import decide
+from reconciler.disruption.simulation import Placer
+from reconciler.disruption.situation import Situation
+from reconciler.model.decode import decode
+from reconciler.model.nodeclass import EC2NodeClass, EC2NodeClassStatus
+from reconciler.model.nodepool import NodePool
+from reconciler.model.pod import Pod
+from reconciler.observed.state import ClusterState
+from reconciler.placement.pending import pods_to_place
+from reconciler.placement.result import Placement, PlannedClaim
+from reconciler.placement.scheduler import Scheduler
+from reconciler.plan import decided, findings
+from reconciler.plan.actions import OwnedNode, UnlaunchedClaim, actions_of
+from reconciler.plan.claims import Namer, unlaunched_claim
+from reconciler.plan.costs import cost_of, owned_nodes
+from reconciler.plan.inputs import Inputs
+from reconciler.plan.moves import changes_of, drift_of, drifted_claims
+from reconciler.plan.plan import (
+    Finding,
+    Plan,
+    PlannedCommand,
+    PlannedNodeClaim,
+    content_digest,
+)
+from reconciler.plan.pools import PoolTypes, pool_types
+
+Phase = Callable[[str], AbstractContextManager[None]]
+"""Is told which phase the work within belongs to; the planner itself reads no clock."""
+
+
+def _untimed(_: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The inputs in the values of the model: pools with their types, classes as looked up."""
+
+    pools: tuple[NodePool, ...]
+    classes: Mapping[str, EC2NodeClass]
+    types: PoolTypes
+    cluster: ClusterState
+
+
+def facts_of(inputs: Inputs) -> Facts:
+    """Return what the inputs mean, the part of a plan that ``explain`` needs as well."""
+    pools = node_pools(inputs.fleet)
+    classes = _classes(inputs)
+    types = pool_types(
+        pools,
+        classes,
+        node_overlays(inputs.fleet),
+        inputs.catalog,
+        inputs.settings,
+        any_class=inputs.any_class,
+        refused=inputs.refused,
+    )
+    return Facts(pools, classes, types, _with_own_claims(inputs))
+
+
+def _classes(inputs: Inputs) -> dict[str, EC2NodeClass]:
+    """Return the desired classes; what was looked up for them may stand in the cluster's own."""
+    live = {
+        o["metadata"]["name"]: o["status"]
+        for o in inputs.live
+        if o.get("kind") == "EC2NodeClass" and o.get("status")
+    }
+    classes: dict[str, EC2NodeClass] = {}
+    for node_class in node_classes(inputs.fleet):
+        status = live.get(node_class.name)
+        if status is not None and node_class.status == EC2NodeClassStatus():
+            node_class = msgspec.structs.replace(
+                node_class, status=decode(status, EC2NodeClassStatus)
+            )
+        classes[node_class.name] = node_class
+    return classes
+
+
+def _with_own_claims(inputs: Inputs) -> ClusterState:
+    """Return the cluster with the NodeClaims that git declares and nobody has made yet."""
+    declared = node_claims(inputs.fleet)
+    if not declared:
+        return inputs.cluster
+    known = {n.claim.name for n in inputs.cluster.nodes if n.claim is not None}
+    known.update(claim.name for claim in inputs.cluster.unlaunched)
+    fresh = [claim for claim in declared if claim.name not in known]
+    return replace(inputs.cluster, unlaunched=(*inputs.cluster.unlaunched, *fresh))
+
+
+def make_plan(inputs: Inputs, phase: Phase = _untimed) -> Plan:
+    """Return the plan for ``inputs``: the same inputs give the same plan."""
+    with phase("catalog"):
+        facts = facts_of(inputs)
+    drift = drift_of(inputs, facts.types, facts.classes)
+    changes = changes_of(inputs, drift)
+    digests = inputs.digests
+    combined = content_digest(*(getattr(digests, n).encode() for n in digests.__struct_fields__))
+    decisions = _decided(inputs, facts, drift, f"{combined}\n{inputs.serial}", phase)
+    static: tuple[PlannedClaim, ...] = ()
+    namer = Namer(_names(facts.cluster))
+    seating = decided.seated(decisions, static, namer, facts.types.by_name)
+    claims = seating.node_claims(facts.cluster.pods)
+    commands = tuple(decided.planned_command(c, seating) for c in decisions.commands)
+    nodes = owned_nodes(facts.cluster, facts.types.by_name, inputs.catalog)
+    unlaunched = _unlaunched(facts, commands)
+    return Plan(
+        fleet=inputs.settings.fleet,
+        at=inputs.now,
+        serial=inputs.serial,
+        revision=inputs.revision,
+        inputs_digest=combined,
+        inputs=digests,
+        changes=changes,
+        compared_with=inputs.compared_with,
+        node_claims=claims,
+        placements=seating.placements(),
+        unschedulable=decided.unschedulable_pods(decisions.placement),
+        drift=drifted_claims(drift),
+        commands=commands,
+        blocked=tuple(decided.blocked_node(b, facts.cluster) for b in decisions.blocked),
+        budgets=tuple(map(decided.pool_budget, decisions.budgets)),
+        actions=actions_of(claims, unlaunched, commands, _by_name(nodes, facts.cluster)),
+        deferred=tuple(map(decided.deferred_claim, decisions.deferred)),
+        cost=cost_of([p.name for p in facts.pools], nodes, commands, claims, unlaunched),
+        diagnostics=_findings(inputs, facts, decisions, claims),
+    )
+
+
+def situation_of(
+    inputs: Inputs, facts: Facts, drift: Sequence[Drift], salt: str = "", phase: Phase = _untimed
+) -> Situation:
+    """Return what disruption is asked: also by who validates a command before it goes on."""
+
+    def renew(cluster: ClusterState, number: int) -> Placer:
+        name = f"{salt}\n{number}" if number else salt
+        return Scheduler(facts.types.ready, cluster, inputs.settings, inputs.now, salt=name)
+
+    return Situation(
+        cluster=facts.cluster,
+        pools=facts.pools,
+        launch_pools=facts.types.every,
+        scheduler=_Timed(renew(facts.cluster, 0), phase),
+        renew=renew,
+        settings=inputs.settings,
+        drifted=drift,
+        now=inputs.now,
+        pending=pods_to_place(facts.cluster, inputs.now),
+        interrupted=inputs.interrupted,
+        allow_removal=_removable(inputs, facts),
+        last_known=_vanished(inputs, facts),
+    )
+
+
+def _decided(
+    inputs: Inputs, facts: Facts, drift: Sequence[Drift], salt: str, phase: Phase
+) -> Decisions:
+    """Return what disruption and placement decide together."""
+    with phase("placement"):
+        situation = situation_of(inputs, facts, drift, salt, phase)
+    with phase("disruption"):
+        return decide(situation)
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """A scheduler whose first answers count as placement: those for the pods that wait."""
+
+    scheduler: Placer
+    phase: Phase
+
+    def place(
+        self,
+        pods: Sequence[Pod],
+        *,
+        without: Collection[str] = (),
+        strict_reservations: bool = True,
+        consolidation_guard: bool = False,
+    ) -> Placement:
+        """Ask the scheduler."""
+        phase = "placement" if strict_reservations else "disruption"
+        with self.phase(phase):
+            return self.scheduler.place(
+                pods,
+                without=without,
+                strict_reservations=strict_reservations,
+                consolidation_guard=consolidation_guard,
+            )
+
+
+def _vanished(inputs: Inputs, facts: Facts) -> tuple[NodePool, ...]:
+    """Return the NodePools that were there and that git no longer has, as they were last."""
+    desired = {pool.name for pool in facts.pools}
+    known: dict[str, NodePool] = {}
+    for item in (*inputs.live, *(inputs.base or ())):
+        name = item.get("metadata", {}).get("name", "")
+        if item.get("kind") == "NodePool" and name not in desired:
+            known[name] = decode(item, NodePool)
+    return tuple(known[name] for name in sorted(known))
+
+
+def _removable(inputs: Inputs, facts: Facts) -> frozenset[str]:
+    """Return the NodePools whose removal is allowed: by name, or all that vanished."""
+    if inputs.settings.removal_policy != "Allow":
+        return inputs.allow_removal
+    desired = {pool.name for pool in facts.pools}
+    owned = {n.node_pool for n in facts.cluster.nodes if n.is_managed and n.node_pool}
+    return inputs.allow_removal | (owned - desired)
+
+
+def _names(cluster: ClusterState) -> Iterator[str]:
+    yield from (n.claim.name for n in cluster.nodes if n.claim is not None)
+    yield from (claim.name for claim in cluster.unlaunched)
+
+
+def _unlaunched(facts: Facts, commands: Sequence[PlannedCommand]) -> tuple[UnlaunchedClaim, ...]:
+    """Return the claims that were made and not launched, less those that a command takes."""
+    going = {name for command in commands for name in command.node_claims}
+    return tuple(
+        unlaunched_claim(claim, facts.types.by_name.get(claim.node_pool))
+        for claim in sorted(facts.cluster.unlaunched, key=lambda c: c.name)
+        if claim.name not in going and not claim.is_deleting
+    )
+
+
+def _by_name(nodes: Sequence[OwnedNode], cluster: ClusterState) -> dict[str, OwnedNode]:
+    """Return the nodes by the names that a command may use for them."""
+    by_name = {node.name: node for node in nodes} | {node.node_claim: node for node in nodes}
+    for claim in cluster.unlaunched:
+        unborn = OwnedNode(claim.name, claim.name, claim.node_pool, price=0.0, has_node=False)
+        by_name.setdefault(claim.name, unborn)
+    return by_name
+
+
+def _findings(
+    inputs: Inputs, facts: Facts, decisions: Decisions, claims: Sequence[PlannedNodeClaim]
+) -> tuple[Finding, ...]:
+    found = [
+        *map(findings.finding, inputs.diagnostics),
+        *facts.types.findings,
+        *findings.of_decisions(decisions),
+        *findings.of_catalog(inputs.catalog, claims),
+    ]
+    return tuple(dict.fromkeys(found))

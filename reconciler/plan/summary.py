@@ -1,0 +1,36 @@
+"""The sum of a plan in two sentences: nodes and dollars."""
+
+from __future__ import annotations
+
+from reconciler.plan.plan import Plan
+from reconciler.plan.wording import counted, dollars, hourly, monthly
+
+
+def summary_lines(plan: Plan) -> list[str]:
+    """Return the sum: what is done, how many nodes, how many dollars."""
+    launches = sum(1 for action in plan.actions if action.kind == "provision")
+    goes = sum(1 for action in plan.actions if action.kind == "terminate")
+    pools = plan.cost.by_node_pool.values()
+    before, after = sum(p.nodes_before for p in pools), sum(p.nodes_after for p in pools)
+    if plan.is_empty:
+        waiting = f"; {counted(len(plan.deferred), 'node')} wait" if plan.deferred else ""
+        first = f"Nothing to do now: {counted(after, 'node')}{waiting}."
+    else:
+        nodes = f"{before:,} → {after:,} nodes"
+        first = f"{counted(launches, 'node')} to launch, {goes:,} to remove: {nodes}."
+    return [first, _cost_line(plan)]
+
+
+def _cost_line(plan: Plan) -> str:
+    cost = plan.cost
+    unpriced = (
+        f" ({counted(cost.unpriced, 'node')} without a price not counted)" if cost.unpriced else ""
+    )
+    if hourly(cost.before) == hourly(cost.after):
+        return f"{dollars(cost.after)} an hour, {monthly(cost.after)} a month{unpriced}."
+    change = cost.after - cost.before
+    return (
+        f"{dollars(cost.before)} → {dollars(cost.after)} an hour ({dollars(change, signed=True)}), "
+        f"{monthly(cost.before)} → {monthly(cost.after)} a month "
+        f"({monthly(change, signed=True)}){unpriced}."
+    )
