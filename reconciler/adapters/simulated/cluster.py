@@ -1,0 +1,225 @@
+"""A Kubernetes cluster imitated from the instances that EC2 shows and the workloads of the fleet.
+
+Nodes join as their instances run, pods find nodes, drains respect budgets. Everything follows
+from its inputs but for what happened on the way (who is bound where, who was tainted): that is
+kept on a shelf after every change, so that a process that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec.structs import replace
+
+from reconciler.adapters.simulated import nodes as node_objects
+from reconciler.adapters.simulated.evictions import (
+    disruptions_allowed,
+    drain_groups,
+    may_evict,
+    must_go,
+)
+from reconciler.adapters.simulated.nodes import Types
+from reconciler.adapters.simulated.pods import PodBook
+from reconciler.adapters.simulated.record import NodeRecord, decoded, encoded
+from reconciler.adapters.simulated.volumes import volumes_of
+from reconciler.desired.workloads import Workloads
+from reconciler.model.cluster import PodDisruptionBudgetStatus
+from reconciler.model.errors import ClusterError
+from reconciler.model.labels import DISRUPTED_TAINT, INITIALIZED, REGISTERED
+from reconciler.model.node import Node
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.pod import Pod
+from reconciler.model.taint import Taint
+from reconciler.observed.snapshot import Snapshot
+from reconciler.ports import Clock, Instance, Shelf
+
+SHELF_NAME: Final = "embedded-cluster"
+_DISRUPTED: Final = Taint(DISRUPTED_TAINT, "NoSchedule")
+
+
+class EmbeddedCluster:
+    """A cluster whose nodes are instances seen in EC2 and whose pods are those of the workloads.
+
+    ``types`` finds an instance type of the catalogue; ``workloads`` says what should run now.
+    A node joins ``joining_s`` seconds after its instance was launched and is ready ``ready_s``
+    later; a pod is ready ``starting_s`` after it got its node, and gone ``leaving_s`` after it
+    was asked to leave.
+    """
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        types: Types,
+        workloads: Callable[[], Workloads],
+        clock: Clock,
+        *,
+        joining_s: float = 0.0,
+        ready_s: float = 0.0,
+        starting_s: float = 0.0,
+        leaving_s: float = 0.0,
+    ) -> None:
+        self._shelf = shelf
+        self._types = types
+        self._workloads = workloads
+        self._clock = clock
+        self._joining = timedelta(seconds=joining_s)
+        self._ready = timedelta(seconds=ready_s)
+        self._kept = shelf.read(SHELF_NAME)
+        self._record = decoded(self._kept)
+        self._pods = PodBook(
+            self._record,
+            starting=timedelta(seconds=starting_s),
+            leaving=timedelta(seconds=leaving_s),
+        )
+
+    def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
+        """Return what runs now, after letting happen what was due: nodes join, pods get nodes."""
+        now, workloads = self._clock.now(), self._workloads()
+        self._follow(claims, instances, now)
+        volumes = volumes_of(workloads, self._record.volume_zones)
+        self._pods.follow(workloads, now)
+        self._pods.bind(workloads, volumes, now)
+        pods = self._pods.objects(workloads, now)
+        volume_claims, made = volumes.objects()
+        self._save()
+        return Snapshot(
+            nodes=tuple(self._nodes()),
+            node_claims=tuple(sorted(claims, key=lambda c: c.name)),
+            pods=tuple(sorted(pods, key=lambda p: (p.metadata.namespace, p.metadata.name))),
+            daemon_sets=workloads.daemon_sets,
+            pod_disruption_budgets=tuple(
+                replace(b, status=PodDisruptionBudgetStatus(disruptions_allowed(b, pods)))
+                for b in workloads.pod_disruption_budgets
+            ),
+            volume_claims=volume_claims,
+            volumes=made,
+            storage_classes=workloads.storage_classes,
+            csi_nodes=workloads.csi_nodes,
+            namespaces=workloads.namespaces,
+            priority_classes=workloads.priority_classes,
+        )
+
+    def taint(self, node: str) -> None:
+        """Put the taint ``karpenter.sh/disrupted:NoSchedule`` on a node; twice is once."""
+        record = self._known(node)
+        record.node = node_objects.tainted(record.node, _DISRUPTED)
+        self._save()
+
+    def untaint(self, node: str) -> None:
+        """Take that taint away; a node that is gone is no error."""
+        record = self._record.nodes.get(node)
+        if record is not None:
+            record.node = node_objects.untainted(record.node, _DISRUPTED)
+            self._save()
+
+    def register(self, node: str, claim: NodeClaim) -> None:
+        """Give a node that has joined the labels, annotations and taints of its claim."""
+        record = self._known(node)
+        record.node = node_objects.registered(record.node, claim)
+        self._save()
+
+    def initialize(self, node: str) -> None:
+        """Mark a node as initialized."""
+        record = self._known(node)
+        record.node = node_objects.labelled(record.node, INITIALIZED, "true")
+        self._save()
+
+    def drain(self, node: str, deadline: datetime | None, now: datetime) -> int:
+        """Ask the pods of a node to leave, group after group; return how many it waits for."""
+        if node not in self._record.nodes:
+            return 0
+        workloads = self._workloads()
+        self._pods.follow(workloads, now)
+        budgets = workloads.pod_disruption_budgets
+        pods = {pod.key: pod for pod in self._pods.objects(workloads, now)}
+        asked = True
+        while asked:
+            asked = False
+            groups = drain_groups(_draining(pods.values(), node, now))
+            for pod in groups[0] if groups else ():
+                forced = must_go(pod, deadline, now)
+                polite = pod.is_evictable(now) and may_evict(pod, budgets, list(pods.values()))
+                if pod.is_terminating or not (forced or polite):
+                    continue
+                asked = True
+                del pods[pod.key]
+                after = self._pods.evict(pod, now)
+                if after is not None:
+                    pods[after.key] = after
+        self._save()
+        return len(_draining(pods.values(), node, now))
+
+    def delete_node(self, node: str) -> None:
+        """Remove the Node object; one that is gone is no error."""
+        record = self._record.nodes.pop(node, None)
+        if record is not None:
+            self._record.removed.append(record.instance)
+            self._pods.leave(node)
+            self._save()
+
+    def _known(self, node: str) -> NodeRecord:
+        record = self._record.nodes.get(node)
+        if record is None:
+            raise ClusterError(f'nodes "{node}" not found', where=f"Node {node}")
+        return record
+
+    def _nodes(self) -> list[Node]:
+        return [self._record.nodes[name].node for name in sorted(self._record.nodes)]
+
+    def _save(self) -> None:
+        content = encoded(self._record)
+        if content != self._kept:
+            self._shelf.write(SHELF_NAME, content)
+            self._kept = content
+
+    def _follow(
+        self, claims: Sequence[NodeClaim], instances: Sequence[Instance], now: datetime
+    ) -> None:
+        """Let nodes join, become ready, and vanish with their instances."""
+        record = self._record
+        by_provider = {c.status.provider_id: c for c in claims if c.status.provider_id}
+        alive = {i.id: i for i in instances if i.state != "terminated"}
+        record.removed = [identity for identity in record.removed if identity in alive]
+        for name in [n for n, r in record.nodes.items() if r.instance not in alive]:
+            del record.nodes[name]
+            self._pods.leave(name)
+        known = {r.instance: r for r in record.nodes.values()}
+        for instance in sorted(alive.values(), key=lambda i: i.id):
+            claim = by_provider.get(instance.provider_id)
+            node = known.get(instance.id)
+            if node is None:
+                node = self._join(instance, claim, now)
+            if node is not None:
+                self._age(node, instance, claim, now)
+
+    def _join(
+        self, instance: Instance, claim: NodeClaim | None, now: datetime
+    ) -> NodeRecord | None:
+        """Let a running instance join once its time has come."""
+        if instance.state != "running" or instance.id in self._record.removed:
+            return None
+        if now < instance.launched_at + self._joining:
+            return None
+        name = instance.private_dns_name or instance.id
+        if name in self._record.nodes:
+            name = instance.id
+        record = NodeRecord(node_objects.joined(instance, claim, self._types, name), instance.id)
+        self._record.nodes[name] = record
+        return record
+
+    def _age(
+        self, record: NodeRecord, instance: Instance, claim: NodeClaim | None, now: datetime
+    ) -> None:
+        """Bring readiness up to date; startup taints go when the node is ready and registered."""
+        due = instance.launched_at + self._joining + self._ready
+        ready = instance.state == "running" and now >= due
+        record.node = node_objects.with_readiness(record.node, ready=ready, now=now)
+        is_registered = record.node.metadata.labels.get(REGISTERED) == "true"
+        if claim is not None and ready and is_registered:
+            record.node = node_objects.untainted(record.node, *claim.spec.startup_taints)
+
+
+def _draining(pods: Iterable[Pod], node: str, now: datetime) -> list[Pod]:
+    return [p for p in pods if p.spec.node_name == node and p.is_drainable(now)]

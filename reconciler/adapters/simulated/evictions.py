@@ -1,0 +1,87 @@
+"""What a PodDisruptionBudget allows, and in which order a drain asks pods to leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from reconciler.model.cluster import PodDisruptionBudget
+from reconciler.model.metadata import is_true
+from reconciler.model.pod import Pod
+
+_CRITICAL: Final = 2_000_000_000
+_GRACE_S: Final = 30
+
+
+def disruptions_allowed(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> int:
+    """Return how many more pods of a budget may be evicted now.
+
+    ``pods`` are all of the cluster. A share rounds up, for ``minAvailable`` and for
+    ``maxUnavailable`` alike, as Kubernetes' disruption controller does.
+    """
+    covered = [pod for pod in pods if budget.selects(pod) and not pod.is_terminal]
+    healthy = sum(1 for pod in covered if is_healthy(pod))
+    return max(healthy - desired_healthy(budget, len(covered)), 0)
+
+
+def desired_healthy(budget: PodDisruptionBudget, expected: int) -> int:
+    """Return how many of ``expected`` pods must stay healthy."""
+    spec = budget.spec
+    if spec.max_unavailable is not None:
+        return max(expected - _amount(spec.max_unavailable, expected), 0)
+    return _amount(spec.min_available, expected) if spec.min_available is not None else 0
+
+
+def is_healthy(pod: Pod) -> bool:
+    """Return whether a pod runs, is ready, and nobody has asked it to leave."""
+    return not pod.is_terminating and is_true(pod.status.conditions, "Ready")
+
+
+def may_evict(pod: Pod, budgets: Sequence[PodDisruptionBudget], pods: Sequence[Pod]) -> bool:
+    """Return whether the eviction API would let a pod go now.
+
+    Several budgets on one pod are refused altogether. A pod that is not healthy may go where
+    that takes nothing from what the budget protects, or where its policy says so.
+    """
+    covering = [budget for budget in budgets if budget.selects(pod)]
+    if not covering:
+        return True
+    if len(covering) > 1:
+        return False
+    budget = covering[0]
+    if not is_healthy(pod):
+        if budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
+            return True
+        covered = [p for p in pods if budget.selects(p) and not p.is_terminal]
+        needed = desired_healthy(budget, len(covered))
+        return sum(1 for p in covered if is_healthy(p)) >= needed > 0
+    return disruptions_allowed(budget, pods) > 0
+
+
+def drain_groups(pods: Iterable[Pod]) -> list[list[Pod]]:
+    """Return the pods in the groups that leave one after another.
+
+    Ordinary pods first, then daemons, then critical pods, then critical daemons (Karpenter's
+    terminator): what others lean on goes last.
+    """
+    groups: list[list[Pod]] = [[], [], [], []]
+    for pod in sorted(pods, key=lambda p: p.key):
+        critical = (pod.spec.priority or 0) >= _CRITICAL
+        groups[2 * critical + pod.is_daemon].append(pod)
+    return [group for group in groups if group]
+
+
+def must_go(pod: Pod, deadline: datetime | None, now: datetime) -> bool:
+    """Return whether a pod is deleted now, whatever protects it, to be gone by the deadline."""
+    if deadline is None:
+        return False
+    grace = pod.spec.termination_grace_period_seconds
+    return now >= deadline - timedelta(seconds=_GRACE_S if grace is None else grace)
+
+
+def _amount(value: int | str, total: int) -> int:
+    if isinstance(value, int):
+        return value
+    text = value.strip()
+    return -(-total * int(text[:-1]) // 100) if text.endswith("%") else int(text)

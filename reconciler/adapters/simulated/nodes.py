@@ -1,0 +1,149 @@
+"""Nodes as their kubelets would register them, made from instances and their claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from string import ascii_lowercase
+from typing import Final
+
+import msgspec
+
+from reconciler.model.instancetype import InstanceType
+from reconciler.model.labels import (
+    ARCH,
+    CAPACITY_TYPE,
+    HOSTNAME,
+    INSTANCE_TYPE,
+    NODECLASS,
+    NODEPOOL,
+    OS,
+    REGION,
+    REGISTERED,
+    UNREGISTERED_TAINT,
+    ZONE,
+)
+from reconciler.model.metadata import Condition, Metadata
+from reconciler.model.node import Node, NodeSpec, NodeStatus
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.resources import format_resources
+from reconciler.model.taint import Taint, merged
+from reconciler.ports import Instance
+
+Types = Callable[[str], InstanceType | None]
+
+UNREGISTERED: Final = Taint(UNREGISTERED_TAINT, "NoExecute")
+_NOT_READY: Final = (
+    Taint("node.kubernetes.io/not-ready", "NoSchedule"),
+    Taint("node.kubernetes.io/not-ready", "NoExecute"),
+)
+
+
+def joined(instance: Instance, claim: NodeClaim | None, types: Types, name: str) -> Node:
+    """Return the Node of an instance at the moment it joins: not ready, not registered.
+
+    An instance without a claim of ours still joins: its tags tell whose it is.
+    """
+    kind = types(instance.instance_type)
+    spec, status = (claim.spec, claim.status) if claim is not None else (None, None)
+    capacity = format_resources(kind.capacity) if kind else status.capacity if status else {}
+    usable = format_resources(kind.allocatable) if kind else status.allocatable if status else {}
+    taints = (*spec.taints, *spec.startup_taints) if spec is not None else ()
+    return Node(
+        metadata=Metadata(
+            name=name,
+            uid=instance.id,
+            labels=_labels(instance, claim, kind, name),
+            creation_timestamp=instance.launched_at,
+        ),
+        spec=NodeSpec(
+            provider_id=instance.provider_id, taints=merged(taints, (UNREGISTERED, *_NOT_READY))
+        ),
+        status=NodeStatus(
+            capacity=dict(capacity),
+            allocatable=dict(usable),
+            conditions=(Condition("Ready", "False", "KubeletNotReady", "", instance.launched_at),),
+        ),
+    )
+
+
+def _labels(
+    instance: Instance,
+    claim: NodeClaim | None,
+    kind: InstanceType | None,
+    name: str,
+) -> dict[str, str]:
+    """Return what the kubelet, the cloud and the user data put on a fresh node."""
+    fixed = kind.requirements.fixed_labels() if kind is not None else {}
+    tagged = {k: v for k, v in instance.tags.items() if k in (NODEPOOL, NODECLASS)}
+    labels = {
+        **tagged,
+        **(claim.metadata.labels if claim is not None else {}),
+        ARCH: fixed.get(ARCH, "amd64"),
+        OS: fixed.get(OS, "linux"),
+        HOSTNAME: name,
+        INSTANCE_TYPE: instance.instance_type,
+        ZONE: instance.zone,
+        REGION: instance.zone.rstrip(ascii_lowercase),
+        CAPACITY_TYPE: instance.capacity_type,
+    }
+    return {key: labels[key] for key in sorted(labels) if key != REGISTERED}
+
+
+def with_readiness(node: Node, *, ready: bool, now: datetime) -> Node:
+    """Return the node ready or not, with the taints that the node controller keeps for it."""
+    if node.is_ready == ready and (ready or all(t in node.spec.taints for t in _NOT_READY)):
+        return node
+    others = tuple(t for t in node.spec.taints if not any(t.matches(n) for n in _NOT_READY))
+    taints = others if ready else (*others, *_NOT_READY)
+    reason = "KubeletReady" if ready else "NodeStatusUnknown"
+    condition = Condition("Ready", "True" if ready else "False", reason, "", now)
+    return msgspec.structs.replace(
+        node,
+        spec=msgspec.structs.replace(node.spec, taints=taints),
+        status=msgspec.structs.replace(node.status, conditions=(condition,)),
+    )
+
+
+def registered(node: Node, claim: NodeClaim) -> Node:
+    """Return the node with everything of its claim, and no longer unregistered."""
+    metadata = node.metadata
+    taints = tuple(t for t in node.spec.taints if not t.matches(UNREGISTERED))
+    return msgspec.structs.replace(
+        node,
+        metadata=msgspec.structs.replace(
+            metadata,
+            labels={**metadata.labels, **claim.metadata.labels, REGISTERED: "true"},
+            annotations={**metadata.annotations, **claim.metadata.annotations},
+        ),
+        spec=msgspec.structs.replace(
+            node.spec,
+            taints=taints
+            if metadata.labels.get(REGISTERED) == "true"
+            else merged(taints, (*claim.spec.taints, *claim.spec.startup_taints)),
+        ),
+    )
+
+
+def labelled(node: Node, key: str, value: str) -> Node:
+    """Return the node with one more label."""
+    metadata = node.metadata
+    labels = {**metadata.labels, key: value}
+    return msgspec.structs.replace(node, metadata=msgspec.structs.replace(metadata, labels=labels))
+
+
+def tainted(node: Node, taint: Taint) -> Node:
+    """Return the node with a taint; twice is once."""
+    return _with_taints(node, merged(node.spec.taints, (taint,)))
+
+
+def untainted(node: Node, *taints: Taint) -> Node:
+    """Return the node without some taints, whatever their values."""
+    kept = tuple(t for t in node.spec.taints if not any(t.matches(gone) for gone in taints))
+    return _with_taints(node, kept)
+
+
+def _with_taints(node: Node, taints: tuple[Taint, ...]) -> Node:
+    if taints == node.spec.taints:
+        return node
+    return msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=taints))

@@ -1,0 +1,165 @@
+"""The pods of an imitated cluster: which there are, where they run, and how they fare."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from reconciler.adapters.simulated import daemons
+from reconciler.adapters.simulated.binding import Seats, seats_of
+from reconciler.adapters.simulated.record import ClusterRecord, PodRecord
+from reconciler.adapters.simulated.volumes import Volumes
+from reconciler.desired.workloads import Workloads
+from reconciler.model.metadata import Condition
+from reconciler.model.pod import Pod, PodStatus
+
+_UNSCHEDULABLE: Final = PodStatus(
+    phase="Pending",
+    conditions=(Condition("PodScheduled", "False", "Unschedulable"),),
+)
+
+
+class PodBook:
+    """Keeps the record's pods in step with the workloads.
+
+    A workload's pod keeps its name when it is evicted: its successor has it, as in a StatefulSet.
+    A pod whose spec changed in the fleet folder is replaced at once.
+    """
+
+    def __init__(self, record: ClusterRecord, *, starting: timedelta, leaving: timedelta) -> None:
+        self._record = record
+        self._starting = starting
+        self._leaving = leaving
+
+    def follow(self, workloads: Workloads, now: datetime) -> None:
+        """Let pods come and go with the workloads, and those that were evicted end."""
+        makes: dict[tuple[int, int, int], str] = {}
+        known, fresh = self._record.pods, {}
+        for pod in workloads.pods:
+            make = _make(pod, makes)
+            record = known.get(pod.key)
+            if record is None or record.make != make or self._is_over(record, now):
+                record = PodRecord(born=now, make=make)
+            fresh[pod.key] = record
+        self._record.pods = fresh
+
+    def _is_over(self, record: PodRecord, now: datetime) -> bool:
+        """Return whether a pod has left, or lost its node; its successor then takes its place."""
+        if record.leaving is not None and now - record.leaving >= self._leaving:
+            return True
+        return bool(record.node) and record.node not in self._record.nodes
+
+    def bind(self, workloads: Workloads, volumes: Volumes, now: datetime) -> None:
+        """Give daemons and then pending pods the nodes that are ready for them."""
+        nodes = [record.node for record in self._record.nodes.values()]
+        placed = [pod for pod in self.objects(workloads, now) if pod.spec.node_name]
+        on: dict[str, list[Pod]] = {}
+        for pod in placed:
+            on.setdefault(pod.spec.node_name, []).append(pod)
+        seats = Seats(
+            seats_of(nodes, on),
+            {n.metadata.name: n.metadata.labels for n in workloads.namespaces},
+            volumes.suit,
+        )
+        self._start_daemons(workloads, seats, now)
+        by_key = {pod.key: pod for pod in workloads.pods}
+        pending = [
+            by_key[key]
+            for key, record in self._record.pods.items()
+            if not record.node and not by_key[key].spec.scheduling_gates
+        ]
+        for key, node in seats.bind(pending).items():
+            record = self._record.pods[key]
+            record.node, record.bound = node.name, now
+            volumes.settle(by_key[key], node)
+
+    def objects(self, workloads: Workloads, now: datetime) -> list[Pod]:
+        """Return all pods as the cluster shows them."""
+        pods = [self._shown(pod, self._record.pods[pod.key], now) for pod in workloads.pods]
+        for name in sorted(self._record.nodes):
+            record = self._record.nodes[name]
+            for daemon in workloads.daemon_sets:
+                started = record.daemons.get(daemons.key_of(daemon))
+                if started is not None:
+                    pod = daemons.pod_on(daemon, record.node)
+                    pods.append(self._running(pod, name, started, started, now))
+        return pods
+
+    def evict(self, pod: Pod, now: datetime) -> Pod | None:
+        """Ask a pod to leave its node, and return it as it then is; a daemon is just gone.
+
+        Where leaving takes no time, what is returned is its successor, which is pending.
+        """
+        if pod.is_daemon:
+            record = self._record.nodes[pod.spec.node_name]
+            record.daemons.pop(f"{pod.namespace}/{pod.metadata.owner_references[0].name}", None)
+            return None
+        known = self._record.pods[pod.key]
+        if self._leaving:
+            known.leaving = now
+        else:
+            known = PodRecord(born=now, make=known.make)
+            self._record.pods[pod.key] = known
+            pod = replace(pod, spec=replace(pod.spec, node_name=""))
+        return self._shown(pod, known, now)
+
+    def leave(self, node: str) -> None:
+        """Take all pods off a node that is no more; they are pending again."""
+        for record in self._record.pods.values():
+            if record.node == node:
+                record.node, record.bound, record.leaving = "", None, None
+
+    def _start_daemons(self, workloads: Workloads, seats: Seats, now: datetime) -> None:
+        wanted = {daemons.key_of(daemon) for daemon in workloads.daemon_sets}
+        for record in self._record.nodes.values():
+            record.daemons = {k: at for k, at in record.daemons.items() if k in wanted}
+        for seat in seats.seats:
+            running = self._record.nodes[seat.node.name].daemons
+            for daemon in workloads.daemon_sets:
+                pod = daemons.pod_on(daemon, seat.node)
+                if daemons.key_of(daemon) not in running and seats.has_room(seat, pod):
+                    running[daemons.key_of(daemon)] = now
+                    seat.take(pod, seats.wanted(pod))
+
+    def _shown(self, pod: Pod, record: PodRecord, now: datetime) -> Pod:
+        if record.node:
+            assert record.bound is not None, f"{pod.key} has a node since when?"
+            shown = self._running(pod, record.node, record.born, record.bound, now)
+            if record.leaving is None:
+                return shown
+            gone = record.leaving + self._leaving
+            return replace(shown, metadata=replace(shown.metadata, deletion_timestamp=gone))
+        metadata = replace(pod.metadata, creation_timestamp=record.born)
+        status = pod.status if pod.spec.scheduling_gates else _UNSCHEDULABLE
+        return replace(pod, metadata=metadata, status=status)
+
+    def _running(self, pod: Pod, node: str, born: datetime, bound: datetime, now: datetime) -> Pod:
+        host = self._record.nodes[node].node
+        started = bound + self._starting
+        ready = host.is_ready and now >= started
+        return Pod(
+            metadata=replace(pod.metadata, creation_timestamp=born),
+            spec=replace(pod.spec, node_name=node),
+            status=PodStatus(
+                phase="Running" if now >= started else "Pending",
+                conditions=(
+                    Condition("PodScheduled", "True", last_transition_time=bound),
+                    Condition("Ready", "True" if ready else "False", last_transition_time=started),
+                ),
+                start_time=bound,
+            ),
+        )
+
+
+def _make(pod: Pod, known: dict[tuple[int, int, int], str]) -> str:
+    """Return a hash of all that makes a pod what it is; pods of one workload share the parts."""
+    parts = (pod.spec, pod.metadata.labels, pod.metadata.annotations)
+    key = (id(parts[0]), id(parts[1]), id(parts[2]))
+    if key not in known:
+        text = msgspec.json.encode(parts, order="sorted")
+        known[key] = hashlib.sha256(text).hexdigest()[:16]
+    return known[key]

@@ -1,0 +1,83 @@
+"""Which nodes a pod may use at all: selectors, affinity, taints.
+
+Written from Kubernetes' scheduler and not from ``reconciler.placement``, so that a plan that
+works here has been checked by someone else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from reconciler.model.node import Node
+from reconciler.model.pod import (
+    NodeSelector,
+    NodeSelectorExpression,
+    NodeSelectorTerm,
+    PodSpec,
+)
+from reconciler.model.taint import Taint, Toleration
+
+_REPELLING: Final = ("NoSchedule", "NoExecute")
+
+
+def matches_node(spec: PodSpec, node: Node) -> bool:
+    """Return whether selector and required affinity of a pod allow the node."""
+    labels = node.metadata.labels
+    if any(labels.get(key) != value for key, value in spec.node_selector.items()):
+        return False
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    return affinity is None or affinity.required is None or allows(affinity.required, node)
+
+
+def allows(selector: NodeSelector, node: Node) -> bool:
+    """Return whether any term of a node selector holds; one without terms holds never."""
+    return any(_term_holds(term, node) for term in selector.node_selector_terms)
+
+
+def repelling(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> list[Taint]:
+    """Return the taints that keep a pod off a node; a preference does not."""
+    known = tuple(tolerations)
+    return [
+        taint
+        for taint in taints
+        if taint.effect in _REPELLING and not any(t.tolerates(taint) for t in known)
+    ]
+
+
+def _term_holds(term: NodeSelectorTerm, node: Node) -> bool:
+    if not term.match_expressions and not term.match_fields:
+        return False
+    labels = node.metadata.labels
+    fields = {"metadata.name": node.name}
+    return all(_holds(e, labels.get(e.key)) for e in term.match_expressions) and all(
+        _holds(e, fields.get(e.key)) for e in term.match_fields
+    )
+
+
+def _holds(expression: NodeSelectorExpression, value: str | None) -> bool:
+    match expression.operator:
+        case "In":
+            return value in expression.values
+        case "NotIn":
+            return value not in expression.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt":
+            return _compares(value, expression.values, lambda left, right: left > right)
+        case "Lt":
+            return _compares(value, expression.values, lambda left, right: left < right)
+    return False
+
+
+def _compares(
+    value: str | None, values: tuple[str, ...], compare: Callable[[int, int], bool]
+) -> bool:
+    if value is None or len(values) != 1:
+        return False
+    try:
+        return compare(int(value), int(values[0]))
+    except ValueError:
+        return False
