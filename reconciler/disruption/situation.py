@@ -20,6 +20,7 @@ from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.problem import LaunchPool
 from reconciler.placement.result import Placement
+from reconciler.placement.scheduler import Scheduler
 
 Renew = Callable[[ClusterState, int], Placer]
 """Makes the scheduler of a changed cluster, given how many times it was asked before."""
@@ -28,6 +29,9 @@ Renew = Callable[[ClusterState, int], Placer]
 @dataclass(frozen=True, slots=True)
 class Situation:
     """The facts of a pass.
+
+    ``scheduler`` is that of ``cluster`` where the caller has one already, and ``renew`` makes that
+    of a changed cluster; without them they are made of the other facts.
 
     ``pending`` are the pods that wait for a place already: they get theirs first, and the nodes
     to which they go are left alone. ``interrupted`` are NodeClaims that EC2 takes away, with the
@@ -38,15 +42,24 @@ class Situation:
     cluster: ClusterState
     pools: Sequence[NodePool]
     launch_pools: Sequence[LaunchPool]
-    scheduler: Placer
-    renew: Renew
     settings: Settings
-    drifted: Sequence[DriftedClaim]
     now: datetime
+    drifted: Sequence[DriftedClaim] = ()
     pending: Sequence[Pod] = ()
+    scheduler: Placer | None = None
+    renew: Renew | None = None
     interrupted: Mapping[str, str] = field(default_factory=dict)
     allow_removal: Collection[str] = ()
     last_known: Sequence[NodePool] = ()
+
+    def simulation(self) -> Simulation:
+        """Return the simulation in which the pass asks its questions."""
+        renew = self.renew or self._scheduler
+        return Simulation(self.scheduler or renew(self.cluster, 0), self.cluster, renew)
+
+    def _scheduler(self, cluster: ClusterState, number: int) -> Placer:
+        salt = str(number) if number else ""
+        return Scheduler(self.launch_pools, cluster, self.settings, self.now, salt=salt)
 
     def removed(self) -> dict[str, NodePool]:
         """Return the vanished pools that may go; one of which nothing is known has defaults."""
@@ -77,7 +90,7 @@ def open_pass(situation: Situation) -> Opening:
     )
     states = budget_states([*situation.pools, *removed.values()], cluster.nodes, now)
     ledger = BudgetLedger(states)
-    simulation = Simulation(situation.scheduler, cluster, situation.renew)
+    simulation = situation.simulation()
     budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
     gone = _forced_nodes(cluster, forced)
     placement = _place_waiting(simulation, situation.pending, gone, budgets, now)

@@ -1,0 +1,153 @@
+from datetime import timedelta
+
+from reconciler.disruption.command import WaitsFor
+from reconciler.disruption.decide import METHODS
+from reconciler.model.budget import DisruptionReason
+from tests.disruption.builders import (
+    NOW,
+    a_node,
+    a_pod,
+    a_pool,
+    brief,
+    decided,
+    drifted,
+    refusal_of,
+)
+
+
+def test_empty_nodes_go_together_in_one_command() -> None:
+    decisions = decided(a_node("n1"), a_node("n2", "large"))
+
+    assert brief(decisions) == [("Empty", "delete", ("n1", "n2"))]
+    (command,) = decisions.commands
+    assert command.node_claims == ("claim-n1", "claim-n2")
+    assert round(command.savings or 0, 9) == 0.6
+
+
+def test_a_node_with_daemons_only_is_empty() -> None:
+    daemon = {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d"}]}
+
+    decisions = decided(a_node("n1"), a_pod("d", "n1", metadata=daemon))
+
+    assert brief(decisions) == [("Empty", "delete", ("n1",))]
+
+
+def test_a_pod_that_it_costs_nothing_to_evict_does_not_keep_its_node() -> None:
+    cheap = {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-134217728"}}
+
+    decisions = decided(a_node("n1"), a_pod("p", "n1", metadata=cheap))
+
+    assert brief(decisions) == [("Empty", "delete", ("n1",))]
+
+
+def test_a_stateful_pod_on_its_way_out_still_needs_a_home() -> None:
+    leaving = {
+        "deletionTimestamp": "2026-01-05T11:59:59Z",
+        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s"}],
+    }
+    pool = a_pool(consolidationPolicy="WhenEmpty")
+
+    decisions = decided(a_node("n1"), a_pod("p", "n1", metadata=leaving), pools=[pool])
+
+    assert brief(decisions) == []
+    assert "WhenEmpty, but node is not empty" in refusal_of(decisions, "n1")
+
+
+def test_an_empty_node_waits_until_it_has_been_quiet_for_long_enough() -> None:
+    pool = a_pool(consolidateAfter="10m")
+    node = a_node("n1", quiet=timedelta(minutes=4))
+
+    decisions = decided(node, pools=[pool])
+
+    assert brief(decisions) == []
+    (deferral,) = decisions.deferred
+    assert deferral.waits_for is WaitsFor.CONSOLIDATE_AFTER
+    assert deferral.not_before == NOW + timedelta(minutes=6)
+
+
+def test_the_end_of_the_quiet_time_counts_as_reached() -> None:
+    pool = a_pool(consolidateAfter="10m")
+
+    decisions = decided(a_node("n1", quiet=timedelta(minutes=10)), pools=[pool])
+
+    assert brief(decisions) == [("Empty", "delete", ("n1",))]
+
+
+def test_never_means_never() -> None:
+    assert brief(decided(a_node("n1"), pools=[a_pool(consolidateAfter="Never")])) == []
+
+
+def test_only_the_value_true_protects_a_node() -> None:
+    key = "karpenter.sh/do-not-disrupt"
+
+    protected = decided(a_node("n1", annotations={key: "true"}))
+    unprotected = decided(a_node("n1", annotations={key: "1h"}))
+
+    assert brief(protected) == []
+    assert key in refusal_of(protected, "n1")
+    assert brief(unprotected) == [("Empty", "delete", ("n1",))]
+
+
+def test_the_budget_lets_the_most_expensive_go_and_the_others_wait() -> None:
+    pool = a_pool(budgets=[{"nodes": "1"}])
+
+    decisions = decided(a_node("n1"), a_node("n2", "large"), a_node("n3"), pools=[pool])
+
+    assert brief(decisions) == [("Empty", "delete", ("n2",))]
+    assert [(d.node, d.waits_for) for d in decisions.deferred] == [
+        ("n1", WaitsFor.BUDGET),
+        ("n3", WaitsFor.BUDGET),
+    ]
+
+
+def test_a_window_says_when_it_ends() -> None:
+    closed = {"nodes": "0", "schedule": "0 9 * * mon-fri", "duration": "8h"}
+    pool = a_pool(budgets=[closed])
+
+    (deferral,) = decided(a_node("n1"), pools=[pool]).deferred
+
+    assert deferral.waits_for is WaitsFor.SCHEDULE
+    assert deferral.not_before == NOW.replace(hour=17)
+
+
+def test_nodes_that_are_not_ready_use_up_the_budget() -> None:
+    pool = a_pool(budgets=[{"nodes": "2"}])
+    nodes = [a_node(f"n{i}", ready=i > 0) for i in range(4)]
+
+    decisions = decided(*nodes, pools=[pool])
+
+    (command,) = decisions.commands
+    assert len(command.nodes) == 1
+
+
+def test_one_unreadable_budget_closes_the_pool_for_every_reason() -> None:
+    broken = {"nodes": "5", "reasons": ["Drifted"], "schedule": "@wrongly", "duration": "1h"}
+    pool = a_pool(budgets=[{"nodes": "100%"}, broken])
+
+    decisions = decided(a_node("n1"), pools=[pool])
+
+    assert brief(decisions) == []
+    assert all(state.error for state in decisions.budgets)
+    assert "cannot be read" in decisions.deferred[0].message
+
+
+def test_emptiness_comes_before_drift_unless_the_methods_are_given_otherwise() -> None:
+    usual = decided(a_node("n1"), drifted=drifted("n1"))
+    by_reason = sorted(METHODS, key=lambda m: m.reason is not DisruptionReason.DRIFTED)
+
+    other = decided(a_node("n1"), drifted=drifted("n1"), methods=by_reason)
+
+    assert brief(usual) == [("Empty", "delete", ("n1",))]
+    assert brief(other) == [("Drifted", "delete", ("n1",))]
+
+
+def test_a_node_to_which_a_waiting_pod_goes_stays() -> None:
+    decisions = decided(a_node("n1"), a_pod("p", None))
+
+    assert brief(decisions) == []
+    assert decisions.placement is not None
+    assert decisions.placement.on_nodes == {"default/p": "n1"}
+
+
+def test_a_static_pool_is_never_consolidated() -> None:
+    assert brief(decided(a_node("n1"), pools=[a_pool(spec={"replicas": 1})])) == []
