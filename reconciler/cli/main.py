@@ -33,6 +33,15 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "check the desired state; every finding with its place",
     ),
     "plan": ("reconciler.cli.plan", "say what would be done, why, and what it costs"),
+    "status": ("reconciler.cli.status", "the fleet in one look, from what is recorded"),
+    "get": ("reconciler.cli.get", "list nodeclaims, nodes, nodepools, plans, actions or commands"),
+    "describe": ("reconciler.cli.describe", "everything that is recorded about one thing"),
+    "explain": (
+        "reconciler.cli.explain",
+        "why a pod has no node, why a node is or is not disrupted",
+    ),
+    "history": ("reconciler.cli.history", "what was done, when, under which commit, and why"),
+    "state": ("reconciler.cli.state", "migrate, check, export or import what is recorded"),
 }
 """Name of a command → (module, line of help), in the order in which help lists them."""
 

@@ -105,12 +105,26 @@ def _text(file: str, content: bytes, limits: Limits) -> tuple[str, Diagnostic | 
     if nul >= 0:
         return refuse("binary-file", "the file is binary: it holds a NUL byte", nul)
     try:
-        return content.decode("utf-8-sig"), None
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         message = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
         # The decoder has dropped a byte order mark from what it complains about.
         start = content.find(error.object) + error.start if error.object else error.start
         return refuse("not-utf8", message, max(start, 0), "save it as UTF-8")
+    return (_joined(text) if text.lstrip()[:1] in ("{", "[") else text), None
+
+
+def _joined(text: str) -> str:
+    """Return JSON with its escaped surrogate pairs as the characters that they mean.
+
+    JSON writes what is beyond 16 bits as two escapes, which YAML does not know.
+    """
+
+    def join(match: re.Match[str]) -> str:
+        high, low = int(match[2], 16), int(match[3], 16)
+        return match[1] + chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
+
+    return _PAIR.sub(join, text)
 
 
 class _Refused(Exception):  # noqa: N818 - never leaves this module
@@ -123,6 +137,9 @@ class _Refused(Exception):  # noqa: N818 - never leaves this module
         self.hint = hint
 
 
+_PAIR: Final = re.compile(
+    r"(?<!\\)((?:\\\\)*)\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.ASCII | re.IGNORECASE
+)
 _BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = object()

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 _MONTHS: Final = (
     "jan",
@@ -173,6 +172,8 @@ def time_zone(name: str | None) -> tzinfo:
     """
     if name is None:
         return UTC
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # UTC schedules start without it
+
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:

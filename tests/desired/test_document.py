@@ -112,6 +112,11 @@ def test_json_is_read_with_places_too() -> None:
     assert str(document.place(("a", 1))) == "f.yaml:4:5"
 
 
+@pytest.mark.parametrize("text", ["\U0001f600", "\\ud83d\\ude00", "a\\\U0001f600\U0010ffff"])
+def test_json_escapes_beyond_16_bits_are_read(text: str) -> None:
+    assert only(json.dumps({"a": text})).data == {"a": text}
+
+
 def test_documents_before_a_fault_of_syntax_are_read() -> None:
     documents, findings = parse_documents("f.yaml", b"a: 1\n---\n---\nb: 2\n---\nc: [")
 

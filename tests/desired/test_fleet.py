@@ -110,6 +110,12 @@ def test_other_kinds_are_skipped_and_counted_in_one_finding() -> None:
     ]
 
 
+def test_a_kustomization_needs_no_kind() -> None:
+    kustomization = SourceFile("base/kustomization.yaml", b"resources: [pool.yaml]\n")
+
+    assert found(a_file(a_pool(), a_class()), kustomization) == [("info", "skipped-kinds", "")]
+
+
 @pytest.mark.parametrize("kind", ["TestNodeClass", "KWOKNodeClass"])
 def test_node_classes_of_other_providers_are_passed_over_in_silence(kind: str) -> None:
     other = {"apiVersion": "karpenter.test.sh/v1alpha1", "kind": kind, "metadata": {"name": "x"}}
