@@ -1,30 +1,225 @@
 """Why a pod has no place: one answer for each NodePool, worked out only for those that have none.
 
 A pass only learns that a pod fits nowhere. What stood in the way is found afterwards by asking
-each NodePool again, one filter after another, and counting the types that each filter leaves:
-the funnel shows which one was the last straw, and the nearest type what is missing.
+each NodePool again, one filter after another, in the order in which the pass asks (Karpenter
+``nodeclaim.go`` ``CanAdd``): the first that leaves nothing is the answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from reconciler.placement.cohort import Cohort
+from reconciler.model.labels import NODEPOOL
+from reconciler.model.resources import NODES
+from reconciler.model.taint import untolerated
+from reconciler.placement.claims import OpenClaim
+from reconciler.placement.cohort import Cohort, View
+from reconciler.placement.funnel import Funnel, amount_text
+from reconciler.placement.newclaims import fit
 from reconciler.placement.result import Rejection
+from reconciler.placement.rules import RuleKind
 from reconciler.placement.solve import Pass
 from reconciler.placement.template import Template
+from reconciler.placement.topology import Group
+
+NO_NODE_POOLS = Rejection(
+    "NoNodePools", "no dynamic NodePool is ready: add one, or look at the status of those there"
+)
+_COUNTS_SHOWN = 10
 
 
 class Explainer:
-    """Answers for the cohorts of one pass that found no place."""
+    """Answers for the cohorts of one pass that found no place.
 
-    def __init__(self, solving: Pass, empty: Sequence[Template]) -> None:
+    ``templates`` are all NodePools that were asked for, also those without a single type.
+    """
+
+    def __init__(self, solving: Pass, templates: Sequence[Template]) -> None:
         self._solving = solving
-        self._empty = empty
+        self._templates = templates
 
     def why_not(self, cohort: Cohort) -> tuple[Rejection, ...]:
-        """Return a rejection for each NodePool, in the order in which they were tried."""
-        del cohort
-        return tuple(
-            Rejection("Unschedulable", "no place", t.name) for t in self._solving.templates
+        """Return a rejection for each NodePool, in the order in which they are tried.
+
+        The answers are those to the pod when it has given up all that it can give up.
+        """
+        if not self._templates:
+            return (NO_NODE_POOLS,)
+        view = View(cohort, cohort.stages[-1], self._solving.demands)
+        waits = cohort in self._solving.deferred
+        return tuple(self._why_not(view, template, waits) for template in self._templates)
+
+    def _why_not(self, view: View, template: Template, waits: bool) -> Rejection:
+        if not template.types:
+            return _no_types(template)
+        for check in (_taints, _requirements, _volumes):
+            found = check(view, template)
+            if found is not None:
+                return found
+        found = self._limits(template) or _rules(view, template)
+        if found is not None:
+            return found
+        if waits:
+            return self._reserved(view, template)
+        return Funnel(view, template, self._solving.limits.allowed(template)).rejection()
+
+    def _limits(self, template: Template) -> Rejection | None:
+        if self._solving.limits.allowed(template):
+            return None
+        left = self._solving.limits.left(template) or {}
+        if left.get(NODES, 1) <= 0:
+            return Rejection(
+                "NodeLimitReached",
+                f"NodePool {template.name} may have no more nodes: raise spec.limits.nodes",
+                template.name,
+            )
+        texts = {name: amount_text(name, amount) for name, amount in left.items()}
+        shown = ", ".join(f"{text} {name}" for name, text in texts.items())
+        return Rejection(
+            "LimitReached",
+            f"no type of NodePool {template.name} is small enough for what its limits leave "
+            f"({shown}): raise spec.limits",
+            template.name,
+            {f"left {name}": text for name, text in texts.items()},
         )
+
+    def _reserved(self, view: View, template: Template) -> Rejection:
+        claim = OpenClaim(template, "new node")
+        allowed = self._solving.limits.allowed(template)
+        found = fit(view, claim, allowed, self._solving.reservations, opening=True)
+        if found.must_wait:
+            return Rejection(
+                "ReservedCapacityTaken",
+                f"all reserved capacity that NodePool {template.name} could give it is taken by "
+                "nodes of this pass: the next one tries again",
+                template.name,
+            )
+        return Funnel(view, template, allowed).rejection()
+
+
+def _no_types(template: Template) -> Rejection:
+    short = template.space.has_min_values and template.space.mask
+    if short:
+        return Rejection(
+            "MinValuesUnmet",
+            f"the types of NodePool {template.name} are less choice than its minValues ask for: "
+            "lower them, or allow more types",
+            template.name,
+            {"types": template.space.mask.bit_count()},
+        )
+    return Rejection(
+        "NoInstanceTypes",
+        f"the requirements of NodePool {template.name} leave no instance type that can be had: "
+        "loosen them",
+        template.name,
+        {"types": len(template.table)},
+    )
+
+
+def _taints(view: View, template: Template) -> Rejection | None:
+    missing = untolerated(template.taints, view.stage.step.tolerations)
+    if not missing:
+        return None
+    return Rejection(
+        "TaintNotTolerated",
+        f"does not tolerate the taint {missing[0]} of NodePool {template.name}: add a toleration",
+        template.name,
+        {"taint": str(missing[0])},
+    )
+
+
+def _requirements(view: View, template: Template) -> Rejection | None:
+    demand = view.stage.step.demand
+    if demand.hostname is not None and not demand.hostname.has("new node"):
+        return Rejection(
+            "HostnameRequired",
+            f"wants a certain host ({demand.hostname}), and a new node has another name",
+            template.name,
+        )
+    conflict = template.space.requirements.first_conflict(
+        demand.requirements, template.book.well_known
+    )
+    if conflict is None:
+        return None
+    facts = {"label": conflict.key, "wanted": str(conflict.wanted)}
+    if conflict.existing is None:
+        hint = f"; did you mean {conflict.suggestion}?" if conflict.suggestion else ""
+        return Rejection(
+            "LabelUnknown",
+            f"asks for the label {conflict.key}, which NodePool {template.name} does not give "
+            f"its nodes: add it to the template{hint}",
+            template.name,
+            facts,
+        )
+    if conflict.key == NODEPOOL:
+        return Rejection(
+            "OtherNodePool", f"asks for another NodePool: {conflict.wanted}", template.name, facts
+        )
+    return Rejection(
+        "RequirementsConflict",
+        f"asks for {conflict.wanted}, and NodePool {template.name} allows {conflict.existing}",
+        template.name,
+        {**facts, "allowed": str(conflict.existing)},
+    )
+
+
+def _volumes(view: View, template: Template) -> Rejection | None:
+    base = template.space.narrowed(view.stage.step.demand)
+    demands = view.cohort.shape.volume_demands
+    if base is None or not demands or any(base.narrowed(d) is not None for d in demands):
+        return None
+    wanted = " or ".join(f"({d.requirements})" for d in demands)
+    return Rejection(
+        "VolumeUnreachable",
+        f"its volumes can be attached only where {wanted}, which NodePool {template.name} and "
+        "the pod do not both allow",
+        template.name,
+        {"volumes": wanted},
+    )
+
+
+def _rules(view: View, template: Template) -> Rejection | None:
+    """Return the rule about other pods that leaves no domain which the pool could serve."""
+    if view.spaces(template.space):
+        return None
+    base = template.space.narrowed(view.stage.step.demand)
+    if base is None or not base.mask:
+        return None
+    groups = list(_closed(view, template))
+    if not groups:
+        return None
+    group = groups[0]
+    shown = sorted(group.counts.items())[:_COUNTS_SHOWN]
+    counts = ", ".join(f"{domain}: {count}" for domain, count in shown) or "no domain"
+    return Rejection(
+        _CODES[group.kind],
+        f"{_SENTENCES[group.kind].format(key=group.key, skew=group.rule.max_skew)} "
+        f"in NodePool {template.name} ({counts})",
+        template.name,
+        {"label": group.key, "rule": str(group.kind), "counts": counts},
+    )
+
+
+_CODES = {
+    RuleKind.SPREAD: "TopologySpread",
+    RuleKind.AFFINITY: "PodAffinity",
+    RuleKind.ANTI_AFFINITY: "PodAntiAffinity",
+}
+_SENTENCES = {
+    RuleKind.SPREAD: "no {key} keeps the spread within maxSkew {skew}",
+    RuleKind.AFFINITY: "no {key} surely has a pod that its affinity names",
+    RuleKind.ANTI_AFFINITY: "no {key} is surely free of pods that anti-affinity keeps apart",
+}
+
+
+def _closed(view: View, template: Template) -> Iterator[Group]:
+    """Yield the groups that alone rule the pool out; failing that, all that have a say."""
+    strict = view.stage.step.strict
+    alone = []
+    for group in view.stage.by_domain:
+        counted = group in view.cohort.counted_set
+        open_domains = group.open_domains(counted, strict.get(group.key))
+        known = template.space.requirements.get(group.key)
+        if not any(known is None or known.has(d) for d in open_domains.ranked):
+            alone.append(group)
+    yield from alone or view.stage.by_domain

@@ -153,13 +153,6 @@ class Scheduler:
             waiting = self._without_invalid(shape, members, refused)
             cohorts += self._cohorts(shape, waiting, consolidation_guard)
         cohorts.sort(key=_queue_order)
-        if not self._all_templates:
-            none = Rejection(
-                "NoNodePools", "no dynamic NodePool is ready: add one, or see its status"
-            )
-            return Placement(
-                unschedulable={**refused, **{p.key: (none,) for c in cohorts for p in c.pods}}
-            )
         topology = self._topology(cohorts, without)
         solving = Pass(
             templates=self._templates,
@@ -253,7 +246,7 @@ class Scheduler:
             for _, pods in claim.members:
                 unschedulable |= {pod.key: (reason,) for pod in pods}
         deferred: dict[str, tuple[Rejection, ...]] = {}
-        explainer = Explainer(solving, [t for t in self._all_templates if not t.types])
+        explainer = Explainer(solving, self._all_templates)
         for cohort in cohorts:
             if cohort.waiting:
                 reasons = explainer.why_not(cohort)

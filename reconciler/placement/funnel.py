@@ -1,0 +1,119 @@
+"""How many instance types of a NodePool each filter leaves to a pod, and what the nearest lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from reconciler.model.quantity import MILLI
+from reconciler.model.resources import EPHEMERAL_STORAGE, HUGEPAGES, MEMORY, Resources
+from reconciler.placement.cohort import View
+from reconciler.placement.daemons import least
+from reconciler.placement.result import Rejection
+from reconciler.placement.template import Template, shortfalls
+
+_UNITS = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
+
+
+def amount_text(name: str, amount: int) -> str:
+    """Return an amount for people to read: at most two decimals, bytes in binary units."""
+    if name in (MEMORY, EPHEMERAL_STORAGE) or name.startswith(HUGEPAGES):
+        for unit, size in _UNITS:
+            if abs(amount) >= size * MILLI:
+                return f"{round(amount / (size * MILLI), 2):g}{unit}"
+    return f"{round(amount / MILLI, 2):g}"
+
+
+class Funnel:
+    """The types of a NodePool on their way through the filters, for one view of a cohort."""
+
+    def __init__(self, view: View, template: Template, allowed: int) -> None:
+        self._view = view
+        self._template = template
+        self._allowed = allowed
+        self._facts: dict[str, str | int | float] = {"types": template.types.bit_count()}
+
+    def rejection(self) -> Rejection:
+        """Return the first filter that leaves no type, with what would help."""
+        template, shape = self._template, self._view.cohort.shape
+        mask = template.types
+        for key, wanted in self._view.stage.step.demand.requirements.items():
+            left = mask & template.table.matching(wanted)
+            self._facts[f"after {key}"] = left.bit_count()
+            if not left:
+                return self._say(
+                    "NoTypeMeetsRequirements", f"no instance type left by {wanted}: loosen it"
+                )
+            mask = left
+        spaces = self._view.spaces(template.space) or (template.space,)
+        offered = mask & _union(space.mask for space in spaces)
+        self._facts["after offerings"] = offered.bit_count()
+        if not offered:
+            return self._say(
+                "NoOffering",
+                "the types that would do cannot be had now in the zones and capacity types that "
+                "are left: allow more of them",
+            )
+        fits = template.fitting(offered, shape.requests, ())
+        self._facts["after resources"] = fits.bit_count()
+        if not fits:
+            return self._too_large(offered)
+        return self._after_resources(fits)
+
+    def _after_resources(self, fits: int) -> Rejection:
+        template, shape = self._template, self._view.cohort.shape
+        free = template.fitting(fits, shape.requests, shape.ports)
+        if not free:
+            ports = ", ".join(str(port.port) for port in shape.ports)
+            return self._say(
+                "HostPortTaken", f"a DaemonSet holds the host port it wants ({ports}) everywhere"
+            )
+        within = free & self._allowed
+        self._facts["after limits"] = within.bit_count()
+        if not within:
+            return self._say(
+                "LimitReached", "every type that it fits is larger than what spec.limits leave"
+            )
+        for space in self._view.spaces(template.space):
+            missed = shortfalls(template.table, within & space.mask, space)
+            for key, (wanted, achieved) in missed.items():
+                return self._say(
+                    "MinValuesUnmet",
+                    f"the types it fits have {achieved} values of {key}, and minValues asks for "
+                    f"{wanted.min_values}: lower it, or ask for less",
+                )
+        return self._say("Unschedulable", "no single type meets everything at once")
+
+    def _too_large(self, mask: int) -> Rejection:
+        """Return which resource no type has enough of, and how much the largest has."""
+        template = self._template
+        daemons = least(template.daemon_groups, mask)
+        requests: Resources = self._view.cohort.shape.requests
+        beside = " beside its DaemonSets" if daemons else ""
+        for name, amount in requests.items():
+            most = template.table.most(name, mask & template.table.usable)
+            most -= daemons.get(name, 0)
+            if amount > 0 and amount > most:
+                wanted, largest = amount_text(name, amount), amount_text(name, max(most, 0))
+                self._facts |= {f"needs {name}": wanted, f"largest {name}": largest}
+                return self._say(
+                    "TooLarge", f"needs {wanted} {name}, largest allowed type has {largest}{beside}"
+                )
+        asked = " and ".join(
+            f"{amount_text(name, amount)} {name}" for name, amount in _notable(requests).items()
+        )
+        return self._say("TooLarge", f"no allowed type has {asked} together{beside}")
+
+    def _say(self, code: str, sentence: str) -> Rejection:
+        text = f"NodePool {self._template.name}: {sentence}"
+        return Rejection(code, text, self._template.name, dict(self._facts))
+
+
+def _notable(requests: Mapping[str, int]) -> dict[str, int]:
+    return {name: amount for name, amount in requests.items() if amount and name != "pods"}
+
+
+def _union(masks: Iterable[int]) -> int:
+    found = 0
+    for mask in masks:
+        found |= mask
+    return found
