@@ -1,0 +1,122 @@
+"""Every example is a fleet that validates and plans as its README says."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.cli.main import main
+
+REPOSITORY = Path(__file__).parents[1]
+EXAMPLES = sorted(path.name for path in (REPOSITORY / "examples").iterdir() if path.is_dir())
+PODS = {"batch-spot": 34, "gpu": 9, "maintenance-windows": 10, "multi-team": 21, "web": 18}
+POOLS = {
+    "batch-spot": {"batch-spot"},
+    "gpu": {"cpu", "gpu"},
+    "maintenance-windows": {"core", "ledger"},
+    "multi-team": {"search", "shared"},
+    "web": {"general"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    for variable in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+def plan(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main(["plan", *words, "--now", "2026-03-04T12:00:00Z", "-o", "json"]) == 0
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+def zones(answer: dict[str, Any], app: str) -> list[int]:
+    """Return how many pods of an app each zone gets, in rising order."""
+    zone_of = {
+        claim["name"]: next(
+            r["values"] for r in claim["requirements"] if r["key"] == "topology.kubernetes.io/zone"
+        )
+        for claim in answer["nodeClaims"]
+    }
+    counts: dict[str, int] = {}
+    for placement in answer["placements"]:
+        if f"/{app}-" in placement["pod"]:
+            (zone,) = zone_of[placement["nodeClaim"]]
+            counts[zone] = counts.get(zone, 0) + 1
+    return sorted(counts.values())
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_it_is_valid(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", f"examples/{name}", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"diagnostics": [], "valid": True}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_pod_finds_a_place(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = plan(capsys, f"examples/{name}")
+    assert answer["unschedulable"] == []
+    assert len(answer["placements"]) == PODS[name]
+    assert {claim["nodePool"] for claim in answer["nodeClaims"]} == POOLS[name]
+    assert answer["cost"]["before"] == 0 < answer["cost"]["after"]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_its_readme_is_short_and_its_commands_work(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme = (REPOSITORY / "examples" / name / "README.md").read_text()
+    commands = [line.strip() for line in readme.splitlines() if line.startswith("    ")]
+    assert commands
+    assert len(readme.splitlines()) <= 14
+    for command in commands:
+        program, *words = shlex.split(command)
+        assert program == "reconciler"
+        assert main(words) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_the_web_shop_is_spread_over_zones(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = plan(capsys, "examples/web")
+    assert zones(answer, "frontend") == [4, 4, 4]
+    assert zones(answer, "api") == [2, 2, 2]
+
+
+def test_batch_keeps_many_families_of_spot_types(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answer = plan(capsys, "examples/batch-spot")
+    for claim in answer["nodeClaims"]:
+        assert len({kind.partition(".")[0] for kind in claim["instanceTypes"]}) >= 6
+        assert claim["launch"]["capacityType"] == "spot"
+
+
+def test_fine_tuning_gets_four_gpus_in_one_node(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = plan(capsys, "examples/gpu")
+    for claim in answer["nodeClaims"]:
+        families = {kind.partition(".")[0] for kind in claim["instanceTypes"]}
+        if any("/finetune-" in pod for pod in claim["pods"]):
+            assert families == {"g5"}
+        if any("/router-" in pod for pod in claim["pods"]):
+            assert not any(family.startswith("g4") for family in families)
+
+
+def test_the_ledgers_pods_are_in_different_zones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert zones(plan(capsys, "examples/maintenance-windows"), "ledger") == [1, 1, 1]
+
+
+def test_the_savings_plan_decides_where_search_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    def families(answer: dict[str, Any]) -> set[str]:
+        return {
+            claim["launch"]["instanceType"].partition(".")[0]
+            for claim in answer["nodeClaims"]
+            if claim["nodePool"] == "search"
+        }
+
+    assert families(plan(capsys, "examples/multi-team")) == {"m7i"}
+    without = plan(capsys, "examples/multi-team", "--set", "featureGates.NodeOverlay=false")
+    assert families(without) == {"m6i"}
