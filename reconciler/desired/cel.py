@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from reconciler.desired.document import Pointer
 from reconciler.desired.finding import shown
+from reconciler.desired.schema import did_you_mean
 
 Violation = tuple[Pointer, str, str]
 Predicate = Callable[[Any], Iterator[Violation]]
@@ -57,11 +58,11 @@ def _in_domain(key: str, domain: str) -> bool:
 def _key_domain(domain: str, allowed: frozenset[str]) -> Predicate:
     def check(key: str) -> Iterator[Violation]:
         if key not in allowed and _in_domain(key, domain):
-            yield (
-                (),
-                f"the label {shown(key)} is restricted: {domain} is not for labels of your own",
-                ("use a well-known label, or a domain of your own"),
+            message = (
+                f"the label {shown(key)} is restricted: {domain} is not for labels of your own"
             )
+            near = did_you_mean(key, sorted(allowed))
+            yield (), message, near or "use a well-known label, or a domain of your own"
 
     return check
 

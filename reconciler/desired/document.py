@@ -105,12 +105,10 @@ def _text(file: str, content: bytes, limits: Limits) -> tuple[str, Diagnostic | 
     if nul >= 0:
         return refuse("binary-file", "the file is binary: it holds a NUL byte", nul)
     try:
-        text = content.decode("utf-8-sig")
+        text = content.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         message = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
-        # The decoder has dropped a byte order mark from what it complains about.
-        start = content.find(error.object) + error.start if error.object else error.start
-        return refuse("not-utf8", message, max(start, 0), "save it as UTF-8")
+        return refuse("not-utf8", message, error.start, "save it as UTF-8")
     return (_joined(text) if text.lstrip()[:1] in ("{", "[") else text), None
 
 

@@ -34,7 +34,7 @@ def render_text(
         place = diagnostic.place
         if place is not None and sources is not None and place.file in sources:
             if place.file not in texts:
-                text = sources[place.file].decode("utf-8-sig", errors="replace")
+                text = sources[place.file].decode(errors="replace").removeprefix("\ufeff")
                 texts[place.file] = text.splitlines()
             lines += _excerpt(texts[place.file], place.line, place.column, colour=colour)
     lines.append(_sum(diagnostics, colour=colour))
