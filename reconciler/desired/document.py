@@ -391,9 +391,14 @@ class _Translated:
         raise _Refused("syntax", message, at, hint) from error
 
 
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text as places count them: with the line breaks that YAML knows."""
+    return _BREAK.split(text)
+
+
 def _end_of(text: str) -> tuple[int, int]:
-    """Return the place right behind ``text``, with the line breaks that YAML knows."""
-    lines = _BREAK.split(text)
+    """Return the place right behind ``text``."""
+    lines = lines_of(text)
     return len(lines), len(lines[-1]) + 1
 
 

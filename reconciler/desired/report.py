@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from reconciler.desired.document import lines_of
 from reconciler.model.diagnostics import Diagnostic, Severity
 
 _COLOURS: Final = {Severity.ERROR: "31", Severity.WARNING: "33", Severity.INFO: "36"}
@@ -35,7 +36,7 @@ def render_text(
         if place is not None and sources is not None and place.file in sources:
             if place.file not in texts:
                 text = sources[place.file].decode(errors="replace").removeprefix("\ufeff")
-                texts[place.file] = text.splitlines()
+                texts[place.file] = lines_of(text)
             lines += _excerpt(texts[place.file], place.line, place.column, colour=colour)
     lines.append(_sum(diagnostics, colour=colour))
     return "\n".join(lines) + "\n"
