@@ -21,6 +21,8 @@ from reconciler.model.requirement import Requirement, requirement
 from reconciler.model.requirements import Requirements
 from reconciler.model.resources import Resources, largest
 
+_FAR = float("inf")
+
 
 class TypeSource(Protocol):
     """A catalogue, as far as tables need it; one that also has ``columns`` is read faster."""
@@ -348,6 +350,13 @@ class TypeTable:
             self._offers[key] = known
         return known
 
+    def cheapest_price(self, offers: tuple[OfferingClass, ...], mask: int) -> float:
+        """Return the least that any type of ``mask`` costs among ``offers``, or infinity."""
+        for index in self.by_price(offers):
+            if mask >> index & 1:
+                return min(o.prices.get(index, _FAR) for o in offers) if offers else _FAR
+        return _FAR
+
     def by_price(self, offers: tuple[OfferingClass, ...]) -> list[int]:
         """Return all types by their cheapest offering among ``offers``, ties by name.
 
@@ -358,11 +367,10 @@ class TypeTable:
             prices: dict[int, float] = {}
             for offering in offers:
                 for index, price in offering.prices.items():
-                    if price < prices.get(index, float("inf")):
+                    if price < prices.get(index, _FAR):
                         prices[index] = price
-            far = float("inf")
             order = sorted(
-                range(len(self.names)), key=lambda i: (prices.get(i, far), self.names[i], i)
+                range(len(self.names)), key=lambda i: (prices.get(i, _FAR), self.names[i], i)
             )
             self._orders[offers] = order
         return order

@@ -135,8 +135,8 @@ class View:
         self.open: list[OpenDomains] = combined(
             g.open_domains(g in cohort.counted_set, strict.get(g.key)) for g in stage.by_domain
         )
-        self.hopeless = any(not domains.ranked for domains in self.open)
-        self._spaces: dict[Space, tuple[Space, ...]] = {}
+        self.hopeless = any(not domains.members for domains in self.open)
+        self._spaces: dict[Space, tuple[tuple[Space, ...], ...]] = {}
 
     def room_on(self, host: str) -> int:
         """Return how many of the pods the rules about hosts let in."""
@@ -150,43 +150,37 @@ class View:
             room = min(room, group.room_on_host(host, group in self.cohort.counted_set, allowed))
         return room
 
-    def spaces(self, space: Space) -> tuple[Space, ...]:
+    def spaces(self, space: Space) -> tuple[tuple[Space, ...], ...]:
         """Return what a node of ``space`` becomes with one of the pods, best first.
 
-        There is one for each alternative of the volumes that is possible, none if none is.
+        There is an entry for each alternative of the volumes that is possible, none if none is;
+        each holds the spaces that are equally good as far as rules about pods go.
         """
         known = self._spaces.get(space)
         if known is None:
             known = self._spaces[space] = tuple(self._narrowed(space))
         return known
 
-    def _narrowed(self, space: Space) -> Iterable[Space]:
+    def _narrowed(self, space: Space) -> Iterable[tuple[Space, ...]]:
         base = space.narrowed(self.stage.step.demand)
         if base is None:
             return
         for demand in self.cohort.shape.volume_demands or (self._demands.none,):
             narrowed = base.narrowed(demand)
-            if narrowed is not None:
-                narrowed = self._within_open_domains(narrowed)
-            if narrowed is not None and narrowed.mask:
-                yield narrowed
+            equals = [narrowed] if narrowed is not None and narrowed.mask else []
+            for domains in self.open:
+                equals = [found for known in equals for found in self._within(known, domains)]
+            if equals:
+                yield tuple(equals)
 
-    def _within_open_domains(self, space: Space) -> Space | None:
-        result: Space | None = space
-        for domains in self.open:
-            if result is None:
-                return None
-            result = self._within(result, domains)
-        return result
-
-    def _within(self, space: Space, domains: OpenDomains) -> Space | None:
+    def _within(self, space: Space, domains: OpenDomains) -> list[Space]:
+        """Return the space in the first tier of open domains in which a type can be had."""
         known = space.requirements.get(domains.key)
-        options = [d for d in domains.ranked if known is None or known.has(d)]
-        if not domains.pins:
-            chosen = self._demands.one_of(domains.key, frozenset(options))
-            return space.narrowed(chosen) if options else None
-        for option in options:
-            pinned = space.narrowed(self._demands.one_of(domains.key, frozenset((option,))))
-            if pinned is not None and pinned.mask:
-                return pinned
-        return None
+        for tier in domains.tiers:
+            options = [d for d in tier if known is None or known.has(d)]
+            values = [frozenset((d,)) for d in options] if domains.pins else [frozenset(options)]
+            narrowed = [space.narrowed(self._demands.one_of(domains.key, v)) for v in values if v]
+            found = [n for n in narrowed if n is not None and n.mask]
+            if found:
+                return found
+        return []

@@ -9,6 +9,7 @@ from reconciler.model.resources import EPHEMERAL_STORAGE, HUGEPAGES, MEMORY, Res
 from reconciler.placement.cohort import View
 from reconciler.placement.daemons import least
 from reconciler.placement.result import Rejection
+from reconciler.placement.space import Space
 from reconciler.placement.template import Template, shortfalls
 
 _UNITS = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
@@ -44,7 +45,7 @@ class Funnel:
                     "NoTypeMeetsRequirements", f"no instance type left by {wanted}: loosen it"
                 )
             mask = left
-        spaces = self._view.spaces(template.space) or (template.space,)
+        spaces = self._spaces() or [template.space]
         offered = mask & _union(space.mask for space in spaces)
         self._facts["after offerings"] = offered.bit_count()
         if not offered:
@@ -73,7 +74,7 @@ class Funnel:
             return self._say(
                 "LimitReached", "every type that it fits is larger than what spec.limits leave"
             )
-        for space in self._view.spaces(template.space):
+        for space in self._spaces():
             missed = shortfalls(template.table, within & space.mask, space)
             for key, (wanted, achieved) in missed.items():
                 return self._say(
@@ -82,6 +83,9 @@ class Funnel:
                     f"{wanted.min_values}: lower it, or ask for less",
                 )
         return self._say("Unschedulable", "no single type meets everything at once")
+
+    def _spaces(self) -> list[Space]:
+        return [s for equals in self._view.spaces(self._template.space) for s in equals]
 
     def _too_large(self, mask: int) -> Rejection:
         """Return which resource no type has enough of, and how much the largest has."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from reconciler.catalog.table import TypeTable
 from reconciler.placement.claims import OpenClaim
 from reconciler.placement.cohort import Cohort, View
 from reconciler.placement.reservations import Held, Reservations
@@ -55,13 +57,21 @@ def fit(
     if not types:
         return _NEVER
     refused = _NEVER if view.stage.only_fills_up else _NOT_NOW
-    for space in spaces:
-        found = _in_space(claim, space, types & space.mask, reservations, opening)
-        if found.space is not None:
-            return found
-        if found.must_wait:
-            refused = found
+    for equals in spaces:
+        for space in _cheapest_first(template.table, equals, types):
+            found = _in_space(claim, space, types & space.mask, reservations, opening)
+            if found.space is not None:
+                return found
+            if found.must_wait:
+                refused = found
     return refused
+
+
+def _cheapest_first(table: TypeTable, spaces: tuple[Space, ...], types: int) -> Iterable[Space]:
+    """Return spaces that are equally good otherwise by what a node in them costs at least."""
+    if len(spaces) == 1:
+        return spaces
+    return sorted(spaces, key=lambda s: table.cheapest_price(s.offers, types & s.mask))
 
 
 def _in_space(

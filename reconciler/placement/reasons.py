@@ -220,6 +220,6 @@ def _closed(view: View, template: Template) -> Iterator[Group]:
         counted = group in view.cohort.counted_set
         open_domains = group.open_domains(counted, strict.get(group.key))
         known = template.space.requirements.get(group.key)
-        if not any(known is None or known.has(d) for d in open_domains.ranked):
+        if not any(known is None or known.has(d) for d in open_domains.members):
             alone.append(group)
     yield from alone or view.stage.by_domain

@@ -138,7 +138,7 @@ class _Serving:
         mask = nodes.all
         for domains in view.open:
             values = nodes.with_label(domains.key)
-            mask &= _any_of(values.get(domain, 0) for domain in domains.ranked)
+            mask &= _any_of(values.get(domain, 0) for domain in domains.members)
         if self.shape.volume_demands:
             mask &= _any_of(nodes.meeting(demand) for demand in self.shape.volume_demands)
         return mask

@@ -90,11 +90,11 @@ class Group:
             return self._spread(selects_itself, allowed)
         known = [d for d in self.counts if allowed is None or allowed.has(d)]
         if self.kind is RuleKind.ANTI_AFFINITY:
-            return OpenDomains(self.key, sorted(d for d in known if not self.counts[d]))
+            return OpenDomains(self.key, [sorted(d for d in known if not self.counts[d])])
         peers = sorted(d for d in known if self.counts[d])
         if peers or not selects_itself:
-            return OpenDomains(self.key, peers)
-        return OpenDomains(self.key, sorted(known), pins=True)
+            return OpenDomains(self.key, [peers])
+        return OpenDomains(self.key, [sorted(known)], pins=True)
 
     def _spread(self, selects_itself: bool, allowed: Requirement | None) -> OpenDomains:
         counts = self.counts
@@ -103,30 +103,33 @@ class Group:
         if self.rule.min_domains is not None and len(eligible) < self.rule.min_domains:
             least = 0
         most = least + self.rule.max_skew - selects_itself
-        ranked = sorted((count, domain) for domain, count in counts.items() if count <= most)
-        return OpenDomains(self.key, [domain for _, domain in ranked], pins=True)
+        tiers: dict[int, list[str]] = {}
+        for domain in sorted(counts):
+            if counts[domain] <= most:
+                tiers.setdefault(counts[domain], []).append(domain)
+        return OpenDomains(self.key, [tiers[count] for count in sorted(tiers)], pins=True)
 
 
 class OpenDomains:
-    """The domains of one label that are open, best first.
+    """The domains of one label that are open, in tiers: those of one tier are equally good.
 
     ``pins`` says that one has to be chosen; else a node may keep several of them.
     """
 
-    __slots__ = ("key", "members", "pins", "ranked")
+    __slots__ = ("key", "members", "pins", "tiers")
 
-    def __init__(self, key: str, ranked: Sequence[str], *, pins: bool = False) -> None:
+    def __init__(self, key: str, tiers: Iterable[Sequence[str]], *, pins: bool = False) -> None:
         self.key = key
-        self.ranked = ranked
-        self.members = frozenset(ranked)
+        self.tiers = [tier for tier in tiers if tier]
+        self.members = frozenset(domain for tier in self.tiers for domain in tier)
         self.pins = pins
 
     def with_(self, other: OpenDomains) -> OpenDomains:
-        """Return what both leave open; the order is that of the one that pins."""
+        """Return what both leave open; the tiers are those of the one that pins."""
         first, second = (other, self) if other.pins and not self.pins else (self, other)
         return OpenDomains(
             self.key,
-            [d for d in first.ranked if d in second.members],
+            [[d for d in tier if d in second.members] for tier in first.tiers],
             pins=self.pins or other.pins,
         )
 
