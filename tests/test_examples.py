@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,41 @@ def test_the_savings_plan_decides_where_search_runs(capsys: pytest.CaptureFixtur
     assert families(plan(capsys, "examples/multi-team")) == {"m7i"}
     without = plan(capsys, "examples/multi-team", "--set", "featureGates.NodeOverlay=false")
     assert families(without) == {"m6i"}
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "before", "after", "capacity_types", "reason"),
+    [
+        ("web", "frontend", "replicas: 12", "replicas: 48", {"spot", "on-demand"}, ""),
+        (
+            "batch-spot",
+            "features",
+            "suspend: true",
+            "suspend: false",
+            {"spot", "on-demand"},
+            "limit",
+        ),
+        ("gpu", "finetune", "parallelism: 2", "parallelism: 4", {"on-demand", "spot"}, "limit"),
+        ("multi-team", "search", "replicas: 8", "replicas: 40", {"on-demand", "spot"}, "limit"),
+    ],
+)
+def test_the_change_that_its_readme_proposes_does_what_it_says(
+    name: str,
+    file: str,
+    before: str,
+    after: str,
+    capacity_types: set[str],
+    reason: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fleet = Path(shutil.copytree(REPOSITORY / "examples" / name, tmp_path / name))
+    workload = fleet / "workloads" / f"{file}.yaml"
+    text = workload.read_text()
+    assert before in text
+    workload.write_text(text.replace(before, after).replace("completions: 2\n", "completions: 4\n"))
+    answer = plan(capsys, str(fleet))
+    assert {claim["launch"]["capacityType"] for claim in answer["nodeClaims"]} == capacity_types
+    assert bool(answer["unschedulable"]) is bool(reason)
+    for pod in answer["unschedulable"]:
+        assert reason in " ".join(r["message"] for r in pod["reasons"])
