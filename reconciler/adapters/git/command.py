@@ -30,9 +30,7 @@ _OPTIONS: Final = (
     "-c",
     "submodule.recurse=false",
     "-c",
-    "gc.auto=0",
-    "-c",
-    "maintenance.auto=false",
+    "gc.autoDetach=false",
 )
 _USERS_OWN: Final = frozenset(
     {"GIT_ASKPASS", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH"}

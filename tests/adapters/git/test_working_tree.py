@@ -1,6 +1,7 @@
 """Where a working tree stands, and how little git is trusted with on the way."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.adapters.git.revision import Revision, working_revision
-from reconciler.adapters.git.source import WorkingTree, head_of, read
+from reconciler.adapters.git.source import AtRef, WorkingTree, head_of, read
 from reconciler.model.errors import UnreadableError
 
 from .conftest import POOL, Repository
@@ -94,6 +95,27 @@ def test_the_repositorys_own_programs_do_not_run(repository: Repository, tmp_pat
     repository.git("config", "core.hooksPath", str(script.parent))
     working_revision(str(repository.path))
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_repository_of_another_user_is_not_trusted_and_told_how_to_be(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.commit({"fleet/pool.yaml": POOL})
+    suspicious = tmp_path / "bin" / "git"
+    suspicious.parent.mkdir()
+    suspicious.write_text(
+        f'#!/bin/sh\nGIT_TEST_ASSUME_DIFFERENT_OWNER=1 exec {shutil.which("git")} "$@"\n'
+    )
+    suspicious.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{suspicious.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for source in (
+        WorkingTree(str(repository.path / "fleet")),
+        AtRef(str(repository.path), "HEAD"),
+    ):
+        with pytest.raises(UnreadableError, match="belongs to another user") as caught:
+            read(source)
+        assert f"git config --global --add safe.directory {repository.path}" in str(caught.value)
 
 
 def test_a_surrounding_git_command_does_not_lead_astray(
