@@ -41,6 +41,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "why a pod has no node, why a node is or is not disrupted",
     ),
     "history": ("reconciler.cli.history", "what was done, when, under which commit, and why"),
+    "hash": ("reconciler.cli.hash", "drift hashes of NodePools and EC2NodeClasses, as Karpenter's"),
+    "config": ("reconciler.cli.config", "the effective settings, and where each came from"),
     "state": ("reconciler.cli.state", "migrate, check, export or import what is recorded"),
 }
 """Name of a command → (module, line of help), in the order in which help lists them."""
