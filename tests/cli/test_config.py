@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli import config as command
+from reconciler.cli.main import main
 from reconciler.model.errors import InvalidFleetError, UnreadableError, UsageError
 
 
@@ -80,3 +81,12 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
         run(str(tmp_path), "--set", "zebra=1")
     with pytest.raises(UnreadableError):
         run(str(tmp_path / "missing"))
+
+
+def test_on_the_command_line_a_wrong_setting_is_wrong_usage(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["config", str(fleet), "--set", "packing=fast"]) == 2
+    streams = capsys.readouterr()
+    assert (streams.out, streams.err.count("\n")) == ("", 1)
+    assert "one of default, cheapest" in streams.err

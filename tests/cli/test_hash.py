@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli import hash as command
+from reconciler.cli.main import main
 from reconciler.desired.hash import node_pool_hash, object_hash
 from reconciler.model.errors import InvalidFleetError, ReconcilerError, UnreadableError
 
@@ -122,3 +123,16 @@ def test_every_error_is_one_that_the_command_line_expects(tmp_path: Path) -> Non
         path.write_text(POOL.partition("spec:")[0] + f"spec: {spec}\n")
         with pytest.raises(ReconcilerError):
             run(str(path))
+
+
+def test_on_the_command_line_an_error_is_one_line(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["hash", str(file)]) == 0
+    capsys.readouterr()
+    file.write_text(POOL + "      expireAfter: soon\n")
+    assert main(["hash", str(file)]) == 1
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert streams.err.count("\n") == 1
+    assert f"{file}:9:20" in streams.err
