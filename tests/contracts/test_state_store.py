@@ -10,6 +10,12 @@ from pathlib import Path
 import pytest
 
 from reconciler.adapters.database.state import open_state
+from reconciler.adapters.simulated.memory import (
+    MemoryJournal,
+    MemoryLease,
+    MemoryShelf,
+    MemoryStateStore,
+)
 from reconciler.model.errors import LockedError
 from reconciler.ports import CommandPhase, Journal, Lease, Outcome, Shelf, StateStore, Verb
 from tests.contracts.records import (
@@ -37,8 +43,11 @@ def server() -> str:
     return a_database()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgresql", "memory"])
 def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Parts]:
+    if request.param == "memory":
+        yield Parts(MemoryStateStore(), MemoryJournal(), MemoryShelf())
+        return
     location = str(tmp_path / "state")
     if request.param == "postgresql":
         location = request.getfixturevalue("server")
@@ -236,8 +245,12 @@ def test_fleets_of_one_database_do_not_see_each_other(server: str) -> None:
         assert [e.sequence for e in two.journal.entries()] == [1]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgresql", "memory"])
 def leases(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Lease, Lease]]:
+    if request.param == "memory":
+        board: dict[str, object] = {}
+        yield MemoryLease(board), MemoryLease(board)
+        return
     location = str(tmp_path / "state")
     if request.param == "postgresql":
         location = request.getfixturevalue("server")

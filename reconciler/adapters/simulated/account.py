@@ -113,6 +113,14 @@ class Account:
                 del self._ended[identity]
                 self._forget(identity)
 
+    def living(self) -> dict[str, dict[str, str]]:
+        """Return the tags of the instances that are pending or running, by id, oldest first."""
+        return {
+            instance.id: {tag["key"]: tag["value"] for tag in instance.get_tags()}
+            for instance in self.backend.all_instances()
+            if instance.state in ("pending", "running")
+        }
+
     def free_addresses(self, subnet: str) -> int:
         """Return how many addresses a subnet has left."""
         count: int = self.backend.get_subnet(subnet).available_ip_address_count

@@ -50,7 +50,8 @@ class EmbeddedEC2:
 
     ``prices`` tell what is sold where; without them the priorities of a request serve as prices
     and everything is sold. An instance is pending for ``starting_s`` seconds and shutting down
-    for ``stopping_s``, on ``clock``.
+    for ``stopping_s``, on ``clock``. ``after_call`` is told each operation that was carried out,
+    before its answer is on the way; what it raises is the end of the caller.
     """
 
     def __init__(
@@ -73,6 +74,15 @@ class EmbeddedEC2:
         )
         self._fleets = Fleets(self._account, self.market)
 
+    @property
+    def honours_tokens(self) -> bool:
+        """Whether a repeated client token repeats the answer; imitations of EC2 may not."""
+        return self._fleets.honours_tokens
+
+    @honours_tokens.setter
+    def honours_tokens(self, value: bool) -> None:
+        self._fleets.honours_tokens = value
+
     def seed(self, node_class: EC2NodeClass) -> None:
         """Put into the account whatever the class selects: subnets, security groups, images."""
         with self._lock:
@@ -82,6 +92,15 @@ class EmbeddedEC2:
         """Let an instance end without our doing, as when spot capacity is taken back."""
         with self._lock:
             self._account.end(instance)
+
+    def living(self) -> dict[str, dict[str, str]]:
+        """Return the tags of the instances that are neither terminated nor about to be, by id.
+
+        This is what EC2 knows, past the calls and their faults.
+        """
+        with self._lock:
+            self._account.settle()
+            return self._account.living()
 
     def connect(self, service: str, attempts: int) -> Any:
         """Return a boto3 client that speaks with this account, within the process.

@@ -1,0 +1,190 @@
+"""A state store, a journal, a shelf and a lease that last as long as the process.
+
+They keep the promises of the database adapter but durability; ``simulate`` and tests use them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
+
+from reconciler.model.errors import LockedError
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.ports import (
+    CommandPhase,
+    Intent,
+    JournalEntry,
+    Outcome,
+    RecordedObject,
+    RecordedPlan,
+    RunningCommand,
+    Unavailable,
+)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_OVER: Final = (CommandPhase.DONE, CommandPhase.ROLLED_BACK)
+
+
+class MemoryShelf:
+    """A map from name to bytes."""
+
+    def __init__(self) -> None:
+        self._content: dict[str, bytes] = {}
+
+    def read(self, name: str) -> bytes | None:
+        """Return what was last written under ``name``."""
+        return self._content.get(name)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Keep ``content`` under ``name``."""
+        self._content[name] = content
+
+
+class MemoryJournal:
+    """The intents in the order in which they were first written."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, JournalEntry] = {}
+
+    def begin(self, intents: Sequence[Intent]) -> None:
+        """Write intents down; one that is known already is left as it is."""
+        for intent in intents:
+            if intent.id not in self._entries:
+                self._entries[intent.id] = JournalEntry(len(self._entries) + 1, intent)
+
+    def finish(self, intent: str, outcome: Outcome, at: datetime, message: str = "") -> None:
+        """Write down how an intent ended; the last outcome holds."""
+        entry = self._entries.get(intent)
+        if entry is not None:
+            self._entries[intent] = replace(
+                entry, outcome=outcome, finished_at=at.astimezone(UTC), message=message
+            )
+
+    def in_doubt(self) -> Sequence[JournalEntry]:
+        """Return the intents without an outcome, oldest first."""
+        return [entry for entry in self._entries.values() if entry.outcome is None]
+
+    def entry(self, intent: str) -> JournalEntry | None:
+        """Return what is known of an intent, None if it was never written here."""
+        return self._entries.get(intent)
+
+    def entries(self, *, limit: int = 100, target: str | None = None) -> Sequence[JournalEntry]:
+        """Return the newest entries, newest first."""
+        newest = [
+            entry
+            for entry in reversed(self._entries.values())
+            if target is None or entry.intent.target == target
+        ]
+        return newest[:limit]
+
+
+class MemoryStateStore:
+    """What we did and believe."""
+
+    def __init__(self) -> None:
+        self._serial = 0
+        self._claims: dict[str, NodeClaim] = {}
+        self._commands: dict[str, RunningCommand] = {}
+        self._objects: list[RecordedObject] = []
+        self._plans: dict[str, RecordedPlan] = {}
+        self._unavailable: dict[tuple[str, str, str], Unavailable] = {}
+
+    def serial(self) -> int:
+        """Return the present serial; it rises with each write that changes a belief."""
+        return self._serial
+
+    def node_claims(self) -> Sequence[NodeClaim]:
+        """Return the claims that are not gone, by name."""
+        return [self._claims[name] for name in sorted(self._claims)]
+
+    def put_node_claims(self, claims: Sequence[NodeClaim]) -> None:
+        """Record claims as they are now."""
+        self._believe(self._claims, {claim.name: claim for claim in claims})
+
+    def forget_node_claim(self, name: str, at: datetime, reason: str) -> None:  # noqa: ARG002 - the port's; no history is kept here
+        """Record that a claim is gone."""
+        if self._claims.pop(name, None) is not None:
+            self._serial += 1
+
+    def commands(self) -> Sequence[RunningCommand]:
+        """Return the commands under way, oldest first."""
+        running = [c for c in self._commands.values() if c.phase not in _OVER]
+        return sorted(running, key=lambda c: (c.started_at, c.id))
+
+    def put_command(self, command: RunningCommand) -> None:
+        """Record where a command stands; DONE and ROLLED_BACK take it off the list."""
+        self._believe(self._commands, {command.id: command})
+
+    def objects(self) -> Sequence[RecordedObject]:
+        """Return the desired objects as last carried out, by kind and name."""
+        return list(self._objects)
+
+    def put_objects(self, objects: Sequence[RecordedObject], revision: str, at: datetime) -> None:  # noqa: ARG002 - the port's; no history is kept here
+        """Record the desired objects of a revision, replacing all known ones."""
+        fresh = sorted(objects, key=lambda o: (o.kind, o.name))
+        if fresh != self._objects:
+            self._objects = fresh
+            self._serial += 1
+
+    def put_plan(self, plan: RecordedPlan) -> None:
+        """Record a plan; one that was carried out stays so."""
+        known = self._plans.get(plan.digest)
+        carried_out = plan.carried_out_at or (known.carried_out_at if known else None)
+        self._plans[plan.digest] = replace(
+            plan, at=plan.at.astimezone(UTC), carried_out_at=carried_out
+        )
+
+    def plan(self, digest: str) -> RecordedPlan | None:
+        """Return a recorded plan, or None."""
+        return self._plans.get(digest)
+
+    def plans(self, *, limit: int = 20) -> Sequence[RecordedPlan]:
+        """Return the newest plans, newest first."""
+        newest = sorted(self._plans.values(), key=lambda p: (p.at, p.digest), reverse=True)
+        return newest[:limit]
+
+    def unavailable(self, now: datetime) -> Sequence[Unavailable]:
+        """Return the offerings that must not be asked for now."""
+        rows = self._unavailable
+        return [rows[pool] for pool in sorted(rows) if rows[pool].until > now]
+
+    def put_unavailable(self, offerings: Sequence[Unavailable]) -> None:
+        """Record refusals; the later ``until`` holds."""
+        for fresh in offerings:
+            pool = (fresh.instance_type, fresh.zone, fresh.capacity_type)
+            known = self._unavailable.get(pool)
+            if known is None or fresh.until > known.until:
+                self._believe(self._unavailable, {pool: fresh})
+
+    def _believe(self, known: dict[K, V], fresh: dict[K, V]) -> None:
+        """Take over what is new; what leaves everything as it was leaves the serial as it was."""
+        if any(known.get(key) != value for key, value in fresh.items()):
+            known.update(fresh)
+            self._serial += 1
+
+
+class MemoryLease:
+    """The right to act, among those who share a ``board``."""
+
+    def __init__(self, board: dict[str, object] | None = None) -> None:
+        self._board: dict[str, object] = {} if board is None else board
+
+    def acquire(self) -> None:
+        """Take the lease; who has it may take it again.
+
+        Raises:
+            LockedError: another one holds it.
+        """
+        if self._board.setdefault("holder", self) is not self:
+            raise LockedError(f"process {os.getpid()} holds the fleet already, in another engine")
+
+    def release(self) -> None:
+        """Give it back."""
+        if self._board.get("holder") is self:
+            del self._board["holder"]

@@ -1,0 +1,347 @@
+"""The same questions to EC2 behind the port, in this process and over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import botocore.endpoint
+import pytest
+
+from reconciler.adapters.aws.clients import connector
+from reconciler.adapters.aws.compute import AwsCompute
+from reconciler.adapters.simulated.clock import START, SimulatedClock
+from reconciler.adapters.simulated.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.server import serve
+from reconciler.model.errors import CloudError, TransientCloudError
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.ports import Instance, LaunchAnswer
+from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish, options
+
+
+@dataclass
+class Site:
+    """An EC2, the adapter before it, and the clock of both."""
+
+    cloud: EmbeddedEC2
+    compute: AwsCompute
+    clock: SimulatedClock
+    node_class: EC2NodeClass
+
+    def launch(self, intent: str, *names: str, **fields: object) -> LaunchAnswer | Exception:
+        (answer,) = self.compute.launch([a_wish(intent, self.node_class, *names, **fields)])
+        return answer
+
+    def launched(self, intent: str, *names: str, **fields: object) -> Instance:
+        answer = self.launch(intent, *names, **fields)
+        assert isinstance(answer, LaunchAnswer), answer
+        assert answer.instance is not None
+        return answer.instance
+
+    def living(self, intent: str) -> list[str]:
+        """Ask EC2 itself, past the adapter and past the faults."""
+        living = self.cloud.living()
+        return [i for i, tags in living.items() if tags.get("reconciler/intent") == intent]
+
+    def count(self, operation: str) -> int:
+        return sum(call.operation == operation for call in self.cloud.calls)
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Botocore's own retries wait on the machine's clock; the tests do not."""
+    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
+
+
+@pytest.fixture
+def local() -> Site:
+    clock = SimulatedClock()
+    cloud = a_cloud(clock)
+    compute = a_compute(cloud, clock)
+    return Site(cloud, compute, clock, compute.resolve(a_class()))
+
+
+@pytest.fixture(params=["process", "http"])
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    if request.param == "process":
+        yield request.getfixturevalue("local")
+        return
+    clock = SimulatedClock()
+    cloud = a_cloud(clock)
+    with serve(cloud) as url:
+        connect = connector(replace(SETTINGS, endpoint_url=url))
+        compute = AwsCompute(connect, SETTINGS, a_type, clock)
+        yield Site(cloud, compute, clock, compute.resolve(a_class()))
+
+
+def test_a_launch_gives_the_cheapest_offering_with_all_its_tags(site: Site) -> None:
+    instance = site.launched("i1")
+    assert (instance.instance_type, instance.zone) == ("m7g.large", "us-east-1a")
+    (listed,) = site.compute.instances()
+    assert listed.id == instance.id
+    assert listed.launched_at == START
+    assert listed.provider_id == instance.provider_id == f"aws:///us-east-1a/{instance.id}"
+    assert listed.tags == {
+        "eks:eks-cluster-name": "web",
+        "karpenter.k8s.aws/ec2nodeclass": "default",
+        "karpenter.sh/nodeclaim": "general-i1",
+        "karpenter.sh/nodepool": "general",
+        "kubernetes.io/cluster/web": "owned",
+        "reconciler/fleet": "web",
+        "reconciler/intent": "i1",
+    }
+    assert listed.security_groups == tuple(g.id for g in site.node_class.status.security_groups)
+    assert dict(instance.tags) == dict(listed.tags)
+
+
+def test_answers_stand_in_the_order_of_the_wishes(site: Site) -> None:
+    wishes = [a_wish(f"i{n}", site.node_class) for n in range(4)]
+    wishes[2] = a_wish("i2", site.node_class, "x9.unknown")
+    answers = site.compute.launch(wishes)
+    assert [getattr(a, "instance", None) is not None for a in answers] == [True, True, False, True]
+    assert isinstance(answers[2], CloudError)
+    assert "x9.unknown" in str(answers[2])
+
+
+def test_several_workers_answer_in_the_order_of_the_wishes_too(local: Site) -> None:
+    compute = a_compute(local.cloud, local.clock, workers=4)
+    answers = compute.launch([a_wish(f"i{n}", local.node_class) for n in range(8)])
+    instances = [a.instance for a in answers if isinstance(a, LaunchAnswer)]
+    assert [i.tags["reconciler/intent"] for i in instances if i] == [f"i{n}" for n in range(8)]
+
+
+def test_a_fulfilled_intent_is_answered_with_its_instance_for_ever(site: Site) -> None:
+    first = site.launched("i1")
+    assert site.launched("i1").id == first.id
+    site.compute.terminate([first.id])
+    again = site.launched("i1")
+    assert (again.id, again.is_going) == (first.id, True)
+    assert site.living("i1") == []
+
+
+def test_a_refused_pool_is_named_beside_the_instance_that_came_instead(site: Site) -> None:
+    site.cloud.market.refuse("m7g.large")
+    answer = site.launch("i1")
+    assert isinstance(answer, LaunchAnswer)
+    assert answer.instance is not None
+    assert answer.instance.instance_type == "m7i.large"
+    assert [(r.instance_type, r.zone, r.capacity_type, r.code) for r in answer.refused] == [
+        ("m7g.large", "us-east-1a", "on-demand", "InsufficientInstanceCapacity"),
+        ("m7g.large", "us-east-1b", "on-demand", "InsufficientInstanceCapacity"),
+    ]
+
+
+def test_no_capacity_at_all_is_an_answer_and_not_an_error(site: Site) -> None:
+    site.cloud.market.refuse()
+    answer = site.launch("i1")
+    assert isinstance(answer, LaunchAnswer)
+    assert answer.instance is None
+    assert len(answer.refused) == 4
+    assert site.living("i1") == []
+
+
+def test_what_is_not_for_want_of_capacity_is_an_error_with_its_call_and_request(
+    site: Site,
+) -> None:
+    site.cloud.market.refuse(code="UnauthorizedOperation")
+    answer = site.launch("i1")
+    assert isinstance(answer, CloudError)
+    assert "UnauthorizedOperation" in answer.message
+    assert answer.where.startswith("ec2:CreateFleet (request 00000000-")
+
+
+def test_spot_is_asked_for_and_recognized(site: Site) -> None:
+    site.launched("i1", options=options(capacity_type="spot"))
+    assert [i.capacity_type for i in site.compute.instances()] == ["spot"]
+
+
+def test_instances_of_other_fleets_are_not_ours(local: Site) -> None:
+    mine = local.launched("i1")
+    other = AwsCompute(local.cloud.connect, replace(SETTINGS, fleet="other"), a_type, local.clock)
+    other.launch([a_wish("i2", local.node_class)])
+    assert [i.id for i in local.compute.instances()] == [mine.id]
+
+
+def test_every_page_is_read(local: Site) -> None:
+    wishes = [a_wish(f"i{n}", local.node_class) for n in range(7)]
+    local.compute.launch(wishes)
+    before = local.count("DescribeInstances")
+    paged = a_compute(local.cloud, local.clock, page_size=3)
+    assert len(paged.instances()) == 7
+    assert local.count("DescribeInstances") == before + 3
+
+
+def test_a_lost_page_is_an_error_and_not_a_shorter_list(local: Site) -> None:
+    local.compute.launch([a_wish(f"i{n}", local.node_class) for n in range(7)])
+    paged = a_compute(local.cloud, local.clock, page_size=3)
+    local.cloud.faults.add("DescribeInstances", Fault.SERVER_ERROR, times=None, skip=2)
+    with pytest.raises(TransientCloudError, match="ec2:DescribeInstances"):
+        paged.instances()
+
+
+def test_an_instance_passes_through_all_its_states() -> None:
+    clock = SimulatedClock()
+    cloud = a_cloud(clock, starting_s=20, stopping_s=40)
+    compute = a_compute(cloud, clock)
+    (answer,) = compute.launch([a_wish("i1", compute.resolve(a_class()))])
+    assert isinstance(answer, LaunchAnswer)
+    assert answer.instance is not None
+    seen = []
+    for seconds in (0, 19, 1, 0):
+        clock.advance(seconds)
+        seen += [i.state for i in compute.instances()]
+    compute.terminate([answer.instance.id])
+    for seconds in (0, 39):
+        clock.advance(seconds)
+        seen += [i.state for i in compute.instances()]
+    clock.advance(1)
+    assert seen == ["pending", "pending", "running", "running", "shutting-down", "shutting-down"]
+    assert compute.instances() == []
+    assert [i.state for i in compute.find("i1")] == ["terminated"]
+
+
+def test_terminating_what_is_gone_is_no_error_and_does_not_save_the_others(site: Site) -> None:
+    first, second = site.launched("i1"), site.launched("i2")
+    site.compute.terminate([first.id, "i-0123456789abcdef0", second.id])
+    site.compute.terminate([first.id])
+    site.compute.terminate(["i-0123456789abcdef0"])
+    site.compute.terminate([])
+    assert site.compute.instances() == []
+
+
+def test_tags_can_be_added_later(site: Site) -> None:
+    instance = site.launched("i1")
+    site.compute.tag(instance.id, {"Name": "ip-10-0-0-1"})
+    (listed,) = site.compute.instances()
+    assert listed.tags["Name"] == "ip-10-0-0-1"
+    assert listed.tags["reconciler/intent"] == "i1"
+
+
+def test_equal_machines_share_a_template_also_in_another_process(site: Site) -> None:
+    site.launched("i1")
+    site.launched("i2")
+    assert site.count("CreateLaunchTemplate") == 2
+    site.compute = a_compute(site.cloud, site.clock)
+    site.launched("i3")
+    names = site.cloud.connect("ec2", 1).describe_launch_templates()["LaunchTemplates"]
+    assert len(names) == 2
+
+
+def test_a_template_that_someone_deleted_is_made_again_once(site: Site) -> None:
+    site.launched("i1")
+    ec2 = site.cloud.connect("ec2", 1)
+    for row in ec2.describe_launch_templates()["LaunchTemplates"]:
+        ec2.delete_launch_template(LaunchTemplateId=row["LaunchTemplateId"])
+    site.launched("i2")
+    assert len(site.living("i2")) == 1
+
+
+def test_of_two_instances_of_one_intent_the_oldest_stays(local: Site) -> None:
+    """A server that forgets client tokens gives the same wish a second time."""
+    first = local.launched("i1")
+    local.clock.advance(60)
+    second = local.launched("i2")
+    local.compute.tag(second.id, {"reconciler/intent": "i1"})
+    assert local.launched("i1").id == first.id
+    assert local.living("i1") == [first.id]
+
+
+@pytest.mark.parametrize("times", [1, 3, None], ids=["once", "three-times", "for-ever"])
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("call", ["CreateFleet", "DescribeInstances", "CreateLaunchTemplate"])
+def test_whatever_fails_there_is_one_instance_for_one_intent(
+    local: Site, call: str, fault: Fault, times: int | None
+) -> None:
+    local.cloud.faults.add(call, fault, times=times)
+    answer = local.launch("i1")
+    assert len(local.living("i1")) <= 1
+    if isinstance(answer, Exception):
+        assert times is None or fault is Fault.DENIED
+        assert_addressed(answer, call, fault)
+    local.cloud.faults.clear()
+    instance = local.launched("i1")
+    assert local.living("i1") == [instance.id]
+
+
+@pytest.mark.parametrize("times", [1, 3, None], ids=["once", "three-times", "for-ever"])
+@pytest.mark.parametrize("fault", Fault)
+def test_whatever_fails_what_shall_go_goes(local: Site, fault: Fault, times: int | None) -> None:
+    ids = [local.launched(f"i{n}").id for n in range(3)]
+    local.cloud.faults.add("TerminateInstances", fault, times=times)
+    try:
+        local.compute.terminate(ids[:2])
+    except (TransientCloudError, CloudError) as error:
+        assert times is None or fault is Fault.DENIED
+        assert_addressed(error, "TerminateInstances", fault)
+    local.cloud.faults.clear()
+    local.compute.terminate(ids[:2])
+    assert list(local.cloud.living()) == ids[2:]
+
+
+def assert_addressed(error: Exception, call: str, fault: Fault) -> None:
+    """The error says whose fault it is, in which call, and under which request id."""
+    assert isinstance(error, CloudError if fault is Fault.DENIED else TransientCloudError)
+    place = "request 00000000-0000-4000-8000-" if fault.answer else "no answer"
+    assert error.where.startswith(f"ec2:{call} ({place}")
+    assert error.remedy
+
+
+@pytest.mark.parametrize("fault", [Fault.RESET_BEFORE, Fault.RESET_AFTER, Fault.SERVER_ERROR_AFTER])
+@pytest.mark.parametrize("call", ["CreateFleet", "DescribeInstances", "CreateLaunchTemplate"])
+def test_a_broken_connection_costs_no_second_instance(site: Site, call: str, fault: Fault) -> None:
+    site.cloud.faults.add(call, fault, times=2)
+    instance = site.launched("i1")
+    assert site.living("i1") == [instance.id]
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault.RESET_AFTER, Fault.SERVER_ERROR_AFTER, Fault.TIMEOUT_AFTER]
+)
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_server_that_ignores_client_tokens_still_gives_one_instance(
+    local: Site, fault: Fault, times: int
+) -> None:
+    local.cloud.honours_tokens = False
+    local.cloud.faults.add("CreateFleet", fault, times=times)
+    instance = local.launched("i1")
+    assert local.living("i1") == [instance.id]
+
+
+def test_while_it_cannot_look_it_does_not_ask_again(local: Site) -> None:
+    """Repeating blindly could launch twice where tokens are ignored."""
+    local.cloud.honours_tokens = False
+    local.cloud.faults.add("CreateFleet", Fault.RESET_AFTER)
+    local.cloud.faults.add("DescribeInstances", Fault.THROTTLE, times=None, skip=1)
+    answer = local.launch("i1")
+    assert isinstance(answer, TransientCloudError)
+    assert local.count("CreateFleet") == 1
+    local.cloud.faults.clear()
+    assert [local.launched("i1").id] == local.living("i1")
+
+
+def test_a_busy_ec2_is_asked_ever_more_slowly(local: Site) -> None:
+    local.cloud.faults.add("CreateFleet", Fault.THROTTLE, times=4)
+    before = local.clock.now()
+    local.launched("i1")
+    waited = (local.clock.now() - before).total_seconds()
+    assert 1.5 <= waited <= 3.0
+
+
+def test_a_killed_launch_is_found_again(local: Site) -> None:
+    """The process dies after EC2 carried the call out and before it heard of it."""
+
+    class Killed(BaseException):
+        pass
+
+    def die(operation: str) -> None:
+        if operation == "CreateFleet":
+            raise Killed
+
+    local.cloud.after_call = die
+    with pytest.raises(Killed):
+        local.launch("i1")
+    local.cloud.after_call = lambda _: None
+    local.compute = a_compute(local.cloud, local.clock)
+    assert [local.launched("i1").id] == local.living("i1")
