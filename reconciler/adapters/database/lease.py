@@ -27,6 +27,8 @@ from reconciler.model.errors import LockedError, StateError
 LOCK: Final = "lock"
 
 _POLL_S: Final = 0.05
+_PATIENCE: Final = 20
+"""How many more times a lock is tried that somebody has who does not say who he is."""
 
 
 @dataclass(slots=True)
@@ -60,6 +62,24 @@ class FileLease:
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
         os.close(descriptor)
+
+    def holder(self) -> str | None:
+        """Return who holds the lease, None where nobody does, without taking it."""
+        import fcntl
+
+        path = self.folder / LOCK
+        with translated(str(path)):
+            if not path.exists():
+                return None
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            # A shared lock, so that two who ask at once do not take each other for the holder.
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _told(os.pread(descriptor, 4096, 0))
+        finally:
+            os.close(descriptor)
+        return None
 
     @contextmanager
     def held(self, wait_s: float) -> Iterator[None]:
@@ -110,6 +130,11 @@ class ServerLease:
             )
         self._connection = connection
 
+    def holder(self) -> str | None:
+        """Return which session holds the lease, None where none does, without taking it."""
+        with self.database.reading() as connection:
+            return _holder(connection, _key(self.database.fleet)) or None
+
     def release(self) -> None:
         if self._connection is None:
             return
@@ -128,20 +153,27 @@ def _lock(descriptor: int, path: Path) -> None:
             where=str(path),
             remedy="use a database URL as state",
         ) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise LockedError(
-            f"{_told(os.pread(descriptor, 4096, 0))} holds this state directory",
-            where=str(path.parent),
-            remedy="stop it, or wait until it ends",
-        ) from None
-    except OSError as error:
-        raise StateError(
-            f"the state directory cannot be locked: {error.strerror}",
-            where=str(path),
-            remedy="use a folder on a local disk, or a database URL",
-        ) from error
+    for attempt in range(_PATIENCE + 1):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 4096, 0)
+            if not holder and attempt < _PATIENCE:
+                # Somebody only looks (see ``holder``), or has taken it in this moment.
+                time.sleep(_POLL_S)
+                continue
+            raise LockedError(
+                f"{_told(holder)} holds this state directory",
+                where=str(path.parent),
+                remedy="stop it, or wait until it ends",
+            ) from None
+        except OSError as error:
+            raise StateError(
+                f"the state directory cannot be locked: {error.strerror}",
+                where=str(path),
+                remedy="use a folder on a local disk, or a database URL",
+            ) from error
+        return
 
 
 def _told(content: bytes) -> str:

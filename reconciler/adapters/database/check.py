@@ -1,0 +1,175 @@
+"""Whether the recorded state is sound: what a look at it shows that ought not to be so."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from sqlalchemy import Connection, Table, func, inspect, select, text
+
+from reconciler.adapters.database.connection import Database
+from reconciler.adapters.database.migration import HEAD, revision_of
+from reconciler.adapters.database.tables import (
+    VERSION_TABLE,
+    command,
+    intent,
+    metadata,
+    node_claim,
+    object_,
+    outcome,
+    plan,
+)
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.plan.plan import Plan
+from reconciler.ports import Intent, RecordedObject, RunningCommand
+
+
+class Gravity(StrEnum):
+    """How much a fault matters: a note is for a person to know, an error has to be mended."""
+
+    ERROR = "error"
+    NOTE = "note"
+
+
+class Fault(NamedTuple):
+    """One thing that is not as it should be; ``code`` is stable."""
+
+    gravity: Gravity
+    code: str
+    message: str
+
+
+_BODIES: Final[tuple[tuple[Table, Any, Any], ...]] = (
+    (node_claim, node_claim.c.name, NodeClaim),
+    (command, command.c.id, RunningCommand),
+    (object_, object_.c.name, RecordedObject),
+    (intent, intent.c.id, Intent),
+    (plan, plan.c.digest, Plan),
+)
+
+
+def check(database: Database) -> list[Fault]:
+    """Return everything that is wrong with the state of a fleet, in a fixed order.
+
+    Raises:
+        StateError: it cannot even be read.
+    """
+    found = revision_of(database.engine, database.place)
+    if found != HEAD:
+        note = f"at migration {found}, this release wants {HEAD}: run `reconciler state migrate`"
+        return [Fault(Gravity.ERROR, "migration", note)]
+    with database.reading() as connection:
+        return [
+            *_file(connection),
+            *_tables(connection),
+            *_orphans(connection),
+            *_bodies(connection, database.fleet),
+            *_outcomes(connection, database.fleet),
+            *_instances(connection, database.fleet),
+            *_doubts(connection, database.fleet),
+        ]
+
+
+def _file(connection: Connection) -> list[Fault]:
+    """Return what SQLite finds when it reads every page of its file."""
+    if connection.dialect.name != "sqlite":
+        return []
+    rows = connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars().all()
+    return [Fault(Gravity.ERROR, "integrity", str(row)) for row in rows if row != "ok"]
+
+
+def _tables(connection: Connection) -> list[Fault]:
+    names = set(inspect(connection).get_table_names())
+    missing = sorted({*metadata.tables, VERSION_TABLE} - names)
+    return [Fault(Gravity.ERROR, "table", f"table {name} is missing") for name in missing]
+
+
+def _orphans(connection: Connection) -> list[Fault]:
+    """Return rows whose fleet or intent is not there.
+
+    A server never lets them in; SQLite does where another tool wrote without foreign keys.
+    """
+    if connection.dialect.name != "sqlite":
+        return []
+    rows = connection.exec_driver_sql(
+        'SELECT "table", "parent", count(*) FROM pragma_foreign_key_check GROUP BY 1, 2 ORDER BY 1'
+    )
+    return [
+        Fault(Gravity.ERROR, "orphan", f"{count} rows of {table} have no {parent}")
+        for table, parent, count in rows
+    ]
+
+
+def _bodies(connection: Connection, fleet: str) -> list[Fault]:
+    """Return the rows whose body is not what it should be."""
+    faults = []
+    for table, name, kind in _BODIES:
+        decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
+        query = select(name.label("name"), table.c.body).where(table.c.fleet == fleet)
+        for row in connection.execute(query.order_by(name)):
+            try:
+                decoder.decode(row.body)
+            except msgspec.MsgspecError as error:
+                what = f"{table.name} {row.name} is not a {kind.__name__}: {error}"
+                faults.append(Fault(Gravity.ERROR, "body", what))
+    return faults
+
+
+def _outcomes(connection: Connection, fleet: str) -> list[Fault]:
+    """Return the intents that do not point at their last outcome."""
+    last = (
+        select(outcome.c.intent, func.max(outcome.c.sequence).label("sequence"))
+        .where(outcome.c.fleet == fleet)
+        .group_by(outcome.c.intent)
+        .subquery()
+    )
+    query = (
+        select(intent.c.id)
+        .outerjoin(last, last.c.intent == intent.c.id)
+        .where(
+            intent.c.fleet == fleet,
+            func.coalesce(intent.c.last_outcome, 0) != func.coalesce(last.c.sequence, 0),
+        )
+        .order_by(intent.c.sequence)
+    )
+    return [
+        Fault(Gravity.ERROR, "outcome", f"intent {name} does not point at its last outcome")
+        for name in connection.execute(query).scalars()
+    ]
+
+
+def _instances(connection: Connection, fleet: str) -> list[Fault]:
+    """Return the instances that more than one living claim names as its own."""
+    query = (
+        select(node_claim.c.instance_id, func.count())
+        .where(
+            node_claim.c.fleet == fleet,
+            node_claim.c.gone_at.is_(None),
+            node_claim.c.instance_id != text("''"),
+        )
+        .group_by(node_claim.c.instance_id)
+        .having(func.count() > 1)
+        .order_by(node_claim.c.instance_id)
+    )
+    return [
+        Fault(Gravity.ERROR, "instance", f"{count} claims name instance {name}")
+        for name, count in connection.execute(query)
+    ]
+
+
+def _doubts(connection: Connection, fleet: str) -> list[Fault]:
+    query = (
+        select(intent.c.id, intent.c.verb, intent.c.target, intent.c.at)
+        .where(intent.c.fleet == fleet, intent.c.last_outcome.is_(None))
+        .order_by(intent.c.sequence)
+    )
+    return [
+        Fault(
+            Gravity.NOTE,
+            "in-doubt",
+            f"{r.verb} of {r.target} was begun at {r.at} and has no outcome (intent {r.id});"
+            " the next pass looks what became of it",
+        )
+        for r in connection.execute(query)
+    ]

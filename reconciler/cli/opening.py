@@ -1,0 +1,169 @@
+"""Opens the recorded state for the commands that read it: where it is, and whose it is.
+
+Of the fleet folder only its config is read: a command that looks back must work while the
+folder's desired state is broken, or is not there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import argparse
+    from datetime import datetime
+
+    from reconciler.adapters.database.state import DatabaseState
+    from reconciler.desired.settings import Resolved
+
+FOLDER: Final = ".reconciler"
+"""The state directory within the fleet folder, where nothing names another place."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that say which state is read."""
+    add = parser.add_argument
+    add("--state", metavar="DIR|URL", help="where the recorded state is")
+    add(
+        "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE",
+        help="a setting, as in reconciler.yaml",
+    )  # fmt: skip
+    add("--now", metavar="TIME", help="the present, as RFC 3339 (default: the clock)")
+
+
+def add_path(parser: argparse.ArgumentParser) -> None:
+    """Declare the folder of the fleet."""
+    parser.add_argument(
+        "path", nargs="?", default=None, metavar="PATH", help="folder of the fleet (default: .)"
+    )
+
+
+def name_and_path(words: Sequence[str]) -> tuple[str | None, str | None]:
+    """Return which of the words ``[NAME] [PATH]`` is which; one alone is a path if it looks so.
+
+    Raises:
+        UsageError: there are more than two.
+    """
+    if len(words) > 2:
+        from reconciler.model.errors import UsageError
+
+        raise UsageError(f"one word too many: {words[2]!r}", remedy="give NAME and PATH only")
+    if len(words) == 1 and (words[0].startswith((".", os.sep)) or os.path.isdir(words[0])):  # noqa: PTH112
+        return None, words[0]
+    name, path = (*words, None, None)[:2]
+    return name, path
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The state of one fleet, open for reading; ``where`` is how a message names it."""
+
+    state: DatabaseState
+    fleet: str
+    where: str
+    now: datetime
+
+
+@contextmanager
+def recorded(args: argparse.Namespace, *, create: bool = False) -> Iterator[Recorded]:
+    """Open the state that the arguments name.
+
+    Where nothing names the fleet and the state knows only one, that one is meant.
+
+    Raises:
+        StateError: it cannot be used, or does not know the fleet.
+    """
+    from reconciler.adapters.database.state import open_state
+    from reconciler.cli.inputs import present
+
+    now = present(args.now)
+    resolved = settings_of(args.path, args.state, args.settings)
+    location, fleet = state_location(args.path, resolved), resolved.settings.fleet
+    with open_state(location, fleet, create=create) as state:
+        known = state.history.fleets()
+        meant = fleet if create else _meant(fleet, known, resolved, state.database.place)
+        if meant == fleet:
+            yield Recorded(state, fleet, state.database.place, now)
+            return
+    with open_state(location, meant, create=create) as state:
+        yield Recorded(state, meant, state.database.place, now)
+
+
+def _meant(fleet: str, known: Sequence[str], resolved: Resolved, place: str) -> str:
+    """Return the fleet to read."""
+    from reconciler.desired.settings import DEFAULT
+    from reconciler.model.errors import StateError
+
+    if fleet in known:
+        return fleet
+    if not known:
+        raise StateError(
+            "nothing is recorded here yet",
+            where=place,
+            remedy="`reconciler apply` or `reconciler run` begins it",
+        )
+    if len(known) == 1 and resolved.origins["fleet"] == DEFAULT:
+        return known[0]
+    raise StateError(
+        f"no fleet {fleet} is recorded here, but {', '.join(known)}",
+        where=place,
+        remedy="name one with --set fleet=NAME",
+    )
+
+
+def state_location(path: str | None, resolved: Resolved) -> str:
+    """Return the folder or URL of the state.
+
+    A relative folder in ``reconciler.yaml`` is meant from the fleet folder, one on the command
+    line or in the environment from where the command runs.
+    """
+    from reconciler.desired.settings import Layer
+
+    folder, state = Path(path or "."), resolved.settings.state
+    if not state:
+        return str(folder / FOLDER)
+    if "://" in state or resolved.origins["state"].layer is not Layer.FILE:
+        return state
+    return str(folder / state)
+
+
+def settings_of(path: str | None, state: str | None, sets: Sequence[str]) -> Resolved:
+    """Return the effective settings of the fleet in a folder.
+
+    Raises:
+        UnreadableError: there is no such folder, or its config cannot be read.
+        InvalidFleetError: its config has errors.
+        UsageError: a setting is wrong.
+    """
+    from reconciler.desired.settings import resolve
+
+    folder = Path(os.path.realpath(path or "."))
+    flags = [*([f"state={state}"] if state else []), *sets]
+    return resolve(_config(folder), os.environ, flags, fleet=folder.name)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """Return the data of the folder's config, empty where there is none."""
+    from reconciler.desired.fleet import CONFIG_FILES, SourceFile, read_fleet
+    from reconciler.model.diagnostics import Severity
+    from reconciler.model.errors import InvalidFleetError, UnreadableError
+
+    if not folder.is_dir():
+        raise UnreadableError(
+            "there is no such folder", where=str(folder), remedy="name the folder of the fleet"
+        )
+    name = next((n for n in CONFIG_FILES if (folder / n).is_file()), None)
+    if name is None:
+        return {}
+    try:
+        content = (folder / name).read_bytes()
+    except OSError as error:
+        raise UnreadableError(error.strerror or str(error), where=str(folder / name)) from error
+    fleet, findings = read_fleet([SourceFile(name, content)], allow_empty=True)
+    if any(f.severity is Severity.ERROR for f in findings):
+        raise InvalidFleetError(findings)
+    return fleet.config

@@ -1,0 +1,209 @@
+"""``reconciler status``: the fleet in one look, from what is recorded."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.cli import exitcode, opening
+
+if TYPE_CHECKING:
+    import argparse
+
+    from reconciler.cli.opening import Recorded
+
+_PHASES: Final = ("Pending", "Launched", "Registered", "Ready", "Terminating")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the form."""
+    opening.add_path(parser)
+    parser.add_argument(
+        "-o", "--output", choices=("text", "json"), default="text", help="form of the status"
+    )
+    opening.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the status."""
+    with opening.recorded(args) as recorded:
+        facts = facts_of(recorded)
+        if args.output == "json":
+            from reconciler.cli.listing import as_json
+
+            sys.stdout.write(as_json(facts))
+        else:
+            sys.stdout.write(_text(recorded, facts))
+    return exitcode.DONE
+
+
+def facts_of(recorded: Recorded) -> dict[str, Any]:
+    """Return the status as an object; money is USD an hour."""
+    from reconciler.cli.listing import stamp
+
+    store = recorded.state.store
+    revision = recorded.state.history.revision()
+    return {
+        "apiVersion": "reconciler/v1",
+        "kind": "Status",
+        "fleet": recorded.fleet,
+        "state": recorded.where,
+        "serial": store.serial(),
+        "revision": {"head": revision[0], "since": stamp(revision[1])} if revision else None,
+        "heldBy": recorded.state.lease.holder(),
+        "nodePools": _pools(recorded),
+        "commands": [
+            {
+                "id": c.id,
+                "reason": c.reason,
+                "decision": c.decision,
+                "nodeClaims": list(c.node_claims),
+                "replacements": list(c.replacements),
+                "phase": c.phase.value,
+                "startedAt": stamp(c.started_at),
+            }
+            for c in store.commands()
+        ],
+        "inDoubt": [
+            {"id": e.intent.id, "verb": e.intent.verb.value, "target": e.intent.target}
+            for e in recorded.state.journal.in_doubt()
+        ],
+        "unavailable": [
+            {
+                "instanceType": u.instance_type,
+                "zone": u.zone,
+                "capacityType": u.capacity_type,
+                "until": stamp(u.until),
+                "code": u.code,
+            }
+            for u in store.unavailable(recorded.now)
+        ],
+        "plan": _plan(recorded),
+    }
+
+
+def _pools(recorded: Recorded) -> dict[str, dict[str, int]]:
+    """Return how many claims of each pool stand where in their life."""
+    from reconciler.cli.views import phase_of
+
+    counts: dict[str, Counter[str]] = {
+        o.name: Counter() for o in recorded.state.store.objects() if o.kind == "NodePool"
+    }
+    for claim in recorded.state.store.node_claims():
+        counts.setdefault(claim.node_pool, Counter())[phase_of(claim)] += 1
+    return {
+        pool: {phase.lower(): counts[pool][phase] for phase in _PHASES} for pool in sorted(counts)
+    }
+
+
+def _plan(recorded: Recorded) -> dict[str, Any] | None:
+    """Return the sum of the newest plan."""
+    from reconciler.cli.listing import stamp
+    from reconciler.plan.plan import from_json
+
+    newest = next(iter(recorded.state.store.plans(limit=1)), None)
+    if newest is None:
+        return None
+    plan = from_json(newest.body, f"plan {newest.digest}")
+    return {
+        "digest": newest.digest,
+        "at": stamp(newest.at),
+        "carriedOutAt": stamp(newest.carried_out_at) or None,
+        "actions": len(plan.actions),
+        "unschedulable": len(plan.unschedulable),
+        "blocked": len(plan.blocked),
+        "deferred": len(plan.deferred),
+        "cost": {"before": plan.cost.before, "after": plan.cost.after},
+    }
+
+
+def _text(recorded: Recorded, facts: dict[str, Any]) -> str:
+    from reconciler.cli.listing import columns
+    from reconciler.plan.wording import short
+
+    revision = facts["revision"]
+    head = f"{short(revision['head'])} since {revision['since']}" if revision else "none yet"
+    rows = [
+        ("Fleet:", facts["fleet"]),
+        ("Revision:", head),
+        ("State:", f"{facts['state']} at serial {facts['serial']}"),
+        ("Engine:", facts["heldBy"] or "not running"),
+        *_plan_rows(facts["plan"]),
+    ]
+    text = columns(rows)
+    if facts["nodePools"]:
+        pools = [
+            (pool or "(none)", str(sum(counts.values())), *map(str, counts.values()))
+            for pool, counts in facts["nodePools"].items()
+        ]
+        header = ("NODEPOOL", "NODES", *(phase.upper() for phase in _PHASES))
+        text += "\n" + columns([header, *pools])
+    return text + _commands(recorded) + _doubts(facts) + _unavailable(facts)
+
+
+def _plan_rows(plan: dict[str, Any] | None) -> list[tuple[str, str]]:
+    from reconciler.plan.wording import counted, dollars
+
+    if plan is None:
+        return [("Plan:", "none yet")]
+    left = [
+        counted(plan[part], *words)
+        for part, words in (
+            ("unschedulable", ("pod without a place", "pods without a place")),
+            ("blocked", ("blocked node", "blocked nodes")),
+            ("deferred", ("node that waits", "nodes that wait")),
+        )
+        if plan[part]
+    ]
+    rows = [("Plan:", f"{plan['digest']} of {plan['at']}, {counted(plan['actions'], 'action')}")]
+    if left:
+        rows.append(("It left:", ", ".join(left)))
+    return [*rows, ("Cost:", f"{dollars(plan['cost']['after'])} an hour once it is carried out")]
+
+
+def _commands(recorded: Recorded) -> str:
+    from reconciler.cli.listing import age, columns
+
+    running = recorded.state.store.commands()
+    if not running:
+        return ""
+    rows = [
+        (
+            c.id,
+            c.reason,
+            c.decision,
+            ",".join(c.node_claims),
+            c.phase.value,
+            age(c.started_at, recorded.now),
+        )
+        for c in running
+    ]
+    header = ("COMMAND", "REASON", "DECISION", "NODECLAIMS", "PHASE", "AGE")
+    return "\n" + columns([header, *rows])
+
+
+def _doubts(facts: dict[str, Any]) -> str:
+    from reconciler.cli.listing import columns
+
+    if not facts["inDoubt"]:
+        return ""
+    rows = [(d["verb"], d["target"], d["id"]) for d in facts["inDoubt"]]
+    return "\nBegun and not yet known to have ended; the next pass looks first:\n" + columns(
+        rows, indent=2
+    )
+
+
+def _unavailable(facts: dict[str, Any]) -> str:
+    from reconciler.cli.listing import columns
+
+    if not facts["unavailable"]:
+        return ""
+    rows = [
+        ("UNAVAILABLE", "ZONE", "CAPACITY", "UNTIL", "CODE"),
+        *(
+            (u["instanceType"], u["zone"], u["capacityType"], u["until"], u["code"])
+            for u in facts["unavailable"]
+        ),
+    ]
+    return "\n" + columns(rows)

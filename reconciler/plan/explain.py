@@ -1,0 +1,175 @@
+"""Why a pod has no node, and why a node is or is not disrupted: read from one plan.
+
+A plan keeps each rejection where it arose. Here they are gathered for one name, so that the
+answer to «why not?» is what the decision itself said, never a second opinion.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from reconciler.plan.decisions import Decision, Subject, decisions_of
+from reconciler.plan.plan import Plan, PlannedCommand, PlannedNodeClaim
+from reconciler.plan.wording import (
+    dollars,
+    listed,
+    moment,
+    reason_said,
+    side_said,
+    value_said,
+)
+
+
+class Answer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What a plan says about one thing.
+
+    ``verdict`` is one sentence; ``facts`` are what will be done with it, ``reasons`` what stands
+    against more.
+    """
+
+    kind: Subject
+    name: str
+    verdict: str
+    facts: tuple[str, ...] = ()
+    reasons: tuple[Decision, ...] = ()
+
+
+def pod_names(plan: Plan) -> list[str]:
+    """Return every pod that the plan speaks of, in order and once."""
+    placed = (p.pod for p in plan.placements)
+    return list(dict.fromkeys([*(u.pod for u in plan.unschedulable), *placed]))
+
+
+def matching_pods(plan: Plan, name: str) -> list[str]:
+    """Return the pods that ``name`` may mean: itself, or in whatever namespace it is."""
+    every = pod_names(plan)
+    return [name] if name in every else [p for p in every if p.rpartition("/")[2] == name]
+
+
+def explain_pod(plan: Plan, name: str) -> Answer | None:
+    """Return what the plan says about a pod (``namespace/name``), None if it does not speak of it.
+
+    Pods that run and stay where they are do not occur in a plan.
+    """
+    reasons = tuple(d for d in decisions_of(plan) if d.kind == "Pod" and d.name == name)
+    if any(u.pod == name for u in plan.unschedulable):
+        verdict = "no node can take it, and no NodePool can make one that does"
+        return Answer(kind="Pod", name=name, verdict=verdict, reasons=reasons)
+    placed = next((p for p in plan.placements if p.pod == name), None)
+    if placed is None:
+        return None
+    facts = [f"the preference {p} had to be dropped" for p in placed.relaxed]
+    if placed.node:
+        verdict = f"it fits on node {placed.node}, which is there"
+    else:
+        verdict = f"it waits for {placed.node_claim}, a node that is to be launched"
+        planned = next((c for c in plan.node_claims if c.name == placed.node_claim), None)
+        if planned is not None:
+            facts.insert(0, _launch_said(planned))
+    return Answer(kind="Pod", name=name, verdict=verdict, facts=tuple(facts))
+
+
+def explain_node(plan: Plan, node: str, claim: str, kind: Subject = "Node") -> Answer:
+    """Return what the plan says about a node and its claim; either name may be empty.
+
+    ``kind`` is which of the two was asked for.
+    """
+    names = {name for name in (node, claim) if name}
+    reasons = tuple(
+        d for d in decisions_of(plan) if d.kind in ("Node", "NodeClaim") and d.name in names
+    )
+    commands = [c for c in plan.commands if names & {*c.nodes, *c.node_claims}]
+    planned = next((c for c in plan.node_claims if c.name == claim), None)
+    facts = _drift_said(plan, names)
+    if commands:
+        verdict = f"it is to go: {commands[0].reason} ({reason_said(commands[0].reason)})"
+        facts += [_command_said(command) for command in commands]
+    elif reasons:
+        verdict = "something wants to disrupt it or considered it, and may not now"
+        facts += _budgets_said(plan, names)
+    elif planned is not None and not node:
+        verdict = f"it is to be launched: {reason_said(planned.reason)}"
+    else:
+        verdict = "nothing wants to disrupt it"
+    if planned is not None:
+        facts.append(_launch_said(planned))
+    name = claim if kind == "NodeClaim" else node
+    return Answer(kind=kind, name=name, verdict=verdict, facts=tuple(facts), reasons=reasons)
+
+
+def node_of_claim(plan: Plan, claim: str) -> str:
+    """Return the node of a claim where the plan says so, else an empty text."""
+    return next((node for name, node in _pairs(plan) if name == claim and node), "")
+
+
+def claim_of_node(plan: Plan, node: str) -> str:
+    """Return the claim of a node where the plan says so, else an empty text."""
+    return next((claim for claim, name in _pairs(plan) if name == node and claim), "")
+
+
+def node_names(plan: Plan) -> list[str]:
+    """Return every node and claim that the plan speaks of, sorted."""
+    names = {b.node for b in plan.blocked} | {c.name for c in plan.node_claims}
+    for pair in _pairs(plan):
+        names |= {*pair}
+    for command in plan.commands:
+        names |= {*command.nodes, *command.node_claims}
+    return sorted(names - {""})
+
+
+def _pairs(plan: Plan) -> list[tuple[str, str]]:
+    """Return claim and node wherever the plan names both of one machine, or one of them."""
+    return [
+        *((d.node_claim, d.node or "") for d in plan.drift),
+        *((d.node_claim, d.node or "") for d in plan.deferred),
+        *((a.node_claim or "", a.node or "") for a in plan.actions),
+    ]
+
+
+def _launch_said(planned: PlannedNodeClaim) -> str:
+    launch = planned.launch
+    offering = f"{launch.instance_type} {launch.capacity_type} in {launch.zone}"
+    most = f"one of {planned.instance_types_total or len(planned.instance_types)} types"
+    return (
+        f"NodePool {planned.node_pool} launches it, most likely as {offering} ({most}):"
+        f" {planned.reason}"
+    )
+
+
+def _command_said(command: PlannedCommand) -> str:
+    with_others = listed(command.nodes or command.node_claims)
+    after = f" once {listed(command.replacements)} is ready" if command.replacements else ""
+    saved = (
+        f", saving {dollars(command.savings)} an hour"
+        if command.savings is not None and command.savings > 0
+        else ""
+    )
+    forceful = ", whatever the budgets say" if command.forceful else ""
+    return f"command {command.id} will {command.decision} {with_others}{after}{saved}{forceful}"
+
+
+def _drift_said(plan: Plan, names: set[str]) -> list[str]:
+    said = []
+    for drifted in plan.drift:
+        if not names & {drifted.node_claim, drifted.node or ""}:
+            continue
+        who = f", {side_said(drifted.side)}" if drifted.side else ""
+        said.append(f"it has drifted: {drifted.reason}{who}")
+        said += [f"  {f.path}: {value_said(f.old)} → {value_said(f.new)}" for f in drifted.fields]
+    return said
+
+
+def _budgets_said(plan: Plan, names: set[str]) -> list[str]:
+    """Return what the budgets of its pool allow, for the reasons that wait for one."""
+    pools = {b.node_pool for b in plan.blocked if b.node in names}
+    pools |= {d.node_pool for d in plan.deferred if names & {d.node_claim, d.node or ""}}
+    said = []
+    for budget in plan.budgets:
+        if budget.node_pool not in pools:
+            continue
+        until = f", changes {moment(budget.next_change)}" if budget.next_change else ""
+        said.append(
+            f"the budgets of {budget.node_pool} let {budget.allowed} more of its {budget.total}"
+            f" nodes go as {budget.reason}; {budget.disrupting} go already or are not ready{until}"
+        )
+    return said
