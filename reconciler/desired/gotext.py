@@ -10,10 +10,9 @@ import json
 import re
 from typing import Any, Final
 
-_QUANTITY: Final = re.compile(
+_QUANTITY: Final = (
     r"(?P<sign>[+-]?)0*(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?"
-    r"(?P<suffix>[numkMGTPE]?|[KMGTPE]i|[eE][+-]?[0-9]{1,3})",
-    re.ASCII,
+    r"(?P<suffix>[numkMGTPE]?|[KMGTPE]i|[eE][+-]?[0-9]{1,3})"
 )
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12} | {
     "P": 15,
@@ -32,7 +31,7 @@ def quantity_text(value: str | float) -> str:
         ValueError: ``value`` is not a quantity.
     """
     text = str(value).strip()
-    match = _QUANTITY.fullmatch(text)
+    match = re.fullmatch(_QUANTITY, text, re.ASCII)
     if match is None or not text:
         raise ValueError(f"not a quantity: {text[:60]!r} (examples: 2, 500m, 1.5Gi)")
     whole, fraction, suffix = match["whole"] or "0", match["fraction"] or "", match["suffix"]

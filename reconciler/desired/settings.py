@@ -150,7 +150,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[_Given]:
         return
     known = {environment_name(key): key for key in (*_KEYS, *_GROUPS)}
     for name, value in ours.items():
-        if _SERVICE_VARIABLE.fullmatch(name):
+        if re.fullmatch(_SERVICE_VARIABLE, name):
             continue
         if name not in known:
             raise _unknown(name, "environment", "no such variable", known)
@@ -360,7 +360,5 @@ _AWS_VARIABLES: Final = (
     ("AWS_REGION", "aws.region"),
     ("AWS_ENDPOINT_URL", "aws.endpointUrl"),
 )
-_SERVICE_VARIABLE: Final = re.compile(
-    r"RECONCILER(?:_\w+)?_(?:SERVICE_(?:HOST|PORT\w*)|PORT(?:_\w+)?)"
-)
+_SERVICE_VARIABLE: Final = r"RECONCILER(?:_\w+)?_(?:SERVICE_(?:HOST|PORT\w*)|PORT(?:_\w+)?)"
 """What Kubernetes sets in every pod beside a Service of the name ``reconciler``: not for us."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_USER: Final = re.compile(r"(?<=://)[^/?#\s]*@")
-_QUERY: Final = re.compile(r"(?i)([?&;](?:password|passwd|pwd|token|secret|sslpassword)=)[^&;#\s]+")
+_USER: Final = r"(?<=://)[^/?#\s]*@"
+_QUERY: Final = r"(?i)([?&;](?:password|passwd|pwd|token|secret|sslpassword)=)[^&;#\s]+"
 
 
 def without_secrets(text: str) -> str:
@@ -15,7 +15,7 @@ def without_secrets(text: str) -> str:
     The user's name stays, since it says which account was meant; a name without a password may
     be a token, and goes as well, unless it is the plain ``git`` of an SSH address.
     """
-    return _QUERY.sub(r"\1***", _USER.sub(_hidden, text))
+    return re.sub(_QUERY, r"\1***", re.sub(_USER, _hidden, text))
 
 
 def secret_of(url: str) -> str:
@@ -23,7 +23,7 @@ def secret_of(url: str) -> str:
 
     Programs that complain about an address may tell its parts one by one.
     """
-    found = _USER.search(url)
+    found = re.search(_USER, url)
     if found is None:
         return ""
     user, colon, password = found[0][:-1].partition(":")
