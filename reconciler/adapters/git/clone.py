@@ -27,11 +27,9 @@ from reconciler.model.urls import without_secrets
 T = TypeVar("T")
 
 REMOTE_HEAD: Final = "refs/reconciler/HEAD"
-_REFSPECS: Final = (
-    f"+HEAD:{REMOTE_HEAD}",
-    "+refs/heads/*:refs/heads/*",
-    "+refs/tags/*:refs/tags/*",
-)
+_REFSPECS: Final = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+_HEAD_REFSPEC: Final = f"+HEAD:{REMOTE_HEAD}"
+"""Asked for only where it is wanted: a remote may have branches and a HEAD that is none of them."""
 _SCHEMES: Final = ("https", "ssh", "git")
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SSH_ADDRESS: Final = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!:)[^\s]+", re.ASCII)
@@ -81,7 +79,6 @@ def remote_head(url: str, ref: str) -> str | None:
         ("ls-remote", "--", target, *names),
         folder=tempfile.gettempdir(),
         where=without_secrets(url),
-        timeout_s=NETWORK_TIMEOUT_S,
         protocols=protocol,
     )
     found: dict[str, str] = {}
@@ -120,31 +117,33 @@ def with_clone(url: str, ref: str, cache: str, use: Callable[[str, str], T]) -> 
 def _fetch_and_use(
     target: str, protocol: str, ref: str, place: Path, use: Callable[[str, str], T]
 ) -> T:
+    of_head = _HEAD.fullmatch(ref) is not None
+    refspecs = (_HEAD_REFSPEC, *_REFSPECS) if of_head else _REFSPECS
     if place.is_dir():
-        _fetch(target, protocol, place)
+        _fetch(target, protocol, place, refspecs)
     else:
-        _create(target, protocol, place)
+        _create(target, protocol, place, refspecs)
     where = without_secrets(target)
-    name = REMOTE_HEAD + ref.removeprefix("HEAD") if _HEAD.fullmatch(ref) else ref
+    name = REMOTE_HEAD + ref.removeprefix("HEAD") if of_head else ref
     if _COMMIT.fullmatch(ref):
         _fetch_commit(target, protocol, ref, place)
     return use(str(place), commit_of(str(place), name, where))
 
 
-def _create(target: str, protocol: str, place: Path) -> None:
+def _create(target: str, protocol: str, place: Path, refspecs: tuple[str, ...]) -> None:
     """Make the clone beside its place and move it there whole."""
     with tempfile.TemporaryDirectory(prefix=f".{place.stem}-", dir=place.parent) as beside:
         fresh = Path(beside) / "clone"
         arguments = ("init", "--quiet", "--bare", "--template=", str(fresh))
         run(arguments, folder=beside, where=without_secrets(target))
-        _fetch(target, protocol, fresh)
+        _fetch(target, protocol, fresh, refspecs)
         fresh.rename(place)
 
 
-def _fetch(target: str, protocol: str, place: Path, *refspecs: str) -> None:
+def _fetch(target: str, protocol: str, place: Path, refspecs: tuple[str, ...]) -> None:
     arguments = ("fetch", "--quiet", "--prune", "--no-tags", "--no-recurse-submodules", "--force")
     run(
-        (*arguments, "--no-write-fetch-head", "--", target, *(refspecs or _REFSPECS)),
+        (*arguments, "--no-write-fetch-head", "--", target, *refspecs),
         folder=str(place),
         where=without_secrets(target),
         timeout_s=NETWORK_TIMEOUT_S,
@@ -158,7 +157,7 @@ def _fetch_commit(target: str, protocol: str, commit: str, place: Path) -> None:
         run(("cat-file", "-e", f"{commit}^{{commit}}"), folder=str(place), where=target)
         return
     with suppress(GitFailedError):
-        _fetch(target, protocol, place, f"+{commit}:refs/reconciler/{commit}")
+        _fetch(target, protocol, place, (f"+{commit}:refs/reconciler/{commit}",))
 
 
 def _answers(target: str, protocol: str) -> bool:

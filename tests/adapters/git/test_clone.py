@@ -61,6 +61,27 @@ def test_branches_tags_commits_and_forced_pushes_are_followed(
         read(remote(repository, cache, "feature/x"))
 
 
+def test_a_remote_whose_head_is_no_branch_still_has_branches(
+    repository: Repository, cache: Path
+) -> None:
+    head = repository.commit({"a.yaml": "1"})
+    repository.git("symbolic-ref", "HEAD", "refs/heads/never-born")
+    assert read(remote(repository, cache, "main")).revision.head == head
+    with pytest.raises(UnreadableError, match="HEAD"):
+        read(remote(repository, cache))
+
+
+def test_a_commit_that_no_branch_leads_to_is_read_where_the_remote_gives_it(
+    repository: Repository, cache: Path
+) -> None:
+    repository.commit({"a.yaml": "1"})
+    orphan = repository.commit({"a.yaml": "2"})
+    repository.git("reset", "--quiet", "--hard", "HEAD~1")
+    repository.git("config", "uploadpack.allowAnySHA1InWant", "true")
+    (file,) = read(remote(repository, cache, orphan)).files
+    assert file.content == b"2"
+
+
 def test_the_head_is_polled_without_a_clone(repository: Repository, cache: Path) -> None:
     head = repository.commit({"a.yaml": "1"})
     repository.git("tag", "--annotate", "v1", "--message", "release")
