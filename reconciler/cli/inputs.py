@@ -80,7 +80,9 @@ def read_inputs(args: argparse.Namespace, phase: Timings) -> Inputs:
     now = present(args.now)
     with phase("read"):
         head = read_source(args)
-        fleet, findings = read_desired(head, any_class=args.catalog is not None)
+        fleet, findings = read_desired(
+            head, any_class=args.catalog is not None, allow_empty=may_be_empty(args)
+        )
         resolved = settings_of(args, fleet)
         base = read_base(args)
         snapshot, observed, more = read_cluster(args, fleet, now)
@@ -124,13 +126,31 @@ def read_source(args: argparse.Namespace) -> SourceRead:
         UsageError: arguments contradict each other, or a ref is not one.
         UnreadableError: there is nothing to be read.
     """
-    from reconciler.adapters.git.source import read
+    from reconciler.adapters.git.source import SourceRead as Found
+    from reconciler.adapters.git.source import WorkingTree, read
     from reconciler.plan.plan import Revision
 
-    found = read(source_of(args))
+    source = source_of(args)
+    if may_be_empty(args) and isinstance(source, WorkingTree):
+        from reconciler.adapters.git.folder import read_folder
+        from reconciler.adapters.git.revision import working_revision
+
+        files, refused = read_folder(source.path)
+        found = Found(tuple(files), tuple(refused), working_revision(source.path))
+    else:
+        found = read(source)
     at = found.revision
     revision = Revision(head=at.head, repo=at.repo, path=at.path, dirty=at.dirty)
     return SourceRead(found.files, found.diagnostics, revision)
+
+
+def may_be_empty(args: argparse.Namespace) -> bool:
+    """Return whether a folder without any NodePool is a question and not a mistake.
+
+    With a cluster and a catalogue from files everything is stated, as in a test; otherwise an
+    empty folder is a checkout that went wrong.
+    """
+    return args.snapshot is not None and args.catalog is not None
 
 
 def source_of(args: argparse.Namespace, ref: str | None = None) -> Source:
@@ -176,7 +196,9 @@ def read_base(args: argparse.Namespace) -> tuple[str | None, tuple[dict[str, Any
     return found.revision.head, tuple(r.data for r in fleet.resources)
 
 
-def read_desired(source: SourceRead, *, any_class: bool) -> tuple[Fleet, tuple[Diagnostic, ...]]:
+def read_desired(
+    source: SourceRead, *, any_class: bool, allow_empty: bool = False
+) -> tuple[Fleet, tuple[Diagnostic, ...]]:
     """Return the fleet of a revision and its findings that are not errors.
 
     Raises:
@@ -184,7 +206,7 @@ def read_desired(source: SourceRead, *, any_class: bool) -> tuple[Fleet, tuple[D
     """
     from reconciler.desired.fleet import read_fleet
 
-    fleet, findings = read_fleet(source.files, any_class=any_class)
+    fleet, findings = read_fleet(source.files, any_class=any_class, allow_empty=allow_empty)
     return fleet, without_errors((*source.findings, *findings))
 
 

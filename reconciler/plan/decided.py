@@ -135,12 +135,16 @@ def planned_command(command: Command, seating: Seating) -> PlannedCommand:
 
 
 def unschedulable_pods(placement: Placement | None) -> tuple[UnschedulablePod, ...]:
-    """Return the pods without a place, by name, each with the reasons of every pool."""
+    """Return the pods without a place, by name, each with the reasons of every pool.
+
+    Among them are those that wait for reserved capacity: the next pass asks again.
+    """
     if placement is None:
         return ()
+    homeless = {**placement.deferred, **placement.unschedulable}
     return tuple(
         UnschedulablePod(pod=pod, reasons=tuple(map(_reason, rejections)))
-        for pod, rejections in sorted(placement.unschedulable.items())
+        for pod, rejections in sorted(homeless.items())
     )
 
 

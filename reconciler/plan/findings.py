@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from reconciler.catalog.catalog import Catalog
 from reconciler.disruption.command import Decisions
 from reconciler.model.diagnostics import Diagnostic
-from reconciler.placement.result import Rejection
 from reconciler.plan.plan import Finding, PlannedNodeClaim
-from reconciler.plan.wording import counted, pods_said
+from reconciler.plan.wording import counted
 
 
 def finding(diagnostic: Diagnostic) -> Finding:
@@ -39,7 +38,7 @@ def of_catalog(catalog: Catalog, claims: Iterable[PlannedNodeClaim]) -> Iterator
 
 
 def of_decisions(decisions: Decisions) -> Iterator[Finding]:
-    """Say where work was cut short, which budgets cannot be read, what waits for a reservation."""
+    """Say where work was cut short, and which budgets cannot be read."""
     for limit in decisions.limits_hit:
         yield Finding(severity="warning", code="work-limit", message=limit)
     broken = {(s.node_pool, s.error): s.binding for s in decisions.budgets if s.error is not None}
@@ -47,13 +46,3 @@ def of_decisions(decisions: Decisions) -> Iterator[Finding]:
         message = f"a budget of NodePool {pool} cannot be read, so no node of it may go: {error}"
         path = None if index is None else f"spec.disruption.budgets[{index}]"
         yield Finding(severity="warning", code="budget-unreadable", message=message, path=path)
-    if decisions.placement is not None and decisions.placement.deferred:
-        yield _waiting(decisions.placement.deferred)
-
-
-def _waiting(deferred: Mapping[str, tuple[Rejection, ...]]) -> Finding:
-    pods = sorted(deferred)
-    why = next((r.message for pod in pods for r in deferred[pod]), "")
-    rest = f" ({why})" if why else ""
-    message = f"{counted(len(pods), 'pod')} wait for reserved capacity: {pods_said(pods)}{rest}"
-    return Finding(severity="info", code="waits-for-reservation", message=message)

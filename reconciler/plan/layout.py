@@ -30,10 +30,6 @@ class Paper:
         codes = ";".join(_CODES[style] for style in styles)
         return f"\x1b[{codes}m{text}\x1b[0m"
 
-    def invisible(self, *styles: str) -> int:
-        """Return how many characters of a painted text take no column."""
-        return len(self.paint("x", *styles)) - 1
-
     def heading(self, text: str, note: str = "") -> None:
         """Begin a section."""
         if self.lines:
@@ -58,10 +54,13 @@ class Paper:
             self.lines.append(gap + self.paint(part, *styles))
 
     def row(self, left: str, right: str, indent: int, edge: int, *styles: str) -> None:
-        """Write a line whose ``right`` part ends at column ``edge``, or follows where it must."""
-        gap = max(edge - indent - len(left) - len(right), 2)
-        painted = self.paint(left, *styles)
-        self.lines.append((" " * indent + painted + " " * gap + right).rstrip())
+        """Write a line whose ``right`` part ends at column ``edge``, or stands below the left."""
+        gap = edge - indent - len(left) - len(right)
+        if gap < 2 and right:
+            self.wrapped(left, indent, *styles, hanging=2)
+            self.lines.append(f"{right:>{edge}}")
+            return
+        self.lines.append((" " * indent + self.paint(left, *styles) + " " * gap + right).rstrip())
 
     def text(self) -> str:
         """Return everything that was written."""
@@ -106,3 +105,8 @@ def fitting(names: Iterable[str], room: int) -> str:
         if len(text) <= room:
             return text
     return f"{len(every):,} of them" if len(every) > 1 else "".join(every)
+
+
+def clipped(text: str, width: int) -> str:
+    """Return the text, cut to ``width`` columns where it is longer."""
+    return text if len(text) <= width else text[: max(width - 1, 1)] + "…"

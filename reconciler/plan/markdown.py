@@ -52,11 +52,8 @@ def render_markdown(plan: Plan) -> str:
 
 def escaped(text: str) -> str:
     """Return text that Markdown and HTML show as it stands, on one line."""
-    line = " ".join(text.split()).replace("://", "&#58;//").replace("www.", "www&#46;")
-    return "".join(
-        f"&#{ord(c)};" if c in _SPECIAL and not line.startswith(("&#58;", "&#46;"), i) else c
-        for i, c in enumerate(line)
-    )
+    plain = (f"&#{ord(c)};" if c in _SPECIAL else c for c in " ".join(text.split()))
+    return "".join(plain).replace("://", "&#58;//").replace("www.", "www&#46;")
 
 
 class _Comment:
@@ -123,10 +120,7 @@ class _Comment:
         changes = self._plan.changes
         if not changes:
             return []
-        rows = [
-            (_SIGNS[c.op], f"{c.kind} {self._code(c.name)}", self._place(c), self._drifts(c))
-            for c in changes
-        ]
+        rows = [(_SIGNS[c.op], self._object(c), self._place(c), self._drifts(c)) for c in changes]
         since = compared(self._plan)
         parts = [
             f"#### Git changes {escaped(since)}".rstrip(),
@@ -139,6 +133,9 @@ class _Comment:
             table = self._table(("object", "field", "from", "to", ""), fields, "<<<<<")
             parts.append(_folded(counted(len(fields), "field"), table))
         return parts
+
+    def _object(self, change: Change) -> str:
+        return f"{self._say(change.kind)} {self._code(change.name)}"
 
     def _place(self, change: Change) -> str:
         if not change.file:
@@ -173,7 +170,7 @@ class _Comment:
                 self._what(step),
                 self._code(step.node_pool),
                 "?" if step.delta is None else hourly(step.delta, signed=True),
-                f"{step.reason}{' (forceful)' if step.forceful else ''}<br>"
+                f"{self._say(step.reason)}{' (forceful)' if step.forceful else ''}<br>"
                 + "<br>".join(map(self._say, step.details)),
             )
             for step in steps
@@ -255,7 +252,7 @@ class _Comment:
         found = self._plan.diagnostics
         if not found:
             return []
-        rows = [(d.severity, self._say(finding_said(d))) for d in found]
+        rows = [(self._say(d.severity), self._say(finding_said(d))) for d in found]
         loud = any(d.severity != "info" for d in found)
         table = self._table(("", "note"), rows, "<<")
         return [_folded(counted(len(found), "note"), table, opened=loud)]

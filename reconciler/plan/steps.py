@@ -79,7 +79,7 @@ def _launch(group: Sequence[Action], claims: dict[str, PlannedNodeClaim]) -> Ste
         coming=machines(group),
         delta=_delta(group),
         nodes=tuple(a.node_claim or "" for a in group),
-        details=tuple(filter(None, (why, _choice(group, made)))),
+        details=(why, *filter(None, (_choice(group, made),))),
     )
 
 
@@ -134,7 +134,7 @@ def _why(
     moves = f"{counted(moved, 'pod')} {'moves' if moved == 1 else 'move'}" if moved else ""
     forceful = "budgets are not asked" if commands[0].forceful else ""
     said = why or reason_said(commands[0].reason)
-    return tuple(filter(None, (said, "; ".join(filter(None, (moves, forceful))))))
+    return (said, *filter(None, ("; ".join(filter(None, (moves, forceful))),)))
 
 
 def _cause(drift: DriftedClaim) -> str:

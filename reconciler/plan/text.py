@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from reconciler.plan.layout import Paper, fitting, table
+from reconciler.plan.layout import Paper, clipped, fitting, table
 from reconciler.plan.plan import BlockedNode, Change, DeferredClaim, FieldChange, Plan
 from reconciler.plan.steps import Step, grouped, steps_of
 from reconciler.plan.summary import summary_lines
@@ -62,7 +62,7 @@ def _header(paper: Paper, plan: Plan) -> None:
         where = paper.paint(where, "bold")
     paper.line(f"{paper.paint(plan.fleet, 'bold')} at {where}")
     source = f", {plan.revision.repo}" if plan.revision.repo else ""
-    paper.line(paper.paint(f"plan {plan.digest} of {moment(plan.at)}{source}", "dim"))
+    paper.wrapped(f"plan {plan.digest} of {moment(plan.at)}{source}", 0, "dim")
 
 
 def _changes(paper: Paper, plan: Plan) -> None:
@@ -113,7 +113,7 @@ def _pools(paper: Paper, plan: Plan) -> None:
         dearer = hourly(pool.before) != hourly(pool.after)
         rows.append(
             (
-                name or "(no NodePool)",
+                clipped(name, paper.width - 46) or "(no NodePool)",
                 f"{pool.nodes_before:,}" if moved else "",
                 "→" if moved else "",
                 f"{pool.nodes_after:,}",
@@ -148,10 +148,11 @@ def _steps(paper: Paper, plan: Plan) -> None:
         return
     paper.heading("Actions")
     heads = [_subject(step) for step in steps]
-    pools = max(len(step.node_pool) for step in steps)
+    rights = table([(step.node_pool, _delta(step)) for step in steps], "<>")
     subjects = max(map(len, heads))
-    for step, head in zip(steps, heads, strict=True):
-        _step(paper, step, head, min(subjects, paper.width - pools - 18), pools)
+    for step, head, right in zip(steps, heads, rights, strict=True):
+        paper.row(head, right, 2, min(4 + subjects + len(right), paper.width), _COLOURS[head[0]])
+        _reasons(paper, step)
 
 
 def _subject(step: Step) -> str:
@@ -162,10 +163,11 @@ def _subject(step: Step) -> str:
     return f"- remove {step.going}"
 
 
-def _step(paper: Paper, step: Step, head: str, subjects: int, pools: int) -> None:
-    delta = "not priced" if step.delta is None else f"{hourly(step.delta, signed=True)} $/h"
-    right = f"{step.node_pool:<{pools}}  {delta:>14}"
-    paper.row(head, right, 2, 2 + subjects + 2 + len(right), _COLOURS[head[0]])
+def _delta(step: Step) -> str:
+    return "not priced" if step.delta is None else f"{hourly(step.delta, signed=True)} $/h"
+
+
+def _reasons(paper: Paper, step: Step) -> None:
     force = " (forceful)" if step.forceful else ""
     paper.wrapped(f"{step.reason}{force}: {step.details[0]}", 6)
     for detail in step.details[1:]:
@@ -209,7 +211,7 @@ def _nodes(paper: Paper, names: Sequence[str], of: DeferredClaim | BlockedNode) 
     right = "  ".join(filter(None, (of.reason, of.node_pool)))
     edge = _edge(paper)
     left = fitting(map(short_node, names), edge - 4 - len(right))
-    paper.row(left, paper.paint(right, "dim"), 2, edge + paper.invisible("dim"))
+    paper.row(left, right, 2, edge)
 
 
 def _edge(paper: Paper) -> int:

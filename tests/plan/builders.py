@@ -43,8 +43,8 @@ def a_plan(**fields: object) -> Plan:
     return Plan(**{**defaults, **fields})
 
 
-def an_action(id: str, *, after: tuple[str, ...] = (), **fields: object) -> Action:
-    return Action(**{"id": id, "kind": "provision", "depends_on": after, **fields})
+def an_action(name: str, *, after: tuple[str, ...] = (), **fields: object) -> Action:
+    return Action(**{"id": name, "kind": "provision", "depends_on": after, **fields})
 
 
 def a_claim(name: str, pool: str = "general", **fields: object) -> PlannedNodeClaim:
@@ -69,7 +69,7 @@ def a_claim(name: str, pool: str = "general", **fields: object) -> PlannedNodeCl
 
 def a_node(name: str, pool: str = "general", **fields: object) -> OwnedNode:
     defaults: dict[str, object] = {
-        "node_claim": f"{pool}-{name.split('.')[0][-5:].replace('-', 'x')}",
+        "node_claim": f"{pool}-{name.split('.', maxsplit=1)[0][-5:].replace('-', 'x')}",
         "node_pool": pool,
         "instance_type": "m5.large",
         "zone": "us-west-2b",
@@ -276,7 +276,7 @@ def pull_request() -> Plan:
                     Reason(
                         node_pool="batch",
                         code="Resources",
-                        message="needs 70 cpu; the largest of 48 allowed types, c6i.16xlarge, has 63.77",
+                        message="needs 70 cpu, largest allowed type has 63.77",
                     ),
                     Reason(
                         node_pool="general",
@@ -317,19 +317,19 @@ def pull_request() -> Plan:
             ),
         ),
         actions=actions_of(new, (), commands, owned),
-        deferred=tuple(
-            DeferredClaim(
-                node_claim=n.node_claim,
-                node=n.name,
-                node_pool="general",
-                reason="Drifted",
-                waits_for="budget",
-                not_before=None,
-                message="budget 0 of NodePool general (20%) lets 2 of 12 nodes go at once",
-            )
-            for n in nodes[2:8]
-        )
-        + (
+        deferred=(
+            *(
+                DeferredClaim(
+                    node_claim=n.node_claim,
+                    node=n.name,
+                    node_pool="general",
+                    reason="Drifted",
+                    waits_for="budget",
+                    not_before=None,
+                    message="budget 0 of NodePool general (20%) lets 2 of 12 nodes go at once",
+                )
+                for n in nodes[2:8]
+            ),
             DeferredClaim(
                 node_claim=nodes[8].node_claim,
                 node=nodes[8].name,

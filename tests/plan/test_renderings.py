@@ -1,0 +1,148 @@
+"""What people read of a plan, held word by word."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from reconciler.plan.html import render_html
+from reconciler.plan.markdown import CHARACTERS_MAX, escaped, render_markdown
+from reconciler.plan.mermaid import render_mermaid
+from reconciler.plan.plan import (
+    Change,
+    Cost,
+    FieldChange,
+    Plan,
+    PoolCost,
+    Reason,
+    UnschedulablePod,
+)
+from reconciler.plan.text import render_text
+from tests.plan.builders import PLANS, a_claim, a_plan, an_action
+from tests.plan.strategies import plans
+
+GOLDEN = Path(__file__).parent / "golden"
+FORMS = {
+    "80.txt": lambda plan: render_text(plan, width=80, next_command="reconciler apply plan.json"),
+    "160.txt": lambda plan: render_text(plan, width=160, next_command="reconciler apply plan.json"),
+    "ansi": lambda plan: render_text(plan, width=80, colour=True),
+    "md": render_markdown,
+    "mmd": render_mermaid,
+    "html": render_html,
+}
+NASTY = "a|b`c<script>alert(1)</script>*x*_y_[l](http://e.vil)![i](x)@all #1 \\ $m$\n| x"
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", PLANS)
+def test_it_reads_as_agreed(name: str, form: str, request: pytest.FixtureRequest) -> None:
+    golden = GOLDEN / f"{name}.{form}"
+    text = FORMS[form](PLANS[name]())
+    if request.config.getoption("--update-golden"):
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+@pytest.mark.parametrize("name", PLANS)
+def test_no_line_is_wider_than_the_terminal(name: str, width: int) -> None:
+    for line in render_text(PLANS[name](), width=width).splitlines():
+        assert len(line) <= width or len(line.split()) == 1, line
+
+
+def test_colour_changes_nothing_but_the_colour() -> None:
+    plan = PLANS["pull_request"]()
+    painted = render_text(plan, width=80, colour=True)
+    assert "\x1b[" in painted
+    assert re.sub(r"\x1b\[[0-9;]*m", "", painted) == render_text(plan, width=80)
+
+
+@given(plans)
+@settings(max_examples=60, deadline=None)
+def test_every_plan_can_be_rendered(plan: Plan) -> None:
+    for render in FORMS.values():
+        assert render(plan)
+
+
+def nasty_plan(times: int = 1) -> Plan:
+    name = NASTY * times
+    a_pod = UnschedulablePod(pod=name, reasons=(Reason(node_pool=name, message=name),))
+    return a_plan(
+        fleet=name,
+        compared_with="base",
+        changes=(
+            Change(
+                op="update",
+                kind=name,
+                name=name,
+                file=name,
+                line=1,
+                fields=(FieldChange(path=name, old=name, new=[name, {"key": name}]),),
+            ),
+        ),
+        unschedulable=(a_pod,),
+        node_claims=(a_claim(name),),
+        cost=Cost(before=0.0, after=0.0, by_node_pool={name: PoolCost()}),
+    )
+
+
+def test_a_name_cannot_break_out_of_a_comment() -> None:
+    text = render_markdown(nasty_plan())
+    tags = set(re.findall(r"<[^>]*>", text))
+    assert tags <= {
+        "<code>", "</code>", "<br>", "<sub>", "</sub>", "</details>", "</summary>",
+        "<summary>", "<details>", "<details open>",
+    }  # fmt: skip
+    assert "@all" not in text
+    assert "http://" not in text
+    assert "![" not in text
+    for line in text.splitlines():
+        if line.startswith("|"):
+            assert line.count("|") in (3, 4, 5, 6, 7), line
+            assert line.endswith("|")
+
+
+@pytest.mark.parametrize("character", list("<>&|`*_[]\\@#$~!"))
+def test_what_markdown_would_read_is_written_as_an_entity(character: str) -> None:
+    assert escaped(f"a{character}b") == f"a&#{ord(character)};b"
+
+
+def test_a_page_shows_names_and_runs_nothing() -> None:
+    page = render_html(nasty_plan())
+    assert "<script" not in page
+    assert "src=" not in page
+    assert "href=" not in page
+    assert "@import" not in page
+    assert "url(" not in page
+
+
+def test_a_chart_label_stays_in_its_quotes() -> None:
+    actions = (an_action("x", node_claim='"]; click x "http://e.vil'),)
+    lines = render_mermaid(a_plan(actions=actions)).splitlines()
+    box = next(line for line in lines if line.startswith("  a0["))
+    assert box.count('"') == 2
+
+
+def test_a_huge_plan_still_fits_a_comment() -> None:
+    pods = tuple(
+        UnschedulablePod(
+            pod=f"team-{i}/p",
+            reasons=tuple(
+                Reason(node_pool=f"pool-{j}", message=f"{NASTY} {i} {j}") for j in range(30)
+            ),
+        )
+        for i in range(500)
+    )
+    pools = {f"pool-{i}": PoolCost(nodes_after=i, after=float(i)) for i in range(500)}
+    text = render_markdown(
+        a_plan(unschedulable=pods, cost=Cost(before=0.0, after=9.0, by_node_pool=pools))
+    )
+    assert len(text) <= CHARACTERS_MAX
+    assert "more |" in text
+
+
+def test_a_comment_with_endless_names_still_fits() -> None:
+    assert len(render_markdown(nasty_plan(times=2000))) <= CHARACTERS_MAX
