@@ -1,0 +1,262 @@
+"""What the reading commands print is what people and programs rely on: golden files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli.main import main
+from tests.cli.recorded_fleet import NOW_ARGUMENT, record, the_plan
+
+GOLDEN = Path(__file__).parent / "golden" / "recorded"
+
+COMMANDS = {
+    "status": ["status", "."],
+    "status.json": ["status", ".", "-o", "json"],
+    "get-nodeclaims": ["get", "nodeclaims"],
+    "get-nodeclaims-wide": ["get", "nodeclaim", "-o", "wide"],
+    "get-nodeclaims.json": ["get", "NodeClaims", "-o", "json"],
+    "get-nodeclaim-named": ["get", "nodeclaims", "web-old1"],
+    "get-nodes-wide": ["get", "nodes", "-o", "wide"],
+    "get-nodes.json": ["get", "nodes", "-o", "json"],
+    "get-nodepools-wide": ["get", "nodepools", "-o", "wide"],
+    "get-nodepools.json": ["get", "nodepools", "-o", "json"],
+    "get-plans-wide": ["get", "plans", "-o", "wide"],
+    "get-plans.json": ["get", "plans", "-o", "json"],
+    "get-actions-wide": ["get", "actions", "-o", "wide"],
+    "get-actions.json": ["get", "actions", "-o", "json"],
+    "get-commands-wide": ["get", "commands", "-o", "wide"],
+    "get-commands.json": ["get", "commands", "-o", "json"],
+    "describe-nodeclaim": ["describe", "nodeclaim", "web-old1"],
+    "describe-node": ["describe", "node", "ip-web-old2.internal"],
+    "describe-nodepool": ["describe", "nodepool", "web"],
+    "describe-command": ["describe", "command", "drifted-1"],
+    "history": ["history"],
+    "history.json": ["history", "-o", "json", "--limit", "1"],
+    "history-target": ["history", "--target", "batch-6"],
+    "explain-pod-unschedulable": ["explain", "pod", "ml/train-0"],
+    "explain-pod-launching": ["explain", "pod", "shop/api-1"],
+    "explain-pod-fits": ["explain", "pod", "api-2"],
+    "explain-node-going": ["explain", "node", "ip-web-old1.internal"],
+    "explain-node-blocked": ["explain", "node", "ip-web-old2.internal"],
+    "explain-node-blocked.json": ["explain", "node", "ip-web-old2.internal", "-o", "json"],
+    "explain-nodeclaim-launched": ["explain", "nodeclaim", "web-new1"],
+    "explain-nodeclaim-quiet": ["explain", "nodeclaim", "batch-7"],
+    "state-check": ["state", "check"],
+    "state-check.json": ["state", "check", "-o", "json"],
+}
+
+
+@pytest.fixture(autouse=True)
+def fleet_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("RECONCILER_STATE", "RECONCILER_FLEET"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "web"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    at = () if words[0] == "state" and words[1] != "check" else (NOW_ARGUMENT,)
+    code = main([*words, *at])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_output_reads_as_agreed(
+    name: str,
+    fleet_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
+) -> None:
+    record(fleet_folder / ".reconciler")
+    code, out, err = run(capsys, *COMMANDS[name])
+    assert (code, err) == (0, "")
+    out = out.replace(str(fleet_folder), "/fleets/web")
+    golden = GOLDEN / (name if "." in name else f"{name}.txt")
+    if request.config.getoption("--update-golden"):
+        golden.parent.mkdir(parents=True, exist_ok=True)
+        golden.write_text(out, encoding="utf-8")
+    assert out == golden.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", ["nodeclaims", "nodes", "nodepools", "plans", "actions"])
+def test_a_list_is_one_of_kubernetes(
+    kind: str, fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(fleet_folder / ".reconciler")
+    listed = json.loads(run(capsys, "get", kind, "-o", "json")[1])
+    assert (listed["apiVersion"], listed["kind"]) == ("v1", "List")
+    assert listed["items"]
+    for item in listed["items"]:
+        assert item["apiVersion"]
+        assert item["kind"]
+        assert item["metadata"]["name"]
+        one = json.loads(run(capsys, "get", kind, item["metadata"]["name"], "-o", "json")[1])
+        assert one["metadata"] == item["metadata"]
+
+
+def test_a_claim_tells_its_instance_conditions_and_labels(
+    fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(fleet_folder / ".reconciler")
+    claim = json.loads(run(capsys, "get", "nodeclaims", "web-old1", "-o", "json")[1])
+    assert claim["kind"] == "NodeClaim"
+    assert claim["status"]["providerID"] == "aws:///eu-central-1a/i-web-old1"
+    assert claim["metadata"]["labels"]["karpenter.sh/nodepool"] == "web"
+    conditions = {c["type"]: c["status"] for c in claim["status"]["conditions"]}
+    assert conditions == dict.fromkeys(("Launched", "Registered", "Initialized", "Ready"), "True")
+
+
+def test_a_plan_alone_is_shown_whole(
+    fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(fleet_folder / ".reconciler")
+    shown = json.loads(run(capsys, "get", "plans", "3b0fa1c2d4e5", "-o", "json")[1])
+    assert shown["plan"]["kind"] == "Plan"
+    assert run(capsys, "describe", "plan", "3b0fa1c2d4e5")[1].startswith("web at 4f2c9e1a\n")
+
+
+REFUSALS = {
+    "no-state": (["status", "{folder}"], 1, "nothing is recorded here yet; `reconciler apply`"),
+    "no-folder": (["get", "nodes", "./nowhere"], 1, "there is no such folder"),
+    "no-kind": (["get", "pods"], 2, "no such kind: 'pods' (one of nodeclaims"),
+    "no-time": (["status", "--now", "noon"], 2, "not a time: 'noon'"),
+    "no-count": (["history", "--limit", "0"], 2, "'0' is not a count"),
+    "no-setting": (["status", "--set", "fleeet=x"], 2, "did you mean fleet?"),
+    "too-many": (["get", "nodes", "a", "b", "c"], 2, "one word too many: 'c'"),
+    "bad-url": (["status", "--state", "mysql://h/d"], 1, "no such database: mysql"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_cannot_be_read_is_told_in_one_line(
+    name: str, fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, expected, said = REFUSALS[name]
+    code = main([word.format(folder=fleet_folder) for word in words])
+    captured = capsys.readouterr()
+    assert (code, captured.out) == (expected, "")
+    assert said in captured.err
+    assert "Traceback" not in captured.err
+    assert list(fleet_folder.iterdir()) == []
+
+
+UNKNOWN = {
+    "gone": (["get", "nodeclaims", "batch-6"], "went 60s ago: InsufficientInstanceCapacity"),
+    "near": (["get", "nodes", "ip-web-old3.internal"], "did you mean ip-web-old2.internal?"),
+    "far": (["describe", "nodepool", "x"], "`reconciler get nodepools` lists all"),
+    "plan": (["describe", "plan", "000000000000"], "no plan 000000000000 is recorded"),
+    "pod": (["explain", "pod", "shop/nosuch"], "the plan does not speak of pod shop/nosuch"),
+    "node": (["explain", "node", "zzz"], "`reconciler get nodes` lists"),
+    "fleet": (["status", "--set", "fleet=other"], "no fleet other is recorded here, but web"),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_name_that_is_not_known_is_told(
+    name: str, fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(fleet_folder / ".reconciler")
+    words, said = UNKNOWN[name]
+    code, out, err = run(capsys, *words)
+    assert (code, out) == (1, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_a_saved_plan_is_explained_without_any_state(
+    fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from reconciler.plan.plan import to_json
+
+    (fleet_folder / "plan.json").write_bytes(to_json(the_plan()))
+    code, out, _ = run(capsys, "explain", "pod", "train-0", "--plan", "plan.json")
+    assert code == 0
+    assert "no type has 12 TiB" in out
+    assert run(capsys, "explain", "nodeclaim", "web-new1", "--plan", "plan.json")[1].startswith(
+        "NodeClaim web-new1: it is to be launched"
+    )
+
+
+def test_a_file_that_is_no_plan_is_told(
+    fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (fleet_folder / "plan.json").write_text("[]")
+    code, _, err = run(capsys, "explain", "pod", "a", "--plan", "plan.json")
+    assert code == 1
+    assert "not a plan" in err
+
+
+def test_without_a_plan_explain_says_what_to_run(
+    fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from reconciler.adapters.database.state import open_state
+    from tests.cli.recorded_fleet import a_claim, ago
+
+    with open_state(str(fleet_folder / ".reconciler"), "web") as state:
+        state.store.put_node_claims([a_claim("web-1", ago(days=1))])
+    code, _, err = run(capsys, "explain", "pod", "a")
+    assert code == 1
+    assert "run `reconciler plan --out plan.json`, then explain with --plan plan.json" in err
+
+
+def test_nothing_of_a_kind_is_told_on_stderr_only(
+    fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(fleet_folder / ".reconciler")
+    from reconciler.adapters.database.state import open_state
+
+    with open_state(str(fleet_folder / ".reconciler"), "empty") as state:
+        state.shelf.write("x", b"")
+    code, out, err = run(capsys, "get", "plans", "--set", "fleet=empty")
+    assert (code, out, err) == (0, "", "No plans are recorded for fleet empty.\n")
+
+
+def test_the_place_of_the_state_may_be_named_three_ways(
+    fleet_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(fleet_folder / "elsewhere")
+    assert run(capsys, "get", "nodes", "--state", "elsewhere")[0] == 0
+    assert run(capsys, "get", "nodes")[0] == 1
+    with monkeypatch.context() as patch:
+        patch.setenv("RECONCILER_STATE", str(fleet_folder / "elsewhere"))
+        assert run(capsys, "get", "nodes")[0] == 0
+    (fleet_folder / "reconciler.yaml").write_text("state: elsewhere\n")
+    monkeypatch.chdir(fleet_folder.parent)
+    assert run(capsys, "get", "nodes", "./web")[0] == 0
+
+
+def test_the_only_fleet_of_a_state_is_meant_where_none_is_named(
+    fleet_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(tmp_path / "shared", fleet="production")
+    code, out, _ = run(capsys, "status", "--state", str(tmp_path / "shared"))
+    assert code == 0
+    assert out.startswith("Fleet:     production\n")
+
+
+def test_a_broken_fleet_folder_does_not_keep_one_from_looking_back(
+    fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(fleet_folder / ".reconciler")
+    (fleet_folder / "pools.yaml").write_text("kind: [")
+    assert run(capsys, "get", "nodes")[0] == 0
+    (fleet_folder / "reconciler.yaml").write_text("fleeet: x\n")
+    code, _, err = run(capsys, "get", "nodes")
+    assert code == 1
+    assert "reconciler.yaml:1:1" in err
+
+
+def test_a_running_engine_is_shown(fleet_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from reconciler.adapters.database.state import open_state
+
+    record(fleet_folder / ".reconciler")
+    with open_state(str(fleet_folder / ".reconciler"), "web") as state:
+        state.lease.acquire()
+        assert "Engine:    process " in run(capsys, "status")[1]
+    assert "Engine:    not running" in run(capsys, "status")[1]

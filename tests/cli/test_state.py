@@ -1,0 +1,186 @@
+"""``reconciler state``: migrate, check, export, import."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli.main import main
+from tests.adapters.database.test_migration import OLD_STATES, an_old_state
+from tests.cli.recorded_fleet import record
+from tests.postgres import a_database
+
+
+@pytest.fixture(autouse=True)
+def fleet_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("RECONCILER_STATE", raising=False)
+    folder = tmp_path / "web"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def exported(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    assert main(["state", "export", "-", *words]) == 0
+    return capsys.readouterr().out
+
+
+def damage(folder: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(folder / ".reconciler" / "state.db")) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_an_export_comes_back_as_it_was(
+    kind: str, fleet_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(fleet_folder / ".reconciler")
+    target = str(tmp_path / "other") if kind == "sqlite" else a_database()
+    assert main(["state", "export", "web.jsonl"]) == 0
+    assert main(["state", "import", "web.jsonl", "--state", target]) == 0
+    assert "24 rows are recorded for fleet web" in capsys.readouterr().out
+    assert exported(capsys, "--state", target) == (fleet_folder / "web.jsonl").read_text()
+    assert main(["state", "check", "--state", target]) == 0
+
+
+def test_an_export_may_become_another_fleet(
+    fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(fleet_folder / ".reconciler")
+    assert main(["state", "export", "web.jsonl"]) == 0
+    assert main(["state", "import", "web.jsonl", "--set", "fleet=copy"]) == 0
+    capsys.readouterr()
+    assert main(["get", "nodes", "--set", "fleet=copy"]) == 0
+    assert "ip-web-old1.internal" in capsys.readouterr().out
+
+
+def test_rare_separators_within_a_text_survive(
+    fleet_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from reconciler.adapters.database.state import open_state
+
+    record(fleet_folder / ".reconciler")
+    with open_state(str(fleet_folder / ".reconciler"), "web") as state:
+        state.store.forget_node_claim("batch-7", _now(), "a\u2028b\x85c\x0bd\ne")
+    assert main(["state", "export", "web.jsonl"]) == 0
+    assert main(["state", "import", "web.jsonl", "--state", str(tmp_path / "other")]) == 0
+    other = exported(capsys, "--state", str(tmp_path / "other"))
+    assert other == (fleet_folder / "web.jsonl").read_text()
+
+
+def _now():
+    from tests.cli.recorded_fleet import NOW
+
+    return NOW
+
+
+def test_a_state_that_holds_something_is_not_imported_into(
+    fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(fleet_folder / ".reconciler")
+    assert main(["state", "export", "web.jsonl"]) == 0
+    assert main(["state", "import", "web.jsonl"]) == 1
+    assert "already; import into an empty state" in capsys.readouterr().err
+
+
+def _lines(text: str) -> list[dict]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+SPOILT = {
+    "cut off": (lambda lines: lines[:-1], "it does not end, 24 were read"),
+    "a row short": (lambda lines: [*lines[:-2], lines[-1]], "should have 24 rows, 23 were read"),
+    "no head": (lambda lines: lines[1:], "does not begin as an export does"),
+    "empty": (lambda _: [], "line 1 is not JSON"),
+    "not an object": (lambda lines: [lines[0], [1]], "line 2 is not an object"),
+    "newer": (lambda lines: [{**lines[0], "migration": "0099"}], "it is of migration 0099"),
+    "no table": (lambda lines: [lines[0], {"table": "fleet"}], "no such table: 'fleet'"),
+    "no such column": (
+        lambda lines: [lines[0], {"table": "shelf", "row": {"x": 1}}],
+        "line 2: not a row of shelf",
+    ),
+    "not base64": (
+        lambda lines: [lines[0], {"table": "shelf", "row": {"name": "x", "content": "é"}}],
+        "line 2: content is not base64",
+    ),
+    "another type": (
+        lambda lines: [
+            lines[0],
+            {"table": "revision", "row": {"sequence": "1", "revision": "a", "at": "b"}},
+        ],
+        "line 2: sequence is '1'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_a_spoilt_export_is_refused_whole(
+    name: str, fleet_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(fleet_folder / ".reconciler")
+    spoil, said = SPOILT[name]
+    lines = spoil(_lines(exported(capsys)))
+    (tmp_path / "spoilt.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    target = str(tmp_path / "target")
+    assert main(["state", "import", str(tmp_path / "spoilt.jsonl"), "--state", target]) == 1
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert str(tmp_path / "spoilt.jsonl") in captured.err
+    assert main(["get", "nodeclaims", "--state", target]) == 1
+
+
+def test_an_import_waits_for_no_engine(
+    fleet_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from reconciler.adapters.database.state import open_state
+
+    record(fleet_folder / ".reconciler")
+    assert main(["state", "export", "web.jsonl"]) == 0
+    with open_state(str(tmp_path / "target"), "web") as state:
+        state.lease.acquire()
+        assert main(["state", "import", "web.jsonl", "--state", str(tmp_path / "target")]) == 1
+    assert "holds this state directory" in capsys.readouterr().err
+
+
+def test_an_old_state_is_migrated_on_demand(
+    fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = fleet_folder / ".reconciler"
+    state.mkdir()
+    an_old_state(state, OLD_STATES[0])
+    assert main(["get", "nodeclaims"]) == 1
+    assert "run `reconciler state migrate`" in capsys.readouterr().err
+    assert main(["state", "migrate"]) == 0
+    assert "is at migration" in capsys.readouterr().out
+    assert main(["get", "nodeclaims"]) == 0
+
+
+DAMAGE = {
+    "orphan": ("PRAGMA foreign_keys = OFF", "DELETE FROM fleet"),
+    "outcome": ("UPDATE journal_intent SET last_outcome = NULL WHERE id = 'i1'",),
+    "body": ("UPDATE plan SET body = CAST('{}' AS BLOB)",),
+    "instance": ("UPDATE node_claim SET instance_id = 'i-web-old1' WHERE name = 'web-old2'",),
+}
+
+
+@pytest.mark.parametrize("code", DAMAGE)
+def test_what_is_wrong_with_a_state_is_found(
+    code: str, fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from reconciler.adapters.database.check import check
+    from reconciler.adapters.database.state import open_state
+
+    record(fleet_folder / ".reconciler")
+    damage(fleet_folder, *DAMAGE[code])
+    with open_state(str(fleet_folder / ".reconciler"), "web") as state:
+        errors = [f.code for f in check(state.database) if f.gravity == "error"]
+    assert set(errors) == {code}
+    if code != "orphan":  # without its row the fleet itself is not found
+        assert main(["state", "check"]) == 1
+        assert f"[{code}]" in capsys.readouterr().out
