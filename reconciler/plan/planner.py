@@ -25,8 +25,9 @@ from reconciler.model.nodepool import NodePool
 from reconciler.model.pod import Pod
 from reconciler.observed.state import ClusterState
 from reconciler.placement.pending import pods_to_place
-from reconciler.placement.result import Placement, PlannedClaim
+from reconciler.placement.result import Placement
 from reconciler.placement.scheduler import Scheduler
+from reconciler.placement.static import static_claims
 from reconciler.plan import decided, findings
 from reconciler.plan.actions import OwnedNode, UnlaunchedClaim, actions_of
 from reconciler.plan.claims import Namer, unlaunched_claim
@@ -113,8 +114,9 @@ def make_plan(inputs: Inputs, phase: Phase = _untimed) -> Plan:
     changes = changes_of(inputs, drift)
     digests = inputs.digests
     combined = content_digest(*(getattr(digests, n).encode() for n in digests.__struct_fields__))
-    decisions = _decided(inputs, facts, drift, f"{combined}\n{inputs.serial}", phase)
-    static: tuple[PlannedClaim, ...] = ()
+    salt = f"{combined}\n{inputs.serial}"
+    decisions = _decided(inputs, facts, drift, salt, phase)
+    static = static_claims(facts.types.ready, facts.cluster, inputs.settings, salt=salt)
     namer = Namer(_names(facts.cluster))
     seating = decided.seated(decisions, static, namer, facts.types.by_name)
     claims = seating.node_claims(facts.cluster.pods)
