@@ -84,6 +84,10 @@ def read_inputs(args: argparse.Namespace, phase: Timings) -> Inputs:
             head, any_class=args.catalog is not None, allow_empty=may_be_empty(args)
         )
         resolved = settings_of(args, fleet)
+        if is_live(args, resolved):
+            from reconciler.cli.wiring import live_inputs
+
+            return live_inputs(args)
         base = read_base(args)
         snapshot, observed, more = read_cluster(args, fleet, now)
     with phase("catalog"):
@@ -108,6 +112,11 @@ def read_inputs(args: argparse.Namespace, phase: Timings) -> Inputs:
         allow_removal=frozenset(args.allow_removal),
         digests=digests_of(fleet, observed, catalog, resolved),
     )
+
+
+def is_live(args: argparse.Namespace, resolved: Resolved) -> bool:
+    """Return whether the plan is of the fleet that runs, and not of a snapshot or of files."""
+    return args.snapshot is None and args.base is None and resolved.settings.cluster == "embedded"
 
 
 @dataclass(frozen=True, slots=True)

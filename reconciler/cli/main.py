@@ -33,6 +33,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "check the desired state; every finding with its place",
     ),
     "plan": ("reconciler.cli.plan", "say what would be done, why, and what it costs"),
+    "apply": ("reconciler.cli.apply", "carry a plan out, until the fleet is as git wants it"),
+    "run": ("reconciler.cli.run", "the daemon: keep the fleet as git wants it"),
     "status": ("reconciler.cli.status", "the fleet in one look, from what is recorded"),
     "get": ("reconciler.cli.get", "list nodeclaims, nodes, nodepools, plans, actions or commands"),
     "describe": ("reconciler.cli.describe", "everything that is recorded about one thing"),

@@ -118,23 +118,31 @@ class PlannedFleet:
         serial: int,
     ) -> Plan:
         """Decide what is to be done now, with the planner that previews use as well."""
-        refused = [(u.instance_type, u.zone, u.capacity_type) for u in unavailable]
-        return make_plan(
-            Inputs(
-                fleet=self.fleet,
-                cluster=seen.state(),
-                catalog=self.catalog,
-                settings=self.settings,
-                now=seen.at,
-                revision=self.head,
-                base=[o.data for o in recorded],
-                live=[_looked_up(c) for c in self.classes.values()],
-                diagnostics=self.diagnostics,
-                refused=refused,
-                allow_removal=self.allow_removal,
-                serial=serial,
-                digests=msgspec.structs.replace(self.digests, snapshot=_digest(seen)),
-            )
+        return make_plan(self.inputs(seen, unavailable, recorded, serial))
+
+    def inputs(
+        self,
+        seen: Observation,
+        unavailable: Sequence[Unavailable],
+        recorded: Sequence[RecordedObject],
+        serial: int,
+    ) -> Inputs:
+        """Return what a plan is made from: this revision, the look, and what is recorded."""
+        return Inputs(
+            fleet=self.fleet,
+            cluster=seen.state(),
+            catalog=self.catalog,
+            settings=self.settings,
+            now=seen.at,
+            revision=self.head,
+            base=[o.data for o in recorded],
+            compared_with="records",
+            live=[_looked_up(c) for c in self.classes.values()],
+            diagnostics=self.diagnostics,
+            refused=[(u.instance_type, u.zone, u.capacity_type) for u in unavailable],
+            allow_removal=self.allow_removal,
+            serial=serial,
+            digests=msgspec.structs.replace(self.digests, snapshot=_digest(seen)),
         )
 
     def objection(self, command: RunningCommand, seen: Observation) -> str | None:

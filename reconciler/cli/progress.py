@@ -1,0 +1,42 @@
+"""Tells a person what the engine does while it does it: one line for each thing."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from reconciler.ports import Progress
+
+_COLOURS = {
+    "Launched": "32",
+    "Initialized": "32",
+    "Adopted": "32",
+    "Recovered": "36",
+    "CommandStarted": "33",
+    "CommandRolledBack": "31",
+    "Failed": "31",
+    "LaunchFailed": "31",
+    "Unavailable": "31",
+    "Terminated": "35",
+}
+
+
+class TerminalNotifier:
+    """Prints progress as lines: time, kind, message; a line that repeats the last is left out."""
+
+    def __init__(self, out: TextIO, *, colour: bool) -> None:
+        self._out = out
+        self._colour = colour
+        self._last = ""
+
+    def tell(self, progress: Progress) -> None:
+        """Print one line."""
+        line = f"{progress.kind:<17} {progress.message}"
+        if line == self._last:
+            return
+        self._last = line
+        kind = f"{progress.kind:<17}"
+        code = _COLOURS.get(progress.kind)
+        if self._colour and code:
+            kind = f"\x1b[{code}m{kind}\x1b[0m"
+        self._out.write(f"{progress.at:%H:%M:%S} {kind} {progress.message}\n")
+        self._out.flush()

@@ -1,0 +1,50 @@
+"""``reconciler run``: the daemon. It keeps the fleet as git wants it until it is told to stop."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+    from datetime import datetime
+
+    from reconciler.plan.plan import Plan
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what is kept, and how often to look."""
+    from reconciler.cli import inputs
+
+    inputs.add_arguments(parser)
+    parser.add_argument("--interval", default="30s", metavar="DURATION", help="between two looks")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run until SIGTERM or SIGINT; the pass in hand is finished first."""
+    from reconciler.cli import stopping, wiring
+    from reconciler.cli.apply import tags_of
+    from reconciler.cli.exitcode import DONE
+    from reconciler.cli.progress import TerminalNotifier
+    from reconciler.engine.loop import Pulse
+    from reconciler.engine.loop import run as keep
+    from reconciler.engine.reconcile import Mandate
+    from reconciler.model.duration import parse_duration
+
+    notifier = TerminalNotifier(sys.stdout, colour=sys.stdout.isatty())
+    with wiring.assembled(args, notifier) as assembly, stopping.on_signal() as stop:
+        keep(
+            assembly.world,
+            assembly.source,
+            Mandate(tags_of(assembly.settings)),
+            pulse=Pulse(quiet=parse_duration(args.interval).total_seconds()),
+            stop=stop,
+            next_change=next_change,
+        )
+    return DONE
+
+
+def next_change(plan: Plan) -> datetime | None:
+    """Return the next moment at which a schedule or a deadline of the plan changes something."""
+    moments = [d.not_before for d in plan.deferred] + [b.next_change for b in plan.budgets]
+    return min((m for m in moments if m is not None and m > plan.at), default=None)

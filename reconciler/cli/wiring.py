@@ -1,0 +1,241 @@
+"""Chooses the adapters: the only place that knows which outside thing stands behind a port."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reconciler.model.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from reconciler.adapters.database.state import DatabaseState
+    from reconciler.catalog.catalog import Catalog
+    from reconciler.desired.workloads import Workloads
+    from reconciler.engine.planning import PlannedFleet
+    from reconciler.engine.world import World
+    from reconciler.model.settings import Settings
+    from reconciler.plan.inputs import Inputs
+    from reconciler.ports import Clock, Cluster, Compute, Notifier, Shelf, StateStore
+
+REMOTE_POLL_S = 15.0
+TREE_POLL_S = 0.5
+
+
+def state_location(args: argparse.Namespace, settings: Settings) -> str:
+    """Return where the state is: as set, else ``.reconciler`` in the fleet folder."""
+    return settings.state or str(Path(args.path or ".") / ".reconciler")
+
+
+def no_workloads() -> Workloads:
+    """Return what a fleet runs before it was read."""
+    from reconciler.desired.workloads import Workloads
+
+    return Workloads()
+
+
+@dataclass
+class FleetSource:
+    """Desired state as the arguments name it (``engine.desired.DesiredSource``).
+
+    ``workloads`` are those of the last read: an imitated cluster runs them.
+    """
+
+    args: argparse.Namespace
+    compute: Compute | None = None
+    workloads: Workloads = field(default_factory=no_workloads)
+    _asked_at: float = field(default=float("-inf"))
+    _fingerprint: str = ""
+
+    def read(self) -> PlannedFleet:
+        """Return desired state with its node classes looked up.
+
+        Raises:
+            InvalidFleetError: it cannot be planned.
+            UnreadableError: it cannot be read.
+        """
+        from reconciler.cli import inputs
+        from reconciler.desired.objects import node_classes, node_pools
+        from reconciler.desired.workloads import expand
+        from reconciler.engine.planning import PlannedFleet
+
+        source = inputs.read_source(self.args)
+        fleet, findings = inputs.read_desired(source, any_class=False)
+        resolved = inputs.settings_of(self.args, fleet)
+        catalog = inputs.read_types(self.args, resolved)
+        self.workloads, more = expand(fleet.workloads)
+        classes = {c.name: c for c in node_classes(fleet)}
+        if self.compute is not None:
+            classes = {name: self.compute.resolve(c) for name, c in classes.items()}
+        digests = inputs.digests_of(fleet, b"", catalog, resolved)
+        return PlannedFleet(
+            fleet=fleet,
+            head=source.revision,
+            tree=digests.git,
+            node_pools=node_pools(fleet),
+            classes=classes,
+            settings=resolved.settings,
+            catalog=catalog,
+            diagnostics=inputs.without_errors((*findings, *more)),
+            allow_removal=frozenset(self.args.allow_removal),
+            digests=digests,
+        )
+
+    def fingerprint(self) -> str:
+        """Return what changes when a file or the commit does; asks not more often than is cheap."""
+        is_remote = self.args.repo is not None
+        now = time.monotonic()
+        if now - self._asked_at >= (REMOTE_POLL_S if is_remote else TREE_POLL_S):
+            self._asked_at = now
+            self._fingerprint = self._look()
+        return self._fingerprint
+
+    def _look(self) -> str:
+        from reconciler.adapters.git.source import head_of
+        from reconciler.cli import inputs
+
+        source = inputs.source_of(self.args)
+        if self.args.repo is not None or self.args.ref is not None:
+            return head_of(source) or ""
+        return _stamp(Path(self.args.path or "."))
+
+
+def _stamp(folder: Path) -> str:
+    """Return the newest change below a folder, and how many files there are."""
+    files, newest = 0, 0
+    for top, names, found in os.walk(folder):
+        names[:] = sorted(n for n in names if not n.startswith("."))
+        for name in found:
+            try:
+                changed = os.stat(os.path.join(top, name)).st_mtime_ns  # noqa: PTH116, PTH118 - asked often
+            except OSError:
+                continue
+            files, newest = files + 1, max(newest, changed)
+    return f"{files} {newest}"
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """A world with what stands behind it, for one command."""
+
+    world: World
+    source: FleetSource
+    state: DatabaseState
+    settings: Settings
+
+
+@contextmanager
+def assembled(args: argparse.Namespace, notifier: Notifier) -> Iterator[Assembly]:
+    """Put a world together, and hold the lease of its fleet for as long as it is used.
+
+    Raises:
+        LockedError: another process holds this fleet.
+        StateError: the recorded state cannot be opened.
+    """
+    from reconciler.adapters.clock import SystemClock
+    from reconciler.adapters.database.state import open_state
+    from reconciler.engine.world import World
+
+    settings, catalog = _facts(args)
+    clock = SystemClock()
+    with open_state(state_location(args, settings), settings.fleet) as state:
+        state.lease.acquire()
+        compute = _compute(settings, catalog, clock)
+        source = FleetSource(args, compute)
+        cluster = _cluster(settings, catalog, clock, state.shelf, source)
+        world = World(clock, compute, cluster, state.store, state.journal, notifier)
+        yield Assembly(world, source, state, settings)
+
+
+def live_inputs(args: argparse.Namespace) -> Inputs:
+    """Return what a plan of the live fleet is made from, and write nothing anywhere.
+
+    The look is the engine's own, at a copy of what is recorded: an imitated cluster keeps its
+    books on a shelf, and a preview must not turn its pages.
+
+    Raises:
+        TransientCloudError: EC2 could not be looked at.
+    """
+    from reconciler.adapters.clock import SystemClock
+    from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
+    from reconciler.cli.stopping import Silence
+    from reconciler.engine.observation import observe
+    from reconciler.engine.world import World
+
+    settings, catalog = _facts(args)
+    clock, store, shelf = SystemClock(), MemoryStateStore(), MemoryShelf()
+    serial = _copy_state(state_location(args, settings), settings.fleet, store, shelf)
+    compute = _compute(settings, catalog, clock)
+    source = FleetSource(args, compute)
+    cluster = _cluster(settings, catalog, clock, shelf, source)
+    desired = source.read()
+    world = World(clock, compute, cluster, store, MemoryJournal(), Silence())
+    seen = observe(world, desired.node_pools)
+    return desired.inputs(seen, store.unavailable(seen.at), store.objects(), serial)
+
+
+def _copy_state(location: str, fleet: str, store: StateStore, shelf: Shelf) -> int:
+    """Copy what is recorded, if anything is, and return its serial."""
+    from reconciler.adapters.database.connection import FILE, is_url
+    from reconciler.adapters.database.state import open_state
+    from reconciler.adapters.simulated.cluster import SHELF_NAME
+
+    if not is_url(location) and not (Path(location) / FILE).exists():
+        return 0
+    with open_state(location, fleet, create=False) as state:
+        store.put_node_claims(state.store.node_claims())
+        for command in state.store.commands():
+            store.put_command(command)
+        epoch = datetime.fromtimestamp(0, UTC)
+        store.put_objects(state.store.objects(), "", epoch)
+        store.put_unavailable(state.store.unavailable(epoch))
+        kept = state.shelf.read(SHELF_NAME)
+        if kept is not None:
+            shelf.write(SHELF_NAME, kept)
+        return state.store.serial()
+
+
+def _facts(args: argparse.Namespace) -> tuple[Settings, Catalog]:
+    """Return the effective settings and the catalogue of the region."""
+    from reconciler.cli import inputs
+
+    fleet, _ = inputs.read_desired(inputs.read_source(args), any_class=False)
+    resolved = inputs.settings_of(args, fleet)
+    return resolved.settings, inputs.read_types(args, resolved)
+
+
+def _compute(settings: Settings, catalog: Catalog, clock: Clock) -> Compute:
+    from reconciler.adapters.aws.clients import connector
+    from reconciler.adapters.aws.compute import AwsCompute
+
+    return AwsCompute(connector(settings), settings, catalog.get, clock, workers=8)
+
+
+def _cluster(
+    settings: Settings,
+    catalog: Catalog,
+    clock: Clock,
+    shelf: Shelf,
+    source: FleetSource,
+) -> Cluster:
+    if settings.cluster != "embedded":
+        raise UsageError(
+            f"no cluster of the kind {settings.cluster!r} can be acted on in this release",
+            where="cluster",
+            remedy="use --set cluster=embedded, which imitates one from the EC2 instances it sees",
+        )
+    from reconciler.adapters.simulated.cluster import EmbeddedCluster
+
+    return EmbeddedCluster(
+        shelf=shelf,
+        types=catalog.get,
+        workloads=lambda: source.workloads,
+        clock=clock,
+    )
