@@ -76,5 +76,7 @@ def a_cloud(clock: SimulatedClock, **settings: object) -> EmbeddedEC2:
     return cloud
 
 
-def a_compute(cloud: EmbeddedEC2, clock: SimulatedClock, **how: object) -> AwsCompute:
-    return AwsCompute(cloud.connect, SETTINGS, a_type, clock, **how)
+def a_compute(
+    cloud: EmbeddedEC2, clock: SimulatedClock, settings: Settings = SETTINGS, **how: object
+) -> AwsCompute:
+    return AwsCompute(cloud.connect, settings, a_type, clock, **how)

@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from types import SimpleNamespace
 
 import botocore.endpoint
 import pytest
 
-from reconciler.adapters.aws.clients import connector
+from reconciler.adapters.aws.clients import Connect, connector
 from reconciler.adapters.aws.compute import AwsCompute
-from reconciler.adapters.simulated.clock import START, SimulatedClock
+from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.adapters.simulated.server import serve
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.nodeclass import EC2NodeClass
-from reconciler.ports import Instance, LaunchAnswer
+from reconciler.model.settings import Settings
+from reconciler.ports import Instance, Launch, LaunchAnswer
 from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish, options
+
+NUMBERS = itertools.count(1)
 
 
 @dataclass
 class Site:
-    """An EC2, the adapter before it, and the clock of both."""
+    """An EC2, the adapter before it for a fleet of its own, and the clock of both."""
 
     cloud: EmbeddedEC2
     compute: AwsCompute
     clock: SimulatedClock
     node_class: EC2NodeClass
+    settings: Settings
+
+    def wish(self, intent: str, *names: str, **fields: object) -> Launch:
+        return a_wish(f"{self.settings.fleet}-{intent}", self.node_class, *names, **fields)
 
     def launch(self, intent: str, *names: str, **fields: object) -> LaunchAnswer | Exception:
-        (answer,) = self.compute.launch([a_wish(intent, self.node_class, *names, **fields)])
+        (answer,) = self.compute.launch([self.wish(intent, *names, **fields)])
         return answer
 
     def launched(self, intent: str, *names: str, **fields: object) -> Instance:
@@ -40,13 +49,18 @@ class Site:
         assert answer.instance is not None
         return answer.instance
 
-    def living(self, intent: str) -> list[str]:
+    def living(self, intent: str = "") -> list[str]:
         """Ask EC2 itself, past the adapter and past the faults."""
-        living = self.cloud.living()
-        return [i for i, tags in living.items() if tags.get("reconciler/intent") == intent]
+        wanted = {"reconciler/fleet": self.settings.fleet}
+        wanted |= {"reconciler/intent": f"{self.settings.fleet}-{intent}"} if intent else {}
+        return [i for i, tags in self.cloud.living().items() if wanted.items() <= tags.items()]
 
     def count(self, operation: str) -> int:
         return sum(call.operation == operation for call in self.cloud.calls)
+
+    def restarted(self, **how: object) -> AwsCompute:
+        """Return another adapter for the same fleet, as after a crash."""
+        return a_compute(self.cloud, self.clock, self.settings, **how)
 
 
 @pytest.fixture(autouse=True)
@@ -57,23 +71,47 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def local() -> Site:
+    """An account of its own, in this process."""
     clock = SimulatedClock()
     cloud = a_cloud(clock)
     compute = a_compute(cloud, clock)
-    return Site(cloud, compute, clock, compute.resolve(a_class()))
+    return Site(cloud, compute, clock, compute.resolve(a_class()), SETTINGS)
 
 
-@pytest.fixture(params=["process", "http"])
-def site(request: pytest.FixtureRequest) -> Iterator[Site]:
-    if request.param == "process":
-        yield request.getfixturevalue("local")
-        return
+@dataclass
+class Endpoint:
+    """An account behind a port, for all tests of the module: its clients are dear to make."""
+
+    cloud: EmbeddedEC2
+    clock: SimulatedClock
+    connect: Connect
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[Endpoint]:
     clock = SimulatedClock()
     cloud = a_cloud(clock)
     with serve(cloud) as url:
-        connect = connector(replace(SETTINGS, endpoint_url=url))
-        compute = AwsCompute(connect, SETTINGS, a_type, clock)
-        yield Site(cloud, compute, clock, compute.resolve(a_class()))
+        connect = cache(connector(replace(SETTINGS, endpoint_url=url)))
+        yield Endpoint(cloud, clock, connect)
+
+
+@pytest.fixture
+def remote(endpoint: Endpoint) -> Iterator[Site]:
+    """A fleet and a cluster of its own in the shared account, which is whole again afterwards."""
+    cloud, clock = endpoint.cloud, endpoint.clock
+    cloud.calls.clear()
+    settings = replace(SETTINGS, fleet=f"f{next(NUMBERS)}", cluster_name=f"c{next(NUMBERS)}")
+    compute = AwsCompute(endpoint.connect, settings, a_type, clock)
+    yield Site(cloud, compute, clock, compute.resolve(a_class()), settings)
+    cloud.faults.clear()
+    cloud.market.clear()
+
+
+@pytest.fixture(params=["process", "http"])
+def site(request: pytest.FixtureRequest) -> Site:
+    site: Site = request.getfixturevalue("local" if request.param == "process" else "remote")
+    return site
 
 
 def test_a_launch_gives_the_cheapest_offering_with_all_its_tags(site: Site) -> None:
@@ -81,24 +119,24 @@ def test_a_launch_gives_the_cheapest_offering_with_all_its_tags(site: Site) -> N
     assert (instance.instance_type, instance.zone) == ("m7g.large", "us-east-1a")
     (listed,) = site.compute.instances()
     assert listed.id == instance.id
-    assert listed.launched_at == START
+    assert listed.launched_at == site.clock.now()
     assert listed.provider_id == instance.provider_id == f"aws:///us-east-1a/{instance.id}"
     assert listed.tags == {
-        "eks:eks-cluster-name": "web",
+        "eks:eks-cluster-name": site.settings.cluster_name,
         "karpenter.k8s.aws/ec2nodeclass": "default",
-        "karpenter.sh/nodeclaim": "general-i1",
+        "karpenter.sh/nodeclaim": f"general-{site.settings.fleet}-i1",
         "karpenter.sh/nodepool": "general",
-        "kubernetes.io/cluster/web": "owned",
-        "reconciler/fleet": "web",
-        "reconciler/intent": "i1",
+        f"kubernetes.io/cluster/{site.settings.cluster_name}": "owned",
+        "reconciler/fleet": site.settings.fleet,
+        "reconciler/intent": f"{site.settings.fleet}-i1",
     }
     assert listed.security_groups == tuple(g.id for g in site.node_class.status.security_groups)
     assert dict(instance.tags) == dict(listed.tags)
 
 
 def test_answers_stand_in_the_order_of_the_wishes(site: Site) -> None:
-    wishes = [a_wish(f"i{n}", site.node_class) for n in range(4)]
-    wishes[2] = a_wish("i2", site.node_class, "x9.unknown")
+    wishes = [site.wish(f"i{n}") for n in range(4)]
+    wishes[2] = site.wish("i2", "x9.unknown")
     answers = site.compute.launch(wishes)
     assert [getattr(a, "instance", None) is not None for a in answers] == [True, True, False, True]
     assert isinstance(answers[2], CloudError)
@@ -106,10 +144,12 @@ def test_answers_stand_in_the_order_of_the_wishes(site: Site) -> None:
 
 
 def test_several_workers_answer_in_the_order_of_the_wishes_too(local: Site) -> None:
-    compute = a_compute(local.cloud, local.clock, workers=4)
-    answers = compute.launch([a_wish(f"i{n}", local.node_class) for n in range(8)])
+    compute = local.restarted(workers=4)
+    answers = compute.launch([local.wish(f"i{n}") for n in range(8)])
     instances = [a.instance for a in answers if isinstance(a, LaunchAnswer)]
-    assert [i.tags["reconciler/intent"] for i in instances if i] == [f"i{n}" for n in range(8)]
+    assert [i.tags["karpenter.sh/nodeclaim"][-2:] for i in instances if i] == [
+        f"i{n}" for n in range(8)
+    ]
 
 
 def test_a_fulfilled_intent_is_answered_with_its_instance_for_ever(site: Site) -> None:
@@ -159,23 +199,23 @@ def test_spot_is_asked_for_and_recognized(site: Site) -> None:
 
 def test_instances_of_other_fleets_are_not_ours(local: Site) -> None:
     mine = local.launched("i1")
-    other = AwsCompute(local.cloud.connect, replace(SETTINGS, fleet="other"), a_type, local.clock)
-    other.launch([a_wish("i2", local.node_class)])
+    other = a_compute(local.cloud, local.clock, replace(local.settings, fleet="other"))
+    other.launch([local.wish("i2")])
     assert [i.id for i in local.compute.instances()] == [mine.id]
 
 
 def test_every_page_is_read(local: Site) -> None:
-    wishes = [a_wish(f"i{n}", local.node_class) for n in range(7)]
+    wishes = [local.wish(f"i{n}") for n in range(7)]
     local.compute.launch(wishes)
     before = local.count("DescribeInstances")
-    paged = a_compute(local.cloud, local.clock, page_size=3)
+    paged = local.restarted(page_size=3)
     assert len(paged.instances()) == 7
     assert local.count("DescribeInstances") == before + 3
 
 
 def test_a_lost_page_is_an_error_and_not_a_shorter_list(local: Site) -> None:
-    local.compute.launch([a_wish(f"i{n}", local.node_class) for n in range(7)])
-    paged = a_compute(local.cloud, local.clock, page_size=3)
+    local.compute.launch([local.wish(f"i{n}") for n in range(7)])
+    paged = local.restarted(page_size=3)
     local.cloud.faults.add("DescribeInstances", Fault.SERVER_ERROR, times=None, skip=2)
     with pytest.raises(TransientCloudError, match="ec2:DescribeInstances"):
         paged.instances()
@@ -216,26 +256,30 @@ def test_tags_can_be_added_later(site: Site) -> None:
     site.compute.tag(instance.id, {"Name": "ip-10-0-0-1"})
     (listed,) = site.compute.instances()
     assert listed.tags["Name"] == "ip-10-0-0-1"
-    assert listed.tags["reconciler/intent"] == "i1"
+    assert listed.tags["reconciler/fleet"] == site.settings.fleet
 
 
 def test_equal_machines_share_a_template_also_in_another_process(site: Site) -> None:
     site.launched("i1")
     site.launched("i2")
     assert site.count("CreateLaunchTemplate") == 2
-    site.compute = a_compute(site.cloud, site.clock)
+    site.compute = site.restarted()
     site.launched("i3")
-    names = site.cloud.connect("ec2", 1).describe_launch_templates()["LaunchTemplates"]
-    assert len(names) == 2
+    assert len(_templates(site)) == 2
 
 
 def test_a_template_that_someone_deleted_is_made_again_once(site: Site) -> None:
     site.launched("i1")
-    ec2 = site.cloud.connect("ec2", 1)
-    for row in ec2.describe_launch_templates()["LaunchTemplates"]:
-        ec2.delete_launch_template(LaunchTemplateId=row["LaunchTemplateId"])
+    for template in _templates(site):
+        site.cloud.connect("ec2", 1).delete_launch_template(LaunchTemplateId=template)
     site.launched("i2")
     assert len(site.living("i2")) == 1
+
+
+def _templates(site: Site) -> list[str]:
+    mine = {"Name": "tag:eks:eks-cluster-name", "Values": [site.settings.cluster_name]}
+    rows = site.cloud.connect("ec2", 1).describe_launch_templates(Filters=[mine])
+    return [row["LaunchTemplateId"] for row in rows["LaunchTemplates"]]
 
 
 def test_of_two_instances_of_one_intent_the_oldest_stays(local: Site) -> None:
@@ -243,41 +287,53 @@ def test_of_two_instances_of_one_intent_the_oldest_stays(local: Site) -> None:
     first = local.launched("i1")
     local.clock.advance(60)
     second = local.launched("i2")
-    local.compute.tag(second.id, {"reconciler/intent": "i1"})
+    local.compute.tag(second.id, {"reconciler/intent": first.tags["reconciler/intent"]})
     assert local.launched("i1").id == first.id
     assert local.living("i1") == [first.id]
 
 
-@pytest.mark.parametrize("times", [1, 3, None], ids=["once", "three-times", "for-ever"])
+TIMES = pytest.mark.parametrize(
+    "times", [(1, 3), (None,)], ids=["once-and-three-times", "for-ever"]
+)
+
+
+@TIMES
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("call", ["CreateFleet", "DescribeInstances", "CreateLaunchTemplate"])
 def test_whatever_fails_there_is_one_instance_for_one_intent(
-    local: Site, call: str, fault: Fault, times: int | None
+    local: Site, call: str, fault: Fault, times: tuple[int | None, ...]
 ) -> None:
-    local.cloud.faults.add(call, fault, times=times)
-    answer = local.launch("i1")
-    assert len(local.living("i1")) <= 1
-    if isinstance(answer, Exception):
-        assert times is None or fault is Fault.DENIED
-        assert_addressed(answer, call, fault)
-    local.cloud.faults.clear()
-    instance = local.launched("i1")
-    assert local.living("i1") == [instance.id]
+    for count in times:
+        local.cloud.faults.add(call, fault, times=count)
+        cluster = replace(local.settings, cluster_name=f"cluster-{count}")
+        local.compute = a_compute(local.cloud, local.clock, cluster)
+        answer = local.launch(f"i{count}")
+        assert len(local.living(f"i{count}")) <= 1
+        if isinstance(answer, Exception):
+            assert count is None or fault is Fault.DENIED
+            assert_addressed(answer, call, fault)
+        local.cloud.faults.clear()
+        instance = local.launched(f"i{count}")
+        assert local.living(f"i{count}") == [instance.id]
 
 
-@pytest.mark.parametrize("times", [1, 3, None], ids=["once", "three-times", "for-ever"])
+@TIMES
 @pytest.mark.parametrize("fault", Fault)
-def test_whatever_fails_what_shall_go_goes(local: Site, fault: Fault, times: int | None) -> None:
-    ids = [local.launched(f"i{n}").id for n in range(3)]
-    local.cloud.faults.add("TerminateInstances", fault, times=times)
-    try:
+def test_whatever_fails_what_shall_go_goes(
+    local: Site, fault: Fault, times: tuple[int | None, ...]
+) -> None:
+    for count in times:
+        ids = [local.launched(f"i{count}-{n}").id for n in range(3)]
+        local.cloud.faults.add("TerminateInstances", fault, times=count)
+        try:
+            local.compute.terminate(ids[:2])
+        except (TransientCloudError, CloudError) as error:
+            assert count is None or fault is Fault.DENIED
+            assert_addressed(error, "TerminateInstances", fault)
+        local.cloud.faults.clear()
         local.compute.terminate(ids[:2])
-    except (TransientCloudError, CloudError) as error:
-        assert times is None or fault is Fault.DENIED
-        assert_addressed(error, "TerminateInstances", fault)
-    local.cloud.faults.clear()
-    local.compute.terminate(ids[:2])
-    assert list(local.cloud.living()) == ids[2:]
+        assert local.living() == ids[2:]
+        local.compute.terminate(ids[2:])
 
 
 def assert_addressed(error: Exception, call: str, fault: Fault) -> None:
@@ -343,5 +399,5 @@ def test_a_killed_launch_is_found_again(local: Site) -> None:
     with pytest.raises(Killed):
         local.launch("i1")
     local.cloud.after_call = lambda _: None
-    local.compute = a_compute(local.cloud, local.clock)
+    local.compute = local.restarted()
     assert [local.launched("i1").id] == local.living("i1")

@@ -50,7 +50,7 @@ class AwsCompute:
         self._settings = settings
         self._workers = workers
         self._page_size = page_size
-        self._resolver = Resolver(connect, settings, clock)
+        self._resolver = Resolver(self._ec2, connect, settings, clock)
         self._launcher = Launcher(
             connect("ec2", 1),
             Templates(self._ec2),

@@ -29,17 +29,16 @@ from reconciler.model.settings import Settings
 from reconciler.ports import Clock
 
 _FRESH_FOR: Final = timedelta(minutes=1)
-_ATTEMPTS: Final = 5
 
 
 class Resolver:
     """Finds what a class selects, and remembers it for a minute."""
 
-    def __init__(self, connect: Connect, settings: Settings, clock: Clock) -> None:
-        self._ec2 = connect("ec2", _ATTEMPTS)
+    def __init__(self, ec2: Any, connect: Connect, settings: Settings, clock: Clock) -> None:
+        self._ec2 = ec2
         self._settings = settings
         self._clock = clock
-        self._images = Images(self._ec2, connect, settings, clock)
+        self._images = Images(ec2, connect, settings, clock)
         self._known: dict[bytes, tuple[datetime, EC2NodeClassStatus]] = {}
 
     def resolve(self, node_class: EC2NodeClass) -> EC2NodeClass:

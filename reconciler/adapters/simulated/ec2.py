@@ -69,6 +69,7 @@ class EmbeddedEC2:
         self.calls: list[Call] = []
         self.after_call: Callable[[str], None] = lambda _operation: None
         self._lock = RLock()
+        self._clients: dict[tuple[str, int], Any] = {}
         self._account = Account(
             str(next(_ACCOUNTS)), region, clock, starting_s=starting_s, stopping_s=stopping_s
         )
@@ -107,21 +108,9 @@ class EmbeddedEC2:
 
         The signature is that of ``Connect`` of the AWS adapter.
         """
-        from botocore.config import Config
-
-        client = _session().client(
-            service,
-            region_name=self.region,
-            aws_access_key_id="embedded",
-            aws_secret_access_key="embedded",  # noqa: S106 - no secret, and nobody asks for it
-            config=Config(retries={"mode": "standard", "total_max_attempts": attempts}),
-        )
-
-        def send(request: Any, **_: Any) -> Any:
-            return self._answered(service, request)
-
-        client.meta.events.register(f"before-send.{service}", send)
-        return client
+        if (service, attempts) not in self._clients:
+            self._clients[service, attempts] = self._client(service, attempts)
+        return self._clients[service, attempts]
 
     def handle(self, request: Request) -> Answer:
         """Return the answer to a call.
@@ -145,6 +134,23 @@ class EmbeddedEC2:
         if answer is None:
             raise ConnectionLostError(timed_out="timeout" in str(fault))
         return answer
+
+    def _client(self, service: str, attempts: int) -> Any:
+        from botocore.config import Config
+
+        client = _session().client(
+            service,
+            region_name=self.region,
+            aws_access_key_id="embedded",
+            aws_secret_access_key="embedded",  # noqa: S106 - no secret, and nobody asks for it
+            config=Config(retries={"mode": "standard", "total_max_attempts": attempts}),
+        )
+
+        def send(request: Any, **_: Any) -> Any:
+            return self._answered(service, request)
+
+        client.meta.events.register(f"before-send.{service}", send)
+        return client
 
     def _carry_out(self, request: Request, operation: str, request_id: str) -> Answer:
         account = self._account

@@ -61,6 +61,10 @@ class Market:
         """Take back a refusal that was told in the same words."""
         self._refused.pop((instance_type, zone, capacity_type), None)
 
+    def clear(self) -> None:
+        """Take back all refusals."""
+        self._refused.clear()
+
     def choose(
         self, overrides: Iterable[Override], capacity_type: str, strategy: str
     ) -> tuple[Override | None, list[Shortage]]:
