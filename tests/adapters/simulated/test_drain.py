@@ -1,0 +1,175 @@
+"""Drains ask pods to leave in order, and budgets say how many at once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.adapters.simulated.cluster import SHELF_NAME
+from reconciler.adapters.simulated.evictions import desired_healthy
+from reconciler.adapters.simulated.record import decoded
+from tests.adapters.simulated.builders import Town, a_budget, a_daemon, a_pod, a_town, pods
+
+
+def drained(town: Town, node: str = "n0.internal", after: float | None = None) -> int:
+    deadline = None if after is None else town.now + timedelta(seconds=after)
+    return town.cluster.drain(node, deadline, town.now)
+
+
+def tainted(town: Town) -> Town:
+    town.look()
+    town.cluster.taint("n0.internal")
+    return town
+
+
+def test_without_a_budget_all_pods_leave_at_once() -> None:
+    town = tainted(a_town(*pods(3), nodes=1))
+    assert drained(town) == 0
+    assert set(town.places().values()) == {""}
+
+
+def test_a_budget_lets_them_go_one_by_one() -> None:
+    town = tainted(a_town(*pods(3), nodes=2, pod_disruption_budgets=(a_budget(max_unavailable=1),)))
+    left = []
+    for _ in range(4):
+        left.append(drained(town))
+        town.look()
+    assert left == [2, 1, 0, 0]
+
+
+def test_a_budget_waits_until_the_successors_are_ready() -> None:
+    town = tainted(
+        a_town(
+            *pods(3), nodes=2, starting_s=10, pod_disruption_budgets=(a_budget(max_unavailable=1),)
+        )
+    )
+    town.clock.advance(10)
+    assert (drained(town), drained(town)) == (2, 2)
+    town.look()
+    assert drained(town) == 2
+    town.clock.advance(10)
+    assert drained(town) == 1
+
+
+def test_a_budget_that_allows_nothing_holds_until_the_deadline() -> None:
+    town = tainted(a_town(*pods(2), nodes=2, pod_disruption_budgets=(a_budget(min_available=2),)))
+    assert drained(town) == 2
+    assert drained(town, after=31) == 2
+    assert drained(town, after=30) == 0, "pods get their 30 s of grace before the deadline"
+
+
+def test_do_not_disrupt_holds_until_the_deadline_too() -> None:
+    pod = a_pod("web")
+    pod.metadata.annotations["karpenter.sh/do-not-disrupt"] = "true"
+    town = tainted(a_town(pod, nodes=1))
+    assert drained(town) == 1
+    assert drained(town, after=0) == 0
+
+
+def test_a_pod_that_leaves_slowly_is_waited_for() -> None:
+    town = tainted(a_town(a_pod("web"), nodes=1, leaving_s=20))
+    assert drained(town) == 1
+    (pod,) = town.look().pods
+    assert pod.is_terminating
+    town.clock.advance(20)
+    assert drained(town) == 0
+    assert town.places() == {"web": ""}
+
+
+def test_daemons_leave_after_the_others_and_do_not_come_back() -> None:
+    town = tainted(
+        a_town(
+            *pods(1),
+            nodes=1,
+            daemon_sets=(a_daemon(),),
+            pod_disruption_budgets=(a_budget(min_available=1),),
+        )
+    )
+    assert drained(town) == 2
+    assert len([p for p in town.look().pods if p.is_daemon]) == 1
+    assert drained(town, after=0) == 0
+    assert [p.metadata.name for p in town.look().pods] == ["web-0"]
+
+
+def test_critical_pods_leave_last() -> None:
+    critical = a_pod("dns", app="dns", priority=2_000_000_000)
+    town = tainted(
+        a_town(
+            critical, *pods(1), nodes=1, pod_disruption_budgets=(a_budget(min_available="100%"),)
+        )
+    )
+    assert drained(town) == 2
+    assert town.places()["dns"] == "n0.internal"
+
+
+def test_two_budgets_on_one_pod_are_refused_as_the_api_does() -> None:
+    budgets = (a_budget(max_unavailable=1), a_budget("other", max_unavailable=1))
+    town = tainted(a_town(*pods(1), nodes=1, pod_disruption_budgets=budgets))
+    assert drained(town) == 1
+
+
+def test_an_unhealthy_pod_may_leave_where_its_policy_says_so() -> None:
+    for policy, left in (("", 1), ("AlwaysAllow", 0)):
+        budget = a_budget(min_available=1, unhealthy_pod_eviction_policy=policy)
+        town = tainted(a_town(*pods(1), nodes=1, starting_s=60, pod_disruption_budgets=(budget,)))
+        assert drained(town) == left
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected", "healthy"),
+    [
+        ({"max_unavailable": 1}, 3, 2),
+        ({"max_unavailable": "50%"}, 3, 1),
+        ({"max_unavailable": "0%"}, 3, 3),
+        ({"max_unavailable": 5}, 3, 0),
+        ({"min_available": 2}, 3, 2),
+        ({"min_available": "50%"}, 3, 2),
+        ({"min_available": "100%"}, 3, 3),
+        ({"min_available": 0}, 3, 0),
+        ({}, 3, 0),
+    ],
+)
+def test_how_many_must_stay_healthy(spec: dict[str, object], expected: int, healthy: int) -> None:
+    assert desired_healthy(a_budget(**spec), expected) == healthy
+
+
+def test_the_snapshot_says_what_a_budget_allows_now() -> None:
+    town = a_town(*pods(4), nodes=1, pod_disruption_budgets=(a_budget(max_unavailable="50%"),))
+    assert town.observe().pod_disruption_budgets[0].status.disruptions_allowed == 0
+    assert town.look().pod_disruption_budgets[0].status.disruptions_allowed == 2
+
+
+@given(
+    count=st.integers(1, 12),
+    nodes=st.integers(1, 3),
+    budget=st.one_of(
+        st.builds(lambda n: {"max_unavailable": n}, st.integers(0, 4)),
+        st.builds(lambda n: {"min_available": n}, st.integers(0, 4)),
+        st.builds(lambda n: {"min_available": f"{n}%"}, st.integers(0, 100)),
+    ),
+    steps=st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=12),
+)
+@settings(max_examples=60, deadline=None)
+def test_no_drain_takes_more_than_the_budget_leaves(
+    count: int, nodes: int, budget: dict[str, object], steps: list[tuple[int, bool]]
+) -> None:
+    rule = a_budget(**budget)
+    town = a_town(*pods(count, cpu="100m"), nodes=nodes, pod_disruption_budgets=(rule,))
+    placed = [p for p in town.look().pods if p.spec.node_name]
+    assert len(placed) == min(count, nodes * 10)
+    floor = desired_healthy(rule, count)
+    for number, look in steps:
+        if look:
+            town.observe()
+        before = bound(town)
+        town.cluster.drain(f"n{number}.internal", None, town.now)
+        assert bound(town) >= min(floor, before)
+
+
+def bound(town: Town) -> int:
+    """How many pods have a node, by what was kept."""
+    record = decoded(town.shelf.read(SHELF_NAME))
+    return sum(bool(pod.node) for pod in record.pods.values())
