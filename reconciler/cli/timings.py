@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
@@ -41,5 +40,7 @@ class Timings:
 
     def to_json(self) -> str:
         """Return the seconds so far as one JSON object."""
+        import json
+
         total = perf_counter() - self._start
         return json.dumps({k: round(v, 6) for k, v in (*self._seconds.items(), ("total", total))})

@@ -8,14 +8,14 @@ lets the nodes go. A command that only deletes has nothing to wait for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from reconciler.plan.graph import in_waves
 from reconciler.plan.plan import Action, LaunchOffering, PlannedCommand, PlannedNodeClaim
 
 
-@dataclass(frozen=True, slots=True)
-class OwnedNode:
+class OwnedNode(msgspec.Struct, frozen=True):
     """A node that a NodePool owns, as far as its labels and the catalogue tell.
 
     ``name`` is the Node's, or its NodeClaim's where there is no Node yet. ``price`` is USD an
@@ -33,8 +33,7 @@ class OwnedNode:
     is_going: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class UnlaunchedClaim:
+class UnlaunchedClaim(msgspec.Struct, frozen=True):
     """A NodeClaim that was made and has no instance yet; this plan launches it."""
 
     name: str

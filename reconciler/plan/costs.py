@@ -6,8 +6,9 @@ Sums are rounded to a billionth of a dollar, so that they read as people write t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from math import fsum
+
+import msgspec
 
 from reconciler.catalog.catalog import Catalog
 from reconciler.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
@@ -50,14 +51,13 @@ def _owned(node: StateNode, pools: Mapping[str, LaunchPool], catalog: Catalog) -
     )
 
 
-@dataclass(slots=True)
-class _Account:
+class _Account(msgspec.Struct):
     """What a NodePool owns, while it is counted."""
 
     nodes_before: int = 0
     nodes_after: int = 0
-    before: list[float] = field(default_factory=list)
-    after: list[float] = field(default_factory=list)
+    before: list[float] = []
+    after: list[float] = []
 
     def close(self) -> PoolCost:
         return PoolCost(

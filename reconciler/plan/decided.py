@@ -7,9 +7,8 @@ and every pod stands once: with the first part that gave it a place.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from reconciler.disruption.command import Block, BudgetState, Command, Decisions, Deferral
 from reconciler.model.pod import Pod
 from reconciler.model.resources import add, format_resources
 from reconciler.observed.state import ClusterState
@@ -27,6 +26,9 @@ from reconciler.plan.plan import (
     Reason,
     UnschedulablePod,
 )
+
+if TYPE_CHECKING:
+    from reconciler.disruption.command import Block, BudgetState, Command, Decisions, Deferral
 
 
 class Seating:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from reconciler.catalog.catalog import Catalog
-from reconciler.disruption.command import Decisions
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.plan.plan import Finding, PlannedNodeClaim
 from reconciler.plan.wording import counted
+
+if TYPE_CHECKING:
+    from reconciler.disruption.command import Decisions
 
 
 def finding(diagnostic: Diagnostic) -> Finding:

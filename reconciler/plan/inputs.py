@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from reconciler.catalog.catalog import Catalog
 from reconciler.desired.fleet import Fleet
@@ -18,8 +19,7 @@ from reconciler.plan.pools import OfferingKey
 Object = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of one plan.
 
     ``fleet`` is what git wants, without a single error. ``base`` are the objects to compare it
@@ -36,7 +36,7 @@ class Inputs:
     catalog: Catalog
     settings: Settings
     now: datetime
-    revision: Revision = field(default_factory=Revision)
+    revision: Revision = Revision()
     base: Sequence[Object] | None = None
     compared_with: ComparedWith = ""
     live: Sequence[Object] = ()
@@ -44,6 +44,6 @@ class Inputs:
     any_class: bool = False
     refused: Collection[OfferingKey] = ()
     allow_removal: frozenset[str] = frozenset()
-    interrupted: Mapping[str, str] = field(default_factory=dict)
+    interrupted: Mapping[str, str] = {}
     serial: int = 0
-    digests: InputDigests = field(default_factory=InputDigests)
+    digests: InputDigests = InputDigests()

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from reconciler.desired.fleet import Fleet, Resource
 from reconciler.desired.hash import object_hash
-from reconciler.diff import changes as diff
-from reconciler.diff.drift import (
-    INSTANCE_TYPE_NOT_FOUND,
-    NODE_POOL_DRIFTED,
-    REQUIREMENTS_DRIFTED,
-    Desired,
-    Drift,
-    find_drift,
-)
-from reconciler.diff.nodeclass import ClassFacts
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.plan.inputs import Inputs, Object
 from reconciler.plan.plan import Change, ChangeKind, DriftedClaim, FieldChange
 from reconciler.plan.pools import PoolTypes
 
+if TYPE_CHECKING:
+    from reconciler.diff.changes import Change as Changed
+    from reconciler.diff.changes import FieldChange as ChangedField
+    from reconciler.diff.drift import Drift
+
 _OURS: Final = ("NodePool", "NodeOverlay", "EC2NodeClass")
-_OF_POOL: Final = (NODE_POOL_DRIFTED, REQUIREMENTS_DRIFTED)
 
 
 def drift_of(
@@ -32,6 +26,9 @@ def drift_of(
     """Return the NodeClaims that drifted, by name."""
     if not any(node.is_managed for node in inputs.cluster.nodes):
         return ()
+    from reconciler.diff.drift import Desired, find_drift
+    from reconciler.diff.nodeclass import ClassFacts
+
     bundle = inputs.settings.cluster_ca_bundle
     facts = {
         r.name: ClassFacts(classes[r.name], _hash(r, bundle)) for r in inputs.fleet.node_classes
@@ -53,6 +50,8 @@ def changes_of(inputs: Inputs, drift: Iterable[Drift]) -> tuple[Change, ...]:
     """
     if inputs.base is None:
         return ()
+    from reconciler.diff import changes as diff
+
     every = inputs.compared_with == "base"
     resources = [r for r in inputs.fleet.resources if every or r.kind in _OURS]
     places = {id(r.data): (r.file, r.line) for r in resources}
@@ -66,7 +65,7 @@ def changes_of(inputs: Inputs, drift: Iterable[Drift]) -> tuple[Change, ...]:
     return tuple(_change(change, inputs.fleet, drifted) for change in found)
 
 
-def _change(change: diff.Change, fleet: Fleet, drift: list[Drift]) -> Change:
+def _change(change: Changed, fleet: Fleet, drift: list[Drift]) -> Change:
     return Change(
         op=cast("ChangeKind", change.op),
         kind=change.kind,
@@ -78,8 +77,14 @@ def _change(change: diff.Change, fleet: Fleet, drift: list[Drift]) -> Change:
     )
 
 
-def _drifted_by(change: diff.Change, fleet: Fleet, drift: list[Drift]) -> tuple[str, ...]:
+def _drifted_by(change: Changed, fleet: Fleet, drift: list[Drift]) -> tuple[str, ...]:
     """Return the claims whose drift is of the kind that this change causes."""
+    from reconciler.diff.drift import (
+        INSTANCE_TYPE_NOT_FOUND,
+        NODE_POOL_DRIFTED,
+        REQUIREMENTS_DRIFTED,
+    )
+
     if change.kind == "NodePool":
         pools, own = {change.name}, True
     else:
@@ -88,7 +93,7 @@ def _drifted_by(change: diff.Change, fleet: Fleet, drift: list[Drift]) -> tuple[
         d.node_claim
         for d in drift
         if d.node_pool in pools
-        and (d.reason in _OF_POOL) is own
+        and (d.reason in (NODE_POOL_DRIFTED, REQUIREMENTS_DRIFTED)) is own
         and d.reason != INSTANCE_TYPE_NOT_FOUND
     )
 
@@ -115,7 +120,7 @@ def drifted_claims(drift: Iterable[Drift]) -> tuple[DriftedClaim, ...]:
     )
 
 
-def _field(field: diff.FieldChange) -> FieldChange:
+def _field(field: ChangedField) -> FieldChange:
     return FieldChange(
         path=field.path, old=_plain(field.old), new=_plain(field.new), drifts=field.drifts
     )

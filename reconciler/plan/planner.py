@@ -7,31 +7,22 @@ fact is in ``Inputs``, and nothing is done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from reconciler.desired.objects import node_claims, node_classes, node_overlays, node_pools
-from reconciler.diff.drift import Drift
-from reconciler.disruption.command import Decisions
-from reconciler.disruption.decide import decide
-from reconciler.disruption.simulation import Placer
-from reconciler.disruption.situation import Situation
 from reconciler.model.decode import decode
 from reconciler.model.nodeclass import EC2NodeClass, EC2NodeClassStatus
-from reconciler.model.nodepool import NodePool
-from reconciler.model.pod import Pod
 from reconciler.observed.state import ClusterState
-from reconciler.placement.pending import pods_to_place
-from reconciler.placement.result import Placement
-from reconciler.placement.scheduler import Scheduler
 from reconciler.placement.static import static_claims
 from reconciler.plan import decided, findings
 from reconciler.plan.actions import OwnedNode, UnlaunchedClaim, actions_of
 from reconciler.plan.claims import Namer, unlaunched_claim
 from reconciler.plan.costs import cost_of, owned_nodes
+from reconciler.plan.deciding import Facts, Phase, decided_by, untimed
 from reconciler.plan.inputs import Inputs
 from reconciler.plan.moves import changes_of, drift_of, drifted_claims
 from reconciler.plan.plan import (
@@ -41,24 +32,10 @@ from reconciler.plan.plan import (
     PlannedNodeClaim,
     content_digest,
 )
-from reconciler.plan.pools import PoolTypes, pool_types
+from reconciler.plan.pools import pool_types
 
-Phase = Callable[[str], AbstractContextManager[None]]
-"""Is told which phase the work within belongs to; the planner itself reads no clock."""
-
-
-def _untimed(_: str) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """The inputs in the values of the model: pools with their types, classes as looked up."""
-
-    pools: tuple[NodePool, ...]
-    classes: Mapping[str, EC2NodeClass]
-    types: PoolTypes
-    cluster: ClusterState
+if TYPE_CHECKING:
+    from reconciler.disruption.command import Decisions
 
 
 def facts_of(inputs: Inputs) -> Facts:
@@ -106,7 +83,7 @@ def _with_own_claims(inputs: Inputs) -> ClusterState:
     return replace(inputs.cluster, unlaunched=(*inputs.cluster.unlaunched, *fresh))
 
 
-def make_plan(inputs: Inputs, phase: Phase = _untimed) -> Plan:
+def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
     """Return the plan for ``inputs``: the same inputs give the same plan."""
     with phase("catalog"):
         facts = facts_of(inputs)
@@ -115,7 +92,7 @@ def make_plan(inputs: Inputs, phase: Phase = _untimed) -> Plan:
     digests = inputs.digests
     combined = content_digest(*(getattr(digests, n).encode() for n in digests.__struct_fields__))
     salt = f"{combined}\n{inputs.serial}"
-    decisions = _decided(inputs, facts, drift, salt, phase)
+    decisions = decided_by(inputs, facts, drift, salt, phase)
     static = static_claims(facts.types.ready, facts.cluster, inputs.settings, salt=salt)
     namer = Namer(_names(facts.cluster))
     seating = decided.seated(decisions, static, namer, facts.types.by_name)
@@ -144,87 +121,6 @@ def make_plan(inputs: Inputs, phase: Phase = _untimed) -> Plan:
         cost=cost_of([p.name for p in facts.pools], nodes, commands, claims, unlaunched),
         diagnostics=_findings(inputs, facts, decisions, claims),
     )
-
-
-def situation_of(
-    inputs: Inputs, facts: Facts, drift: Sequence[Drift], salt: str = "", phase: Phase = _untimed
-) -> Situation:
-    """Return what disruption is asked: also by who validates a command before it goes on."""
-
-    def renew(cluster: ClusterState, number: int) -> Placer:
-        name = f"{salt}\n{number}" if number else salt
-        return Scheduler(facts.types.ready, cluster, inputs.settings, inputs.now, salt=name)
-
-    return Situation(
-        cluster=facts.cluster,
-        pools=facts.pools,
-        launch_pools=facts.types.every,
-        scheduler=_Timed(renew(facts.cluster, 0), phase),
-        renew=renew,
-        settings=inputs.settings,
-        drifted=drift,
-        now=inputs.now,
-        pending=pods_to_place(facts.cluster, inputs.now),
-        interrupted=inputs.interrupted,
-        allow_removal=_removable(inputs, facts),
-        last_known=_vanished(inputs, facts),
-    )
-
-
-def _decided(
-    inputs: Inputs, facts: Facts, drift: Sequence[Drift], salt: str, phase: Phase
-) -> Decisions:
-    """Return what disruption and placement decide together."""
-    with phase("placement"):
-        situation = situation_of(inputs, facts, drift, salt, phase)
-    with phase("disruption"):
-        return decide(situation)
-
-
-@dataclass(frozen=True, slots=True)
-class _Timed:
-    """A scheduler whose first answers count as placement: those for the pods that wait."""
-
-    scheduler: Placer
-    phase: Phase
-
-    def place(
-        self,
-        pods: Sequence[Pod],
-        *,
-        without: Collection[str] = (),
-        strict_reservations: bool = True,
-        consolidation_guard: bool = False,
-    ) -> Placement:
-        """Ask the scheduler."""
-        phase = "placement" if strict_reservations else "disruption"
-        with self.phase(phase):
-            return self.scheduler.place(
-                pods,
-                without=without,
-                strict_reservations=strict_reservations,
-                consolidation_guard=consolidation_guard,
-            )
-
-
-def _vanished(inputs: Inputs, facts: Facts) -> tuple[NodePool, ...]:
-    """Return the NodePools that were there and that git no longer has, as they were last."""
-    desired = {pool.name for pool in facts.pools}
-    known: dict[str, NodePool] = {}
-    for item in (*inputs.live, *(inputs.base or ())):
-        name = item.get("metadata", {}).get("name", "")
-        if item.get("kind") == "NodePool" and name not in desired:
-            known[name] = decode(item, NodePool)
-    return tuple(known[name] for name in sorted(known))
-
-
-def _removable(inputs: Inputs, facts: Facts) -> frozenset[str]:
-    """Return the NodePools whose removal is allowed: by name, or all that vanished."""
-    if inputs.settings.removal_policy != "Allow":
-        return inputs.allow_removal
-    desired = {pool.name for pool in facts.pools}
-    owned = {n.node_pool for n in facts.cluster.nodes if n.is_managed and n.node_pool}
-    return inputs.allow_removal | (owned - desired)
 
 
 def _names(cluster: ClusterState) -> Iterator[str]:

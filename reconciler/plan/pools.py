@@ -6,7 +6,8 @@ One place for this, since a preview and the engine must see the same types at th
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.classfacts import ClassFacts, class_facts
@@ -22,8 +23,7 @@ OfferingKey = tuple[str, str, str]
 """Instance type, zone and capacity type of an offering."""
 
 
-@dataclass(frozen=True, slots=True)
-class PoolTypes:
+class PoolTypes(msgspec.Struct, frozen=True):
     """The NodePools with their types, by name.
 
     ``every`` pool has types, so that its nodes can be priced; only the ``ready`` ones may launch.
@@ -32,7 +32,7 @@ class PoolTypes:
     every: tuple[LaunchPool, ...] = ()
     ready: tuple[LaunchPool, ...] = ()
     findings: tuple[Finding, ...] = ()
-    by_name: Mapping[str, LaunchPool] = field(default_factory=dict)
+    by_name: Mapping[str, LaunchPool] = {}
 
 
 def pool_types(

@@ -1,0 +1,146 @@
+"""Asks placement and disruption together, in the one way that all plans are made.
+
+Where nothing runs nothing can be disrupted: then only placement is asked, and disruption is not
+even loaded, so that a plan of a repository alone starts fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from reconciler.model.decode import decode
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.nodepool import NodePool
+from reconciler.model.pod import Pod
+from reconciler.observed.state import ClusterState
+from reconciler.placement.pending import pods_to_place
+from reconciler.placement.result import Placement
+from reconciler.placement.scheduler import Scheduler
+from reconciler.plan.inputs import Inputs
+from reconciler.plan.pools import PoolTypes
+
+if TYPE_CHECKING:
+    from reconciler.diff.drift import Drift
+    from reconciler.disruption.command import Decisions
+    from reconciler.disruption.simulation import Placer
+    from reconciler.disruption.situation import Situation
+
+Phase = Callable[[str], AbstractContextManager[None]]
+"""Is told which phase the work within belongs to; the planner itself reads no clock."""
+
+
+def untimed(_: str) -> AbstractContextManager[None]:
+    """Take no note of any phase."""
+    return nullcontext()
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """The inputs in the values of the model: pools with their types, classes as looked up."""
+
+    pools: tuple[NodePool, ...]
+    classes: Mapping[str, EC2NodeClass]
+    types: PoolTypes
+    cluster: ClusterState
+
+
+def decided_by(
+    inputs: Inputs, facts: Facts, drift: Sequence[Drift], salt: str, phase: Phase
+) -> Decisions:
+    """Return what disruption and placement decide together; ``salt`` goes into new names."""
+    if facts.cluster.unlaunched or any(node.is_managed for node in facts.cluster.nodes):
+        from reconciler.disruption.decide import decide
+
+        with phase("placement"):
+            situation = situation_of(inputs, facts, drift, salt, phase)
+        with phase("disruption"):
+            return decide(situation)
+    from reconciler.disruption.budgets import budget_states
+    from reconciler.disruption.command import Decisions
+
+    with phase("placement"):
+        pending = pods_to_place(facts.cluster, inputs.now)
+        placement = _scheduler(inputs, facts, salt)(facts.cluster, 0).place(pending)
+    budgets = budget_states(facts.pools, (), inputs.now)
+    return Decisions(placement=placement if pending else None, budgets=budgets)
+
+
+def situation_of(
+    inputs: Inputs, facts: Facts, drift: Sequence[Drift], salt: str = "", phase: Phase = untimed
+) -> Situation:
+    """Return what disruption is asked: also by who validates a command before it goes on."""
+    from reconciler.disruption.situation import Situation
+
+    renew = _scheduler(inputs, facts, salt)
+    return Situation(
+        cluster=facts.cluster,
+        pools=facts.pools,
+        launch_pools=facts.types.every,
+        scheduler=_Timed(renew(facts.cluster, 0), phase),
+        renew=renew,
+        settings=inputs.settings,
+        drifted=drift,
+        now=inputs.now,
+        pending=pods_to_place(facts.cluster, inputs.now),
+        interrupted=inputs.interrupted,
+        allow_removal=_removable(inputs, facts),
+        last_known=_vanished(inputs, facts),
+    )
+
+
+def _scheduler(inputs: Inputs, facts: Facts, salt: str) -> Callable[[ClusterState, int], Scheduler]:
+    """Return what makes the scheduler of a cluster; each further one gives other names."""
+
+    def renew(cluster: ClusterState, number: int) -> Scheduler:
+        name = f"{salt}\n{number}" if number else salt
+        return Scheduler(facts.types.ready, cluster, inputs.settings, inputs.now, salt=name)
+
+    return renew
+
+
+class _Timed:
+    """A scheduler whose answers for the pods that wait count as placement."""
+
+    def __init__(self, scheduler: Placer, phase: Phase) -> None:
+        self._scheduler = scheduler
+        self._phase = phase
+
+    def place(
+        self,
+        pods: Sequence[Pod],
+        *,
+        without: Collection[str] = (),
+        strict_reservations: bool = True,
+        consolidation_guard: bool = False,
+    ) -> Placement:
+        """Ask the scheduler."""
+        with self._phase("placement" if strict_reservations else "disruption"):
+            return self._scheduler.place(
+                pods,
+                without=without,
+                strict_reservations=strict_reservations,
+                consolidation_guard=consolidation_guard,
+            )
+
+
+def _vanished(inputs: Inputs, facts: Facts) -> tuple[NodePool, ...]:
+    """Return the NodePools that were there and that git no longer has, as they were last."""
+    desired = {pool.name for pool in facts.pools}
+    known: dict[str, NodePool] = {}
+    for item in (*inputs.live, *(inputs.base or ())):
+        name = item.get("metadata", {}).get("name", "")
+        if item.get("kind") == "NodePool" and name not in desired:
+            known[name] = decode(item, NodePool)
+    return tuple(known[name] for name in sorted(known))
+
+
+def _removable(inputs: Inputs, facts: Facts) -> frozenset[str]:
+    """Return the NodePools whose removal is allowed: by name, or all that vanished."""
+    if inputs.settings.removal_policy != "Allow":
+        return inputs.allow_removal
+    desired = {pool.name for pool in facts.pools}
+    owned = {n.node_pool for n in facts.cluster.nodes if n.is_managed and n.node_pool}
+    return inputs.allow_removal | (owned - desired)
