@@ -1,0 +1,256 @@
+"""Pods get nodes by Kubernetes' rules, written anew so that they check the planner's."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace as with_fields
+
+from reconciler.model.cluster import (
+    ClaimSpec,
+    Namespace,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    TopologyExpression,
+    TopologyTerm,
+    VolumeNodeAffinity,
+    VolumeSpec,
+)
+from reconciler.model.metadata import LabelSelector, Metadata
+from reconciler.model.pod import (
+    Affinity,
+    Container,
+    ContainerPort,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorExpression,
+    NodeSelectorTerm,
+    PersistentVolumeClaimSource,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+    Volume,
+)
+from tests.adapters.simulated.builders import a_pod, a_town, pods
+
+ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+WEB = LabelSelector({"app": "web"})
+
+
+def in_zone(*zones: str) -> NodeSelector:
+    expression = NodeSelectorExpression(ZONE, "In", zones)
+    return NodeSelector((NodeSelectorTerm((expression,)),))
+
+
+def required(key: str, operator: str, *values: str) -> Affinity:
+    term = NodeSelectorTerm((NodeSelectorExpression(key, operator, values),))
+    return Affinity(node_affinity=NodeAffinity(required=NodeSelector((term,))))
+
+
+def spread(key: str = ZONE, skew: int = 1, **fields: object) -> dict[str, object]:
+    rule = TopologySpreadConstraint(key, skew, label_selector=WEB, **fields)
+    return {"topology_spread_constraints": (rule,)}
+
+
+def near(key: str = HOST, app: str = "web", **fields: object) -> PodAffinity:
+    return PodAffinity(required=(PodAffinityTerm(key, LabelSelector({"app": app}), **fields),))
+
+
+def test_pods_are_packed_the_large_ones_first() -> None:
+    town = a_town(a_pod("a", "1"), a_pod("b", "3"), a_pod("c", "2"), a_pod("d", "2"), nodes=2)
+    places = town.places()
+    assert places["a"] == places["b"]
+    assert places["c"] == places["d"]
+
+
+def test_the_more_important_pod_goes_first() -> None:
+    town = a_town(a_pod("a", "3"), a_pod("b", "3", priority=10), nodes=1)
+    assert town.places() == {"a": "", "b": "n0.internal"}
+
+
+def test_what_does_not_fit_stays_pending() -> None:
+    town = a_town(a_pod("big", "5"), *pods(11, "100m"), nodes=1)
+    places = town.places()
+    assert places.pop("big") == ""
+    assert sorted(places.values()).count("n0.internal") == 10, "ten pods is the type's limit"
+
+
+def test_node_selector_and_affinity_hold() -> None:
+    town = a_town(
+        a_pod("selector", node_selector={ZONE: "us-east-1b"}),
+        a_pod("in", affinity=required(ZONE, "In", "us-east-1b")),
+        a_pod("not-in", affinity=required(ZONE, "NotIn", "us-east-1a")),
+        a_pod("exists", affinity=required("gpu", "Exists")),
+        a_pod("missing", affinity=required("gpu", "DoesNotExist"), node_selector={ZONE: "x"}),
+        a_pod("gt", affinity=required("size", "Gt", "3")),
+        nodes=2,
+    )
+    assert town.places() == {
+        "selector": "n1.internal",
+        "in": "n1.internal",
+        "not-in": "n1.internal",
+        "exists": "",
+        "missing": "",
+        "gt": "",
+    }
+
+
+def test_host_ports_are_had_once_a_node() -> None:
+    ports = (Container(ports=(ContainerPort(80, 8080),)),)
+    places = a_town(*pods(3, containers=ports), nodes=2).places()
+    assert sorted(places.values()) == ["", "n0.internal", "n1.internal"]
+
+
+def test_spread_is_kept_over_zones() -> None:
+    places = a_town(*pods(6, "500m", **spread()), nodes=3).places()
+    assert sorted(places.values()) == sorted([f"n{n}.internal" for n in range(3)] * 2)
+
+
+def test_spread_holds_back_what_would_break_it() -> None:
+    places = a_town(*pods(8, "2", **spread()), nodes=2).places()
+    assert sorted(places.values()).count("") == 4
+    wanting = a_town(*pods(2, **spread(min_domains=2)), nodes=1).places()
+    assert sorted(wanting.values()) == ["", "n0.internal"]
+
+
+def test_spread_counts_only_the_zones_that_the_pod_may_use() -> None:
+    only_a = {"node_selector": {ZONE: "us-east-1a"}}
+    places = a_town(*pods(3, **spread(), **only_a), nodes=3).places()
+    assert set(places.values()) == {"n0.internal"}
+    ignoring = spread(node_affinity_policy="Ignore")
+    held = a_town(*pods(3, **ignoring, **only_a), nodes=3).places()
+    assert sorted(held.values()) == ["", "", "n0.internal"]
+
+
+def test_a_soft_spread_is_no_rule() -> None:
+    soft = spread(when_unsatisfiable="ScheduleAnyway")
+    places = a_town(*pods(4, **soft), nodes=2).places()
+    assert "" not in places.values()
+
+
+def test_anti_affinity_keeps_pods_apart_both_ways() -> None:
+    shy = Affinity(pod_anti_affinity=near())
+    places = a_town(*pods(3, affinity=shy), nodes=2).places()
+    assert sorted(places.values()) == ["", "n0.internal", "n1.internal"]
+    lonely = a_pod("a-lonely", "2", app="lonely", affinity=Affinity(pod_anti_affinity=near()))
+    assert a_town(lonely, a_pod("web"), nodes=1).places() == {"a-lonely": "n0.internal", "web": ""}
+
+
+def test_affinity_brings_pods_together_and_may_start_a_group() -> None:
+    together = Affinity(pod_affinity=near(ZONE))
+    places = a_town(*pods(4, affinity=together), nodes=3).places()
+    assert len(set(places.values())) == 1
+    alone = a_pod("x", app="other", affinity=Affinity(pod_affinity=near(app="db")))
+    assert a_town(alone, nodes=1).places() == {"x": ""}
+
+
+def test_affinity_looks_into_the_namespaces_it_names() -> None:
+    db = a_pod("db", "3", app="db")
+    other = Pod(with_fields(db.metadata, namespace="data"), db.spec)
+    for fields, placed in (
+        ({}, False),
+        ({"namespaces": ("data",)}, True),
+        ({"namespace_selector": LabelSelector({"team": "data"})}, True),
+        ({"namespace_selector": LabelSelector({"team": "web"})}, False),
+    ):
+        web = a_pod("web", affinity=Affinity(pod_affinity=near(app="db", **fields)))
+        spaces = (Namespace(Metadata(name="data", labels={"team": "data"})),)
+        town = a_town(web, other, nodes=2, namespaces=spaces)
+        assert bool(town.places()["web"]) is placed, fields
+
+
+def with_volume(name: str, claim: str = "data", **spec: object) -> Pod:
+    source = PersistentVolumeClaimSource(claim)
+    return a_pod(name, volumes=(Volume("data", persistent_volume_claim=source),), **spec)
+
+
+def a_claim_for(volume: str = "", kind: str = "gp3") -> PersistentVolumeClaim:
+    return PersistentVolumeClaim(
+        Metadata(name="data", namespace="default"), ClaimSpec(kind, volume)
+    )
+
+
+LATE = StorageClass(Metadata(name="gp3"), "ebs.csi.aws.com", "WaitForFirstConsumer")
+
+
+def test_a_bound_volume_ties_its_pod_to_its_zone() -> None:
+    volume = PersistentVolume(
+        Metadata(name="vol"), VolumeSpec(VolumeNodeAffinity(in_zone("us-east-1b")))
+    )
+    town = a_town(
+        with_volume("db"), nodes=2, volume_claims=(a_claim_for("vol"),), volumes=(volume,)
+    )
+    assert town.places() == {"db": "n1.internal"}
+
+
+def test_a_new_volume_is_made_where_its_pod_goes_and_holds_it_there() -> None:
+    town = a_town(
+        with_volume("db"), nodes=2, volume_claims=(a_claim_for(),), storage_classes=(LATE,)
+    )
+    assert town.places() == {"db": "n0.internal"}
+    seen = town.observe()
+    (claim,), (volume,) = seen.volume_claims, seen.volumes
+    assert (claim.status.phase, claim.spec.volume_name) == ("Bound", volume.metadata.name)
+    assert volume.spec.node_affinity == VolumeNodeAffinity(in_zone("us-east-1a"))
+    town.cluster.taint("n0.internal")
+    town.cluster.drain("n0.internal", None, town.now)
+    assert town.places() == {"db": ""}
+    town.cluster.untaint("n0.internal")
+    assert town.places() == {"db": "n0.internal"}
+
+
+def test_a_storage_class_may_allow_only_some_zones() -> None:
+    term = TopologyTerm((TopologyExpression("topology.ebs.csi.aws.com/zone", ("us-east-1b",)),))
+    kind = with_fields(LATE, allowed_topologies=(term,))
+    town = a_town(
+        with_volume("db"), nodes=2, volume_claims=(a_claim_for(),), storage_classes=(kind,)
+    )
+    assert town.places() == {"db": "n1.internal"}
+
+
+def test_a_pod_whose_claim_is_not_there_waits() -> None:
+    assert a_town(with_volume("db"), nodes=1).places() == {"db": ""}
+
+
+@given(
+    groups=st.lists(
+        st.tuples(
+            st.integers(1, 5),
+            st.sampled_from(["100m", "900m", "2", "3500m"]),
+            st.sampled_from([None, "zone", "host", "apart"]),
+        ),
+        max_size=4,
+    ),
+    nodes=st.integers(1, 4),
+)
+@settings(max_examples=60, deadline=None)
+def test_no_node_is_overbooked_and_order_does_not_matter(
+    groups: list[tuple[int, str, str | None]], nodes: int
+) -> None:
+    def rules(app: str, rule: str | None) -> dict[str, object]:
+        own = LabelSelector({"app": app})
+        if rule == "apart":
+            return {"affinity": Affinity(pod_anti_affinity=near(app=app))}
+        if rule is None:
+            return {}
+        key = ZONE if rule == "zone" else HOST
+        return {"topology_spread_constraints": (TopologySpreadConstraint(key, label_selector=own),)}
+
+    every = [
+        pod
+        for number, (count, cpu, rule) in enumerate(groups)
+        for pod in pods(count, cpu, f"app{number}", **rules(f"app{number}", rule))
+    ]
+    town = a_town(*every, nodes=nodes)
+    places = town.places()
+    for name in {place for place in places.values() if place}:
+        here = [pod for pod in every if places[pod.metadata.name] == name]
+        assert sum(pod.requests()["cpu"] for pod in here) <= 4000
+        for number, (_, _, rule) in enumerate(groups):
+            alike = [pod for pod in here if pod.metadata.labels["app"] == f"app{number}"]
+            assert rule != "apart" or len(alike) <= 1
+    again = a_town(*every, nodes=nodes)
+    again.instances.reverse()
+    assert again.places() == places
