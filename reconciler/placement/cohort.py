@@ -25,6 +25,7 @@ class Stage:
     """
 
     __slots__ = (
+        "_view",
         "by_domain",
         "by_host",
         "many_at_once",
@@ -44,6 +45,15 @@ class Stage:
         )
         self.many_at_once = not self.by_domain and self.only_fills_up
         self.taints_seen: dict[str, bool] = {}
+        self._view: View | None = None
+
+    def view(self, cohort: Cohort, demands: Demands) -> View:
+        """Return what the stage allows now; without rules on domains that never changes."""
+        if self.by_domain:
+            return View(cohort, self, demands)
+        if self._view is None:
+            self._view = View(cohort, self, demands)
+        return self._view
 
     def tolerates(self, template: Template) -> bool:
         """Return whether the pods put up with the taints of a NodePool's nodes."""
@@ -93,6 +103,11 @@ class Cohort:
         start = self.waiting_from
         self.waiting_from += count
         return self.pods[start : self.waiting_from]
+
+    def rewind(self) -> None:
+        """Let all pods wait again."""
+        self.waiting_from = 0
+        self.first = 0
 
     def register(self, topology: Topology) -> None:
         """Make the groups of its rules."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from reconciler.catalog.table import TypeTable
+from reconciler.model.resources import Resources
 from reconciler.placement.claims import OpenClaim
 from reconciler.placement.cohort import Cohort, View
 from reconciler.placement.reservations import Held, Reservations
@@ -14,18 +15,21 @@ from reconciler.placement.shape import Shape
 from reconciler.placement.space import Space
 from reconciler.placement.template import clash, shortfalls
 
+_NO_REQUESTS: Final[Resources] = {}
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+
+class Fit(NamedTuple):
     """What a claim becomes with one pod more; without a ``space`` the pod is refused.
 
-    ``never`` says that it stays refused while the pass goes on. ``must_wait`` says that only
-    reserved capacity is missing. ``held`` are the reservations it would hold, None where there
-    are none at all. ``relaxed`` says that ``minValues`` were lowered.
+    ``requests`` are those of all its pods then. ``never`` says that it stays refused while the
+    pass goes on, ``must_wait`` that only reserved capacity is missing. ``held`` are the
+    reservations it would hold, None where there are none at all. ``relaxed`` says that
+    ``minValues`` were lowered.
     """
 
     space: Space | None = None
     mask: int = 0
+    requests: Resources = _NO_REQUESTS
     held: Held | None = None
     never: bool = False
     must_wait: bool = False
@@ -46,24 +50,27 @@ def fit(
     ``minValues`` of its NodePool, and only where that is best effort.
     """
     shape, template = view.cohort.shape, claim.template
-    if not view.stage.tolerates(template):
-        return _NEVER
-    if shape.ports and claim.ports and clash(shape.ports, claim.ports):
+    if not view.stage.tolerates(template) or (claim.ports and clash(shape.ports, claim.ports)):
         return _NEVER
     spaces = view.spaces(claim.space)
-    if not spaces:
-        return _NEVER if view.stage.only_fills_up else _NOT_NOW
-    types = template.fitting(types, claim.with_more(shape, 1), shape.ports)
-    if not types:
-        return _NEVER
     refused = _NEVER if view.stage.only_fills_up else _NOT_NOW
+    if not spaces:
+        return refused
+    requests = claim.with_more(shape, 1)
+    types = template.fitting(types, requests, shape.ports)
+    if not types:
+        claim.tighten()
+        return _NEVER
+    simple = not reservations.exist
     for equals in spaces:
         for space in _cheapest_first(template.table, equals, types):
-            found = _in_space(claim, space, types & space.mask, reservations, opening)
+            mask = types & space.mask
+            if mask and simple and not space.has_min_values:
+                return Fit(space, mask, requests)
+            found = _in_space(claim, space, mask, reservations, opening)
             if found.space is not None:
-                return found
-            if found.must_wait:
-                refused = found
+                return found._replace(requests=requests)
+            refused = found if found.must_wait else refused
     return refused
 
 
@@ -91,20 +98,20 @@ def _in_space(
         held = reservations.reservable(claim.held, space, mask)
         if held is None:
             return _WAIT
-    return Fit(space, mask, held, relaxed=relaxed)
+    return Fit(space, mask, held=held, relaxed=relaxed)
 
 
 def most_that_fit(
     shape: Shape, claim: OpenClaim, found: Fit, most: int, reservations: Reservations
-) -> tuple[int, int]:
-    """Return how many pods of a shape fit a claim that takes one, and the types then left.
+) -> tuple[int, int, Resources]:
+    """Return how many pods of a shape fit a claim that takes one, the types and requests then.
 
     Types only drop out as pods come, so the largest number is found by halving; where ports or
     reservations are in play pods go one by one.
     """
     assert found.space is not None
     if most <= 1 or shape.ports or reservations.exist:
-        return 1, found.mask
+        return 1, found.mask, found.requests
     template, table = claim.template, claim.template.table
     for name, amount in shape.requests.items():
         if amount > 0:
@@ -120,7 +127,7 @@ def most_that_fit(
         else:
             high = tried - 1
         tried = (low + high + 1) // 2
-    return low, mask_at_low
+    return low, mask_at_low, claim.with_more(shape, low)
 
 
 def record(cohort: Cohort, claim: OpenClaim, count: int) -> None:

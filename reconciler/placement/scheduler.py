@@ -7,6 +7,7 @@ nodes and what runs on them) is made with it; disruption asks it again for every
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
@@ -15,7 +16,9 @@ from reconciler.model.pod import Pod
 from reconciler.model.resources import add, subtract
 from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState, StateNode, quiet_since
+from reconciler.placement.approach import Score, approaches, score
 from reconciler.placement.census import Census
+from reconciler.placement.claims import Order
 from reconciler.placement.cohort import Cohort
 from reconciler.placement.daemons import daemons
 from reconciler.placement.domains import Universe
@@ -28,13 +31,22 @@ from reconciler.placement.problem import LaunchPool
 from reconciler.placement.reasons import Explainer
 from reconciler.placement.reservations import Reservations
 from reconciler.placement.result import Placement, PlannedClaim, Rejection
-from reconciler.placement.shape import Shape, Shapes, queue_position
+from reconciler.placement.shape import Shape, Shapes
 from reconciler.placement.solve import Pass
 from reconciler.placement.space import Demands, SpaceBook
 from reconciler.placement.template import Template
 from reconciler.placement.topology import Topology
 from reconciler.placement.unlaunched import promised
 from reconciler.placement.volumes import needs
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    """How a question differs from the state that the scheduler was made for."""
+
+    without: frozenset[str]
+    strict_reservations: bool
+    guarded: int
 
 
 class Scheduler:
@@ -146,30 +158,54 @@ class Scheduler:
         could use reserved capacity, were some left, takes other capacity instead of waiting.
         ``consolidation_guard`` keeps pods that run off nodes whose pods changed a moment ago.
         """
-        by_shape = self._shapes.sorted(pods)
         refused: dict[str, tuple[Rejection, ...]] = {}
         cohorts: list[Cohort] = []
-        for shape, members in by_shape.items():
+        for shape, members in self._shapes.sorted(pods).items():
             waiting = self._without_invalid(shape, members, refused)
             cohorts += self._cohorts(shape, waiting, consolidation_guard)
-        cohorts.sort(key=_queue_order)
-        topology = self._topology(cohorts, without)
-        solving = Pass(
+        world = _World(
+            frozenset(without), strict_reservations, self._guarded if consolidation_guard else 0
+        )
+        return self._answer(self._best(cohorts, world), cohorts, refused)
+
+    def _best(self, cohorts: list[Cohort], world: _World) -> Pass:
+        """Return the best pass of those tried; cohorts and counts are left as it left them."""
+        topology = self._topology(cohorts, world.without)
+        at_first = topology.saved()
+        best: tuple[Score, Pass] | None = None
+        left: tuple[list[dict[str, int]], list[tuple[int, int]]] = (at_first, [])
+        for approach in approaches(sum(len(c.pods) for c in cohorts)):
+            if best is not None:
+                topology.restore(at_first)
+                for cohort in cohorts:
+                    cohort.rewind()
+            solving = self._pass(world, to_front=approach.to_front)
+            solving.run(sorted(cohorts, key=approach.key))
+            reached = score(solving, cohorts)
+            if best is None or reached.improves_on(best[0]):
+                best = (reached, solving)
+                left = (topology.saved(), [(c.waiting_from, c.first) for c in cohorts])
+            if not reached.could_be_better:
+                break
+        assert best is not None
+        topology.restore(left[0])
+        for cohort, (waiting_from, first) in zip(cohorts, left[1], strict=True):
+            cohort.waiting_from, cohort.first = waiting_from, first
+        return best[1]
+
+    def _pass(self, world: _World, *, to_front: bool) -> Pass:
+        return Pass(
             templates=self._templates,
-            nodes=NodeUse(
-                self._nodes, without, self._attached, self._guarded if consolidation_guard else 0
-            ),
-            limits=self._limits(without),
+            nodes=NodeUse(self._nodes, world.without, self._attached, world.guarded),
+            limits=self._limits(world.without),
             reservations=Reservations(
                 [t.table for t in self._templates],
                 enabled=self._settings.gate("ReservedCapacity"),
-                strict=strict_reservations,
+                strict=world.strict_reservations,
             ),
             demands=self._demands,
+            order=Order(to_front=to_front),
         )
-        solving.run(cohorts)
-        del topology
-        return self._answer(solving, cohorts, refused)
 
     def _without_invalid(
         self, shape: Shape, pods: list[Pod], refused: dict[str, tuple[Rejection, ...]]
@@ -278,11 +314,6 @@ class Scheduler:
             if not rows[index].is_initialized
             for pod in pods
         )
-
-
-def _queue_order(cohort: Cohort) -> tuple[object, ...]:
-    """Largest first by cpu, then memory; of equals, the cohort whose first pod is older."""
-    return (-cohort.shape.cpu, -cohort.shape.memory, queue_position(cohort.pods[0]))
 
 
 def _relaxed(solving: Pass, cohorts: Sequence[Cohort]) -> dict[str, tuple[str, ...]]:

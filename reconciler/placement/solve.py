@@ -8,11 +8,12 @@ each other, and as many as provably end up alike are placed at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import insort
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from reconciler.model.pod import Pod
-from reconciler.placement.claims import Numbers, OpenClaim, Order
+from reconciler.placement.claims import Entry, OpenClaim, Order
 from reconciler.placement.cohort import Cohort, Stage, View
 from reconciler.placement.limits import Limits
 from reconciler.placement.newclaims import Fit, fit, most_that_fit, record
@@ -33,8 +34,7 @@ class Pass:
     limits: Limits
     reservations: Reservations
     demands: Demands
-    order: Order = field(default_factory=Order)
-    numbers: Numbers = field(default_factory=Numbers)
+    order: Order
     claims: list[OpenClaim] = field(default_factory=list)
     steps_taken: dict[str, int] = field(default_factory=dict)
     deferred: set[Cohort] = field(default_factory=set)
@@ -53,14 +53,23 @@ class Pass:
 
 
 class _Serving:
-    """The pods of one cohort while they are being served, one after another."""
+    """The pods of one cohort while they are being served, one after another.
+
+    ``_seen`` are the claims looked at so far that may still take a pod, in order; the rest of
+    the order is looked at only when they do not suffice. Claims that were refused for good stand
+    in ``_dead`` of the step that they were refused at. The common order learns at the end what
+    has moved.
+    """
 
     def __init__(self, solving: Pass, cohort: Cohort) -> None:
         self.solving = solving
         self.cohort = cohort
         self.shape: Shape = cohort.shape
         self._rows: dict[Stage, list[int]] = {}
-        self._order: Order | None = None
+        self._seen: list[Entry] = []
+        self._position = 0
+        self._moved: dict[OpenClaim, Entry] = {}
+        self._opened: dict[OpenClaim, None] = {}
         self._dead: dict[Stage, set[OpenClaim]] = {}
         self._must_wait = False
 
@@ -70,13 +79,14 @@ class _Serving:
             pass
         if self._must_wait and self.cohort.waiting:
             self.solving.deferred.add(self.cohort)
+        self.solving.order.settle(self._moved, self._opened)
 
     def _place_some(self) -> bool:
         """Place the next pod, and those after it that follow it for certain."""
         cohort = self.cohort
         for index in range(cohort.first, len(cohort.stages)):
             stage = cohort.stages[index]
-            view = View(cohort, stage, self.solving.demands)
+            view = stage.view(cohort, self.solving.demands)
             alone = index > cohort.first or not stage.many_at_once
             pods = [] if view.hopeless else self._try(view, 1 if alone else cohort.waiting)
             if pods:
@@ -180,11 +190,9 @@ class _Serving:
     def _on_claims(self, view: View, most: int) -> list[Pod]:
         if not self.solving.claims:
             return []
-        order = self._claims_with_room()
         dead = self._dead.setdefault(view.stage, set())
         position = 0
-        while position < len(order.entries):
-            claim = order.entries[position][2]
+        while (claim := self._claim_at(position)) is not None:
             if claim in dead:
                 position += 1
                 continue
@@ -192,53 +200,66 @@ class _Serving:
             if room > 0:
                 found = fit(view, claim, claim.mask, self.solving.reservations)
                 if found.space is not None:
-                    most = min(most, room, order.ahead(position, dead))
-                    return self._put_on_claim(claim, found, most)
+                    most = min(most, room)
+                    if most > 1:
+                        most = min(most, self._ahead(position, dead))
+                    return self._put_on_claim(position, claim, found, most)
                 never = found.never
             else:
                 never = view.stage.only_fills_up
             if never and len(self.cohort.stages) == 1:
-                del order.entries[position]
+                del self._seen[position]
                 continue
             if never:
                 dead.add(claim)
             position += 1
         return []
 
-    def _claims_with_room(self) -> Order:
-        """Return the claims that are not certainly too full for the cohort, in order."""
-        if self._order is None:
-            cpu, memory = self.shape.cpu, self.shape.memory
-            self._order = Order(
-                [
-                    entry
-                    for entry in self.solving.order.entries
-                    if entry[2].cpu_room >= cpu and entry[2].memory_room >= memory
-                ]
-            )
-        return self._order
+    def _claim_at(self, position: int) -> OpenClaim | None:
+        """Return the next claim in order, of those that are not certainly too full."""
+        seen, entries = self._seen, self.solving.order.entries
+        cpu, memory = self.shape.cpu, self.shape.memory
+        while self._position < len(entries):
+            entry = entries[self._position]
+            if position < len(seen) and seen[position] < entry:
+                break
+            self._position += 1
+            if entry[2].cpu_room >= cpu and entry[2].memory_room >= memory:
+                seen.insert(position, entry)
+                break
+        return seen[position][2] if position < len(seen) else None
 
-    def _put_on_claim(self, claim: OpenClaim, found: Fit, most: int) -> list[Pod]:
-        solving = self.solving
-        before = claim.entry
+    def _ahead(self, position: int, dead: Collection[OpenClaim]) -> int:
+        """Return how many pods the claim at ``position`` takes before another one is in front."""
+        count = self._seen[position][0]
+        following = position + 1
+        while (claim := self._claim_at(following)) is not None:
+            if claim not in dead:
+                return self.solving.order.ahead(count, self._seen[following][0])
+            following += 1
+        return self.cohort.waiting
+
+    def _put_on_claim(self, position: int, claim: OpenClaim, found: Fit, most: int) -> list[Pod]:
+        if claim not in self._opened:
+            self._moved.setdefault(claim, self._seen[position])
         pods = self._fill(claim, found, most)
-        claim.sequence = solving.numbers.front()
-        solving.order.move(before, claim.entry)
-        if self._order is not None:
-            self._order.move(before, claim.entry)
+        claim.sequence = self.solving.order.next_sequence(is_new=False)
+        del self._seen[position]
+        insort(self._seen, claim.entry)
         return pods
 
     def _fill(self, claim: OpenClaim, found: Fit, most: int) -> list[Pod]:
         """Put as many pods as fit, up to ``most``, on a claim that takes at least one."""
         solving = self.solving
         assert found.space is not None
-        count, mask = most_that_fit(self.shape, claim, found, most, solving.reservations)
+        count, mask, requests = most_that_fit(self.shape, claim, found, most, solving.reservations)
         pods = self.cohort.take(count)
-        claim.add(self.shape, pods, found.space, mask)
+        claim.add(self.shape, pods, found.space, mask, requests)
         if found.held is not None:
             solving.reservations.hold(claim.held, found.held)
             claim.held = found.held
-        record(self.cohort, claim, count)
+        if self.cohort.counted or self.cohort.repelling:
+            record(self.cohort, claim, count)
         return pods
 
     # new nodes
@@ -259,11 +280,11 @@ class _Serving:
                 continue
             pods = self._fill(claim, found, min(most, room))
             claim.min_values_relaxed = found.relaxed
-            claim.sequence = solving.numbers.back()
+            claim.tighten()
+            claim.sequence = solving.order.next_sequence(is_new=True)
             solving.claims.append(claim)
-            solving.order.insert(claim.entry)
-            if self._order is not None:
-                self._order.insert(claim.entry)
+            self._opened[claim] = None
+            insort(self._seen, claim.entry)
             solving.limits.take(template, claim.mask)
             return pods
         return []

@@ -8,7 +8,7 @@ random, the first by count and name is taken that some type can be launched in.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from reconciler.model.pod import Pod
 from reconciler.model.requirement import Requirement
@@ -181,6 +181,16 @@ class Topology:
         """Take up the anti-affinity of pods that run."""
         for rule in self._census.repelling:
             self.group(rule)
+
+    def saved(self) -> list[dict[str, int]]:
+        """Return the counts of all groups as they stand, for ``restore``."""
+        return [dict(group.counts) for group in self._groups.values()]
+
+    def restore(self, counts: Iterable[Mapping[str, int]]) -> None:
+        """Set all counts back to what was saved."""
+        for group, saved in zip(self._groups.values(), counts, strict=True):
+            group.counts = dict(saved)
+            group.version += 1
 
     def selecting(self, shape: Shape) -> list[Group]:
         """Return the groups whose selector a shape's pods match, in order of their making."""
