@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from reconciler.adapters.aws.bootstrap.family import user_data
+from reconciler.adapters.aws.bootstrap.kubelet import without_expressions
 from reconciler.adapters.aws.bootstrap.setup import (
     ControlPlane,
     Setup,
@@ -103,10 +104,16 @@ def _setup(
         labels=node_labels(claim, capacity_type),
         taints=node_taints(claim),
         max_pods=build.max_pods,
-        kubelet=node_class.spec.kubelet,
+        kubelet=without_expressions(node_class.spec.kubelet),
         custom=node_class.spec.user_data or "",
         raid0=node_class.spec.instance_store_policy == "RAID0",
+        image_version=_image_version(node_class),
     )
+
+
+def _image_version(node_class: EC2NodeClass) -> str:
+    terms = node_class.spec.ami_selector_terms
+    return next((t.alias.partition("@")[2] for t in terms if t.alias), "")
 
 
 def _metadata(options: MetadataOptions, region: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from reconciler.adapters.aws.bootstrap import al2023
+from reconciler.adapters.aws.bootstrap import al2, al2023, bottlerocket, windows
 from reconciler.adapters.aws.bootstrap.setup import Setup
 
 
@@ -15,7 +15,12 @@ def _untouched(setup: Setup) -> str:
 
 
 _WRITERS: Final[Mapping[str, Callable[[Setup], str]]] = {
+    "AL2": al2.user_data,
     "AL2023": al2023.user_data,
+    "Bottlerocket": bottlerocket.user_data,
+    "Windows2019": windows.user_data,
+    "Windows2022": windows.user_data,
+    "Windows2025": windows.user_data,
     "Custom": _untouched,
 }
 

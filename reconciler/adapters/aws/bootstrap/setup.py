@@ -32,7 +32,8 @@ class Setup:
     """One node's way into the cluster.
 
     ``kubelet`` is the class's open map with expressions resolved, ``custom`` the user's own user
-    data, ``raid0`` whether the instance stores become one volume.
+    data, ``raid0`` whether the instance stores become one volume; ``image_version`` is that of
+    the class's alias, empty where it has none.
     """
 
     cluster: ControlPlane
@@ -42,6 +43,7 @@ class Setup:
     kubelet: Mapping[str, Any] = field(default_factory=dict)
     custom: str = ""
     raid0: bool = False
+    image_version: str = ""
 
     @property
     def cluster_dns(self) -> list[str]:

@@ -1,0 +1,111 @@
+"""Bottlerocket: settings in TOML, the user's own merged below ours."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any, Final
+
+from reconciler.adapters.aws.bootstrap.setup import Setup
+from reconciler.adapters.aws.bootstrap.toml import dumps
+from reconciler.model.errors import CloudError
+
+_MOUNT: Final = "000-mount-instance-storage"
+_DIRECTORIES: Final = ("/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods")
+_BINDS_BY_ITSELF: Final = (1, 46, 0)
+_COPIED: Final = {
+    "evictionHard": "eviction-hard",
+    "evictionSoft": "eviction-soft",
+    "evictionSoftGracePeriod": "eviction-soft-grace-period",
+    "kubeReserved": "kube-reserved",
+    "systemReserved": "system-reserved",
+}
+_PLAIN: Final = {
+    "evictionMaxPodGracePeriod": "eviction-max-pod-grace-period",
+    "cpuCFSQuota": "cpu-cfs-quota-enforced",
+}
+_TEXTS: Final = {
+    "imageGCHighThresholdPercent": "image-gc-high-threshold-percent",
+    "imageGCLowThresholdPercent": "image-gc-low-threshold-percent",
+}
+_KNOWN: Final = frozenset(
+    {
+        "api-server",
+        "cluster-certificate",
+        "cluster-name",
+        "cluster-dns-ip",
+        "max-pods",
+        "node-labels",
+        "node-taints",
+        *_COPIED.values(),
+        *_PLAIN.values(),
+        *_TEXTS.values(),
+    }
+)
+
+
+def user_data(setup: Setup) -> str:
+    """Return the settings; under ``settings.kubernetes`` ours win, and unknown ones are dropped.
+
+    Raises:
+        CloudError: the class's own user data is not TOML.
+    """
+    try:
+        document = tomllib.loads(setup.custom)
+    except tomllib.TOMLDecodeError as error:
+        raise CloudError(
+            f"the user data of a Bottlerocket class must be TOML: {error}", where="spec.userData"
+        ) from error
+    settings = document.setdefault("settings", {})
+    own = settings.get("kubernetes", {})
+    settings["kubernetes"] = {
+        **{key: value for key, value in own.items() if key in _KNOWN},
+        **_kubernetes(setup, own),
+    }
+    if setup.raid0:
+        settings.setdefault("bootstrap-commands", {})[_MOUNT] = _mount(setup.image_version)
+    return dumps(document)
+
+
+def _kubernetes(setup: Setup, own: dict[str, Any]) -> dict[str, Any]:
+    cluster, kubelet = setup.cluster, setup.kubelet
+    taints: dict[str, list[str]] = {}
+    for taint in setup.taints:
+        taints.setdefault(taint.key, []).append(f"{taint.value}:{taint.effect}")
+    table: dict[str, Any] = {
+        "api-server": cluster.endpoint,
+        "cluster-certificate": cluster.ca_bundle,
+        "cluster-name": cluster.name,
+        "max-pods": setup.max_pods,
+        "node-labels": {**own.get("node-labels", {}), **setup.labels},
+        "node-taints": taints,
+    }
+    if setup.cluster_dns:
+        table["cluster-dns-ip"] = setup.cluster_dns[0]
+    for source, names, form in (
+        (kubelet, _COPIED, lambda table: {k: str(v) for k, v in table.items()}),
+        (kubelet, _PLAIN, lambda value: value),
+        (kubelet, _TEXTS, str),
+    ):
+        table |= {names[k]: form(source[k]) for k in names if source.get(k) not in (None, {})}
+    return {key: value for key, value in table.items() if value != ""}
+
+
+def _mount(version: str) -> dict[str, Any]:
+    """Return the command that joins the instance stores.
+
+    Before 1.46.0 it must be told which directories go there; a version that is not known counts
+    as an older one, ``latest`` as a newer.
+    """
+    bind = ["apiclient", "ephemeral-storage", "bind"]
+    if version != "latest" and _number(version) < _BINDS_BY_ITSELF:
+        bind += ["--dirs", *_DIRECTORIES]
+    return {
+        "commands": [["apiclient", "ephemeral-storage", "init"], bind],
+        "mode": "always",
+        "essential": True,
+    }
+
+
+def _number(version: str) -> tuple[int, ...]:
+    parts = version.removeprefix("v").split(".")
+    return tuple(int(part) for part in parts) if all(p.isdigit() for p in parts) else (0,)
