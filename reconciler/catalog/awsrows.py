@@ -123,9 +123,9 @@ class AwsRows:
         makers[CAPACITY_TYPE] = self._capacity_type_column
         for cell in _reservation_requirements(()):
             makers[cell.key] = partial(self._reservation_column, cell)
-        return Columns(
-            self.names, LazyColumns(makers), self._allocatable(), self._maker.offering_columns()
-        )
+        allocatable, capacity = self._amounts()
+        offerings = self._maker.offering_columns()
+        return Columns(self.names, LazyColumns(makers), allocatable, capacity, offerings)
 
     def _label_column(self, label: Label, cells: _Cells) -> Cells:
         return [cells[value] for value in map(label, self._machines)]
@@ -144,18 +144,20 @@ class AwsRows:
             column[index] = next(cell for cell in cells if cell.key == without.key)
         return column
 
-    def _allocatable(self) -> dict[str, list[int]]:
+    def _amounts(self) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+        """Return what pods may use, and what there is in all, by resource."""
         count, rules = len(self._machines), self._rules
-        columns: dict[str, list[int]] = {}
+        usable: dict[str, list[int]] = {}
+        whole: dict[str, list[int]] = {}
         for index, machine in enumerate(self._machines):
             capacity = rules.capacity(machine)
             overhead = rules.overhead(machine, capacity)
             for name, amount in capacity.items():
-                column = columns.get(name)
-                if column is None:
-                    column = columns[name] = [0] * count
-                column[index] = amount - overhead.get(name, 0)
-        return columns
+                if name not in whole:
+                    whole[name], usable[name] = [0] * count, [0] * count
+                whole[name][index] = amount
+                usable[name][index] = amount - overhead.get(name, 0)
+        return usable, whole
 
     def _zones(self, mask: int) -> tuple[Requirement, Requirement | None]:
         """Return the requirements on zone and zone id of what ``mask`` offers to the class."""

@@ -187,6 +187,7 @@ class FileRows:
         count = len(self._types)
         requirements: dict[str, list[Requirement | None]] = {}
         allocatable: dict[str, list[int]] = {}
+        capacity: dict[str, list[int]] = {}
         offerings = OfferingColumns([], [], [], [], [], [], {})
         for index, kind in enumerate(self._types):
             for item in _requirements(kind):
@@ -196,13 +197,19 @@ class FileRows:
                 known = column[index]
                 column[index] = item if known is None else item.intersection(known)
             for name, amount in _allocatable(kind).items():
-                amounts = allocatable.get(name)
-                if amounts is None:
-                    amounts = allocatable[name] = [0] * count
-                amounts[index] = amount
+                _fill(allocatable, name, index, amount, count)
+            for name, amount in _resources(kind.capacity).items():
+                _fill(capacity, name, index, amount, count)
             for offering in kind.offerings:
                 _append(offerings, index, offering)
-        return Columns(self.names, requirements, allocatable, offerings)
+        return Columns(self.names, requirements, allocatable, capacity, offerings)
+
+
+def _fill(columns: dict[str, list[int]], name: str, index: int, amount: int, count: int) -> None:
+    column = columns.get(name)
+    if column is None:
+        column = columns[name] = [0] * count
+    column[index] = amount
 
 
 def _append(columns: OfferingColumns, index: int, offering: _Offering) -> None:

@@ -65,13 +65,14 @@ class Columns(msgspec.Struct, frozen=True):
 
     ``requirements[key][i]`` is None where the type does not define the key. Cells that are equal
     are mostly one object, so ``id`` is a good key to group them by. A column may be made only
-    when its key is looked up: iterate over keys, not items. ``allocatable[resource][i]`` is in
-    thousandths, 0 where the type lacks the resource.
+    when its key is looked up: iterate over keys, not items. ``allocatable[resource][i]`` and
+    ``capacity[resource][i]`` are in thousandths, 0 where the type lacks the resource.
     """
 
     names: tuple[str, ...]
     requirements: Mapping[str, Cells]
     allocatable: dict[str, list[int]]
+    capacity: dict[str, list[int]]
     offerings: OfferingColumns
 
 
@@ -95,14 +96,17 @@ def columns_of(types: list[InstanceType]) -> Columns:
     count = len(types)
     requirements: dict[str, Cells] = {}
     allocatable: dict[str, list[int]] = {}
+    capacity: dict[str, list[int]] = {}
     offerings = OfferingColumns([], [], [], [], [], [], {})
     for index, kind in enumerate(types):
         for key, requirement in kind.requirements.items():
             requirements.setdefault(key, [None] * count)[index] = requirement
         for name, amount in kind.allocatable.items():
             allocatable.setdefault(name, [0] * count)[index] = amount
+        for name, amount in kind.capacity.items():
+            capacity.setdefault(name, [0] * count)[index] = amount
         append_offerings(offerings, index, kind.offerings)
-    return Columns(tuple(t.name for t in types), requirements, allocatable, offerings)
+    return Columns(tuple(t.name for t in types), requirements, allocatable, capacity, offerings)
 
 
 def append_offerings(

@@ -100,17 +100,31 @@ class OverlaidRows:
             available[position] = available[position] or position in self._opened
             if position in special:
                 special[position] = self._offering(position, special[position])
-        allocatable = dict(base.allocatable)
+        allocatable, capacity = dict(base.allocatable), dict(base.capacity)
         for index in self._capacities:
-            for name, amount in self.instance_type(index).allocatable.items():
-                column = allocatable.get(name)
-                if column is None or column is base.allocatable.get(name):
-                    column = allocatable[name] = list(column or [0] * len(self.names))
-                column[index] = amount
+            kind = self.instance_type(index)
+            self._overlay(allocatable, base.allocatable, index, kind.allocatable)
+            self._overlay(capacity, base.capacity, index, kind.capacity)
         offerings = msgspec.structs.replace(
             base.offerings, price=price, available=available, special=special
         )
-        return msgspec.structs.replace(base, allocatable=allocatable, offerings=offerings)
+        return msgspec.structs.replace(
+            base, allocatable=allocatable, capacity=capacity, offerings=offerings
+        )
+
+    def _overlay(
+        self,
+        columns: dict[str, list[int]],
+        base: Mapping[str, list[int]],
+        index: int,
+        amounts: Resources,
+    ) -> None:
+        """Put the amounts of one type into ``columns``; a column is copied before its change."""
+        for name, amount in amounts.items():
+            column = columns.get(name)
+            if column is None or column is base.get(name):
+                column = columns[name] = list(column or [0] * len(self.names))
+            column[index] = amount
 
 
 def _first_positions(columns: Columns) -> list[int]:

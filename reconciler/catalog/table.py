@@ -258,7 +258,8 @@ class TypeTable:
     def _capacities(self, resource: str) -> _Amounts:
         amounts = self._capacity.get(resource)
         if amounts is None:
-            amounts = _Amounts([kind.capacity.get(resource, 0) for kind in self._types])
+            column = self._columns.capacity.get(resource)
+            amounts = _Amounts(column if column is not None else [0] * len(self._types))
             self._capacity[resource] = amounts
         return amounts
 

@@ -99,6 +99,7 @@ def test_columns_and_objects_say_the_same(facts: ClassFacts) -> None:
     assert columns.names == objects.names
     assert dict(columns.requirements) == objects.requirements
     assert columns.allocatable == objects.allocatable
+    assert columns.capacity == objects.capacity
     assert columns.offerings == objects.offerings
 
 
