@@ -116,7 +116,7 @@ def read_inputs(args: argparse.Namespace, phase: Timings) -> Inputs:
 
 def is_live(args: argparse.Namespace, resolved: Resolved) -> bool:
     """Return whether the plan is of the fleet that runs, and not of a snapshot or of files."""
-    return args.snapshot is None and args.base is None and resolved.settings.cluster == "embedded"
+    return args.snapshot is None and resolved.settings.cluster == "embedded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,16 +254,20 @@ def fleet_name(args: argparse.Namespace) -> str:
 def read_cluster(
     args: argparse.Namespace, fleet: Fleet, now: datetime
 ) -> tuple[Snapshot, bytes, tuple[Diagnostic, ...]]:
-    """Return the snapshot, the bytes that stand for it, and findings.
+    """Return the snapshot, its canonical bytes, and findings.
 
-    Without ``--snapshot`` it is an empty cluster that is to run the fleet's own workloads.
+    The order of objects and keys in the file makes no difference to the bytes, nor does what no
+    decision reads. Without ``--snapshot`` it is an empty cluster that is to run the fleet's own
+    workloads.
     """
     from reconciler.observed.snapshot import read_snapshot, snapshot_of
 
     if args.snapshot is not None:
-        content = read_bytes(args.snapshot)
+        import msgspec
+
         source = "stdin" if args.snapshot == "-" else args.snapshot
-        return read_snapshot(content, source), content, ()
+        snapshot = read_snapshot(read_bytes(args.snapshot), source)
+        return snapshot, msgspec.json.encode(snapshot, order="deterministic"), ()
     from reconciler.desired.workloads import expand
 
     made, findings = expand(fleet.workloads, now=now)

@@ -1,0 +1,433 @@
+"""``reconciler plan`` from outside: what it reads, prints, saves, refuses, and returns."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from jsonschema import Draft202012Validator, FormatChecker
+
+from reconciler._resources import resource
+from reconciler.cli.main import main
+from reconciler.plan.plan import from_json
+
+NOW = "2026-01-03T12:00:00Z"
+POOL = """\
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: general}
+spec:
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      requirements:
+        - {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}
+"""
+CLASS = """\
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  role: nodes
+  amiSelectorTerms: [{alias: al2023@latest}]
+  subnetSelectorTerms: [{id: subnet-0123456789abcdef0}]
+  securityGroupSelectorTerms: [{id: sg-0123456789abcdef0}]
+"""
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: api, namespace: web}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: api}}
+  template:
+    metadata: {labels: {app: api}}
+    spec:
+      containers: [{name: api, image: api, resources: {requests: {cpu: 500m, memory: 1Gi}}}]
+"""
+CLASS_REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+CATALOG = [
+    {
+        "name": name,
+        "capacity": {"cpu": cpu, "memory": "8Gi", "pods": "29", "ephemeral-storage": "20Gi"},
+        "overhead": {"cpu": "100m"},
+        "requirements": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}],
+        "offerings": [
+            {"zone": f"z-{zone}", "capacityType": "on-demand", "price": price} for zone in "ab"
+        ],
+    }
+    for name, cpu, price in (("small", "2", 0.1), ("large", "8", 0.35))
+]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    folder = tmp_path / "fleet"
+    folder.mkdir()
+    (folder / "pool.yaml").write_text(POOL)
+    (folder / "class.yaml").write_text(CLASS)
+    (folder / "app.yaml").write_text(DEPLOYMENT)
+    (tmp_path / "catalog.json").write_text(json.dumps(CATALOG))
+    return folder
+
+
+@pytest.fixture
+def plan(fleet: Path, capsys: pytest.CaptureFixture[str]):
+    """Run the command on the fleet, with a small catalogue and a fixed present."""
+
+    def run(*arguments: str, catalog: bool = True, folder: Path = fleet) -> SimpleNamespace:
+        words = ["plan", str(folder), "--now", NOW]
+        words += ["--catalog", str(fleet.parent / "catalog.json")] if catalog else []
+        code = main([*words, *arguments])
+        out, err = capsys.readouterr()
+        return SimpleNamespace(code=code, out=out, err=err)
+
+    return run
+
+
+def a_node(claim: str, **annotations: str) -> list[dict]:
+    """A NodeClaim of the pool and its node, ready."""
+    labels = {
+        "karpenter.sh/nodepool": "general",
+        "karpenter.sh/registered": "true",
+        "karpenter.sh/initialized": "true",
+        "karpenter.sh/capacity-type": "on-demand",
+        "node.kubernetes.io/instance-type": "large",
+        "topology.kubernetes.io/zone": "z-a",
+        "kubernetes.io/hostname": f"node-{claim}",
+    }
+    ready = [
+        {"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        for kind in ("Launched", "Registered", "Initialized", "Consolidatable", "Ready")
+    ]
+    amounts = {"cpu": "8", "memory": "8Gi", "pods": "29"}
+    created = "2026-01-01T00:00:00Z"
+    metadata = {"creationTimestamp": created, "labels": labels, "annotations": annotations}
+    return [
+        {
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodeClaim",
+            "metadata": {"name": claim, **metadata},
+            "spec": {"nodeClassRef": CLASS_REF},
+            "status": {
+                "providerID": f"aws:///z-a/{claim}",
+                "nodeName": f"node-{claim}",
+                "capacity": amounts,
+                "allocatable": amounts,
+                "conditions": ready,
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": f"node-{claim}", **metadata},
+            "spec": {"providerID": f"aws:///z-a/{claim}"},
+            "status": {"capacity": amounts, "allocatable": amounts, "conditions": ready},
+        },
+    ]
+
+
+def a_snapshot(path: Path, *objects: dict) -> str:
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+    return str(path)
+
+
+@cache
+def validator() -> Draft202012Validator:
+    schema = json.loads(Path(resource("schemas", "plan.v1.json")).read_bytes())
+    return Draft202012Validator(schema, format_checker=FormatChecker())
+
+
+def test_the_workloads_of_a_repository_are_planned_without_a_cluster(plan) -> None:
+    answer = plan("-o", "json")
+    found = json.loads(answer.out)
+    validator().validate(found)
+    assert (answer.code, answer.err) == (0, "")
+    assert {p["pod"] for p in found["placements"]} == {f"web/api-{i}" for i in _suffixes(found)}
+    assert found["unschedulable"] == []
+    assert [a["kind"] for a in found["actions"]] == ["provision"] * len(found["nodeClaims"])
+    assert found["cost"]["before"] == 0
+    assert found["cost"]["after"] == sum(c["launch"]["price"] for c in found["nodeClaims"])
+    assert found["at"] == NOW
+
+
+def _suffixes(found: dict) -> set[str]:
+    return {p["pod"].removeprefix("web/api-") for p in found["placements"]}
+
+
+def test_text_is_what_a_person_gets(plan) -> None:
+    answer = plan()
+    assert "fleet at a folder outside git" in answer.out
+    assert "+ launch" in answer.out
+    assert "3 pods wait for a node: web/api-* (3)" in answer.out
+    assert "\x1b[" not in answer.out
+
+
+@pytest.mark.parametrize("form", ["text", "json", "markdown", "html", "mermaid"])
+def test_every_form_is_printed(plan, form: str) -> None:
+    answer = plan("-o", form)
+    assert answer.code == 0
+    assert answer.out.endswith("\n")
+
+
+def test_exit_codes_tell_whether_there_is_something_to_do(plan, tmp_path: Path) -> None:
+    empty = a_snapshot(tmp_path / "snapshot.json")
+    assert plan("--detailed-exitcode").code == 2
+    assert plan("--detailed-exitcode", "--snapshot", empty).code == 0
+    assert plan().code == 0
+
+
+def test_a_saved_plan_can_be_read_again(plan, tmp_path: Path) -> None:
+    answer = plan("--out", str(tmp_path / "plan.json"), "-o", "json")
+    saved = (tmp_path / "plan.json").read_bytes()
+    validator().validate(json.loads(saved))
+    assert from_json(saved).digest == from_json(answer.out.encode()).digest
+    assert [p.name for p in tmp_path.glob("plan.json*")] == ["plan.json"]
+
+
+def test_the_next_command_is_named(plan, tmp_path: Path) -> None:
+    assert f"reconciler apply {tmp_path / 'p'}" in plan("--out", str(tmp_path / "p")).out
+
+
+def test_empty_nodes_go_and_dollars_with_them(plan, tmp_path: Path) -> None:
+    snapshot = a_snapshot(tmp_path / "snapshot.json", *a_node("general-1"))
+    found = json.loads(plan("-o", "json", "--snapshot", snapshot).out)
+    assert [c["reason"] for c in found["commands"]] == ["Empty"]
+    assert [a["id"] for a in found["actions"]] == ["terminate/general-1"]
+    assert found["actions"][0]["costDelta"] == -0.35
+    assert found["cost"]["byNodePool"]["general"] == {
+        "nodesBefore": 1, "nodesAfter": 0, "before": 0.35, "after": 0.0,
+    }  # fmt: skip
+
+
+def test_a_snapshot_may_come_from_stdin(plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = json.dumps({"kind": "List", "items": a_node("general-1")}).encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(body)))
+    assert "remove 1 × large on-demand" in plan("--snapshot", "-").out
+
+
+def test_what_git_changes_against_the_cluster_is_said(plan, tmp_path: Path) -> None:
+    live = json.loads(json.dumps({
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": "general"},
+        "spec": {"limits": {"cpu": "10"}, "template": {"spec": {
+            "nodeClassRef": CLASS_REF,
+            "requirements": [],
+        }}},
+    }))  # fmt: skip
+    snapshot = a_snapshot(tmp_path / "snapshot.json", live)
+    found = json.loads(plan("-o", "json", "--snapshot", snapshot).out)
+    update = next(c for c in found["changes"] if c["kind"] == "NodePool")
+    assert (update["op"], update["file"], update["line"]) == ("update", "pool.yaml", 1)
+    assert {f["path"] for f in update["fields"]} == {
+        "spec.limits.cpu", "spec.template.spec.requirements",
+    }  # fmt: skip
+    assert found["comparedWith"] == "cluster"
+
+
+def test_a_claim_without_an_instance_is_launched(plan, tmp_path: Path) -> None:
+    claim = a_node("waiting")[0]
+    del claim["status"]
+    snapshot = a_snapshot(tmp_path / "snapshot.json", claim)
+    found = json.loads(plan("-o", "json", "--snapshot", snapshot).out)
+    assert found["nodeClaims"] == []
+    assert [(a["kind"], a["nodeClaim"]) for a in found["actions"]] == [("provision", "waiting")]
+
+
+def test_a_vanished_pool_waits_for_approval_by_name(plan, tmp_path: Path) -> None:
+    nodes = a_node("old-1")
+    for item in nodes:
+        item["metadata"]["labels"] = {
+            **item["metadata"]["labels"], "karpenter.sh/nodepool": "old",
+        }  # fmt: skip
+    snapshot = a_snapshot(tmp_path / "snapshot.json", *nodes)
+    waiting = json.loads(plan("-o", "json", "--snapshot", snapshot).out)
+    assert [(d["nodeClaim"], d["waitsFor"]) for d in waiting["deferred"]] == [("old-1", "approval")]
+    assert waiting["actions"] == []
+    allowed = json.loads(plan("-o", "json", "--snapshot", snapshot, "--allow-removal", "old").out)
+    assert [c["reason"] for c in allowed["commands"]] == ["NodePoolDeleted"]
+
+
+def test_timings_are_seconds_by_phase(plan) -> None:
+    answer = plan("--timings", "-o", "json")
+    seconds = json.loads(answer.err)
+    assert set(seconds) == {"read", "catalog", "placement", "disruption", "render", "total"}
+    assert 0 < sum(v for k, v in seconds.items() if k != "total") <= seconds["total"]
+
+
+def test_the_order_of_files_changes_nothing(plan, fleet: Path) -> None:
+    first = plan("-o", "json").out
+    (fleet / "pool.yaml").rename(fleet / "zz.yaml")
+    (fleet / "app.yaml").rename(fleet / "00.yaml")
+    assert plan("-o", "json").out == first
+
+
+def backwards(value: object) -> object:
+    """Every mapping of a value in the opposite order."""
+    if isinstance(value, dict):
+        return {key: backwards(item) for key, item in reversed(value.items())}
+    return [backwards(item) for item in value] if isinstance(value, list) else value
+
+
+def test_the_order_of_a_snapshot_changes_nothing(plan, tmp_path: Path) -> None:
+    objects = [o for name in ("general-1", "general-2", "general-3") for o in a_node(name)]
+    first = a_snapshot(tmp_path / "first.json", *objects)
+    second = a_snapshot(tmp_path / "second.json", *map(backwards, reversed(objects)))
+    assert plan("-o", "json", "--snapshot", first).out == plan(
+        "-o", "json", "--snapshot", second
+    ).out  # fmt: skip
+
+
+def test_each_input_has_its_own_digest(plan, fleet: Path, tmp_path: Path) -> None:
+    def digests(*words: str) -> dict:
+        return json.loads(plan("-o", "json", *words).out)["inputs"]
+
+    before = digests()
+    snapshot = a_snapshot(tmp_path / "s.json", *a_node("general-1"))
+    assert _moved(before, digests("--snapshot", snapshot)) == {"snapshot"}
+    assert _moved(before, digests("--set", "packing=cheapest")) == {"settings"}
+    (fleet.parent / "catalog.json").write_text(json.dumps(CATALOG[:1]))
+    assert _moved(before, digests()) == {"catalog"}
+    (fleet / "pool.yaml").write_text(f"# a comment moves nothing\n{POOL}")
+    assert _moved(before, digests()) == {"catalog"}
+    (fleet / "pool.yaml").write_text(POOL.replace("[on-demand]", "[spot]"))
+    assert _moved(before, digests()) == {"catalog", "git"}
+
+
+def _moved(before: dict, after: dict) -> set[str]:
+    return {name for name in before if before[name] != after[name]}
+
+
+@pytest.mark.slow
+def test_hash_seeds_change_nothing(fleet: Path) -> None:
+    words = ["plan", str(fleet), "--now", NOW, "-o", "json"]
+    words += ["--catalog", str(fleet.parent / "catalog.json")]
+    answers = {
+        subprocess.run(
+            [sys.executable, "-m", "reconciler", *words],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(answers) == 1
+
+
+def git(folder: Path, *words: str) -> str:
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    done = subprocess.run(
+        ["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repository(fleet: Path) -> Path:
+    git(fleet, "init", "-q", "-b", "main")
+    git(fleet, "add", ".")
+    git(fleet, "commit", "-qm", "first")
+    return fleet
+
+
+def test_the_commit_and_uncommitted_changes_are_said(plan, repository: Path) -> None:
+    head = git(repository, "rev-parse", "HEAD")
+    clean = json.loads(plan("-o", "json").out)
+    assert (clean["revision"]["head"], clean["revision"]["dirty"]) == (head, False)
+    (repository / "app.yaml").write_text(DEPLOYMENT.replace("replicas: 3", "replicas: 5"))
+    dirty = json.loads(plan("-o", "json").out)
+    assert dirty["revision"]["dirty"] is True
+    assert len(dirty["placements"]) == 5
+    committed = json.loads(plan("-o", "json", "--ref", "main").out)
+    assert len(committed["placements"]) == 3
+    assert "with uncommitted changes" in plan().out
+
+
+def test_a_base_shows_what_a_pull_request_changes(plan, repository: Path) -> None:
+    first = git(repository, "rev-parse", "HEAD")
+    (repository / "pool.yaml").write_text(POOL.replace("[on-demand]", "[spot, on-demand]"))
+    (repository / "app.yaml").unlink()
+    git(repository, "commit", "-qam", "second")
+    found = json.loads(plan("-o", "json", "--base", "HEAD~1").out)
+    assert found["revision"]["base"] == first
+    assert [(c["op"], c["kind"]) for c in found["changes"]] == [
+        ("delete", "Deployment"), ("update", "NodePool"),
+    ]  # fmt: skip
+    assert "Git changes" in plan("--base", "HEAD~1").out
+
+
+BAD = [
+    (("--now", "tomorrow"), 2, "--now: not a time: 'tomorrow'"),
+    (("--now", "2026-01-01"), 2, "--now: not a time"),
+    (("--now", "2026-01-01T00:00:00"), 2, "--now: not a time"),
+    (("--set", "packing"), 2, "packing"),
+    (("--set", "colour=red"), 2, "colour"),
+    (("--set", "preferencePolicy=Sometimes"), 2, "preferencePolicy"),
+    (("--snapshot", "missing.json"), 1, "missing.json: No such file"),
+    (("--catalog", "missing.json"), 1, "missing.json: No such file"),
+    (("--ref", "main"), 2, "not in a git repository"),
+    (("--base", "main"), 2, "not in a git repository"),
+    (("--out", "missing/folder/plan.json"), 1, "missing/folder/plan.json: cannot be written"),
+    (("-o", "xml"), 2, "invalid choice: 'xml'"),
+    (("--repo", "https://example.org/x"), 2, "PATH and --repo"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "said"), BAD)
+def test_what_is_wrong_is_said_in_one_line(plan, words, code: int, said: str) -> None:
+    answer = plan(*words)
+    assert (answer.code, answer.out) == (code, "")
+    assert said in answer.err
+    assert "Traceback" not in answer.err
+    assert answer.err.startswith(("reconciler: ", "usage: "))
+
+
+@pytest.mark.parametrize(
+    "content", ["", "not: [a", "[1, 2]", '{"kind": "List", "items": [{"kind": "Pod", "spec": 7}]}']
+)
+def test_a_broken_snapshot_is_refused_and_named(plan, tmp_path: Path, content: str) -> None:
+    (tmp_path / "s.json").write_text(content)
+    answer = plan("--snapshot", str(tmp_path / "s.json"))
+    assert answer.code == 1
+    assert "s.json" in answer.err
+    assert len(answer.err.splitlines()) == 1
+
+
+def test_an_invalid_fleet_names_every_place(plan, fleet: Path) -> None:
+    (fleet / "pool.yaml").write_text(POOL.replace("operator: In", "operator: Inn"))
+    (fleet / "class.yaml").write_text(CLASS.replace("role:", "rolle:"))
+    answer = plan()
+    first, *rest = answer.err.splitlines()
+    assert answer.code == 1
+    assert answer.out == ""
+    assert first.startswith("reconciler: author: class.yaml:4:1: error: spec.role: is missing")
+    assert any("pool.yaml:9:" in line for line in rest)
+    assert any("spec.template.spec.requirements[0].operator" in line for line in rest)
+
+
+def test_an_empty_folder_plans_nothing(plan, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    answer = plan(folder=tmp_path / "empty", catalog=False)
+    assert answer.code == 1
+    assert "no YAML or JSON file" in answer.err
+
+
+def test_a_pool_without_its_class_launches_nothing_without_a_catalogue(plan, fleet: Path) -> None:
+    (fleet / "class.yaml").unlink()
+    found = json.loads(plan("-o", "json", catalog=False).out)
+    assert found["nodeClaims"] == []
+    assert "missing-nodeclass" in {d["code"] for d in found["diagnostics"]}
+    assert len(json.loads(plan("-o", "json").out)["nodeClaims"]) > 0
+
+
+def test_estimates_and_the_catalogue_are_named(plan) -> None:
+    codes = {d["code"] for d in json.loads(plan("-o", "json", catalog=False).out)["diagnostics"]}
+    assert {"catalog", "spot-estimated"} <= codes
