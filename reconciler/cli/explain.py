@@ -13,6 +13,7 @@ from reconciler.cli import exitcode, opening
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from reconciler.adapters.database.history import GivenReason
     from reconciler.cli.opening import Recorded
@@ -76,13 +77,15 @@ def run(args: argparse.Namespace) -> int:
 
         sys.stdout.write(as_json(document(answer, source)))
     else:
-        sys.stdout.write(text_of(answer, source))
+        from reconciler.cli.inputs import present
+
+        sys.stdout.write(text_of(answer, source, present(args.now)))
     return exitcode.DONE
 
 
-def text_of(answer: Answer, source: Source) -> str:
+def text_of(answer: Answer, source: Source, now: datetime) -> str:
     """Return the answer for a person: the verdict, what will be done, what stands against it."""
-    from reconciler.cli.listing import columns, stamp
+    from reconciler.cli.listing import age, columns, stamp
     from reconciler.plan.wording import moment
 
     lines = [f"{answer.kind} {answer.name}: {answer.verdict}."]
@@ -94,7 +97,8 @@ def text_of(answer: Answer, source: Source) -> str:
     if source.earlier:
         past = [(stamp(g.at), g.decision.code, g.decision.message) for g in source.earlier]
         text += "\nSaid earlier:\n" + columns(past, indent=2)
-    return f"{text}\nFrom plan {source.digest} of {moment(source.plan.at)}.\n"
+    ago = f", {age(source.plan.at, now)} ago" if now > source.plan.at else ""
+    return f"{text}\nFrom plan {source.digest} of {moment(source.plan.at)}{ago}.\n"
 
 
 def document(answer: Answer, source: Source) -> dict[str, Any]:

@@ -100,22 +100,7 @@ def node_pools(recorded: Recorded) -> Listing:
 def plans(recorded: Recorded) -> Listing:
     return Listing(
         ("DIGEST", "REVISION", "SERIAL", "ACTIONS", "CARRIED-OUT", "AGE"),
-        [
-            Item(
-                plan.digest,
-                (
-                    plan.digest,
-                    short(plan.revision),
-                    str(plan.serial),
-                    _count(plan, "actions"),
-                    stamp(plan.carried_out_at),
-                    age(plan.at, recorded.now),
-                ),
-                (_count(plan, "unschedulable"), _count(plan, "blocked"), _count(plan, "deferred")),
-                _plan_document(plan),
-            )
-            for plan in recorded.state.store.plans(limit=100)
-        ],
+        [_plan(plan, recorded) for plan in recorded.state.store.plans(limit=100)],
         ("UNSCHEDULABLE", "BLOCKED", "DEFERRED"),
     )
 
@@ -298,14 +283,27 @@ def _node_pool(pool: RecordedObject, claims: Sequence[NodeClaim]) -> Item:
     )
 
 
-def _plan_document(plan: RecordedPlan) -> dict[str, Any]:
-    return {
-        "apiVersion": API,
-        "kind": "RecordedPlan",
-        "metadata": {"name": plan.digest, "creationTimestamp": stamp(plan.at)},
-        "spec": {"revision": plan.revision, "serial": plan.serial},
-        "status": {"carriedOutAt": stamp(plan.carried_out_at) or None},
-    }
+def _plan(plan: RecordedPlan, recorded: Recorded) -> Item:
+    actions, *rest = _lengths(plan)
+    return Item(
+        plan.digest,
+        (
+            plan.digest,
+            short(plan.revision),
+            str(plan.serial),
+            actions,
+            stamp(plan.carried_out_at),
+            age(plan.at, recorded.now),
+        ),
+        tuple(rest),
+        {
+            "apiVersion": API,
+            "kind": "RecordedPlan",
+            "metadata": {"name": plan.digest, "creationTimestamp": stamp(plan.at)},
+            "spec": {"revision": plan.revision, "serial": plan.serial},
+            "status": {"carriedOutAt": stamp(plan.carried_out_at) or None},
+        },
+    )
 
 
 def _command_document(command: RunningCommand) -> dict[str, Any]:
@@ -328,11 +326,18 @@ class _Lengths(msgspec.Struct):
     deferred: list[msgspec.Raw] = []
 
 
-def _count(plan: RecordedPlan, part: str) -> str:
+def _lengths(plan: RecordedPlan) -> tuple[str, str, str, str]:
+    """Return how many actions, unschedulable pods, blocked and deferred nodes a plan has."""
     try:
-        return str(len(getattr(msgspec.json.decode(plan.body, type=_Lengths), part)))
+        found = msgspec.json.decode(plan.body, type=_Lengths)
     except msgspec.MsgspecError:
-        return "?"
+        return ("?", "?", "?", "?")
+    return (
+        str(len(found.actions)),
+        str(len(found.unschedulable)),
+        str(len(found.blocked)),
+        str(len(found.deferred)),
+    )
 
 
 def _offering(claim: NodeClaim) -> tuple[str, str, str]:

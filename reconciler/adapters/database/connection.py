@@ -20,6 +20,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.pool import QueuePool
 
 from reconciler.adapters.database import tables
 from reconciler.adapters.database.errors import translated
@@ -29,6 +30,9 @@ FILE: Final = "state.db"
 
 _WAIT_S: Final = 10
 """How long a writer waits for another one, and a client for a server."""
+
+_SQLITE_MIN: Final = (3, 37)
+"""The first SQLite with STRICT tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,17 @@ def is_url(location: str) -> bool:
 
 
 def connect_sqlite(folder: Path) -> Engine:
-    """Return an engine for the file in ``folder``, which must exist; the file is made if needed."""
+    """Return an engine for the file in ``folder``, which must exist; the file is made if needed.
+
+    Raises:
+        StateError: the SQLite of this Python is too old.
+    """
+    if sqlite3.sqlite_version_info < _SQLITE_MIN:
+        raise StateError(
+            f"this Python has SQLite {sqlite3.sqlite_version}, tables with types need 3.37",
+            where=str(folder),
+            remedy="use a newer Python build, or a PostgreSQL URL as state",
+        )
     path = folder / FILE
 
     def connection() -> sqlite3.Connection:
@@ -107,7 +121,9 @@ def connect_sqlite(folder: Path) -> Engine:
             raise
         return raw
 
-    engine = create_engine("sqlite+pysqlite://", creator=connection, pool_size=5)
+    # The pool must be named: for a URL without a file SQLAlchemy takes one that closes
+    # connections which other threads still use.
+    engine = create_engine("sqlite+pysqlite://", creator=connection, poolclass=QueuePool)
     event.listen(engine, "begin", _begin)
     return engine
 

@@ -162,27 +162,19 @@ class DatabaseHistory:
 
     def _last_said(self, connection: Connection) -> dict[tuple[str, str], list[tuple[str, str]]]:
         """Return for each subject the reasons of the last plan that gave it new ones."""
-        ours = decision.c.fleet == self.database.fleet
-        newest = (
-            select(
-                decision.c.kind,
-                decision.c.name,
-                func.max(decision.c.sequence).label("sequence"),
-            )
-            .where(ours)
-            .group_by(decision.c.kind, decision.c.name)
+        recency = func.rank().over(
+            partition_by=(decision.c.kind, decision.c.name),
+            order_by=(decision.c.at.desc(), decision.c.plan.desc()),
+        )
+        ranked = (
+            select(decision, recency.label("recency"))
+            .where(decision.c.fleet == self.database.fleet)
             .subquery()
         )
-        last = decision.alias()
         query = (
-            select(decision.c.kind, decision.c.name, decision.c.code, decision.c.message)
-            .join(newest, (decision.c.kind == newest.c.kind) & (decision.c.name == newest.c.name))
-            .join(
-                last,
-                (last.c.fleet == decision.c.fleet) & (last.c.sequence == newest.c.sequence),
-            )
-            .where(ours, decision.c.plan == last.c.plan, decision.c.at == last.c.at)
-            .order_by(decision.c.sequence)
+            select(ranked.c.kind, ranked.c.name, ranked.c.code, ranked.c.message)
+            .where(ranked.c.recency == 1)
+            .order_by(ranked.c.sequence)
         )
         found: dict[tuple[str, str], list[tuple[str, str]]] = {}
         for row in connection.execute(query):

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +17,8 @@ import pytest
 
 from reconciler.adapters.database.state import open_state
 from reconciler.model.errors import Fault, StateError
-from tests.contracts.records import a_claim
+from reconciler.ports import Outcome
+from tests.contracts.records import NOW, a_claim, an_intent
 from tests.postgres import a_database
 
 
@@ -65,6 +67,34 @@ def test_a_state_that_is_current_is_opened_without_alembic(tmp_path: Path) -> No
         "sys.exit('alembic' in sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
+
+
+def test_a_sqlite_without_types_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
+    assert "need 3.37; use a newer Python build" in refusal(tmp_path)
+
+
+def test_threads_may_share_a_state(tmp_path: Path) -> None:
+    with open_state(str(tmp_path), "web") as state, ThreadPoolExecutor(8) as pool:
+
+        def work(n: int) -> None:
+            state.journal.begin([an_intent(f"i{n}")])
+            state.store.put_node_claims([a_claim(f"c{n}")])
+            state.journal.finish(f"i{n}", Outcome.SUCCEEDED, NOW)
+
+        list(pool.map(work, range(60)))
+        assert state.store.serial() == 60
+        assert [e.sequence for e in state.journal.entries()] == list(range(60, 0, -1))
+        assert list(state.journal.in_doubt()) == []
+
+
+def test_a_reader_is_not_kept_waiting_by_a_writer(tmp_path: Path) -> None:
+    with open_state(str(tmp_path), "web") as state, open_state(str(tmp_path), "web") as other:
+        state.store.put_node_claims([a_claim("a")])
+        with state.database.writing() as connection:
+            state.database.raise_serial(connection)
+            assert len(other.store.node_claims()) == 1
+            assert other.store.serial() == 1
 
 
 def test_reading_makes_nothing(tmp_path: Path) -> None:
