@@ -62,7 +62,13 @@ def start(effects: Effects, command: PlannedCommand, seen: Observation) -> None:
         reason=command.reason,
     )
     for node in command.nodes:
-        taint = effects.intent(Verb.TAINT, node, {"command": command.id}, command=command.id)
+        taint = effects.intent(
+            Verb.TAINT,
+            node,
+            {"command": command.id},
+            command=command.id,
+            reason=command.reason,
+        )
         effects.carry_out([taint], partial(world.cluster.taint, node))
 
 

@@ -42,7 +42,7 @@ def advance(effects: Effects, seen: Observation) -> None:
             _forget(effects, claim, node)
         elif not instance.is_going and _is_empty(effects, claim, node, seen):
             doomed.append((claim, instance))
-    if doomed and terminate(effects, [(c.name, i) for c, i in doomed]):
+    if doomed and terminate(effects, [(c.name, i, _reason(c)) for c, i in doomed]):
         world.store.put_node_claims(
             [lifecycle.with_condition(c, "InstanceTerminating", "True", seen.at) for c, _ in doomed]
         )
@@ -71,8 +71,7 @@ def collect(effects: Effects, seen: Observation) -> None:
         world.store.put_node_claims(changed)
     left_over = [i for i in strangers(seen) if world.journal.entry(i.tags.get(INTENT_TAG, ""))]
     if left_over:
-        named = [(i.tags.get(CLAIM_TAG, i.id), i) for i in left_over]
-        terminate(effects, named, reason="Orphaned")
+        terminate(effects, [(i.tags.get(CLAIM_TAG, i.id), i, "Orphaned") for i in left_over])
 
 
 def strangers(seen: Observation) -> list[Instance]:
@@ -92,9 +91,9 @@ def _is_empty(effects: Effects, claim: NodeClaim, node: Node | None, seen: Obser
     world, since = effects.world, str(claim.metadata.deletion_timestamp)
     tainted = any(t.key == DISRUPTED_TAINT for t in node.spec.taints)
     if not tainted:
-        taint = effects.intent(Verb.TAINT, node.name, {"since": since})
+        taint = effects.intent(Verb.TAINT, node.name, {"since": since}, reason=_reason(claim))
         effects.carry_out([taint], lambda: world.cluster.taint(node.name))
-    drain = effects.intent(Verb.DRAIN, node.name, {"since": since})
+    drain = effects.intent(Verb.DRAIN, node.name, {"since": since}, reason=_reason(claim))
     world.journal.begin([drain])
     remaining = world.cluster.drain(node.name, lifecycle.drain_deadline(claim), seen.at)
     if remaining:
@@ -109,17 +108,26 @@ def _is_empty(effects: Effects, claim: NodeClaim, node: Node | None, seen: Obser
 def _forget(effects: Effects, claim: NodeClaim, node: Node | None) -> None:
     world = effects.world
     if node is not None:
-        gone = effects.intent(Verb.DELETE_NODE, node.name)
+        gone = effects.intent(Verb.DELETE_NODE, node.name, reason=_reason(claim))
         effects.carry_out([gone], lambda: world.cluster.delete_node(node.name))
     world.store.forget_node_claim(claim.name, world.clock.now(), "the instance is gone")
     world.tell("Terminated", f"{claim.name} is gone", node_claim=claim.name)
 
 
-def terminate(effects: Effects, doomed: Sequence[tuple[str, Instance]], reason: str = "") -> bool:
-    """Begin to terminate instances, each with an intent of its own; return whether it began."""
+def _reason(claim: NodeClaim) -> str:
+    """Return why the claim goes, as its command said."""
+    known = claim.condition("DisruptionReason")
+    return known.reason if known is not None else ""
+
+
+def terminate(effects: Effects, doomed: Sequence[tuple[str, Instance, str]]) -> bool:
+    """Begin to terminate instances (claim, instance, reason); return whether it began.
+
+    Each has an intent of its own in the journal, and all go in one call.
+    """
     intents = [
         effects.intent(Verb.TERMINATE, claim, {"instance": instance.id}, reason=reason)
-        for claim, instance in doomed
+        for claim, instance, reason in doomed
     ]
-    ids = [instance.id for _, instance in doomed]
+    ids = [instance.id for _, instance, _ in doomed]
     return effects.carry_out(intents, lambda: effects.world.compute.terminate(ids))
