@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _GLANCE_S: Final = 0.05
 
 
 class SystemClock:
-    """The machine's own time; waiting really waits, and looks up every twentieth of a second."""
+    """The machine's own time; waiting really waits, and looks up every twentieth of a second.
+
+    With ``start`` the clock is set to that moment when it is made, and goes on from there.
+    """
+
+    def __init__(self, start: datetime | None = None) -> None:
+        assert start is None or start.tzinfo is not None, "a moment without a zone is no moment"
+        self._ahead = start - datetime.now(UTC) if start is not None else timedelta()
 
     def now(self) -> datetime:
         """Return the present time in UTC."""
-        return datetime.now(UTC)
+        return datetime.now(UTC) + self._ahead
 
     def wait(self, seconds: float, until: Callable[[], bool]) -> None:
         """Return after ``seconds``, or as soon as ``until`` says so."""

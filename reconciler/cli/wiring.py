@@ -16,6 +16,7 @@ from reconciler.model.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
+    from reconciler.adapters.aws.clients import Connect
     from reconciler.adapters.database.state import DatabaseState
     from reconciler.catalog.catalog import Catalog
     from reconciler.desired.workloads import Workloads
@@ -121,6 +122,22 @@ def _stamp(folder: Path) -> str:
     return f"{files} {newest}"
 
 
+@dataclass(frozen=True, slots=True)
+class Imitation:
+    """An imitated world: by which clock time passes, and how long things take on it.
+
+    The seconds are those of ``EmbeddedCluster``; ``connect`` leads to an imitated EC2, None to
+    whichever the settings name.
+    """
+
+    clock: Clock
+    connect: Connect | None = None
+    joining_s: float = 0.0
+    ready_s: float = 0.0
+    starting_s: float = 0.0
+    leaving_s: float = 0.0
+
+
 @dataclass(frozen=True)
 class Assembly:
     """A world with what stands behind it, for one command."""
@@ -132,53 +149,68 @@ class Assembly:
 
 
 @contextmanager
-def assembled(args: argparse.Namespace, notifier: Notifier) -> Iterator[Assembly]:
+def assembled(
+    args: argparse.Namespace, notifier: Notifier, imitation: Imitation | None = None
+) -> Iterator[Assembly]:
     """Put a world together, and hold the lease of its fleet for as long as it is used.
 
     Raises:
         LockedError: another process holds this fleet.
         StateError: the recorded state cannot be opened.
     """
-    from reconciler.adapters.clock import SystemClock
     from reconciler.adapters.database.state import open_state
     from reconciler.engine.world import World
 
     settings, catalog = _facts(args)
-    clock = SystemClock()
+    imitation = imitation or Imitation(_clock(args))
+    clock = imitation.clock
     with open_state(state_location(args, settings), settings.fleet) as state:
         state.lease.acquire()
-        compute = _compute(settings, catalog, clock)
+        compute = _compute(settings, catalog, imitation)
         source = FleetSource(args, compute)
-        cluster = _cluster(settings, catalog, clock, state.shelf, source)
+        cluster = _cluster(settings, catalog, imitation, state.shelf, source)
         world = World(clock, compute, cluster, state.store, state.journal, notifier)
         yield Assembly(world, source, state, settings)
 
 
-def live_inputs(args: argparse.Namespace) -> Inputs:
+def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) -> Inputs:
     """Return what a plan of the live fleet is made from, and write nothing anywhere.
 
     The look is the engine's own, at a copy of what is recorded: an imitated cluster keeps its
-    books on a shelf, and a preview must not turn its pages.
+    books on a shelf, and a preview must not turn its pages. With ``--base`` the changes are told
+    since that commit instead of since what was carried out last.
 
     Raises:
         TransientCloudError: EC2 could not be looked at.
     """
-    from reconciler.adapters.clock import SystemClock
+    import msgspec
+
     from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
+    from reconciler.cli import inputs
     from reconciler.cli.stopping import Silence
     from reconciler.engine.observation import observe
     from reconciler.engine.world import World
 
     settings, catalog = _facts(args)
-    clock, store, shelf = SystemClock(), MemoryStateStore(), MemoryShelf()
+    imitation = imitation or Imitation(_clock(args))
+    clock, store, shelf = imitation.clock, MemoryStateStore(), MemoryShelf()
     serial = _copy_state(state_location(args, settings), settings.fleet, store, shelf)
-    compute = _compute(settings, catalog, clock)
+    compute = _compute(settings, catalog, imitation)
     source = FleetSource(args, compute)
-    cluster = _cluster(settings, catalog, clock, shelf, source)
+    cluster = _cluster(settings, catalog, imitation, shelf, source)
     desired = source.read()
     world = World(clock, compute, cluster, store, MemoryJournal(), Silence())
     seen = observe(world, desired.node_pools)
-    return desired.inputs(seen, store.unavailable(seen.at), store.objects(), serial)
+    facts = desired.inputs(seen, store.unavailable(seen.at), store.objects(), serial)
+    base = inputs.read_base(args)
+    if base is None:
+        return facts
+    return msgspec.structs.replace(
+        facts,
+        base=base[1],
+        compared_with="base",
+        revision=msgspec.structs.replace(facts.revision, base=base[0]),
+    )
 
 
 def _copy_state(location: str, fleet: str, store: StateStore, shelf: Shelf) -> int:
@@ -211,17 +243,26 @@ def _facts(args: argparse.Namespace) -> tuple[Settings, Catalog]:
     return resolved.settings, inputs.read_types(args, resolved)
 
 
-def _compute(settings: Settings, catalog: Catalog, clock: Clock) -> Compute:
+def _clock(args: argparse.Namespace) -> Clock:
+    """Return the machine's clock, set to ``--now`` where that is given."""
+    from reconciler.adapters.clock import SystemClock
+    from reconciler.cli.inputs import present
+
+    return SystemClock() if args.now is None else SystemClock(present(args.now))
+
+
+def _compute(settings: Settings, catalog: Catalog, imitation: Imitation) -> Compute:
     from reconciler.adapters.aws.clients import connector
     from reconciler.adapters.aws.compute import AwsCompute
 
-    return AwsCompute(connector(settings), settings, catalog.get, clock, workers=8)
+    connect = imitation.connect or connector(settings)
+    return AwsCompute(connect, settings, catalog.get, imitation.clock, workers=8)
 
 
 def _cluster(
     settings: Settings,
     catalog: Catalog,
-    clock: Clock,
+    imitation: Imitation,
     shelf: Shelf,
     source: FleetSource,
 ) -> Cluster:
@@ -237,5 +278,9 @@ def _cluster(
         shelf=shelf,
         types=catalog.get,
         workloads=lambda: source.workloads,
-        clock=clock,
+        clock=imitation.clock,
+        joining_s=imitation.joining_s,
+        ready_s=imitation.ready_s,
+        starting_s=imitation.starting_s,
+        leaving_s=imitation.leaving_s,
     )
