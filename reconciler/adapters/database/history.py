@@ -19,7 +19,7 @@ from reconciler.model.nodeclaim import NodeClaim
 from reconciler.plan.decisions import Decision
 from reconciler.ports import RunningCommand
 
-DECISIONS_KEPT: Final = 100_000
+DECISIONS_KEPT: Final = 20_000
 """How many reasons a fleet remembers; the oldest go first."""
 
 
