@@ -6,14 +6,16 @@ entries that a selector can match, so that a cluster of a hundred thousand pods 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cached_property
 
+from reconciler.catalog.table import bits
 from reconciler.model.labels import HOSTNAME
+from reconciler.model.node import Node
 from reconciler.model.pod import Pod
-from reconciler.model.requirements import Requirements
 from reconciler.observed.state import ClusterState, StateNode
-from reconciler.placement.rules import Rule
+from reconciler.placement.labelindex import LabelIndex
+from reconciler.placement.rules import NodeFilter, Rule
 from reconciler.placement.shape import repelling_rules
 
 
@@ -33,20 +35,23 @@ class Census:
 
     def __init__(self, cluster: ClusterState) -> None:
         self._cluster = cluster
-        self.nodes: list[StateNode] = [n for n in cluster.nodes if n.node is not None]
-        self._labels = [_node_labels(n) for n in self.nodes]
-        self._requirements: list[Requirements | None] = [None] * len(self.nodes)
+        self._nodes: list[StateNode] = [n for n in cluster.nodes if n.node is not None]
+        self._names = [_node(n).name for n in self._nodes]
+        self._labels = [_node(n).metadata.labels for n in self._nodes]
+        self._label_index = LabelIndex(
+            self._names, self._labels, (_node(n).spec.taints for n in self._nodes)
+        )
         self._base: dict[Rule, dict[str, int]] = {}
-        self._seen: dict[Rule, dict[str, list[StateNode]]] = {}
+        self._filters: dict[NodeFilter, int] = {}
 
     @cached_property
     def _index(self) -> dict[str, int]:
-        return {_node_name(n): i for i, n in enumerate(self.nodes)}
+        return {name: index for index, name in enumerate(self._names)}
 
     @cached_property
     def _entries(self) -> list[_Entry]:
         found: dict[tuple[str, frozenset[tuple[str, str]]], _Entry] = {}
-        for index, node in enumerate(self.nodes):
+        for index, node in enumerate(self._nodes):
             for pod in node.pods:
                 if not pod.is_active:
                     continue
@@ -85,26 +90,39 @@ class Census:
             if rule.selects(entry.namespace, entry.labels):
                 yield entry
 
-    def domain_of(self, rule: Rule, index: int) -> str | None:
+    def _domain(self, rule: Rule, index: int) -> str | None:
         """Return the domain of a node for a rule, None where it counts for nothing there."""
-        labels = self._labels[index]
-        domain = labels.get(rule.key)
+        domain = self._labels[index].get(rule.key)
         if domain is None and rule.key == HOSTNAME:
-            domain = _node_name(self.nodes[index])
-        if domain is None or not self._admitted(rule, index):
+            domain = self._names[index]
+        if rule.node_filter is not None and not self._admitted(rule.node_filter) >> index & 1:
             return None
         return domain
 
-    def _admitted(self, rule: Rule, index: int) -> bool:
-        if rule.node_filter is None:
-            return True
-        requirements = self._requirements[index]
-        if requirements is None:
-            requirements = Requirements.from_labels(self._labels[index])
-            self._requirements[index] = requirements
-        node = self.nodes[index].node
-        assert node is not None
-        return rule.node_filter.admits(requirements, node.spec.taints)
+    def _admitted(self, node_filter: NodeFilter) -> int:
+        """Return the nodes that a filter admits."""
+        known = self._filters.get(node_filter)
+        if known is None:
+            known = self._label_index.all
+            if node_filter.terms is not None:
+                known = 0
+                for term in node_filter.terms:
+                    known |= self._label_index.meeting(term)
+            if node_filter.tolerations is not None:
+                known &= self._label_index.tolerated(node_filter.tolerations)
+            self._filters[node_filter] = known
+        return known
+
+    @cached_property
+    def _staying(self) -> int:
+        return bits(i for i, node in enumerate(self._nodes) if not node.is_deleting)
+
+    def _without(self, names: Collection[str]) -> int:
+        mask = self._staying
+        for index, node in enumerate(self._nodes) if names else ():
+            if node.name in names:
+                mask &= ~(1 << index)
+        return mask
 
     def counts(self, rule: Rule) -> dict[str, int]:
         """Return how many pods run in each domain, those without any left out."""
@@ -113,7 +131,7 @@ class Census:
             known = {}
             for entry in self._selected(rule):
                 for index, count in entry.on_nodes.items():
-                    domain = self.domain_of(rule, index)
+                    domain = self._domain(rule, index)
                     if domain is not None:
                         known[domain] = known.get(domain, 0) + count
             self._base[rule] = known
@@ -124,21 +142,15 @@ class Census:
         if not pod.is_active or not pod.spec.node_name:
             return None
         index = self._index.get(pod.spec.node_name)
-        return None if index is None else self.domain_of(rule, index)
+        return None if index is None else self._domain(rule, index)
 
-    def domains(self, rule: Rule) -> dict[str, list[StateNode]]:
-        """Return the nodes of each domain that counts, deleting ones left out."""
-        known = self._seen.get(rule)
-        if known is None:
-            known = {}
-            for index, node in enumerate(self.nodes):
-                if node.is_deleting or rule.key not in self._labels[index]:
-                    continue
-                domain = self.domain_of(rule, index)
-                if domain is not None:
-                    known.setdefault(domain, []).append(node)
-            self._seen[rule] = known
-        return known
+    def domains(self, rule: Rule, without: Collection[str]) -> list[str]:
+        """Return the domains of nodes that count and stay, sorted; ``without`` some nodes."""
+        mask = self._without(without)
+        if rule.node_filter is not None:
+            mask &= self._admitted(rule.node_filter)
+        values = self._label_index.values(rule.key).items()
+        return sorted(value for value, members in values if value is not None and members & mask)
 
     @cached_property
     def repelling(self) -> dict[Rule, dict[str, int]]:
@@ -152,7 +164,7 @@ class Census:
         return found
 
     def _repelling_pods(self) -> Iterator[tuple[int, Rule]]:
-        for index, node in enumerate(self.nodes):
+        for index, node in enumerate(self._nodes):
             for pod in node.pods:
                 affinity = pod.spec.affinity
                 if affinity is None or affinity.pod_anti_affinity is None or not pod.is_active:
@@ -161,11 +173,6 @@ class Census:
                     yield index, rule
 
 
-def _node_labels(state: StateNode) -> dict[str, str]:
+def _node(state: StateNode) -> Node:
     assert state.node is not None
-    return state.node.metadata.labels
-
-
-def _node_name(state: StateNode) -> str:
-    assert state.node is not None
-    return state.node.name
+    return state.node

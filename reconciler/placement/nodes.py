@@ -14,12 +14,12 @@ from types import MappingProxyType
 from reconciler.catalog.table import bits, indices
 from reconciler.model.labels import HOSTNAME
 from reconciler.model.node import CSINode
-from reconciler.model.requirement import Requirement
 from reconciler.model.requirements import Requirements
 from reconciler.model.resources import CPU, MEMORY, Resources, add
-from reconciler.model.taint import Taint, Toleration, untolerated
+from reconciler.model.taint import Taint, Toleration
 from reconciler.observed.state import StateNode
 from reconciler.placement.daemons import Daemon
+from reconciler.placement.labelindex import LabelIndex
 from reconciler.placement.space import Demand
 
 
@@ -59,15 +59,11 @@ class Nodes:
         self._csi_nodes = csi_nodes
         self._requirements: dict[int, Requirements] = {}
         rows = sorted(targets, key=lambda t: (not t.is_initialized, t.name))
-        self.all = (1 << len(rows)) - 1
-        self._labels: dict[str, dict[str | None, int]] = {}
-        self._static: dict[tuple[Demand, tuple[Toleration, ...]], int] = {}
         self._rows = rows
-        self._taints: dict[tuple[Taint, ...], int] = {}
-        by_taints: dict[tuple[Taint, ...], list[int]] = {}
-        for index, row in enumerate(rows):
-            by_taints.setdefault(row.taints, []).append(index)
-        self._taints = {taints: bits(members) for taints, members in by_taints.items()}
+        self.labels = LabelIndex(
+            [t.name for t in rows], [t.labels for t in rows], (t.taints for t in rows)
+        )
+        self._suited: dict[tuple[Demand, tuple[Toleration, ...]], int] = {}
         self.rows = self._less_daemons(tuple(daemons))
         self.index = {row.name: index for index, row in enumerate(rows)}
         self.cpu = [row.left.get(CPU, 0) for row in self.rows]
@@ -103,50 +99,20 @@ class Nodes:
         known = self._csi_nodes.get(self.rows[index].name)
         return known.limits() if known is not None else {}
 
-    def with_label(self, key: str) -> dict[str | None, int]:
-        """Return the nodes by value of a label; None stands for those without it."""
-        known = self._labels.get(key)
-        if known is None:
-            found: dict[str | None, list[int]] = {}
-            for index, row in enumerate(self._rows):
-                value = row.host if key == HOSTNAME else row.labels.get(key)
-                found.setdefault(value, []).append(index)
-            known = self._labels[key] = {v: bits(members) for v, members in found.items()}
-        return known
-
-    def _meeting(self, wanted: Requirement) -> int:
-        """Return the nodes whose label is as wanted; a missing one meets only a negative demand."""
-        values = self.with_label(wanted.key)
-        mask = values.get(None, 0) if wanted.is_negative else 0
-        if wanted.complement:
-            for value, members in values.items():
-                if value is not None and wanted.has(value):
-                    mask |= members
-        else:
-            for value in wanted.values:
-                mask |= values.get(value, 0)
-        return mask
-
     def suited(self, demand: Demand, tolerations: tuple[Toleration, ...]) -> int:
         """Return the nodes whose labels and taints suit a pod."""
         key = (demand, tolerations)
-        known = self._static.get(key)
+        known = self._suited.get(key)
         if known is None:
-            known = 0
-            for taints, members in self._taints.items():
-                if not taints or not untolerated(taints, tolerations):
-                    known |= members
-            known &= self.meeting(demand)
-            self._static[key] = known
+            known = self.labels.tolerated(tolerations) & self.meeting(demand)
+            self._suited[key] = known
         return known
 
     def meeting(self, demand: Demand) -> int:
-        """Return the nodes whose labels meet a demand; what a node does not say it has not."""
-        mask = self.all
-        for wanted in demand.requirements.values():
-            mask &= self._meeting(wanted)
+        """Return the nodes whose labels meet a demand."""
+        mask = self.labels.meeting(demand.requirements)
         if demand.hostname is not None:
-            mask &= self._meeting(demand.hostname)
+            mask &= self.labels.meeting({HOSTNAME: demand.hostname})
         return mask
 
     def requirements(self, index: int) -> Requirements:

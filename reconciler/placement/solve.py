@@ -9,7 +9,7 @@ each other, and as many as provably end up alike are placed at once.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from reconciler.model.pod import Pod
@@ -65,7 +65,7 @@ class _Serving:
         self.solving = solving
         self.cohort = cohort
         self.shape: Shape = cohort.shape
-        self._rows: dict[Stage, list[int]] = {}
+        self._rows: dict[Stage, tuple[list[int], Iterator[int]]] = {}
         self._seen: list[Entry] = []
         self._position = 0
         self._moved: dict[OpenClaim, Entry] = {}
@@ -107,13 +107,17 @@ class _Serving:
     def _on_nodes(self, view: View, most: int) -> list[Pod]:
         rows = self._rows.get(view.stage)
         if rows is None:
-            rows = self._rows[view.stage] = self._candidates(view)
-        if not rows:
-            return []
+            rows = self._rows[view.stage] = ([], self._candidates(view))
+        seen, unseen = rows
         allowed = self._allowed_nodes(view)
         position = 0
-        while position < len(rows):
-            index = rows[position]
+        while True:
+            if position == len(seen):
+                following = next(unseen, None)
+                if following is None:
+                    return []
+                seen.append(following)
+            index = seen[position]
             if not allowed >> index & 1:
                 position += 1
                 continue
@@ -122,32 +126,29 @@ class _Serving:
             if room > 0:
                 return self._put_on_node(index, min(room, most_here))
             if not most_here or view.stage.only_fills_up:
-                del rows[position]
+                del seen[position]
             else:
                 position += 1
-        return []
 
-    def _candidates(self, view: View) -> list[int]:
-        """Return the nodes that may suit the cohort and have room, in order."""
+    def _candidates(self, view: View) -> Iterator[int]:
+        """Yield the nodes that may suit the cohort and have room, in order."""
         use, step, shape = self.solving.nodes, view.stage.step, self.shape
         mask = use.open & use.nodes.suited(step.demand, step.tolerations)
         if self.cohort.guarded:
             mask &= ~use.guarded
         if not mask:
-            return []
+            return
         cpu, memory, enough_cpu, enough_memory = use.cpu, use.memory, shape.cpu, shape.memory
-        return [
-            i
-            for i, digit in enumerate(f"{mask:b}"[::-1])
-            if digit == "1" and cpu[i] >= enough_cpu and memory[i] >= enough_memory
-        ]
+        for i, digit in enumerate(f"{mask:b}"[::-1]):
+            if digit == "1" and cpu[i] >= enough_cpu and memory[i] >= enough_memory:
+                yield i
 
     def _allowed_nodes(self, view: View) -> int:
         """Return the nodes in domains that are open now and from where volumes are reached."""
         nodes = self.solving.nodes.nodes
-        mask = nodes.all
+        mask = nodes.labels.all
         for domains in view.open:
-            values = nodes.with_label(domains.key)
+            values = nodes.labels.values(domains.key)
             mask &= _any_of(values.get(domain, 0) for domain in domains.members)
         if self.shape.volume_demands:
             mask &= _any_of(nodes.meeting(demand) for demand in self.shape.volume_demands)

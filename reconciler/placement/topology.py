@@ -172,9 +172,8 @@ class Topology:
             return counts
         for domain in self._universe.domains(rule.key, rule.tolerations):
             counts.setdefault(domain, 0)
-        for domain, nodes in self._census.domains(rule).items():
-            if domain not in counts and any(n.name not in self._without for n in nodes):
-                counts[domain] = 0
+        for domain in self._census.domains(rule, self._without):
+            counts.setdefault(domain, 0)
         return counts
 
     def add_running_repellers(self) -> None:

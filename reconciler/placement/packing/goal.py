@@ -1,0 +1,61 @@
+"""What the cheapest packing is measured by, and which NodePools take part in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from reconciler.model.settings import Settings
+from reconciler.placement.cohort import Cohort
+from reconciler.placement.solve import Pass
+from reconciler.placement.template import Template
+
+CHEAPEST = "cheapest"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Which NodePools are packed for their price, and what a node costs beside it.
+
+    ``node_costs`` are USD an hour for each node of a pool: licences, monitoring and the like.
+    """
+
+    packing: str = ""
+    packings: dict[str, str] = field(default_factory=dict)
+    node_cost: float = 0.0
+    node_costs: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Goal:
+        """Return what the settings ask for; a NodePool's own options go before the general."""
+        pools = settings.node_pools.items()
+        return cls(
+            packing=settings.packing,
+            packings={name: o.packing for name, o in pools if o.packing is not None},
+            node_cost=settings.per_node_cost,
+            node_costs={
+                name: o.per_node_cost for name, o in pools if o.per_node_cost is not None
+            },
+        )
+
+    def packs(self, template: Template) -> bool:
+        """Return whether the nodes of a NodePool are to be packed for their price."""
+        return self.packings.get(template.name, self.packing) == CHEAPEST
+
+    def cost_of_node(self, template: Template) -> float:
+        """Return what a node of the NodePool costs an hour beside its price."""
+        return self.node_costs.get(template.name, self.node_cost)
+
+    def reached(self, solving: Pass, cohorts: list[Cohort]) -> Outcome:
+        """Return what a pass came to."""
+        claims = solving.claims
+        cost = sum(claim.price + self.cost_of_node(claim.template) for claim in claims)
+        return Outcome(sum(c.waiting for c in cohorts), round(cost, 9), len(claims))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Outcome:
+    """Less is better: first pods without a place, then dollars an hour, then new nodes."""
+
+    unplaced: int
+    cost: float
+    nodes: int

@@ -1,0 +1,131 @@
+"""The nodes that may be bought: for each NodePool and demand, types with their price and room.
+
+Only types that are worth a thought are kept: one that another beats on price and on room for
+every resource never is. Where the NodePool asks for choice (``minValues``), a type is kept only
+if there are enough others that hold as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reconciler.catalog.table import indices
+from reconciler.model.resources import Resources
+from reconciler.placement.limits import Limits
+from reconciler.placement.packing.goal import Goal
+from reconciler.placement.space import Space
+from reconciler.placement.template import Template, shortfalls
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One type that a node may become: its dollars an hour, and its room beside daemons.
+
+    ``room`` follows the market's list of resources.
+    """
+
+    index: int
+    cost: float
+    room: tuple[int, ...]
+
+
+class Shelf:
+    """What a NodePool offers within a space, cheapest first."""
+
+    __slots__ = ("rows", "space", "template")
+
+    def __init__(self, template: Template, space: Space, rows: Sequence[Row]) -> None:
+        self.template = template
+        self.space = space
+        self.rows = rows
+
+
+class Market:
+    """Everything that may be bought, worked out when it is first asked for.
+
+    ``resources`` are the names that any pod asks for, in a fixed order.
+    """
+
+    def __init__(self, resources: Sequence[str], limits: Limits, goal: Goal) -> None:
+        self.resources = tuple(resources)
+        self._limits = limits
+        self._goal = goal
+        self._rooms: dict[str, dict[int, tuple[int, ...]]] = {}
+        self._costs: dict[tuple[str, Space], dict[int, float]] = {}
+        self._shelves: dict[tuple[str, Space], Shelf] = {}
+
+    def amounts(self, requests: Resources) -> tuple[int, ...]:
+        """Return requests in the market's order."""
+        return tuple(requests.get(name, 0) for name in self.resources)
+
+    def rooms(self, template: Template) -> dict[int, tuple[int, ...]]:
+        """Return the room of each type of a NodePool beside its daemons, by the type's index."""
+        known = self._rooms.get(template.name)
+        if known is None:
+            known = self._rooms[template.name] = dict(_rooms(template, self.resources))
+        return known
+
+    def costs(self, template: Template, space: Space) -> dict[int, float]:
+        """Return what each type costs an hour within a space, node cost included."""
+        known = self._costs.get((template.name, space))
+        if known is None:
+            extra = self._goal.cost_of_node(template)
+            prices = cheapest_prices(space)
+            known = {index: price + extra for index, price in prices.items()}
+            self._costs[template.name, space] = known
+        return known
+
+    def shelf(self, template: Template, space: Space) -> Shelf:
+        """Return what may be bought of a NodePool within a space."""
+        known = self._shelves.get((template.name, space))
+        if known is None:
+            known = Shelf(template, space, self._rows(template, space))
+            self._shelves[template.name, space] = known
+        return known
+
+    def _rows(self, template: Template, space: Space) -> list[Row]:
+        rooms, costs = self.rooms(template), self.costs(template, space)
+        mask = space.mask & self._limits.allowed(template)
+        found = [
+            Row(index, costs[index], rooms[index])
+            for index in indices(mask)
+            if index in rooms and index in costs
+        ]
+        found.sort(key=lambda r: (r.cost, [-amount for amount in r.room], r.index))
+        kept: list[Row] = []
+        cheaper = 0
+        for row in found:
+            covering = template.fitting(mask, dict(zip(self.resources, row.room, strict=True)), ())
+            if not covering & cheaper and not (
+                space.has_min_values and shortfalls(template.table, covering, space)
+            ):
+                kept.append(row)
+                cheaper |= 1 << row.index
+        return kept
+
+
+def cheapest_prices(space: Space) -> dict[int, float]:
+    """Return the price of each type's cheapest offering within a space."""
+    prices: dict[int, float] = {}
+    for offering in space.offers:
+        for index, price in offering.prices.items():
+            known = prices.get(index)
+            if known is None or price < known:
+                prices[index] = price
+    return prices
+
+
+def _rooms(
+    template: Template, resources: Sequence[str]
+) -> list[tuple[int, tuple[int, ...]]]:
+    columns = [template.table.allocatable(name) for name in resources]
+    found: list[tuple[int, tuple[int, ...]]] = []
+    for group in template.daemon_groups:
+        taken = [group.requests.get(name, 0) for name in resources]
+        for index in indices(group.mask):
+            room = tuple(c[index] - t for c, t in zip(columns, taken, strict=True))
+            if min(room, default=0) >= 0:
+                found.append((index, room))
+    return found
+
