@@ -224,7 +224,7 @@ class Account:
         group = self.backend.create_security_group(name, "seeded", vpc)
         if term.id:
             del self.backend.groups[vpc][group.id]
-            group.id = term.id
+            group.id = group.group_id = term.id
             self.backend.groups[vpc][term.id] = group
         self._tag(group.id, term.tags)
 

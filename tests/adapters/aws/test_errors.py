@@ -1,0 +1,94 @@
+"""The border where botocore's errors become ours."""
+
+from __future__ import annotations
+
+import pytest
+from botocore.exceptions import (
+    ClientError,
+    ConnectionClosedError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    ParamValidationError,
+    ReadTimeoutError,
+)
+from botocore.parsers import ResponseParserError
+
+from reconciler.adapters.aws.backoff import backoff_s
+from reconciler.adapters.aws.errors import Failure, failure_of, our_error, translated
+from reconciler.model.errors import CloudError, Fault, TransientCloudError
+
+URL = "https://ec2.us-east-1.amazonaws.com/"
+
+
+def client_error(code: str, status: int = 400) -> ClientError:
+    return ClientError(
+        {
+            "Error": {"Code": code, "Message": "It said so."},
+            "ResponseMetadata": {"RequestId": "abc-1", "HTTPStatusCode": status},
+        },
+        "RunIt",
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "failure", "kind"),
+    [
+        (client_error("RequestLimitExceeded", 503), Failure.THROTTLED, TransientCloudError),
+        (client_error("Throttling"), Failure.THROTTLED, TransientCloudError),
+        (client_error("InternalError", 500), Failure.UNCLEAR, TransientCloudError),
+        (client_error("Whatever", 502), Failure.UNCLEAR, TransientCloudError),
+        (ReadTimeoutError(endpoint_url=URL), Failure.UNCLEAR, TransientCloudError),
+        (ConnectionClosedError(endpoint_url=URL), Failure.UNCLEAR, TransientCloudError),
+        (ResponseParserError("<html>"), Failure.UNCLEAR, TransientCloudError),
+        (EndpointConnectionError(endpoint_url=URL), Failure.UNREACHED, TransientCloudError),
+        (client_error("UnauthorizedOperation", 403), Failure.UNAUTHORIZED, CloudError),
+        (client_error("ExpiredToken"), Failure.UNAUTHORIZED, CloudError),
+        (NoCredentialsError(), Failure.UNAUTHORIZED, CloudError),
+        (client_error("InvalidInstanceID.NotFound"), Failure.NOT_FOUND, CloudError),
+        (client_error("InvalidParameterValue"), Failure.REFUSED, CloudError),
+        (client_error("InsufficientInstanceCapacity"), Failure.CAPACITY, CloudError),
+        (
+            client_error("InvalidLaunchTemplateName.NotFoundException"),
+            Failure.TEMPLATE_NOT_FOUND,
+            CloudError,
+        ),
+        (
+            client_error("InvalidLaunchTemplateName.AlreadyExistsException"),
+            Failure.EXISTS,
+            CloudError,
+        ),
+        (ParamValidationError(report="no such parameter"), Failure.REFUSED, CloudError),
+    ],
+)
+def test_each_error_says_what_to_do(
+    error: Exception, failure: Failure, kind: type[Exception]
+) -> None:
+    assert failure_of(error) is failure
+    ours = our_error("ec2:RunIt", error)
+    assert type(ours) is kind
+    assert ours.fault is Fault.CLOUD
+    assert ours.where.startswith("ec2:RunIt (")
+
+
+def test_an_error_reads_as_one_line_with_call_request_and_advice() -> None:
+    with pytest.raises(CloudError) as caught, translated("ec2:RunIt"):
+        raise client_error("UnauthorizedOperation", 403)
+    assert str(caught.value) == (
+        "ec2:RunIt (request abc-1): UnauthorizedOperation: It said so.; "
+        "allow ec2:RunIt to the credentials in use, or renew them"
+    )
+    assert isinstance(caught.value.__cause__, ClientError)
+
+
+def test_a_bug_of_ours_stays_a_bug() -> None:
+    with pytest.raises(KeyError), translated("ec2:RunIt"):
+        raise KeyError("oops")
+
+
+def test_waits_double_up_to_a_limit_and_differ_between_claims() -> None:
+    waits = [backoff_s("claim", attempt) for attempt in range(12)]
+    assert waits == [backoff_s("claim", attempt) for attempt in range(12)]
+    assert all(
+        0.5 <= wait / min(0.2 * 2**attempt, 5.0) <= 1.0 for attempt, wait in enumerate(waits)
+    )
+    assert backoff_s("other", 0) != waits[0]

@@ -1,0 +1,337 @@
+"""The requests of a launch, as values: what ``plan -o requests`` prints and ``apply`` sends."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import yaml
+from msgspec.structs import replace as with_fields
+
+from reconciler.adapters.aws.aliases import alias_paths
+from reconciler.adapters.aws.bootstrap.mime import parts_of
+from reconciler.adapters.aws.bootstrap.toml import dumps
+from reconciler.adapters.aws.requests import launch_requests, planned_requests
+from reconciler.model.errors import CloudError
+from reconciler.model.metadata import Metadata
+from reconciler.model.nodeclaim import NodeClaim, NodeClaimSpec
+from reconciler.model.nodeclass import (
+    AMI,
+    BlockDevice,
+    BlockDeviceMapping,
+    ConnectionTracking,
+    EC2NodeClass,
+    EC2NodeClassStatus,
+    NetworkInterface,
+    SecurityGroup,
+    Subnet,
+)
+from reconciler.model.nodepool import NodeSelectorRequirement
+from reconciler.model.requirement import Operator
+from reconciler.model.taint import Taint
+from reconciler.ports import Launch, LaunchOption
+from tests.contracts.cloud import SETTINGS, a_class, a_type, a_wish
+
+CONTROL_PLANE = replace(
+    SETTINGS,
+    cluster_endpoint="https://web.example.com",
+    cluster_ca_bundle="Y2E=",
+    cluster_dns="10.0.0.10",
+    cluster_cidr="10.0.0.0/16",
+)
+
+
+def arch(value: str) -> tuple[NodeSelectorRequirement, ...]:
+    return (NodeSelectorRequirement("kubernetes.io/arch", Operator.IN, (value,)),)
+
+
+def a_resolved_class(**spec: object) -> EC2NodeClass:
+    status = EC2NodeClassStatus(
+        subnets=(
+            Subnet("subnet-a1", "us-east-1a"),
+            Subnet("subnet-a2", "us-east-1a"),
+            Subnet("subnet-b", "us-east-1b"),
+        ),
+        security_groups=(SecurityGroup("sg-1"), SecurityGroup("sg-2")),
+        amis=(
+            AMI("ami-new", requirements=arch("arm64")),
+            AMI("ami-old", requirements=arch("arm64")),
+            AMI("ami-intel", requirements=arch("amd64")),
+        ),
+        instance_profile="nodes",
+    )
+    return with_fields(a_class(**spec), status=status)
+
+
+def template(wish: Launch, number: int = 0, **settings: object) -> dict[str, object]:
+    requests = launch_requests(wish, a_type, replace(CONTROL_PLANE, **settings))
+    data: dict[str, object] = requests.templates[number]["LaunchTemplateData"]
+    return data
+
+
+def fleet(wish: Launch, **settings: object) -> dict[str, object]:
+    return launch_requests(wish, a_type, replace(CONTROL_PLANE, **settings)).fleet
+
+
+def user_data(wish: Launch) -> str:
+    return base64.b64decode(str(template(wish)["UserData"])).decode()
+
+
+def test_each_image_has_a_template_and_the_first_compatible_image_counts() -> None:
+    configs = fleet(a_wish("i", a_resolved_class()))["LaunchTemplateConfigs"]
+    assert [
+        sorted({(o["ImageId"], o["InstanceType"]) for o in config["Overrides"]})
+        for config in configs
+    ] == [[("ami-new", "m7g.large")], [("ami-intel", "m7i.large")]]
+    names = [c["LaunchTemplateSpecification"]["LaunchTemplateName"] for c in configs]
+    assert len(set(names)) == 2
+
+
+def test_an_override_names_type_zone_subnet_image_and_price() -> None:
+    first = fleet(a_wish("i", a_resolved_class()))["LaunchTemplateConfigs"][0]["Overrides"]
+    assert first == [
+        {
+            "InstanceType": "m7g.large",
+            "AvailabilityZone": zone,
+            "SubnetId": subnet,
+            "ImageId": "ami-new",
+            "Priority": 0.08,
+        }
+        for zone, subnet in (("us-east-1a", "subnet-a1"), ("us-east-1b", "subnet-b"))
+    ]
+
+
+def test_the_freest_subnet_of_a_zone_is_taken() -> None:
+    wish = a_wish("i", a_resolved_class(), "m7g.large")
+    free = {"subnet-a1": 10, "subnet-a2": 11}
+    rows = fleet(wish, subnet_free_addresses=free)["LaunchTemplateConfigs"][0]["Overrides"]
+    assert [row["SubnetId"] for row in rows] == ["subnet-a2", "subnet-b"]
+
+
+def test_a_name_follows_from_the_content_alone() -> None:
+    def names(wish: Launch) -> list[str]:
+        requests = launch_requests(wish, a_type, CONTROL_PLANE)
+        return [t["LaunchTemplateName"] for t in requests.templates]
+
+    one = names(a_wish("i1", a_resolved_class()))
+    assert names(a_wish("i2", a_resolved_class())) == one
+    assert not set(names(a_wish("i1", a_resolved_class(detailed_monitoring=True)))) & set(one)
+
+
+@pytest.mark.parametrize(
+    ("capacity_type", "overlaid", "side", "strategy"),
+    [
+        ("spot", False, "SpotOptions", "price-capacity-optimized"),
+        ("spot", True, "SpotOptions", "capacity-optimized-prioritized"),
+        ("on-demand", False, "OnDemandOptions", "lowest-price"),
+        ("on-demand", True, "OnDemandOptions", "prioritized"),
+    ],
+)
+def test_the_strategy_follows_from_capacity_type_and_overlay(
+    capacity_type: str, overlaid: bool, side: str, strategy: str
+) -> None:
+    option = LaunchOption("m7g.large", "us-east-1a", capacity_type, 0.1)
+    wish = a_wish("i", a_resolved_class(), options=(option,), price_overlaid=overlaid)
+    parameters = fleet(wish)
+    assert parameters[side] == {"AllocationStrategy": strategy}
+    assert len({"SpotOptions", "OnDemandOptions"} & parameters.keys()) == 1
+    assert parameters["TargetCapacitySpecification"] == {
+        "TotalTargetCapacity": 1,
+        "DefaultTargetCapacityType": capacity_type,
+    }
+
+
+def test_tags_of_the_class_cannot_displace_ours() -> None:
+    wish = a_wish("i", a_resolved_class(tags={"team": "a", "karpenter.sh/nodepool": "x"}))
+    specs = fleet(wish)["TagSpecifications"]
+    assert [s["ResourceType"] for s in specs] == ["fleet", "instance", "volume"]
+    tags = {t["Key"]: t["Value"] for t in specs[1]["Tags"]}
+    assert (tags["team"], tags["karpenter.sh/nodepool"]) == ("a", "general")
+
+
+def test_a_long_intent_becomes_a_token_that_ec2_takes() -> None:
+    token = fleet(a_wish("ü" * 80, a_resolved_class()))["ClientToken"]
+    assert len(token) == 64
+    assert token.isascii()
+    assert fleet(a_wish("short", a_resolved_class()))["ClientToken"] == "short"
+
+
+def test_no_more_than_sixty_types_are_offered() -> None:
+    def any_type(_: str) -> object:
+        return a_type("m7g.large")
+
+    options = tuple(
+        LaunchOption(f"m{n}.large", zone, "on-demand", float(n))
+        for n in range(70)
+        for zone in ("us-east-1a", "us-east-1b")
+    )
+    wish = a_wish("i", a_resolved_class(), options=options)
+    rows = launch_requests(wish, any_type, SETTINGS).fleet["LaunchTemplateConfigs"][0]["Overrides"]
+    assert len(rows) == 120
+    assert rows[-1]["InstanceType"] == "m59.large"
+
+
+def test_what_is_missing_is_named() -> None:
+    no_image = with_fields(
+        a_resolved_class(), status=with_fields(a_resolved_class().status, amis=())
+    )
+    with pytest.raises(CloudError, match=r"no image of EC2NodeClass default suits m7g.large"):
+        launch_requests(a_wish("i", no_image), a_type, SETTINGS)
+    elsewhere = LaunchOption("m7g.large", "us-east-1f", "on-demand", 0.1)
+    with pytest.raises(CloudError, match="no subnet in us-east-1f"):
+        launch_requests(a_wish("i", a_resolved_class(), options=(elsewhere,)), a_type, SETTINGS)
+
+
+def test_a_template_stands_once_before_the_first_fleet_that_uses_it() -> None:
+    wishes = [a_wish(f"i{n}", a_resolved_class()) for n in range(2)]
+    rows = planned_requests(wishes, a_type, CONTROL_PLANE)
+    assert [(row["operation"], row["nodeClaim"]) for row in rows] == [
+        ("CreateLaunchTemplate", "general-i0"),
+        ("CreateLaunchTemplate", "general-i0"),
+        ("CreateFleet", "general-i0"),
+        ("CreateFleet", "general-i1"),
+    ]
+
+
+FAMILIES = ("AL2", "AL2023", "Bottlerocket", "Windows2022", "Custom")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_request_is_valid_for_botocore(family: str) -> None:
+    import botocore.session
+    from botocore.validate import ParamValidator
+
+    node_class = a_resolved_class(
+        ami_family=family,
+        instance_store_policy="RAID0",
+        associate_public_ip_address=True,
+        ip_prefix_count=2,
+        connection_tracking=ConnectionTracking(udp_timeout=30),
+        context="context",
+        block_device_mappings=(
+            BlockDeviceMapping("/dev/xvda", ebs=BlockDevice(volume_size="1Ti", iops=3000)),
+        ),
+        network_interfaces=(NetworkInterface(), NetworkInterface(0, 1, "efa-only")),
+    )
+    model = botocore.session.get_session().get_service_model("ec2")
+    for row in planned_requests([a_wish("i", node_class)], a_type, CONTROL_PLANE):
+        shape = model.operation_model(row["operation"]).input_shape
+        report = ParamValidator().validate(row["parameters"], shape)
+        assert not report.has_errors(), report.generate_report()
+
+
+def test_volumes_are_whole_gibibytes_rounded_up() -> None:
+    mapping = BlockDeviceMapping("/dev/xvda", ebs=BlockDevice(volume_size="100G"))
+    data = template(a_wish("i", a_resolved_class(block_device_mappings=(mapping,))))
+    assert data["BlockDeviceMappings"] == [{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 94}}]
+
+
+def test_a_node_config_tells_the_kubelet_everything() -> None:
+    claim = NodeClaim(
+        Metadata(name="c", labels={"team": "a", "kubernetes.io/os": "linux"}),
+        NodeClaimSpec(
+            requirements=(NodeSelectorRequirement("example.com/disk", Operator.IN, ("fast",)),),
+            taints=(Taint("gpu", "NoSchedule", "yes"),),
+            startup_taints=(Taint("init", "NoExecute"),),
+        ),
+    )
+    node_class = a_resolved_class(
+        user_data="#!/bin/sh\necho hello\n", kubelet={"podsPerCore": 4, "clusterDNS": ["10.9.9.9"]}
+    )
+    shell, config = parts_of(user_data(a_wish("i", node_class, "m7g.large", node_claim=claim)))
+    assert shell.content_type == 'text/x-shellscript; charset="us-ascii"'
+    assert "echo hello" in shell.body
+    spec = yaml.safe_load(config.body)["spec"]
+    assert spec["cluster"] == {
+        "name": "web",
+        "apiServerEndpoint": "https://web.example.com",
+        "certificateAuthority": "Y2E=",
+        "cidr": "10.0.0.0/16",
+    }
+    assert spec["kubelet"]["config"] == {
+        "podsPerCore": 4,
+        "maxPods": 29,
+        "clusterDNS": ["10.9.9.9"],
+        "registerWithTaints": [
+            {"key": "gpu", "value": "yes", "effect": "NoSchedule"},
+            {"key": "init", "effect": "NoExecute"},
+            {"key": "karpenter.sh/unregistered", "effect": "NoExecute"},
+        ],
+    }
+    assert spec["kubelet"]["flags"] == [
+        (
+            '--node-labels="example.com/disk=fast,karpenter.sh/capacity-type=on-demand,'
+            'karpenter.sh/do-not-sync-taints=true,team=a"'
+        )
+    ]
+
+
+def test_own_node_configs_and_own_parts_come_first() -> None:
+    own = "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\n"
+    first, _ = parts_of(user_data(a_wish("i", a_resolved_class(user_data=own), "m7g.large")))
+    assert first.content_type == "application/node.eks.aws"
+    mime = (
+        'Content-Type: multipart/mixed; boundary="X"\nMIME-Version: 1.0\n\n'
+        "--X\nContent-Type: text/cloud-config\n\na: 1\n--X\nContent-Type: text/x-shellscript\n\n"
+        "echo\n--X--\n"
+    )
+    kinds = [
+        part.content_type.partition(";")[0]
+        for part in parts_of(user_data(a_wish("i", a_resolved_class(user_data=mime), "m7g.large")))
+    ]
+    assert kinds == ["text/cloud-config", "text/x-shellscript", "application/node.eks.aws"]
+
+
+def test_custom_user_data_is_left_as_it_is() -> None:
+    node_class = a_resolved_class(ami_family="Custom", user_data="  as it is\r\n")
+    assert user_data(a_wish("i", node_class, "m7g.large")) == "  as it is\r\n"
+    empty = a_resolved_class(ami_family="Custom")
+    assert "UserData" not in template(a_wish("i", empty, "m7g.large"))
+
+
+def test_bottlerocket_settings_that_are_no_toml_are_refused() -> None:
+    node_class = a_resolved_class(ami_family="Bottlerocket", user_data="[settings")
+    with pytest.raises(CloudError, match="must be TOML"):
+        template(a_wish("i", node_class, "m7g.large"))
+
+
+def test_toml_reads_back_as_it_was_written() -> None:
+    import tomllib
+
+    document = {
+        "settings": {
+            "a key.with dots": 'quotes " and \\ and \n',
+            "empty": {},
+            "n": [1, 2.5, True, ["x", []]],
+            "tables": [{"a": 1}, {"b": {"c": "d"}}],
+            "inner": {"x-y": {"z": "1"}},
+        },
+        "top": "ü",
+    }
+    assert tomllib.loads(dumps(document)) == document
+
+
+def test_aliases_lead_to_the_published_parameters() -> None:
+    base = "/aws/service/eks/optimized-ami/1.33/amazon-linux-2023"
+    paths = [row.path for row in alias_paths("al2023@latest", "1.33")]
+    assert paths[0] == f"{base}/x86_64/standard/recommended/image_id"
+    assert len(paths) == 5
+    pinned = alias_paths("al2023@v20260101", "1.33")[3].path
+    assert pinned == (
+        f"{base}/arm64/standard/amazon-eks-node-al2023-arm64-standard-1.33-v20260101/image_id"
+    )
+    rockets = [row.path for row in alias_paths("bottlerocket@v1.45.0", "1.33")]
+    assert rockets[0] == "/aws/service/bottlerocket/aws-k8s-1.33/x86_64/1.45.0/image_id"
+    assert alias_paths("plan9@latest", "1.33") == []
+
+
+def test_requests_are_built_without_boto3() -> None:
+    code = (
+        "import sys, reconciler.adapters.aws.requests, reconciler.adapters.aws.compute;"
+        "print([m for m in ('boto3', 'botocore', 'moto') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

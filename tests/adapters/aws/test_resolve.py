@@ -1,0 +1,158 @@
+"""From an EC2NodeClass to what the account holds for it, and what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import botocore.endpoint
+import pytest
+
+from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.faults import Fault
+from reconciler.model.errors import TransientCloudError
+from reconciler.model.metadata import condition
+from reconciler.model.nodeclass import EC2NodeClass, SelectorTerm
+from tests.contracts.cloud import SETTINGS, a_class, a_compute
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
+
+
+@pytest.fixture
+def clock() -> SimulatedClock:
+    return SimulatedClock()
+
+
+@pytest.fixture
+def cloud(clock: SimulatedClock) -> EmbeddedEC2:
+    return EmbeddedEC2(clock)
+
+
+def resolved(cloud: EmbeddedEC2, clock: SimulatedClock, node_class: EC2NodeClass) -> EC2NodeClass:
+    return a_compute(cloud, clock).resolve(node_class)
+
+
+def reasons(node_class: EC2NodeClass) -> dict[str, str]:
+    return {c.type: c.reason for c in node_class.status.conditions if c.status != "True"}
+
+
+def test_what_the_class_selects_is_found(cloud: EmbeddedEC2, clock: SimulatedClock) -> None:
+    cloud.seed(a_class())
+    found = resolved(cloud, clock, a_class())
+    assert found.is_ready
+    assert reasons(found) == {}
+    assert len({s.zone for s in found.status.subnets}) == 6
+    assert all(s.zone_id for s in found.status.subnets)
+    assert len(found.status.security_groups) == 1
+    assert [a.requirements[0].values for a in found.status.amis] == [("arm64",), ("amd64",)]
+    assert found.status.instance_profile.startswith("web_")
+
+
+def test_everything_that_is_missing_is_said_at_once(
+    cloud: EmbeddedEC2, clock: SimulatedClock
+) -> None:
+    node_class = a_class(ami_selector_terms=(SelectorTerm(name="nothing-*"),), role="")
+    found = resolved(cloud, clock, node_class)
+    assert not found.is_ready
+    assert reasons(found) == {
+        "SubnetsReady": "SubnetsNotFound",
+        "SecurityGroupsReady": "SecurityGroupsNotFound",
+        "AMIsReady": "AMINotFound",
+        "InstanceProfileReady": "InstanceProfileNotFound",
+        "Ready": "UnhealthyDependents",
+    }
+    ready = condition(found.status.conditions, "Ready")
+    assert ready is not None
+    assert ready.message == (
+        "SubnetsReady=False, SecurityGroupsReady=False, AMIsReady=False, InstanceProfileReady=False"
+    )
+
+
+def test_a_class_with_a_status_is_taken_as_it_stands(
+    cloud: EmbeddedEC2, clock: SimulatedClock
+) -> None:
+    cloud.seed(a_class())
+    known = resolved(cloud, clock, a_class())
+    cloud.calls.clear()
+    assert resolved(cloud, clock, known) is known
+    assert cloud.calls == []
+
+
+def test_what_was_found_is_remembered_for_a_minute(
+    cloud: EmbeddedEC2, clock: SimulatedClock
+) -> None:
+    compute = a_compute(cloud, clock)
+    assert not compute.resolve(a_class()).is_ready
+    cloud.seed(a_class())
+    clock.advance(59)
+    assert not compute.resolve(a_class()).is_ready
+    clock.advance(1)
+    assert compute.resolve(a_class()).is_ready
+
+
+def test_a_failed_look_up_is_no_finding(cloud: EmbeddedEC2, clock: SimulatedClock) -> None:
+    """Unknown is not «not there»."""
+    cloud.seed(a_class())
+    for call in ("DescribeSubnets", "DescribeSecurityGroups", "DescribeImages"):
+        cloud.faults.add(call, Fault.SERVER_ERROR, times=None)
+        with pytest.raises(TransientCloudError, match=f"ec2:{call}"):
+            resolved(cloud, clock, a_class())
+        cloud.faults.clear()
+
+
+def test_ids_names_and_any_value(cloud: EmbeddedEC2, clock: SimulatedClock) -> None:
+    node_class = a_class(
+        subnet_selector_terms=(
+            SelectorTerm(id="subnet-0abc"),
+            SelectorTerm(id="subnet-0abd"),
+            SelectorTerm(tags={"team": "*"}),
+        ),
+        security_group_selector_terms=(SelectorTerm(id="sg-0abc"), SelectorTerm(name="nodes")),
+        ami_selector_terms=(SelectorTerm(id="ami-0abc"),),
+        instance_profile="profile",
+        role="",
+    )
+    cloud.seed(node_class)
+    found = resolved(cloud, clock, node_class)
+    assert reasons(found) == {}
+    ids = {s.id for s in found.status.subnets}
+    assert {"subnet-0abc", "subnet-0abd"} < ids
+    assert [g.name for g in found.status.security_groups if g.id != "sg-0abc"] == ["nodes"]
+    assert [a.id for a in found.status.amis] == ["ami-0abc"]
+    assert found.status.instance_profile == "profile"
+
+
+def test_images_by_tags_and_name_and_owner(cloud: EmbeddedEC2, clock: SimulatedClock) -> None:
+    term = SelectorTerm(name="golden-*", tags={"team": "web"}, owner="123456789012")
+    node_class = a_class(ami_selector_terms=(term,), ami_family="AL2023")
+    cloud.seed(node_class)
+    found = resolved(cloud, clock, node_class)
+    assert {a.name for a in found.status.amis} == {"golden-seeded"}
+    assert sorted(a.requirements[0].values[0] for a in found.status.amis) == ["amd64", "arm64"]
+
+
+def test_al2023_needs_the_service_cidr_of_a_real_cluster(
+    cloud: EmbeddedEC2, clock: SimulatedClock
+) -> None:
+    node_class = a_class(ami_selector_terms=(SelectorTerm(name="x"),), ami_family="AL2023")
+    cloud.seed(node_class)
+    real = replace(SETTINGS, cluster="kubeconfig")
+    (found,) = (a_compute(cloud, clock, real).resolve(node_class),)
+    assert reasons(found)["ValidationSucceeded"] == "ClusterCIDRResolutionFailed"
+    told = replace(real, cluster_cidr="10.100.0.0/16")
+    assert a_compute(cloud, clock, told).resolve(node_class).is_ready
+
+
+def test_equal_fleets_find_equal_things(clock: SimulatedClock) -> None:
+    def found() -> EC2NodeClass:
+        cloud = EmbeddedEC2(clock)
+        cloud.seed(a_class())
+        return resolved(cloud, clock, a_class())
+
+    one, two = found(), found()
+    assert [a.id for a in one.status.amis] == [a.id for a in two.status.amis]
+    assert one.status.instance_profile == two.status.instance_profile
