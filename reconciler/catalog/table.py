@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, overload
 
 from reconciler.catalog.columns import Columns, columns_of
 from reconciler.model.instancetype import InstanceType, Offering
@@ -45,6 +45,37 @@ def bits(indices: Iterable[int]) -> int:
 def indices(mask: int) -> list[int]:
     """Return the members of a set of bits, in order."""
     return [i for i, digit in enumerate(reversed(f"{mask:b}")) if digit == "1"]
+
+
+class ChosenTypes(Sequence[InstanceType]):
+    """Some types of a catalogue in a chosen order, each made when it is looked at."""
+
+    __slots__ = ("_chosen", "_types")
+
+    def __init__(self, types: Sequence[InstanceType], chosen: Sequence[int]) -> None:
+        self._types = types
+        self._chosen = tuple(chosen)
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    @overload
+    def __getitem__(self, index: int) -> InstanceType: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[InstanceType, ...]: ...
+    def __getitem__(self, index: int | slice) -> InstanceType | tuple[InstanceType, ...]:
+        if isinstance(index, slice):
+            return tuple(self._types[i] for i in self._chosen[index])
+        return self._types[self._chosen[index]]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._chosen)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} instance types>"
 
 
 class OfferingClass:
@@ -170,9 +201,9 @@ class TypeTable:
     def __len__(self) -> int:
         return len(self.names)
 
-    def type_at(self, index: int) -> InstanceType:
-        """Return the type that bit ``index`` stands for."""
-        return self._types[index]
+    def chosen(self, order: Sequence[int]) -> ChosenTypes:
+        """Return the types that these bits stand for, in this order."""
+        return ChosenTypes(self._types, order)
 
     @cached_property
     def usable(self) -> int:
@@ -254,6 +285,11 @@ class TypeTable:
         self.at_least(resource, 0)
         amounts = self._allocatable[resource]
         return amounts.largest(mask) if amounts is not None and mask else 0
+
+    def allocatable(self, resource: str) -> Sequence[int]:
+        """Return how much of ``resource`` each type offers, 0 where it does not know it."""
+        column = self._columns.allocatable.get(resource)
+        return column if column is not None else [0] * len(self.names)
 
     def _capacities(self, resource: str) -> _Amounts:
         amounts = self._capacity.get(resource)

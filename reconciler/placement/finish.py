@@ -11,8 +11,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Final
 
-from reconciler.catalog.table import TypeTable
-from reconciler.model.instancetype import InstanceType
+from reconciler.catalog.table import TypeTable, bits
 from reconciler.model.labels import (
     CAPACITY_TYPE,
     HOSTNAME,
@@ -41,22 +40,20 @@ class Finisher:
 
     def __init__(self, salt: str) -> None:
         self._salt = salt
-        self._types: dict[tuple[Space, int], tuple[InstanceType, ...]] = {}
+        self._orders: dict[tuple[Space, int], tuple[int, ...]] = {}
         self._named: dict[tuple[Space, int], Requirements] = {}
 
     def finished(self, claim: OpenClaim) -> PlannedClaim | None:
         """Return the NodeClaim, None if the types that it may name are too few a choice."""
         template = claim.template
+        table, pool = template.table, template.node_pool
         space = _with_reservations(claim)
-        types = self._cheapest(template.table, space, claim.mask)
-        if space.has_min_values and not template.best_effort and len(types) == TYPES_MAX:
-            names = {kind.name for kind in types}
-            kept = sum(1 << i for i, name in enumerate(template.table.names) if name in names)
-            if shortfalls(template.table, kept & claim.mask, space):
-                return None
-        requirements = self._final(space, types, claim.mask)
+        order = self._cheapest(table, space, claim.mask)
+        strict = space.has_min_values and not template.best_effort
+        if strict and len(order) == TYPES_MAX and shortfalls(table, bits(order), space):
+            return None
+        requirements = self._final(table, space, order, claim.mask)
         pods = tuple(sorted(pod.key for _, pods in claim.members for pod in pods))
-        pool = template.node_pool
         relaxed = "true" if claim.min_values_relaxed else "false"
         return PlannedClaim(
             name=claim_name(pool.name, (self._salt, str(claim.space.requirements), *pods)),
@@ -64,30 +61,31 @@ class Finisher:
             pods=pods,
             requests=add(claim.requests, least(template.daemon_groups, claim.mask)),
             requirements=requirements,
-            types=types,
+            types=table.chosen(order),
             types_total=claim.mask.bit_count(),
-            labels=labels(pool, requirements, template.table.well_known),
+            labels=labels(pool, requirements, table.well_known),
             annotations={**pool.spec.template.metadata.annotations, MIN_VALUES_RELAXED: relaxed},
             taints=template.taints,
             startup_taints=pool.spec.template.spec.startup_taints,
             min_values_relaxed=claim.min_values_relaxed,
         )
 
-    def _cheapest(self, table: TypeTable, space: Space, mask: int) -> tuple[InstanceType, ...]:
-        known = self._types.get((space, mask))
+    def _cheapest(self, table: TypeTable, space: Space, mask: int) -> tuple[int, ...]:
+        known = self._orders.get((space, mask))
         if known is None:
             digits = f"{mask:b}"[::-1]
             count = len(digits)
-            chosen = [i for i in table.by_price(space.offers) if i < count and digits[i] == "1"]
-            known = tuple(table.type_at(i) for i in chosen[:TYPES_MAX])
-            self._types[space, mask] = known
+            order = [i for i in table.by_price(space.offers) if i < count and digits[i] == "1"]
+            known = self._orders[space, mask] = tuple(order[:TYPES_MAX])
         return known
 
-    def _final(self, space: Space, types: tuple[InstanceType, ...], mask: int) -> Requirements:
+    def _final(
+        self, table: TypeTable, space: Space, order: tuple[int, ...], mask: int
+    ) -> Requirements:
         known = self._named.get((space, mask))
         if known is None:
             capacity_types = {o.capacity_type for o in space.offers if o.mask & mask}
-            names = tuple(kind.name for kind in types)
+            names = tuple(table.names[i] for i in order)
             known = space.requirements.without(_SIMULATED).adding(
                 [
                     requirement(INSTANCE_TYPE, Operator.IN, names),

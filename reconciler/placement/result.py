@@ -5,7 +5,7 @@ Plain values: nothing here refers back to the scheduler that made them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reconciler.model.instancetype import InstanceType, Offering
@@ -24,7 +24,7 @@ class PlannedClaim:
 
     ``pods`` are keys ``namespace/name``, DaemonSet pods left out; ``requests`` is their sum and
     the least that DaemonSets add. ``types`` are cheapest first for ``requirements``, ties by
-    name, at most 600 of ``types_total``.
+    name, at most 600 of ``types_total``; each is made when it is looked at.
     """
 
     name: str
@@ -32,7 +32,7 @@ class PlannedClaim:
     pods: tuple[str, ...]
     requests: Resources
     requirements: Requirements
-    types: tuple[InstanceType, ...]
+    types: Sequence[InstanceType]
     types_total: int
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)

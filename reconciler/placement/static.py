@@ -75,7 +75,7 @@ def _bare(pool: LaunchPool, parts: tuple[str, ...]) -> PlannedClaim:
         pods=(),
         requests={},
         requirements=requirements,
-        types=tuple(template.table.type_at(i) for i in order[:TYPES_MAX]),
+        types=template.table.chosen(order[:TYPES_MAX]),
         types_total=len(order),
         labels=labels(pool.node_pool, requirements, template.table.well_known),
         annotations=dict(spec.metadata.annotations),

@@ -32,9 +32,7 @@ class Goal:
             packing=settings.packing,
             packings={name: o.packing for name, o in pools if o.packing is not None},
             node_cost=settings.per_node_cost,
-            node_costs={
-                name: o.per_node_cost for name, o in pools if o.per_node_cost is not None
-            },
+            node_costs={name: o.per_node_cost for name, o in pools if o.per_node_cost is not None},
         )
 
     def packs(self, template: Template) -> bool:

@@ -116,9 +116,7 @@ def cheapest_prices(space: Space) -> dict[int, float]:
     return prices
 
 
-def _rooms(
-    template: Template, resources: Sequence[str]
-) -> list[tuple[int, tuple[int, ...]]]:
+def _rooms(template: Template, resources: Sequence[str]) -> list[tuple[int, tuple[int, ...]]]:
     columns = [template.table.allocatable(name) for name in resources]
     found: list[tuple[int, tuple[int, ...]]] = []
     for group in template.daemon_groups:
@@ -128,4 +126,3 @@ def _rooms(
             if min(room, default=0) >= 0:
                 found.append((index, room))
     return found
-

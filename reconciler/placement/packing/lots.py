@@ -1,0 +1,273 @@
+"""The pods that wait, as lots: alike, with the same node in mind as far as rules say.
+
+Rules about zones and the like decide one pod after another, and each decision hangs on those
+before it. So the rules are asked once, in queue order, as if every pod had a node to itself; what
+they answer (three pods in each zone, all in one) splits a cohort into lots. Pods that must share
+a host become one lot that is placed whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from reconciler.model.hostport import HostPort
+from reconciler.model.resources import Resources, add
+from reconciler.placement.cohort import Cohort, Stage, View
+from reconciler.placement.claims import OpenClaim
+from reconciler.placement.newclaims import record
+from reconciler.placement.packing.goal import Goal
+from reconciler.placement.rules import RuleKind
+from reconciler.placement.solve import Pass
+from reconciler.placement.space import Demand, Space
+from reconciler.placement.template import Template
+from reconciler.placement.topology import Group
+
+
+@dataclass(eq=False, slots=True)
+class Lot:
+    """Units that are alike: one pod each, or several that share a host.
+
+    ``cohorts`` says which cohort has how many pods in a unit. ``shelves`` are the NodePools, each
+    with its space, that may launch a node for it; ``demands`` what it asks of any other node.
+    ``by_host`` are the rules that count pods of one host, ``counted`` those that count it.
+    """
+
+    number: int
+    cohorts: tuple[tuple[int, int], ...]
+    demands: tuple[Demand, ...]
+    stages: tuple[Stage, ...]
+    requests: Resources
+    shelves: tuple[tuple[Template, Space], ...]
+    units: int = 0
+    by_host: tuple[tuple[Group, bool], ...] = ()
+    counted: tuple[Group, ...] = ()
+    ports: tuple[HostPort, ...] = ()
+    value: float = 0.0
+    _joined: dict[Space, Space | None] = field(default_factory=dict)
+
+    def joined(self, space: Space) -> Space | None:
+        """Return what a node's space becomes with a unit of it, None if it cannot."""
+        try:
+            return self._joined[space]
+        except KeyError:
+            found: Space | None = space
+            for demand in self.demands:
+                found = found.narrowed(demand) if found is not None else None
+            self._joined[space] = found
+            return found
+
+    def suits(self, template: Template) -> bool:
+        """Return whether its pods put up with the NodePool's taints."""
+        return all(stage.tolerates(template) for stage in self.stages)
+
+
+@dataclass(slots=True)
+class Sorted:
+    """All lots, and for each cohort the lots of its pods one after another."""
+
+    lots: list[Lot]
+    sequences: dict[int, list[tuple[Lot, int]]]
+
+
+class Sorting:
+    """Makes the lots of the pods that wait; the counts of the rules are changed by it."""
+
+    def __init__(self, cohorts: Sequence[Cohort], solving: Pass, goal: Goal) -> None:
+        self._cohorts = cohorts
+        self._solving = solving
+        self._goal = goal
+        self._lots: dict[object, Lot] = {}
+        self._sequences: dict[int, list[tuple[Lot, int]]] = {}
+
+    def lots(self) -> Sorted:
+        """Return the lots; pods for which the rules leave no place now are in none."""
+        bundled = self._bundles()
+        waiting = [i for i, c in enumerate(self._cohorts) if c.waiting and i not in bundled]
+        while waiting:
+            later = [i for i in waiting if not self._sort(i)]
+            if len(later) == len(waiting):
+                break
+            waiting = later
+        return Sorted([lot for lot in self._lots.values() if lot.units], self._sequences)
+
+    # pods that share a host
+
+    def _bundles(self) -> set[int]:
+        """Make a lot of each set of cohorts that must share a host; return their cohorts."""
+        bound: set[int] = set()
+        for members in self._host_mates():
+            bound.update(members)
+            self._bundle(members)
+        return bound
+
+    def _host_mates(self) -> list[list[int]]:
+        """Return the cohorts that affinity binds to one host, in sets."""
+        parent = list(range(len(self._cohorts)))
+
+        def root(i: int) -> int:
+            while parent[i] != i:
+                i = parent[i]
+            return i
+
+        bound: set[int] = set()
+        for i, cohort in enumerate(self._cohorts):
+            groups = [
+                g
+                for g in cohort.stages[0].by_host
+                if g.kind is RuleKind.AFFINITY and cohort.waiting
+            ]
+            for group in groups:
+                bound.add(i)
+                for j, other in enumerate(self._cohorts):
+                    if other.waiting and group in other.counted_set:
+                        parent[root(max(i, j))] = root(min(i, j))
+        found: dict[int, list[int]] = {}
+        roots = {root(i) for i in bound}
+        for i, cohort in enumerate(self._cohorts):
+            if cohort.waiting and root(i) in roots:
+                found.setdefault(root(i), []).append(i)
+        return list(found.values())
+
+    def _bundle(self, members: list[int]) -> None:
+        cohorts = [self._cohorts[i] for i in members]
+        stages = tuple(c.stages[0] for c in cohorts)
+        if any(s.by_domain or c.shape.ports for c, s in zip(cohorts, stages, strict=True)):
+            return
+        demands = tuple(d for c, s in zip(cohorts, stages, strict=True) for d in _demands(c, s))
+        requests = add(*(_times(c.shape.requests, c.waiting) for c in cohorts))
+        shelves = self._shelves(stages, demands, requests)
+        if not shelves:
+            return
+        counts = tuple((i, self._cohorts[i].waiting) for i in members)
+        lot = Lot(len(self._lots), counts, demands, stages, requests, shelves, units=1)
+        self._lots[tuple(members)] = lot
+        for i, count in counts:
+            self._sequences[i] = [(lot, count)]
+
+    def _shelves(
+        self, stages: Iterable[Stage], demands: Iterable[Demand], requests: Resources
+    ) -> tuple[tuple[Template, Space], ...]:
+        """Return where a unit may be launched: NodePools of the greatest weight that take it."""
+        found: list[tuple[Template, Space]] = []
+        for template in self._solving.templates:
+            if found and template.node_pool.spec.weight != found[0][0].node_pool.spec.weight:
+                break
+            if not all(stage.tolerates(template) for stage in stages):
+                continue
+            space: Space | None = template.space
+            for demand in demands:
+                space = space.narrowed(demand) if space is not None else None
+            if space is None:
+                continue
+            allowed = self._solving.limits.allowed(template) & space.mask
+            if template.fitting(allowed, requests, ()):
+                found.append((template, space))
+        return tuple(found) if found and self._goal.packs(found[0][0]) else ()
+
+    # pods each for itself
+
+    def _sort(self, number: int) -> bool:
+        """Put the pods of a cohort into lots as far as the rules go; say whether all are."""
+        cohort = self._cohorts[number]
+        done = sum(count for _, count in self._sequences.get(number, ()))
+        while done < cohort.waiting:
+            count = self._next(number, cohort.waiting - done)
+            if not count:
+                return False
+            done += count
+        return True
+
+    def _next(self, number: int, most: int) -> int:
+        cohort = self._cohorts[number]
+        for index in range(cohort.first, len(cohort.stages)):
+            stage = cohort.stages[index]
+            view = stage.view(cohort, self._solving.demands)
+            if view.hopeless or stage.step.demand.hostname is not None:
+                continue
+            found = self._choice(cohort, view)
+            if found is None:
+                continue
+            count = 1 if stage.by_domain else most
+            self._count(number, cohort, stage, found, count)
+            return count
+        return 0
+
+    def _choice(self, cohort: Cohort, view: View) -> tuple[Template, Space] | None:
+        """Return the NodePool and space that the rules prefer, of equal ones the cheapest."""
+        for template in self._solving.templates:
+            if not view.stage.tolerates(template):
+                continue
+            allowed = self._solving.limits.allowed(template)
+            types = template.fitting(allowed, cohort.shape.requests, cohort.shape.ports)
+            for equals in view.spaces(template.space):
+                usable = [space for space in equals if space.mask & types]
+                if usable:
+                    table = template.table
+                    return template, min(
+                        usable, key=lambda s: table.cheapest_price(s.offers, s.mask & types)
+                    )
+        return None
+
+    def _count(
+        self,
+        number: int,
+        cohort: Cohort,
+        stage: Stage,
+        found: tuple[Template, Space],
+        count: int,
+    ) -> None:
+        """Add pods to the lot that a space means, and count them as if they were there."""
+        template, space = found
+        demands = _demands(cohort, stage, space, self._solving)
+        key = (number, stage, demands)
+        lot = self._lots.get(key)
+        if lot is None:
+            lot = self._lots[key] = self._lot(number, cohort, stage, demands)
+        if lot.shelves:
+            lot.units += count
+        self._sequences.setdefault(number, []).append((lot, count))
+        if cohort.counted or cohort.repelling:
+            imagined = OpenClaim(template, "imagined")
+            imagined.space = space
+            imagined.mask = space.mask
+            record(cohort, imagined, count)
+
+    def _lot(
+        self, number: int, cohort: Cohort, stage: Stage, demands: tuple[Demand, ...]
+    ) -> Lot:
+        counted = (*cohort.counted, *cohort.repelling)
+        return Lot(
+            number=len(self._lots),
+            cohorts=((number, 1),),
+            demands=demands,
+            stages=(stage,),
+            requests=cohort.shape.requests,
+            shelves=self._shelves((stage,), demands, cohort.shape.requests),
+            by_host=tuple((g, g in cohort.counted_set) for g in stage.by_host),
+            counted=tuple(g for g in counted if g.by_host),
+            ports=cohort.shape.ports,
+        )
+
+
+def _demands(
+    cohort: Cohort, stage: Stage, space: Space | None = None, solving: Pass | None = None
+) -> tuple[Demand, ...]:
+    """Return what a pod asks of its node, with the domains that ``space`` has settled."""
+    found = [stage.step.demand]
+    if space is None or solving is None:
+        return (*found, *cohort.shape.volume_demands[:1])
+    for demand in cohort.shape.volume_demands:
+        narrowed = space.narrowed(demand)
+        if narrowed is space:
+            found.append(demand)
+            break
+    for key in dict.fromkeys(group.key for group in stage.by_domain):
+        known = space.requirements.get(key)
+        if known is not None and not known.complement:
+            found.append(solving.demands.one_of(key, known.values))
+    return tuple(dict.fromkeys(found))
+
+
+def _times(requests: Resources, count: int) -> Resources:
+    return {name: amount * count for name, amount in requests.items()}
