@@ -32,7 +32,11 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.model.duration import parse_duration
 
     notifier = TerminalNotifier(sys.stdout, colour=sys.stdout.isatty())
-    with wiring.assembled(args, notifier) as assembly, stopping.on_signal() as stop:
+    with (
+        wiring.assembled(args, notifier) as assembly,
+        assembly.source.watched(),
+        stopping.on_signal() as stop,
+    ):
         keep(
             assembly.world,
             assembly.source,

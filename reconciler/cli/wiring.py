@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from reconciler.plan.inputs import Inputs
     from reconciler.ports import Clock, Cluster, Compute, Notifier, Shelf, StateStore
 
-REMOTE_POLL_S = 15.0
-TREE_POLL_S = 0.5
+POLL_S = 15.0
+"""How often a remote is asked for its head."""
 
 
 def state_location(args: argparse.Namespace, settings: Settings) -> str:
@@ -52,8 +51,9 @@ class FleetSource:
     args: argparse.Namespace
     compute: Compute | None = None
     workloads: Workloads = field(default_factory=no_workloads)
-    _asked_at: float = field(default=float("-inf"))
-    _fingerprint: str = ""
+    _changes: int = 0
+    _asked_at: float = float("-inf")
+    _head: str = ""
 
     def read(self) -> PlannedFleet:
         """Return desired state with its node classes looked up.
@@ -90,36 +90,38 @@ class FleetSource:
         )
 
     def fingerprint(self) -> str:
-        """Return what changes when a file or the commit does; asks not more often than is cheap."""
-        is_remote = self.args.repo is not None
+        """Return what changes when a file or the commit does.
+
+        A working tree is watched (see ``watched``); a ref or a remote is asked now and then.
+        """
+        if not self._is_polled:
+            return str(self._changes)
         now = time.monotonic()
-        if now - self._asked_at >= (REMOTE_POLL_S if is_remote else TREE_POLL_S):
+        if now - self._asked_at >= POLL_S:
+            from reconciler.adapters.git.source import head_of
+            from reconciler.cli.inputs import source_of
+
             self._asked_at = now
-            self._fingerprint = self._look()
-        return self._fingerprint
+            self._head = head_of(source_of(self.args)) or ""
+        return self._head
 
-    def _look(self) -> str:
-        from reconciler.adapters.git.source import head_of
-        from reconciler.cli import inputs
+    @property
+    def _is_polled(self) -> bool:
+        return self.args.repo is not None or self.args.ref is not None
 
-        source = inputs.source_of(self.args)
-        if self.args.repo is not None or self.args.ref is not None:
-            return head_of(source) or ""
-        return _stamp(Path(self.args.path or "."))
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Note the changes of a working tree for as long as the block lasts."""
+        if self._is_polled:
+            yield
+            return
+        from reconciler.adapters.git.watch import watch
 
+        def note() -> None:
+            self._changes += 1
 
-def _stamp(folder: Path) -> str:
-    """Return the newest change below a folder, and how many files there are."""
-    files, newest = 0, 0
-    for top, names, found in os.walk(folder):
-        names[:] = sorted(n for n in names if not n.startswith("."))
-        for name in found:
-            try:
-                changed = os.stat(os.path.join(top, name)).st_mtime_ns  # noqa: PTH116, PTH118 - asked often
-            except OSError:
-                continue
-            files, newest = files + 1, max(newest, changed)
-    return f"{files} {newest}"
+        with watch(self.args.path or ".", note):
+            yield
 
 
 @dataclass(frozen=True, slots=True)
