@@ -31,7 +31,8 @@ def finding(diagnostic: Diagnostic) -> Finding:
 
 def of_catalog(catalog: Catalog, claims: Iterable[PlannedNodeClaim]) -> Iterator[Finding]:
     """Say where prices come from, and whether an estimate stands in the sum."""
-    yield Finding(severity="info", code="catalog", message=f"instance types: {catalog.source}")
+    source = catalog.source.rpartition("/")[2]  # wherever the file lies, it is the same input
+    yield Finding(severity="info", code="catalog", message=f"instance types: {source}")
     estimated = sum(claim.launch.estimated for claim in claims)
     for note in catalog.notes:
         code = "spot-estimated" if note.startswith("spot") else "catalog-note"

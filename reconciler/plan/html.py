@@ -13,7 +13,7 @@ from reconciler.plan.summary import summary_lines
 from reconciler.plan.wording import (
     compared,
     counted,
-    finding_said,
+    findings_said,
     hourly,
     list_changes,
     listed,
@@ -293,8 +293,8 @@ def _notes(plan: Plan) -> str:
         return ""
     colours = {"error": "gone", "warning": "swap", "info": "soft"}
     rows = [
-        (f"<span class={colours[d.severity]}>{d.severity}</span>", escape(finding_said(d)))
-        for d in plan.diagnostics
+        (f"<span class={colours[severity]}>{severity}</span>", escape(text))
+        for severity, text in findings_said(plan.diagnostics)
     ]
     return _section("Notes", "", _table(("", ""), rows, "<<"))
 

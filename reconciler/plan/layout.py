@@ -70,18 +70,22 @@ class Paper:
 def wrap(text: str, width: int, hanging: int = 0) -> list[str]:
     """Return the text in lines of at most ``width``; a word that is longer stands alone.
 
+    A no-break space does not break, and is written as a plain one.
     The standard library's ``textwrap`` does more, breaks at hyphens, and costs a regex to load.
     """
     lines: list[str] = []
     current = ""
-    for word in text.split():
+    for word in text.replace("\n", " ").split(" "):
+        if not word:
+            continue
         room = width - (hanging if lines else 0)
         if current and len(current) + 1 + len(word) > room:
             lines.append(current)
             current = word
         else:
             current = f"{current} {word}" if current else word
-    return [*lines, current] if current or not lines else lines
+    every = [*lines, current] if current or not lines else lines
+    return [line.replace("\xa0", " ") for line in every]
 
 
 def table(rows: Sequence[Sequence[str]], align: str) -> list[str]:

@@ -16,7 +16,7 @@ from reconciler.plan.summary import summary_lines
 from reconciler.plan.wording import (
     compared,
     counted,
-    finding_said,
+    findings_said,
     hourly,
     list_changes,
     listed,
@@ -252,10 +252,10 @@ class _Comment:
         found = self._plan.diagnostics
         if not found:
             return []
-        rows = [(self._say(d.severity), self._say(finding_said(d))) for d in found]
+        rows = [(severity, self._say(text)) for severity, text in findings_said(found)]
         loud = any(d.severity != "info" for d in found)
         table = self._table(("", "note"), rows, "<<")
-        return [_folded(counted(len(found), "note"), table, opened=loud)]
+        return [_folded(counted(len(rows), "note"), table, opened=loud)]
 
     def _foot(self) -> str:
         plan = self._plan

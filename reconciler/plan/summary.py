@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from reconciler.plan.plan import Plan
+from collections.abc import Iterable
+
+from reconciler.plan.plan import Plan, PoolCost
 from reconciler.plan.wording import counted, dollars, hourly, monthly
 
 
@@ -13,7 +15,8 @@ def summary_lines(plan: Plan) -> list[str]:
     pools = plan.cost.by_node_pool.values()
     before, after = sum(p.nodes_before for p in pools), sum(p.nodes_after for p in pools)
     if plan.is_empty:
-        waiting = f"; {counted(len(plan.deferred), 'node')} wait" if plan.deferred else ""
+        later = len({item.node_claim for item in plan.deferred})
+        waiting = f"; {counted(later, 'node')} {'waits' if later == 1 else 'wait'}" if later else ""
         first = f"Nothing to do now: {counted(after, 'node')}{waiting}."
     else:
         nodes = f"{before:,} → {after:,} nodes"
@@ -33,4 +36,15 @@ def _cost_line(plan: Plan) -> str:
         f"{dollars(cost.before)} → {dollars(cost.after)} an hour ({dollars(change, signed=True)}), "
         f"{monthly(cost.before)} → {monthly(cost.after)} a month "
         f"({monthly(change, signed=True)}){unpriced}."
+    )
+
+
+def summed(pools: Iterable[PoolCost]) -> PoolCost:
+    """Return several NodePools as if they were one."""
+    every = list(pools)
+    return PoolCost(
+        nodes_before=sum(p.nodes_before for p in every),
+        nodes_after=sum(p.nodes_after for p in every),
+        before=round(sum(p.before for p in every), 9),
+        after=round(sum(p.after for p in every), 9),
     )

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from reconciler.plan.layout import Paper, clipped, fitting, table
-from reconciler.plan.plan import BlockedNode, Change, DeferredClaim, FieldChange, Plan
+from reconciler.plan.plan import BlockedNode, Change, DeferredClaim, FieldChange, Plan, PoolCost
 from reconciler.plan.steps import Step, grouped, steps_of
-from reconciler.plan.summary import summary_lines
+from reconciler.plan.summary import summary_lines, summed
 from reconciler.plan.wording import (
     compared,
     counted,
-    finding_said,
+    findings_said,
     hourly,
     list_changes,
     moment,
@@ -30,7 +30,9 @@ from reconciler.plan.wording import (
 GROUPS_MAX: Final = 12
 """How many groups a section lists before it counts the rest."""
 
-_SIGNS: Final = {"launch": "+", "replace": "±", "remove": "-"}
+POOLS_MAX: Final = 24
+"""How many NodePools have a line of their own."""
+
 _CHANGE_SIGNS: Final = {"create": "+", "update": "~", "delete": "-"}
 _COLOURS: Final = {"+": "green", "-": "red", "±": "yellow", "~": "yellow"}
 _SEVERITIES: Final = {"error": "red", "warning": "yellow", "info": "cyan"}
@@ -61,7 +63,9 @@ def _header(paper: Paper, plan: Plan) -> None:
     else:
         where = paper.paint(where, "bold")
     paper.line(f"{paper.paint(plan.fleet, 'bold')} at {where}")
-    source = f", {plan.revision.repo}" if plan.revision.repo else ""
+    at = plan.revision
+    place = ", ".join(part for part in (at.repo, at.path) if part and part != ".")
+    source = f" from {place}" if place else ""
     paper.wrapped(f"plan {plan.digest} of {moment(plan.at)}{source}", 0, "dim")
 
 
@@ -107,26 +111,40 @@ def _field(paper: Paper, field: FieldChange) -> None:
 def _pools(paper: Paper, plan: Plan) -> None:
     if not plan.cost.by_node_pool:
         return
-    rows = [("NodePool", "nodes", "", "", "$ an hour", "", "", "")]
-    for name, pool in sorted(plan.cost.by_node_pool.items()):
-        moved = pool.nodes_before != pool.nodes_after
-        dearer = hourly(pool.before) != hourly(pool.after)
-        rows.append(
-            (
-                clipped(name, paper.width - 46) or "(no NodePool)",
-                f"{pool.nodes_before:,}" if moved else "",
-                "→" if moved else "",
-                f"{pool.nodes_after:,}",
-                hourly(pool.before) if dearer else "",
-                "→" if dearer else "",
-                hourly(pool.after),
-                hourly(pool.after - pool.before, signed=True) if dearer else "",
-            )
-        )
+    rows: list[tuple[str, ...]] = [("NodePool", "nodes", "", "", "$ an hour", "", "", "")]
+    rows += [_pool(clipped(name, paper.width - 46), pool) for name, pool in _shown(plan)]
     lines = table([(r[0], *_span(r[1:4]), *_span(r[4:7]), r[7]) for r in _aligned(rows)], "<>>>")
     paper.heading(lines[0])
     for line in lines[1:]:
         paper.line(line)
+
+
+def _shown(plan: Plan) -> list[tuple[str, PoolCost]]:
+    """Return the pools that change and a few others; the rest is summed up in one line."""
+    pools = sorted(plan.cost.by_node_pool.items())
+    moved = [name for name, p in pools if (p.nodes_before, p.before) != (p.nodes_after, p.after)]
+    still = [name for name, _ in pools if name not in moved]
+    kept = {*moved[:POOLS_MAX], *still[: max(POOLS_MAX - len(moved), 0)]}
+    shown = [(name or "(no NodePool)", pool) for name, pool in pools if name in kept]
+    others = [pool for name, pool in pools if name not in kept]
+    if others:
+        shown.append((f"and {counted(len(others), 'other')}", summed(others)))
+    return shown
+
+
+def _pool(name: str, pool: PoolCost) -> tuple[str, ...]:
+    moved = pool.nodes_before != pool.nodes_after
+    dearer = hourly(pool.before) != hourly(pool.after)
+    return (
+        name,
+        f"{pool.nodes_before:,}" if moved else "",
+        "→" if moved else "",
+        f"{pool.nodes_after:,}",
+        hourly(pool.before) if dearer else "",
+        "→" if dearer else "",
+        hourly(pool.after),
+        hourly(pool.after - pool.before, signed=True) if dearer else "",
+    )
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
@@ -256,12 +274,10 @@ def _findings(paper: Paper, plan: Plan) -> None:
     if not plan.diagnostics:
         return
     paper.heading("Notes")
-    order = list(_SEVERITIES)
-    ranked = sorted(plan.diagnostics, key=lambda d: order.index(d.severity))
-    for finding in ranked[: 2 * GROUPS_MAX]:
-        text = f"{finding.severity}: {finding_said(finding)}"
-        paper.wrapped(text, 2, *_tint(finding.severity), hanging=2)
-    _rest(paper, len(ranked) - 2 * GROUPS_MAX, "note")
+    said = findings_said(plan.diagnostics)
+    for severity, text in said[: 2 * GROUPS_MAX]:
+        paper.wrapped(f"{severity}: {text}", 2, *_tint(severity), hanging=2)
+    _rest(paper, len(said) - 2 * GROUPS_MAX, "note")
 
 
 def _tint(severity: str) -> Iterable[str]:

@@ -22,6 +22,7 @@ _REASONS = {
     "NodePoolDeleted": "the NodePool is gone from git",
     "Orphaned": "no NodePool owns the instance",
 }
+_LOUDEST = ("error", "warning", "info")
 _SIDES = {"git": "git moved", "world": "the world moved", "us": "this release moved"}
 
 
@@ -81,12 +82,13 @@ def pods_said(pods: Iterable[str], most: int = 4) -> str:
     """Return pods by the workload that their names suggest: ``web/api-* (30), web/db-0``.
 
     Pods of one workload differ in the last part of their name; several of them count as one.
+    The count sticks to its name by a no-break space.
     """
     groups: dict[str, list[str]] = {}
     for pod in pods:
         groups.setdefault(pod.rpartition("-")[0] or pod, []).append(pod)
     shown = [
-        f"{stem}-* ({len(members):,})" if len(members) > 1 else members[0]
+        f"{stem}-*\xa0({len(members):,})" if len(members) > 1 else members[0]
         for stem, members in groups.items()
     ]
     return listed(shown, most)
@@ -181,9 +183,23 @@ def list_changes(old: Any, new: Any) -> tuple[Sequence[Any], Sequence[Any]] | No
     return lost, gained
 
 
-def finding_said(finding: Finding) -> str:
-    """Return a diagnostic in one line, with its place."""
-    place = ":".join(str(p) for p in (finding.file, finding.line, finding.column) if p is not None)
-    parts = [f"{place}: " if place else "", f"{finding.path}: " if finding.path else ""]
-    hint = f" ({finding.hint})" if finding.hint else ""
-    return f"{''.join(parts)}{finding.message}{hint}"
+def findings_said(findings: Iterable[Finding]) -> list[tuple[str, str]]:
+    """Return diagnostics as severity and text, loudest first; alike ones once, with all places."""
+    alike: dict[tuple[str | None, ...], list[str]] = {}
+    for f in findings:
+        place = ":".join(str(p) for p in (f.file, f.line, f.column) if p is not None)
+        places = alike.setdefault((f.severity, f.path, f.message, f.hint), [])
+        if place:
+            places.append(place)
+    said = [
+        (severity or "", _finding(places, path, message or "", hint))
+        for (severity, path, message, hint), places in alike.items()
+    ]
+    return sorted(said, key=lambda pair: _LOUDEST.index(pair[0]))
+
+
+def _finding(places: list[str], path: str | None, message: str, hint: str | None) -> str:
+    where = f"{listed(places, 2)}: " if places else ""
+    what = f"{path}: " if path else ""
+    advice = f" ({hint})" if hint else ""
+    return f"{where}{what}{message}{advice}"
