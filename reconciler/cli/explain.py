@@ -189,7 +189,7 @@ def _of_pod(source: Source, name: str) -> Answer:
     plan = source.plan
     names = explain.matching_pods(plan, name)
     if len(names) > 1:
-        raise UsageError(f"several pods are called {name}: {listed(names)}", remedy="name one")
+        raise UsageError(f"{name} may be {listed(names)}", remedy="name one of these pods")
     answer = explain.explain_pod(plan, names[0]) if names else None
     if answer is None:
         raise _unknown("pod", name, source.name, explain.pod_names(plan))

@@ -41,9 +41,17 @@ def pod_names(plan: Plan) -> list[str]:
 
 
 def matching_pods(plan: Plan, name: str) -> list[str]:
-    """Return the pods that ``name`` may mean: itself, or in whatever namespace it is."""
+    """Return the pods that ``name`` may mean.
+
+    It is a pod itself, one in whatever namespace, or the workload that pods are named after.
+    """
     every = pod_names(plan)
-    return [name] if name in every else [p for p in every if p.rpartition("/")[2] == name]
+    if name in every:
+        return [name]
+    namesakes = [p for p in every if p.rpartition("/")[2] == name]
+    return namesakes or [
+        p for p in every if p.startswith(f"{name}-") or p.rpartition("/")[2].startswith(f"{name}-")
+    ]
 
 
 def explain_pod(plan: Plan, name: str) -> Answer | None:
@@ -91,7 +99,9 @@ def explain_node(plan: Plan, node: str, claim: str, kind: Subject = "Node") -> A
         verdict = f"it is to be launched: {reason_said(planned.reason)}"
     else:
         verdict = "nothing wants to disrupt it"
-    if planned is not None:
+    if planned is not None and node:
+        facts.append(f"this plan made it: {reason_said(planned.reason)}")
+    elif planned is not None:
         facts.append(_launch_said(planned))
     name = claim if kind == "NodeClaim" else node
     return Answer(kind=kind, name=name, verdict=verdict, facts=tuple(facts), reasons=reasons)

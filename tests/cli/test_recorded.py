@@ -183,6 +183,16 @@ def test_a_saved_plan_is_explained_without_any_state(
     )
 
 
+def test_a_workload_stands_for_its_pods(
+    fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(fleet_folder / ".reconciler")
+    assert run(capsys, "explain", "pod", "train")[1].startswith("Pod ml/train-0: no node")
+    code, _, err = run(capsys, "explain", "pod", "shop/api")
+    assert code == 2
+    assert "shop/api may be shop/api-1, shop/api-2; name one of these pods" in err
+
+
 def test_a_file_that_is_no_plan_is_told(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
