@@ -1,0 +1,328 @@
+"""What holds of every plan, asked of ``make_plan`` itself."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from reconciler.catalog.catalogfile import read_catalog
+from reconciler.desired.fleet import SourceFile, read_fleet
+from reconciler.disruption.decide import decide
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.settings import Settings
+from reconciler.observed.snapshot import read_snapshot
+from reconciler.observed.state import cluster_state
+from reconciler.plan import planner
+from reconciler.plan.claims import Namer
+from reconciler.plan.deciding import decided_by, situation_of, untimed
+from reconciler.plan.graph import graph
+from reconciler.plan.inputs import Inputs
+from reconciler.plan.plan import InputDigests, Plan, to_json
+from reconciler.plan.planner import facts_of, make_plan
+
+NOW = datetime(2026, 1, 3, 12, tzinfo=UTC)
+SIZES = {"small": (2, 0.1), "medium": (4, 0.19), "large": (8, 0.35)}
+
+
+def a_pool(name: str = "general", **spec: object) -> dict:
+    requirements = [{"key": "karpenter.sh/capacity-type", "operator": "Exists"}]
+    ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+    template = {"spec": {"nodeClassRef": ref, "requirements": requirements}}
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name},
+        "spec": {"template": template, **spec},
+    }
+
+
+def a_class(**status: object) -> dict:
+    return {
+        "apiVersion": "karpenter.k8s.aws/v1",
+        "kind": "EC2NodeClass",
+        "metadata": {"name": "default"},
+        "spec": {
+            "role": "nodes",
+            "amiSelectorTerms": [{"alias": "al2023@latest"}],
+            "subnetSelectorTerms": [{"id": "subnet-0123456789abcdef0"}],
+            "securityGroupSelectorTerms": [{"id": "sg-0123456789abcdef0"}],
+        },
+        **({"status": status} if status else {}),
+    }
+
+
+def an_overlay(price: str) -> dict:
+    return {
+        "apiVersion": "karpenter.sh/v1alpha1",
+        "kind": "NodeOverlay",
+        "metadata": {"name": "discount"},
+        "spec": {
+            "requirements": [
+                {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["small"]}
+            ],
+            "price": price,
+        },
+    }
+
+
+def a_catalog():
+    types = [
+        {
+            "name": name,
+            "capacity": {"cpu": str(cpu), "memory": f"{4 * cpu}Gi", "pods": "29"},
+            "overhead": {"cpu": "100m"},
+            "requirements": [
+                {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [name]}
+            ],
+            "offerings": [
+                {"zone": zone, "capacityType": kind, "price": round(price * share, 6)}
+                for zone in ("z-a", "z-b")
+                for kind, share in (("on-demand", 1), ("spot", 0.5))
+            ],
+        }
+        for name, (cpu, price) in SIZES.items()
+    ]
+    return read_catalog(json.dumps(types).encode(), "catalog.json")
+
+
+def a_pod(name: str, cpu: int = 500, node: str = "") -> dict:
+    waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    status = {"phase": "Running"} if node else {"phase": "Pending", "conditions": [waits]}
+    request = {"requests": {"cpu": f"{cpu}m"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "web"},
+        "spec": {"nodeName": node, "containers": [{"name": "a", "resources": request}]},
+        "status": status,
+    }
+
+
+def a_node(name: str, kind: str = "large", pool: str = "general", **annotations: str) -> list[dict]:
+    labels = {
+        "karpenter.sh/nodepool": pool,
+        "karpenter.sh/registered": "true",
+        "karpenter.sh/initialized": "true",
+        "karpenter.sh/capacity-type": "on-demand",
+        "node.kubernetes.io/instance-type": kind,
+        "topology.kubernetes.io/zone": "z-a",
+        "kubernetes.io/hostname": name,
+    }
+    created = "2026-01-01T00:00:00Z"
+    ready = [
+        {"type": kind, "status": "True", "lastTransitionTime": created}
+        for kind in ("Launched", "Registered", "Initialized", "Consolidatable", "Ready")
+    ]
+    amounts = {"cpu": str(SIZES[kind][0]), "memory": "32Gi", "pods": "29"}
+    status = {"capacity": amounts, "allocatable": amounts, "conditions": ready}
+    metadata = {"creationTimestamp": created, "labels": labels, "annotations": annotations}
+    return [
+        {
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodeClaim",
+            "metadata": {"name": f"claim-{name}", **metadata},
+            "spec": {"nodeClassRef": a_pool()["spec"]["template"]["spec"]["nodeClassRef"]},
+            "status": {"providerID": f"aws:///z-a/{name}", "nodeName": name, **status},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, **metadata},
+            "spec": {"providerID": f"aws:///z-a/{name}"},
+            "status": status,
+        },
+    ]
+
+
+def inputs(desired: list[dict], observed: list[dict] = (), **fields: object) -> Inputs:
+    files = [SourceFile(f"{i}.yaml", json.dumps(item).encode()) for i, item in enumerate(desired)]
+    fleet, findings = read_fleet(files, any_class=True, allow_empty=True)
+    assert not [f for f in findings if f.severity is Severity.ERROR], findings
+    content = json.dumps({"kind": "List", "items": list(observed)}).encode()
+    snapshot = read_snapshot(content, "snapshot")
+    defaults = {
+        "fleet": fleet,
+        "cluster": cluster_state(snapshot),
+        "catalog": a_catalog(),
+        "settings": Settings(),
+        "now": NOW,
+        "live": snapshot.live,
+        "any_class": True,
+    }
+    return Inputs(**{**defaults, **fields})
+
+
+kinds = st.sampled_from(sorted(SIZES))
+pods = st.lists(st.tuples(st.integers(1, 1900), st.none() | st.integers(0, 3)), max_size=12)
+clusters = st.tuples(st.lists(kinds, max_size=4), pods)
+
+
+def objects_of(cluster: tuple) -> list[dict]:
+    nodes, wanted = cluster
+    found = [o for i, kind in enumerate(nodes) for o in a_node(f"node-{i}", kind)]
+    for number, (cpu, where) in enumerate(wanted):
+        on_node = where is not None and where < len(nodes)
+        found.append(a_pod(f"p-{number}", cpu, f"node-{where}" if on_node else ""))
+    return found
+
+
+@given(clusters, st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_plan_hangs_together(cluster: tuple, data: st.DataObject) -> None:
+    observed = objects_of(cluster)
+    desired = [a_pool(disruption={"budgets": [{"nodes": "100%"}]}), a_class()]
+    plan = make_plan(inputs(desired, observed))
+    assert_hangs_together(plan)
+    shuffled = data.draw(st.permutations(observed))
+    assert to_json(make_plan(inputs(desired[::-1], shuffled))) == to_json(plan)
+
+
+def assert_hangs_together(plan: Plan) -> None:
+    names = [claim.name for claim in plan.node_claims]
+    assert len(set(names)) == len(names)
+    placed = [p.pod for p in plan.placements]
+    assert len(set(placed)) == len(placed)
+    assert not set(placed) & {u.pod for u in plan.unschedulable}
+    for claim in plan.node_claims:
+        there = sorted(p.pod for p in plan.placements if p.node_claim == claim.name)
+        assert list(claim.pods) == there
+        assert claim.launch.instance_type == claim.instance_types[0]
+        assert len(claim.instance_types) <= min(60, claim.instance_types_total)
+    for command in plan.commands:
+        assert set(command.replacements) <= set(names)
+    graph(plan)
+    terminated = {a.node_claim for a in plan.actions if a.kind == "terminate"}
+    assert terminated == {name for c in plan.commands for name in c.node_claims}
+    delta = sum(a.cost_delta or 0 for a in plan.actions)
+    assert plan.cost.after == pytest.approx(plan.cost.before + delta)
+
+
+@given(st.lists(st.integers(1, 9000), min_size=1, max_size=8))
+@settings(max_examples=30, deadline=None)
+def test_where_nothing_runs_the_short_way_decides_the_same(cpus: list[int]) -> None:
+    waiting = [a_pod(f"p-{i}", cpu) for i, cpu in enumerate(cpus)]
+    asked = inputs([a_pool(), a_class()], waiting)
+    facts = facts_of(asked)
+    assert decided_by(asked, facts, (), "salt", untimed) == decide(
+        situation_of(asked, facts, (), "salt")
+    )
+
+
+def test_a_replacement_is_launched_before_its_node_goes() -> None:
+    observed = [*a_node("node-0"), a_pod("p-0", 500, "node-0")]
+    plan = make_plan(inputs([a_pool(), a_class()], observed))
+    assert [a.kind for a in plan.actions] == ["provision", "replace", "terminate"]
+    assert [a.wave for a in plan.actions] == [0, 1, 2]
+    assert plan.commands[0].savings == pytest.approx(0.35 - 0.05)
+    assert plan.placements[0].node_claim == plan.node_claims[0].name
+    assert plan.node_claims[0].reason == "Underutilized"
+
+
+def test_another_state_gives_new_claims_other_names() -> None:
+    asked = inputs([a_pool(), a_class()], [a_pod("p")])
+    first, second = (make_plan(replace(asked, serial=serial)) for serial in (1, 2))
+    assert first.node_claims[0].name != second.node_claims[0].name
+    assert make_plan(asked) == make_plan(asked)
+
+
+def test_a_name_that_is_taken_is_varied() -> None:
+    namer = Namer(["general-1"])
+    assert [namer.name("general-1"), namer.name("general-1"), namer.name("general-2")] == [
+        "general-1-2",
+        "general-1-3",
+        "general-2",
+    ]
+    assert len(Namer(["x" * 63]).name("x" * 63)) == 63
+
+
+NOT_READY = [{"type": "Ready", "status": "False", "reason": "SubnetsNotFound"}]
+
+
+@pytest.mark.parametrize(
+    ("desired", "any_class", "code"),
+    [
+        ([a_pool()], False, "missing-nodeclass"),
+        ([a_pool()], True, None),
+        ([a_pool(), a_class(conditions=NOT_READY)], True, "nodeclass-not-ready"),
+        ([a_pool(), a_class(conditions=NOT_READY)], False, "nodeclass-not-ready"),
+        ([a_pool(), a_class()], False, None),
+    ],
+)
+def test_a_pool_launches_only_with_a_class_that_is_ready(
+    desired: list[dict], any_class: bool, code: str | None
+) -> None:
+    plan = make_plan(inputs(desired, [a_pod("p")], any_class=any_class))
+    assert bool(plan.node_claims) is (code is None)
+    assert (code is None) or code in {d.code for d in plan.diagnostics}
+
+
+def test_what_was_looked_up_for_a_class_may_stand_in_the_cluster() -> None:
+    observed = [a_pod("p"), a_class(conditions=NOT_READY)]
+    plan = make_plan(inputs([a_pool(), a_class()], observed))
+    assert plan.node_claims == ()
+
+
+def test_overlays_need_their_gate_and_show_the_price_before() -> None:
+    desired = [a_pool(), a_class(), an_overlay("0.01")]
+    off = make_plan(inputs(desired, [a_pod("p")]))
+    assert off.node_claims[0].launch.price == 0.05
+    assert "overlay-gate-off" in {d.code for d in off.diagnostics}
+    gates = Settings(feature_gates={"NodeOverlay": True})
+    on = make_plan(inputs(desired, [a_pod("p")], settings=gates))
+    assert (on.node_claims[0].launch.price, on.node_claims[0].launch.base_price) == (0.01, 0.1)
+
+
+def test_a_refused_offering_is_not_asked_for_again() -> None:
+    refused = [("small", zone, "spot") for zone in ("z-a", "z-b")]
+    plan = make_plan(inputs([a_pool(), a_class()], [a_pod("p")], refused=refused))
+    assert plan.node_claims[0].launch.price > 0.05
+
+
+def test_static_pools_get_what_they_lack() -> None:
+    static = a_pool("fixed", replicas=2)
+    gates = Settings(feature_gates={"StaticCapacity": True})
+    plan = make_plan(inputs([static, a_class()], settings=gates))
+    assert [c.reason for c in plan.node_claims] == ["Static", "Static"]
+    assert plan.cost.by_node_pool["fixed"].nodes_after == 2
+
+
+def test_nodes_without_a_price_are_counted() -> None:
+    observed = a_node("node-0", **{"karpenter.sh/do-not-disrupt": "true"})
+    for item in observed:
+        item["metadata"]["labels"]["node.kubernetes.io/instance-type"] = "gone"
+    plan = make_plan(inputs([a_pool(), a_class()], observed))
+    assert (plan.cost.unpriced, plan.cost.before) == (1, 0.0)
+
+
+def test_findings_of_the_files_stand_in_the_plan() -> None:
+    finding = Diagnostic(Severity.WARNING, "odd", "looks odd", Place("a.yaml", 3, 5), "spec.x", "h")
+    plan = make_plan(inputs([a_pool(), a_class()], diagnostics=(finding, finding)))
+    found = [d for d in plan.diagnostics if d.code == "odd"]
+    assert [(d.file, d.line, d.column, d.path, d.hint) for d in found] == [
+        ("a.yaml", 3, 5, "spec.x", "h")
+    ]
+
+
+def test_the_digest_of_the_inputs_follows_each_of_them() -> None:
+    asked = inputs([a_pool(), a_class()])
+    digests = {
+        make_plan(replace(asked, digests=InputDigests(**{name: "moved"}))).inputs_digest
+        for name in InputDigests.__struct_fields__
+    }
+    assert len(digests) == len(InputDigests.__struct_fields__)
+
+
+def test_phases_are_told() -> None:
+    told: list[str] = []
+
+    def phase(name: str):
+        told.append(name)
+        return untimed(name)
+
+    planner.make_plan(inputs([a_pool(), a_class()], [*a_node("n"), a_pod("p")]), phase)
+    assert {"catalog", "placement", "disruption"} <= set(told)
