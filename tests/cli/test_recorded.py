@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 
+from reconciler._resources import resource
 from reconciler.cli.main import main
 from tests.cli.recorded_fleet import NOW_ARGUMENT, record, the_plan
 
@@ -119,6 +121,40 @@ def test_a_plan_alone_is_shown_whole(
     shown = json.loads(run(capsys, "get", "plans", "3b0fa1c2d4e5", "-o", "json")[1])
     assert shown["plan"]["kind"] == "Plan"
     assert run(capsys, "describe", "plan", "3b0fa1c2d4e5")[1].startswith("web at 4f2c9e1a\n")
+
+
+SCHEMAS = {
+    "status.json": "status.v1",
+    "explain-node-blocked.json": "explanation.v1",
+    "get-plans.json": "recorded.v1",
+    "get-actions.json": "recorded.v1",
+    "get-commands.json": "recorded.v1",
+    "history.json": "recorded.v1",
+}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_what_programs_read_has_a_schema(
+    name: str, fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = json.loads(Path(resource("schemas", f"{SCHEMAS[name]}.json")).read_bytes())
+    validator = Draft202012Validator(schema, format_checker=FormatChecker())
+    record(fleet_folder / ".reconciler")
+    printed = json.loads(run(capsys, *COMMANDS[name])[1])
+    for item in printed.get("items", [printed]):
+        validator.validate(item)
+        with pytest.raises(ValidationError):
+            validator.validate({**item, "novelty": 1})
+
+
+def test_a_plan_alone_has_a_schema_too(
+    fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(fleet_folder / ".reconciler")
+    shown = json.loads(run(capsys, "get", "plans", "3b0fa1c2d4e5", "-o", "json")[1])
+    for name, item in (("recorded.v1", shown), ("plan.v1", shown["plan"])):
+        schema = json.loads(Path(resource("schemas", f"{name}.json")).read_bytes())
+        Draft202012Validator(schema).validate(item)
 
 
 REFUSALS = {
