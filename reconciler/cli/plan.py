@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import TYPE_CHECKING, Final
@@ -34,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan; 0, or with ``--detailed-exitcode`` 2 when there is something to do."""
+    # A plan is one burst of values that live to its end: looking for garbage among them often
+    # costs a tenth of the time and finds none.
+    gc.set_threshold(200_000, 20, 20)
     from reconciler.cli.inputs import read_inputs
     from reconciler.cli.timings import Timings
     from reconciler.model.errors import InvalidFleetError
