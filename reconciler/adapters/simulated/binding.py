@@ -1,20 +1,21 @@
 """A small scheduler: gives pending pods to nodes that are ready for them.
 
-It packs: of the nodes that may take a pod, the one with the least left over gets it, so that the
-pods of a plan find the room that the plan made for them. Large pods go first, as the plan's own
-order is, and ties go to the first name.
+A plan made the room for its pods exactly, and the pods must find it without knowing the plan. So
+several orders and several ways to pack are tried, and the first that leaves the fewest pods
+pending is taken: a scheduler may do as it likes within the rules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from reconciler.adapters.simulated.selection import matches_node, repelling
 from reconciler.adapters.simulated.topology import Neighbourhood, Placed
 from reconciler.model.hostport import conflict
 from reconciler.model.node import Node
-from reconciler.model.pod import Pod
+from reconciler.model.pod import Pod, PodSpec
 from reconciler.model.resources import (
     CPU,
     MEMORY,
@@ -27,9 +28,10 @@ from reconciler.model.resources import (
 
 @dataclass
 class Seat:
-    """A ready node with what is left on it."""
+    """A ready node with what it has in all, and what is left on it."""
 
     node: Node
+    total: Resources
     left: Resources
     pods: list[Pod] = field(default_factory=list)
 
@@ -39,6 +41,36 @@ class Seat:
         self.pods.append(pod)
 
 
+Order = Callable[[Resources], tuple[int, ...]]
+"""Which pod goes first: by what it asks for."""
+
+Fit = Callable[[Resources, Resources], tuple[int, ...]]
+"""Which node a pod prefers: by what would be left there, and what the node has in all."""
+
+_ORDERS: Final[tuple[Order, ...]] = (
+    lambda wanted: (-wanted.get(CPU, 0), -wanted.get(MEMORY, 0)),
+    lambda wanted: (-wanted.get(MEMORY, 0), -wanted.get(CPU, 0)),
+)
+
+
+def _least_cpu(left: Resources, _: Resources) -> tuple[int, ...]:
+    return (left.get(CPU, 0), left.get(MEMORY, 0))
+
+
+def _least_memory(left: Resources, _: Resources) -> tuple[int, ...]:
+    return (left.get(MEMORY, 0), left.get(CPU, 0))
+
+
+def _most_even(left: Resources, total: Resources) -> tuple[int, ...]:
+    """Prefer the node whose cpu and memory would run out together, in millionths of each."""
+    cpu = left.get(CPU, 0) * 10**6 // max(total.get(CPU, 0), 1)
+    memory = left.get(MEMORY, 0) * 10**6 // max(total.get(MEMORY, 0), 1)
+    return (abs(cpu - memory), cpu + memory)
+
+
+_FITS: Final[tuple[Fit, ...]] = (_least_cpu, _most_even, _least_memory)
+
+
 @dataclass
 class Seats:
     """All places of a cluster; ``suits`` is a further rule, such as that of a pod's volumes."""
@@ -46,29 +78,26 @@ class Seats:
     seats: list[Seat]
     namespaces: Mapping[str, Mapping[str, str]]
     suits: Callable[[Pod, Node], bool]
-    _wanted: dict[int, Resources] = field(default_factory=dict)
+    _wanted: dict[int, tuple[PodSpec, Resources]] = field(default_factory=dict)
 
-    def bind(self, pending: Iterable[Pod]) -> dict[str, Node]:
+    def bind(self, pending: Sequence[Pod]) -> dict[str, Node]:
         """Return the nodes that the pods get, by ``namespace/name``; others stay pending."""
-        bound: dict[str, Node] = {}
-        hopeless: set[tuple[int, int]] = set()
-        ordered = sorted(((_urgency(p, self.wanted(p)), p) for p in pending), key=lambda r: r[0])
-        for _, pod in ordered:
-            kind = (id(pod.spec), id(pod.metadata.labels))
-            seat = None if kind in hopeless else self._best(pod)
-            if seat is None:
-                hopeless.add(kind)
-                continue
-            seat.take(pod, self.wanted(pod))
-            bound[pod.key] = seat.node
-            hopeless.clear()
-        return bound
+        best: dict[str, Node] | None = None
+        for order in _ORDERS:
+            for fit in _FITS:
+                bound = self._tried(pending, order, fit)
+                if best is None or len(bound) > len(best):
+                    best = bound
+                if len(best) == len(pending):
+                    return best
+        return best or {}
 
     def wanted(self, pod: Pod) -> Resources:
         """Return what a pod requests; pods of one workload share the sum."""
-        if id(pod.spec) not in self._wanted:
-            self._wanted[id(pod.spec)] = pod.requests()
-        return self._wanted[id(pod.spec)]
+        known = self._wanted.get(id(pod.spec))
+        if known is None:
+            known = self._wanted[id(pod.spec)] = (pod.spec, pod.requests())
+        return known[1]
 
     def has_room(self, seat: Seat, pod: Pod) -> bool:
         """Return whether a pod may run on a node, leaving aside how it stands to others."""
@@ -80,21 +109,38 @@ class Seats:
             and self.suits(pod, seat.node)
         )
 
-    def _best(self, pod: Pod) -> Seat | None:
-        able = [seat for seat in self.seats if self.has_room(seat, pod)]
-        if not able:
-            return None
-        around = Neighbourhood(
-            [seat.node for seat in self.seats],
-            [Placed(other, seat.node) for seat in self.seats for other in seat.pods],
-            self.namespaces,
-        )
+    def _tried(self, pending: Sequence[Pod], order: Order, fit: Fit) -> dict[str, Node]:
+        """Return who would get what in one way of doing it; nothing is taken."""
+
+        def urgency(pod: Pod) -> tuple[int, tuple[int, ...], str]:
+            return (-(pod.spec.priority or 0), order(self.wanted(pod)), pod.key)
+
+        seats = [replace(seat, pods=list(seat.pods)) for seat in self.seats]
+        nodes = [seat.node for seat in seats]
+        placed = [Placed(pod, seat.node) for seat in seats for pod in seat.pods]
+        around = Neighbourhood(nodes, placed, self.namespaces)
+        bound: dict[str, Node] = {}
+        full: set[int] = set()
+        for pod in sorted(pending, key=urgency):
+            able = [s for s in seats if id(pod.spec) not in full and self.has_room(s, pod)]
+            if not able:
+                full.add(id(pod.spec))
+                continue
+            seat = self._best(pod, able, around, fit)
+            if seat is not None:
+                seat.take(pod, self.wanted(pod))
+                placed.append(Placed(pod, seat.node))
+                bound[pod.key] = seat.node
+        return bound
+
+    def _best(self, pod: Pod, able: Sequence[Seat], around: Neighbourhood, fit: Fit) -> Seat | None:
+        standing, wanted = around.standing(pod), self.wanted(pod)
         ranked = [
-            (crowding, seat.left.get(CPU, 0), seat.left.get(MEMORY, 0), seat.node.name, seat)
+            (crowding, fit(subtract(seat.left, wanted), seat.total), seat.node.name, seat)
             for seat in able
-            if (crowding := around.crowding(pod, seat.node)) is not None
+            if (crowding := standing.crowding(seat.node)) is not None
         ]
-        return min(ranked, key=lambda row: row[:4])[4] if ranked else None
+        return min(ranked, key=lambda row: row[:3])[3] if ranked else None
 
 
 def seats_of(nodes: Sequence[Node], pods_on: Mapping[str, Sequence[Pod]]) -> list[Seat]:
@@ -102,15 +148,12 @@ def seats_of(nodes: Sequence[Node], pods_on: Mapping[str, Sequence[Pod]]) -> lis
     seats = []
     for node in sorted(nodes, key=lambda n: n.name):
         if node.is_ready and not node.spec.unschedulable:
-            seat = Seat(node, parse_resources(node.status.allocatable))
+            total = parse_resources(node.status.allocatable)
+            seat = Seat(node, total, total)
             for pod in pods_on.get(node.name, ()):
                 seat.take(pod, pod.requests())
             seats.append(seat)
     return seats
-
-
-def _urgency(pod: Pod, wanted: Resources) -> tuple[int, int, int, str]:
-    return (-(pod.spec.priority or 0), -wanted.get(CPU, 0), -wanted.get(MEMORY, 0), pod.key)
 
 
 def _ports_taken(others: Iterable[Pod], pod: Pod) -> bool:

@@ -5,7 +5,7 @@ Preferences (``ScheduleAnyway``, ``preferred…``) are not rules and do not coun
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from reconciler.adapters.simulated.selection import matches_node, repelling
@@ -23,6 +23,53 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
+class _Spread:
+    """A constraint with the number of matching pods in each domain that counts."""
+
+    key: str
+    counts: Mapping[str, int]
+    least: int
+    own: bool
+    max_skew: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a pod may be, as the others stand: worked out once for all nodes.
+
+    ``near`` are the domains of which one must be had, ``far`` those that must not, by key.
+    """
+
+    spreads: tuple[_Spread, ...]
+    near: tuple[tuple[str, frozenset[str]], ...]
+    anywhere: tuple[str, ...]
+    far: frozenset[tuple[str, str]]
+
+    def crowding(self, node: Node) -> int | None:
+        """Return how many of the pods that this one is spread against share the node's domains.
+
+        None means that a rule forbids the node.
+        """
+        labels = node.metadata.labels
+        if any(labels.get(key) not in domains for key, domains in self.near):
+            return None
+        if any(key not in labels for key in self.anywhere):
+            return None
+        if any(labels.get(key) == domain for key, domain in self.far):
+            return None
+        total = 0
+        for rule in self.spreads:
+            domain = labels.get(rule.key)
+            if domain is None:
+                return None
+            mine = rule.counts.get(domain, 0)
+            if mine + rule.own - rule.least > rule.max_skew:
+                return None
+            total += mine
+        return total
+
+
+@dataclass(frozen=True, slots=True)
 class Neighbourhood:
     """What a pod finds when it looks for a place: the nodes, the pods on them, the namespaces."""
 
@@ -30,27 +77,19 @@ class Neighbourhood:
     placed: Sequence[Placed]
     namespaces: Mapping[str, Mapping[str, str]]
 
-    def crowding(self, pod: Pod, node: Node) -> int | None:
-        """Return how many of the pods that this one is spread against share the node's domains.
+    def standing(self, pod: Pod) -> Standing:
+        """Return where the rules of a pod, and those of the others, let it be."""
+        hard = [
+            rule
+            for rule in pod.spec.topology_spread_constraints
+            if rule.when_unsatisfiable == "DoNotSchedule"
+        ]
+        near, anywhere = self._near(pod)
+        return Standing(
+            tuple(self._spread(pod, rule) for rule in hard), near, anywhere, self._far(pod)
+        )
 
-        None means that a rule forbids the node.
-        """
-        if not self._affine(pod, node) or not self._undisturbed(pod, node):
-            return None
-        total = 0
-        for constraint in pod.spec.topology_spread_constraints:
-            if constraint.when_unsatisfiable != "DoNotSchedule":
-                continue
-            count = self._spread(pod, node, constraint)
-            if count is None:
-                return None
-            total += count
-        return total
-
-    def _spread(self, pod: Pod, node: Node, rule: TopologySpreadConstraint) -> int | None:
-        domain = node.metadata.labels.get(rule.topology_key)
-        if domain is None:
-            return None
+    def _spread(self, pod: Pod, rule: TopologySpreadConstraint) -> _Spread:
         selector = _with_label_keys(rule.label_selector, rule.match_label_keys, pod)
         counts = {
             other.metadata.labels[rule.topology_key]: 0
@@ -64,41 +103,36 @@ class Neighbourhood:
         least = min(counts.values(), default=0)
         if rule.min_domains is not None and len(counts) < rule.min_domains:
             least = 0
-        mine = counts.get(domain, 0)
         own = selector.matches(pod.metadata.labels)
-        return mine if mine + own - least <= rule.max_skew else None
+        return _Spread(rule.topology_key, counts, least, own, rule.max_skew)
 
-    def _affine(self, pod: Pod, node: Node) -> bool:
-        """Return whether the pods that this one must be near are there.
+    def _near(self, pod: Pod) -> tuple[tuple[tuple[str, frozenset[str]], ...], tuple[str, ...]]:
+        """Return the domains where the pods are that this one must be near.
 
         The first of a group that must be near its own kind may start the group anywhere.
         """
+        near, anywhere = [], []
         for term in _required(pod.spec.affinity.pod_affinity if pod.spec.affinity else None):
-            domain = node.metadata.labels.get(term.topology_key)
-            if domain is None:
-                return False
-            near = [item for item in self.placed if self._selects(term, pod, item.pod)]
-            if not near and self._selects(term, pod, pod):
-                continue
-            if not any(i.node.metadata.labels.get(term.topology_key) == domain for i in near):
-                return False
-        return True
+            others = [item for item in self.placed if self._selects(term, pod, item.pod)]
+            if not others and self._selects(term, pod, pod):
+                anywhere.append(term.topology_key)
+            else:
+                near.append((term.topology_key, frozenset(_domains(term, others))))
+        return tuple(near), tuple(anywhere)
 
-    def _undisturbed(self, pod: Pod, node: Node) -> bool:
-        """Return whether no pod that this one avoids, or that avoids this one, is too near."""
+    def _far(self, pod: Pod) -> frozenset[tuple[str, str]]:
+        """Return the domains of the pods that this one avoids, or that avoid this one."""
         own = _required(pod.spec.affinity.pod_anti_affinity if pod.spec.affinity else None)
+        far: set[tuple[str, str]] = set()
         for item in self.placed:
-            there = item.node.metadata.labels
-            for term in own:
-                if _same_domain(term, node, there) and self._selects(term, pod, item.pod):
-                    return False
             other = item.pod.spec.affinity
-            if other is None:
+            if not own and (other is None or other.pod_anti_affinity is None):
                 continue
-            for term in _required(other.pod_anti_affinity):
-                if _same_domain(term, node, there) and self._selects(term, item.pod, pod):
-                    return False
-        return True
+            theirs = _required(other.pod_anti_affinity) if other is not None else ()
+            terms = [term for term in own if self._selects(term, pod, item.pod)]
+            terms += [term for term in theirs if self._selects(term, item.pod, pod)]
+            far |= {(t.topology_key, domain) for t in terms for domain in _domains(t, [item])}
+        return frozenset(far)
 
     def _selects(self, term: PodAffinityTerm, owner: Pod, other: Pod) -> bool:
         """Return whether a term of ``owner`` means ``other``."""
@@ -125,9 +159,11 @@ def _required(rules: PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
     return rules.required if rules is not None else ()
 
 
-def _same_domain(term: PodAffinityTerm, node: Node, there: Mapping[str, str]) -> bool:
-    domain = node.metadata.labels.get(term.topology_key)
-    return domain is not None and there.get(term.topology_key) == domain
+def _domains(term: PodAffinityTerm, items: Iterable[Placed]) -> Iterator[str]:
+    for item in items:
+        domain = item.node.metadata.labels.get(term.topology_key)
+        if domain is not None:
+            yield domain
 
 
 def _counts(pod: Pod, node: Node, rule: TopologySpreadConstraint) -> bool:
