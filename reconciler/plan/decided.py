@@ -29,6 +29,7 @@ from reconciler.plan.plan import (
 
 if TYPE_CHECKING:
     from reconciler.disruption.command import Block, BudgetState, Command, Decisions, Deferral
+    from reconciler.plan.deciding import Places
 
 
 class Seating:
@@ -101,7 +102,7 @@ class Seating:
 
 
 def seated(
-    decisions: Decisions,
+    decisions: Decisions | Places,
     static: Iterable[PlannedClaim],
     namer: Namer,
     pools: Mapping[str, LaunchPool],

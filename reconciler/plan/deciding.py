@@ -25,7 +25,7 @@ from reconciler.plan.pools import PoolTypes
 
 if TYPE_CHECKING:
     from reconciler.diff.drift import Drift
-    from reconciler.disruption.command import Decisions
+    from reconciler.disruption.command import Block, BudgetState, Command, Decisions, Deferral
     from reconciler.disruption.simulation import Placer
     from reconciler.disruption.situation import Situation
 
@@ -47,9 +47,20 @@ class Facts(msgspec.Struct, frozen=True):
     cluster: ClusterState
 
 
+class Places(msgspec.Struct, frozen=True):
+    """What is decided where nothing runs: places alone, in the form of ``Decisions``."""
+
+    placement: Placement | None
+    commands: tuple[Command, ...] = ()
+    blocked: tuple[Block, ...] = ()
+    deferred: tuple[Deferral, ...] = ()
+    budgets: tuple[BudgetState, ...] = ()
+    limits_hit: tuple[str, ...] = ()
+
+
 def decided_by(
     inputs: Inputs, facts: Facts, drift: Sequence[Drift], salt: str, phase: Phase
-) -> Decisions:
+) -> Decisions | Places:
     """Return what disruption and placement decide together; ``salt`` goes into new names."""
     if facts.cluster.unlaunched or any(node.is_managed for node in facts.cluster.nodes):
         from reconciler.disruption.decide import decide
@@ -58,14 +69,11 @@ def decided_by(
             situation = situation_of(inputs, facts, drift, salt, phase)
         with phase("disruption"):
             return decide(situation)
-    from reconciler.disruption.budgets import budget_states
-    from reconciler.disruption.command import Decisions
-
+    pending = pods_to_place(facts.cluster, inputs.now)
+    if not pending:
+        return Places(None)
     with phase("placement"):
-        pending = pods_to_place(facts.cluster, inputs.now)
-        placement = _scheduler(inputs, facts, salt)(facts.cluster, 0).place(pending)
-    budgets = budget_states(facts.pools, (), inputs.now)
-    return Decisions(placement=placement if pending else None, budgets=budgets)
+        return Places(_scheduler(inputs, facts, salt)(facts.cluster, 0).place(pending))
 
 
 def situation_of(

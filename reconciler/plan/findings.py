@@ -12,6 +12,7 @@ from reconciler.plan.wording import counted
 
 if TYPE_CHECKING:
     from reconciler.disruption.command import Decisions
+    from reconciler.plan.deciding import Places
 
 
 def finding(diagnostic: Diagnostic) -> Finding:
@@ -41,7 +42,7 @@ def of_catalog(catalog: Catalog, claims: Iterable[PlannedNodeClaim]) -> Iterator
         yield Finding(severity="info", code=code, message=shown)
 
 
-def of_decisions(decisions: Decisions) -> Iterator[Finding]:
+def of_decisions(decisions: Decisions | Places) -> Iterator[Finding]:
     """Say where work was cut short, and which budgets cannot be read."""
     for limit in decisions.limits_hit:
         yield Finding(severity="warning", code="work-limit", message=limit)

@@ -22,7 +22,7 @@ from reconciler.plan import decided, findings
 from reconciler.plan.actions import OwnedNode, UnlaunchedClaim, actions_of
 from reconciler.plan.claims import Namer, unlaunched_claim
 from reconciler.plan.costs import cost_of, owned_nodes
-from reconciler.plan.deciding import Facts, Phase, decided_by, untimed
+from reconciler.plan.deciding import Facts, Phase, Places, decided_by, untimed
 from reconciler.plan.inputs import Inputs
 from reconciler.plan.moves import changes_of, drift_of, drifted_claims
 from reconciler.plan.plan import (
@@ -148,7 +148,7 @@ def _by_name(nodes: Sequence[OwnedNode], cluster: ClusterState) -> dict[str, Own
 
 
 def _findings(
-    inputs: Inputs, facts: Facts, decisions: Decisions, claims: Sequence[PlannedNodeClaim]
+    inputs: Inputs, facts: Facts, decisions: Decisions | Places, claims: Sequence[PlannedNodeClaim]
 ) -> tuple[Finding, ...]:
     found = [
         *map(findings.finding, inputs.diagnostics),
