@@ -41,7 +41,10 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     def is_owned_by(self, api_version: str, kind: str) -> bool:
         """Return whether any owner is of that kind, controller or not."""
-        return any(o.kind == kind and o.api_version == api_version for o in self.owner_references)
+        for owner in self.owner_references:  # a loop: it is asked of a hundred thousand pods
+            if owner.kind == kind and owner.api_version == api_version:
+                return True
+        return False
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -235,11 +235,10 @@ class Pod(_Struct, frozen=True):
         """Whether the scheduler has found no node for it, and a new node may help."""
         if self.spec.node_name or self.status.nominated_node_name:
             return False
-        if not any(
-            c.type == "PodScheduled" and c.reason == "Unschedulable" for c in self.status.conditions
-        ):
-            return False
-        return not self.is_daemon and not self.is_mirror
+        for c in self.status.conditions:
+            if c.type == "PodScheduled" and c.reason == "Unschedulable":
+                return not self.is_daemon and not self.is_mirror
+        return False
 
     @property
     def is_reschedulable(self) -> bool:

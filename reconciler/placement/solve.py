@@ -20,7 +20,7 @@ from reconciler.placement.newclaims import Fit, fit, most_that_fit, record
 from reconciler.placement.nodeuse import NodeUse
 from reconciler.placement.reservations import Reservations
 from reconciler.placement.shape import Shape
-from reconciler.placement.space import Demands
+from reconciler.placement.space import Demands, Space
 from reconciler.placement.template import Template, clash
 from reconciler.placement.topology import Group
 
@@ -51,13 +51,56 @@ class Pass:
                 return
             waiting = [c for c in waiting if c.may_heal or c in self.deferred]
 
+    def settle(self, cohorts: Iterable[Cohort]) -> None:
+        """Put pods on the nodes that are there, as many as may go without giving up a wish."""
+        if self.nodes.open:
+            for cohort in cohorts:
+                _Serving(self, cohort).settle()
+
+    def put(
+        self, cohort: Cohort, claim: OpenClaim, found: Fit, most: int, *, is_new: bool
+    ) -> list[Pod]:
+        """Put up to ``most`` pods on a claim that has been found to take one; return them."""
+        before = claim.entry
+        pods = self.fill(cohort, claim, found, most)
+        if is_new:
+            self.opened(claim, found)
+            self.order.settle({}, (claim,))
+        else:
+            claim.sequence = self.order.next_sequence(is_new=False)
+            self.order.settle({claim: before}, ())
+        return pods
+
+    def fill(self, cohort: Cohort, claim: OpenClaim, found: Fit, most: int) -> list[Pod]:
+        """Put as many pods as fit, up to ``most``, on a claim that takes at least one."""
+        assert found.space is not None
+        shape = cohort.shape
+        count, mask, requests = most_that_fit(shape, claim, found, most, self.reservations)
+        pods = cohort.take(count)
+        claim.add(shape, pods, found.space, mask, requests)
+        if found.held is not None:
+            self.reservations.hold(claim.held, found.held)
+            claim.held = found.held
+        if cohort.counted or cohort.repelling:
+            record(cohort, claim, count)
+        return pods
+
+    def opened(self, claim: OpenClaim, found: Fit) -> None:
+        """Count a new claim that has taken its first pods, as ``found`` said it would."""
+        claim.min_values_relaxed = found.relaxed
+        claim.tighten()
+        claim.sequence = self.order.next_sequence(is_new=True)
+        self.claims.append(claim)
+        self.limits.take(claim.template, claim.mask)
+
 
 class _Serving:
     """The pods of one cohort while they are being served, one after another.
 
     ``_seen`` are the claims looked at so far that may still take a pod, in order; the rest of
     the order is looked at only when they do not suffice. Claims that were refused for good stand
-    in ``_dead`` of the step that they were refused at. The common order learns at the end what
+    in ``_dead`` of the step that they were refused at, or ``_refused`` has the space of all
+    that are like them. The common order learns at the end what
     has moved.
     """
 
@@ -71,6 +114,7 @@ class _Serving:
         self._moved: dict[OpenClaim, Entry] = {}
         self._opened: dict[OpenClaim, None] = {}
         self._dead: dict[Stage, set[OpenClaim]] = {}
+        self._refused: set[Space] = set()
         self._must_wait = False
 
     def serve(self) -> None:
@@ -80,6 +124,16 @@ class _Serving:
         if self._must_wait and self.cohort.waiting:
             self.solving.deferred.add(self.cohort)
         self.solving.order.settle(self._moved, self._opened)
+
+    def settle(self) -> None:
+        """Place pods on nodes that are there, as far as that goes at the first step."""
+        cohort = self.cohort
+        stage = cohort.stages[cohort.first]
+        while cohort.waiting:
+            view = stage.view(cohort, self.solving.demands)
+            most = cohort.waiting if stage.many_at_once else 1
+            if view.hopeless or not self._on_nodes(view, most):
+                return
 
     def _place_some(self) -> bool:
         """Place the next pod, and those after it that follow it for certain."""
@@ -210,6 +264,8 @@ class _Serving:
                 never = view.stage.only_fills_up
             if never and len(self.cohort.stages) == 1:
                 del self._seen[position]
+                if not view.spaces(claim.space):
+                    self._refused.add(claim.space)
                 continue
             if never:
                 dead.add(claim)
@@ -218,16 +274,18 @@ class _Serving:
 
     def _claim_at(self, position: int) -> OpenClaim | None:
         """Return the next claim in order, of those that are not certainly too full."""
-        seen, entries = self._seen, self.solving.order.entries
+        seen, entries, refused = self._seen, self.solving.order.entries, self._refused
         cpu, memory = self.shape.cpu, self.shape.memory
         while self._position < len(entries):
             entry = entries[self._position]
             if position < len(seen) and seen[position] < entry:
                 break
             self._position += 1
-            if entry[2].cpu_room >= cpu and entry[2].memory_room >= memory:
-                seen.insert(position, entry)
-                break
+            claim = entry[2]
+            if claim.cpu_room < cpu or claim.memory_room < memory or claim.space in refused:
+                continue
+            seen.insert(position, entry)
+            break
         return seen[position][2] if position < len(seen) else None
 
     def _ahead(self, position: int, dead: Collection[OpenClaim]) -> int:
@@ -243,24 +301,10 @@ class _Serving:
     def _put_on_claim(self, position: int, claim: OpenClaim, found: Fit, most: int) -> list[Pod]:
         if claim not in self._opened:
             self._moved.setdefault(claim, self._seen[position])
-        pods = self._fill(claim, found, most)
+        pods = self.solving.fill(self.cohort, claim, found, most)
         claim.sequence = self.solving.order.next_sequence(is_new=False)
         del self._seen[position]
         insort(self._seen, claim.entry)
-        return pods
-
-    def _fill(self, claim: OpenClaim, found: Fit, most: int) -> list[Pod]:
-        """Put as many pods as fit, up to ``most``, on a claim that takes at least one."""
-        solving = self.solving
-        assert found.space is not None
-        count, mask, requests = most_that_fit(self.shape, claim, found, most, solving.reservations)
-        pods = self.cohort.take(count)
-        claim.add(self.shape, pods, found.space, mask, requests)
-        if found.held is not None:
-            solving.reservations.hold(claim.held, found.held)
-            claim.held = found.held
-        if self.cohort.counted or self.cohort.repelling:
-            record(self.cohort, claim, count)
         return pods
 
     # new nodes
@@ -279,14 +323,10 @@ class _Serving:
                 return []
             if found.space is None:
                 continue
-            pods = self._fill(claim, found, min(most, room))
-            claim.min_values_relaxed = found.relaxed
-            claim.tighten()
-            claim.sequence = solving.order.next_sequence(is_new=True)
-            solving.claims.append(claim)
+            pods = solving.fill(self.cohort, claim, found, min(most, room))
+            solving.opened(claim, found)
             self._opened[claim] = None
             insort(self._seen, claim.entry)
-            solving.limits.take(template, claim.mask)
             return pods
         return []
 
