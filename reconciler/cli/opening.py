@@ -52,10 +52,25 @@ def name_and_path(words: Sequence[str]) -> tuple[str | None, str | None]:
         from reconciler.model.errors import UsageError
 
         raise UsageError(f"one word too many: {words[2]!r}", remedy="give NAME and PATH only")
-    if len(words) == 1 and (words[0].startswith((".", os.sep)) or os.path.isdir(words[0])):  # noqa: PTH112
+    if len(words) == 1 and _is_path(words[0]):
         return None, words[0]
     name, path = (*words, None, None)[:2]
     return name, path
+
+
+def _is_path(word: str) -> bool:
+    """Return whether a word means a folder: by its form, or as a folder that is a fleet's.
+
+    A folder that only happens to be called like a node pool is not meant.
+    """
+    from reconciler.desired.fleet import CONFIG_FILES
+
+    if word.startswith((".", os.sep)):
+        return True
+    folder = Path(word)
+    if not folder.is_dir():
+        return False
+    return os.sep in word or any((folder / name).exists() for name in (FOLDER, *CONFIG_FILES))
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,6 +277,17 @@ def test_the_place_of_the_state_may_be_named_three_ways(
     assert run(capsys, "get", "nodes", "./web")[0] == 0
 
 
+def test_a_folder_called_like_a_pool_is_not_taken_for_the_fleet(
+    fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(fleet_folder / ".reconciler")
+    (fleet_folder / "batch").mkdir()
+    assert "web  " not in run(capsys, "get", "nodepools", "batch")[1]
+    record(fleet_folder / "batch" / ".reconciler")
+    assert "web  " in run(capsys, "get", "nodepools", "batch")[1]
+    assert "web  " not in run(capsys, "get", "nodepools", "batch", ".")[1]
+
+
 def test_the_only_fleet_of_a_state_is_meant_where_none_is_named(
     fleet_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,6 +25,7 @@ from sqlalchemy.pool import QueuePool
 from reconciler.adapters.database import tables
 from reconciler.adapters.database.errors import translated
 from reconciler.model.errors import StateError
+from reconciler.model.urls import without_secrets
 
 FILE: Final = "state.db"
 
@@ -144,7 +145,7 @@ def connect_server(location: str, fleet: str) -> tuple[Engine, str]:
         url = make_url(location)
     except ArgumentError as error:
         raise StateError("the state's location is not a URL", remedy=remedy) from error
-    shown = url.render_as_string(hide_password=True)
+    shown = without_secrets(url.render_as_string(hide_password=True))
     if url.drivername in ("postgresql", "postgres"):
         url = url.set(drivername="postgresql+psycopg")
     if url.drivername != "postgresql+psycopg":

@@ -195,6 +195,7 @@ def test_a_full_disk_is_told_and_leaves_the_old_state(tmp_path: Path) -> None:
         ("postgresql+asyncpg://h/db", "no such database: postgresql"),
         ("://", "not a URL"),
         ("postgresql://user:hunter2@127.0.0.1:1/db", "start the server"),
+        ("postgresql://127.0.0.1:1/db?user=u&password=hunter2", "start the server"),
         ("postgresql://nobody@no-such-host.invalid/db", "correct the host"),
     ],
 )
