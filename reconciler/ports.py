@@ -63,12 +63,19 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class LaunchOption:
-    """One offering that a launch may take, with its price in USD an hour."""
+    """One offering that a launch may take, with its price in USD an hour.
+
+    A reserved one names its reservation: which kind (``default``, ``capacity-block``), and whether
+    EC2 may take it back.
+    """
 
     instance_type: str
     zone: str
     capacity_type: str
     price: float
+    reservation_id: str = ""
+    reservation_type: str = ""
+    interruptible: bool = False
 
 
 @dataclass(frozen=True, slots=True)

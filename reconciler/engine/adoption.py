@@ -58,5 +58,5 @@ def _claim(instance: Instance, name: str, pool: NodePool, types: provision.TypeL
             termination_grace_period=template.spec.termination_grace_period,
         ),
     )
-    kind = types(instance.instance_type)
+    kind = types(pool.name, instance.instance_type)
     return lifecycle.launched(claim, instance, kind, instance.launched_at)

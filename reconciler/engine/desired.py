@@ -6,7 +6,7 @@ only asks these questions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from reconciler.engine.observation import Observation
@@ -30,12 +30,12 @@ class Desired(Protocol):
         """The NodePools of the fleet."""
         ...
 
-    def blueprint(self, node_pool: str) -> Blueprint:
-        """Return what a launch for that NodePool needs; it is one of ``node_pools``."""
+    def blueprints(self, unavailable: Sequence[Unavailable]) -> Mapping[str, Blueprint]:
+        """Return what launches need, by NodePool, without the offerings that were refused."""
         ...
 
-    def instance_type(self, name: str) -> InstanceType | None:
-        """Return the instance type of that name, if the catalogue has it."""
+    def instance_type(self, node_pool: str, name: str) -> InstanceType | None:
+        """Return a type as the class of that NodePool resolves it, None if there is none."""
         ...
 
     def objects(self) -> Sequence[RecordedObject]:

@@ -12,9 +12,9 @@ import msgspec
 from reconciler.catalog.catalog import Catalog
 from reconciler.desired.fleet import Fleet, Resource
 from reconciler.desired.hash import object_hash
+from reconciler.desired.objects import node_overlays
 from reconciler.engine.observation import Observation
 from reconciler.model.diagnostics import Diagnostic
-from reconciler.model.errors import UnreadableError
 from reconciler.model.instancetype import InstanceType
 from reconciler.model.labels import DO_NOT_DISRUPT, NODEPOOL_HASH
 from reconciler.model.nodeclaim import NodeClaim
@@ -22,10 +22,11 @@ from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.model.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
+from reconciler.placement.problem import LaunchCatalog
 from reconciler.plan.inputs import Inputs
 from reconciler.plan.plan import InputDigests, Plan, Revision, content_digest
 from reconciler.plan.planner import make_plan
-from reconciler.plan.pools import node_class_of
+from reconciler.plan.pools import node_class_of, pool_types
 from reconciler.ports import RecordedObject, RunningCommand, Unavailable
 
 
@@ -37,10 +38,20 @@ class PoolBlueprint:
     node_class: EC2NodeClass
     node_pool_hash: tuple[str, str]
     node_class_hash: tuple[str, str]
-    catalog: Catalog
+    catalog: LaunchCatalog
+
+    @property
+    def types(self) -> Sequence[InstanceType]:
+        """The instance types as this pool's class resolves them and overlays price them."""
+        return self.catalog.types
+
+    @property
+    def price_overlaid(self) -> frozenset[str]:
+        """The types whose price a NodeOverlay changed."""
+        return getattr(self.catalog, "price_overlaid", frozenset())
 
     def instance_type(self, name: str) -> InstanceType | None:
-        """Return the instance type as this pool's class resolves it."""
+        """Return the instance type of that name, if there is one."""
         return self.catalog.get(name)
 
 
@@ -78,29 +89,42 @@ class PlannedFleet:
     def _pools(self) -> Mapping[str, NodePool]:
         return {pool.name: pool for pool in self.node_pools}
 
-    def blueprint(self, node_pool: str) -> PoolBlueprint:
-        """Return what a launch for that NodePool needs."""
-        pool = self._pools[node_pool]
-        node_class = node_class_of(pool, self.classes)
-        if node_class is None:
-            name = pool.spec.template.spec.node_class_ref.name
-            raise UnreadableError(f"NodePool {node_pool} needs the EC2NodeClass {name}")
-        return PoolBlueprint(
-            pool,
-            node_class,
-            self._hash("NodePool", node_pool),
-            self._hash("EC2NodeClass", node_class.name),
+    def blueprints(self, unavailable: Sequence[Unavailable]) -> Mapping[str, PoolBlueprint]:
+        """Return what launches need, by NodePool; pools without a known class have none."""
+        types = pool_types(
+            self.node_pools,
+            self.classes,
+            node_overlays(self.fleet),
             self.catalog,
+            self.settings,
+            refused=_refused(unavailable),
         )
+        found = {}
+        for pool in self.node_pools:
+            node_class = node_class_of(pool, self.classes)
+            if node_class is not None:
+                found[pool.name] = PoolBlueprint(
+                    pool,
+                    node_class,
+                    self._hash("NodePool", pool.name),
+                    self._hash("EC2NodeClass", node_class.name),
+                    types.by_name[pool.name].types,
+                )
+        return found
 
     def _hash(self, kind: str, name: str) -> tuple[str, str]:
         resource = self._resources.get((kind, name))
         known = object_hash(resource.data, self.settings.cluster_ca_bundle) if resource else None
         return known or ("", "")
 
-    def instance_type(self, name: str) -> InstanceType | None:
-        """Return the instance type of that name, if the catalogue has it."""
-        return self.catalog.get(name)
+    def instance_type(self, node_pool: str, name: str) -> InstanceType | None:
+        """Return a type as the class of that NodePool resolves it, None if there is none."""
+        blueprint = self._blueprints.get(node_pool)
+        return (blueprint.catalog if blueprint is not None else self.catalog).get(name)
+
+    @cached_property
+    def _blueprints(self) -> Mapping[str, PoolBlueprint]:
+        return self.blueprints(())
 
     def objects(self) -> Sequence[RecordedObject]:
         """Return the objects that a plan was made from, with their drift hashes."""
@@ -139,7 +163,7 @@ class PlannedFleet:
             compared_with="records",
             live=[_looked_up(c) for c in self.classes.values()],
             diagnostics=self.diagnostics,
-            refused=[(u.instance_type, u.zone, u.capacity_type) for u in unavailable],
+            refused=_refused(unavailable),
             allow_removal=self.allow_removal,
             serial=serial,
             digests=msgspec.structs.replace(self.digests, snapshot=_digest(seen)),
@@ -170,6 +194,10 @@ class PlannedFleet:
         if recorded and recorded != self._hash("NodePool", claim.node_pool)[0]:
             return f"NodePool {claim.node_pool} has changed since {claim.name} was launched"
         return None
+
+
+def _refused(unavailable: Sequence[Unavailable]) -> list[tuple[str, str, str]]:
+    return [(u.instance_type, u.zone, u.capacity_type) for u in unavailable]
 
 
 def _protection(node: StateNode, command: RunningCommand, now: datetime) -> str | None:

@@ -18,23 +18,22 @@ from reconciler.engine import lifecycle
 from reconciler.engine.effects import Effects
 from reconciler.engine.world import World
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
-from reconciler.model.instancetype import LAUNCH_PREFERENCE, InstanceType
+from reconciler.model.instancetype import InstanceType
 from reconciler.model.labels import (
-    CAPACITY_TYPE,
-    NODECLASS,
+    INSTANCE_TYPE,
     NODECLASS_HASH,
     NODECLASS_HASH_VERSION,
     NODEPOOL,
     NODEPOOL_HASH,
     NODEPOOL_HASH_VERSION,
-    WELL_KNOWN_AWS,
 )
 from reconciler.model.metadata import Metadata
 from reconciler.model.nodeclaim import NodeClaim, NodeClaimSpec
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.model.nodepool import NodePool, requirements_of
 from reconciler.model.pod import ResourceRequirements
-from reconciler.model.requirement import equals
+from reconciler.model.resources import parse_resources
+from reconciler.plan.launch import is_interruptible, launch_choices, reservation_type
 from reconciler.plan.plan import PlannedNodeClaim
 from reconciler.ports import (
     Intent,
@@ -47,6 +46,7 @@ from reconciler.ports import (
     Verb,
 )
 
+PRICE_OVERLAID: Final = "karpenter.sh/price-overlay-applied"
 UNAVAILABLE_FOR: Final = timedelta(minutes=3)
 UNAVAILABLE_AT_MOST: Final = timedelta(minutes=30)
 """A refused offering is left alone for three minutes, longer each time it is refused again."""
@@ -63,6 +63,10 @@ class Blueprint(Protocol):
     def node_pool_hash(self) -> tuple[str, str]: ...
     @property
     def node_class_hash(self) -> tuple[str, str]: ...
+    @property
+    def types(self) -> Sequence[InstanceType]: ...
+    @property
+    def price_overlaid(self) -> frozenset[str]: ...
     def instance_type(self, name: str) -> InstanceType | None: ...
 
 
@@ -96,60 +100,57 @@ def claim_of(planned: PlannedNodeClaim, blueprint: Blueprint, now: datetime) -> 
     )
 
 
-def options_of(planned: PlannedNodeClaim, blueprint: Blueprint) -> tuple[LaunchOption, ...]:
-    """Return the offerings that a launch may take, cheapest first, all of one capacity type.
+def options_of(claim: NodeClaim, blueprint: Blueprint) -> tuple[LaunchOption, ...]:
+    """Return the offerings that a launch of ``claim`` may take, all of one capacity type."""
+    requirements = requirements_of(claim.spec.requirements)
+    requests = parse_resources(claim.spec.resources.requests)
+    named = requirements.allowed(INSTANCE_TYPE)
+    kinds = (
+        blueprint.types
+        if named.complement
+        else [k for name in sorted(named.values) if (k := blueprint.instance_type(name))]
+    )
+    _, choices = launch_choices(requirements, requests, kinds)
+    return tuple(
+        LaunchOption(
+            choice.kind.name,
+            offering.zone,
+            offering.capacity_type,
+            offering.price,
+            offering.reservation_id or "",
+            reservation_type(offering),
+            is_interruptible(offering),
+        )
+        for choice in choices
+        for offering in sorted(choice.offerings, key=lambda o: (o.price, o.zone))
+    )
 
-    The capacity type is the first of reserved, spot and on-demand that the claim allows and that
-    can be had (Karpenter's provider chooses in this order).
-    """
-    requirements = requirements_of(planned.requirements)
-    kinds = [k for name in planned.instance_types if (k := blueprint.instance_type(name))]
-    for capacity_type in LAUNCH_PREFERENCE:
-        narrowed = requirements.adding([equals(CAPACITY_TYPE, capacity_type)])
-        options = [
-            LaunchOption(kind.name, o.zone, o.capacity_type, o.price)
-            for kind in kinds
-            for o in kind.available()
-            if narrowed.compatible(o.requirements, WELL_KNOWN_AWS)
-        ]
-        if options:
-            return tuple(sorted(options, key=lambda o: (o.price, o.instance_type, o.zone)))
-    return ()
+
+def launch_of(claim: NodeClaim, blueprint: Blueprint, tags: Mapping[str, str]) -> Launch | None:
+    """Return the call that launches ``claim``, without an intent yet; None without offerings."""
+    options = options_of(claim, blueprint)
+    if not options:
+        return None
+    overlaid = any(o.instance_type in blueprint.price_overlaid for o in options)
+    marked = claim.metadata.annotations.get(PRICE_OVERLAID) == "true"
+    return Launch("", claim, blueprint.node_class, options, tags, price_overlaid=overlaid or marked)
 
 
-def wish(
-    effects: Effects, planned: PlannedNodeClaim, blueprint: Blueprint, tags: Mapping[str, str]
-) -> tuple[Intent, Launch] | None:
-    """Return the intent to launch a planned claim and the call it means; None without offerings.
+def wish(effects: Effects, call: Launch, reason: str) -> tuple[Intent, Launch]:
+    """Return the intent to make a call, and the call as it is made.
 
     The intent's parameters hold the call itself: after a crash it can be repeated as it was, even
     when git has moved on since.
     """
-    claim = claim_of(planned, blueprint, effects.world.clock.now())
-    options = options_of(planned, blueprint)
-    if not options:
-        return None
-    launch = Launch("", claim, blueprint.node_class, options, _tags(planned, blueprint, tags))
-    body = msgspec.json.encode(launch, order="sorted").decode()
-    intent = effects.intent(Verb.LAUNCH, planned.name, {"launch": body}, reason=planned.reason)
-    return intent, with_intent(launch, intent.id)
+    body = msgspec.json.encode(call, order="sorted").decode()
+    target = call.node_claim.name
+    intent = effects.intent(Verb.LAUNCH, target, {"launch": body}, reason=reason)
+    return intent, with_intent(call, intent.id)
 
 
 def with_intent(launch: Launch, intent: str) -> Launch:
     """Return the call under the id of its intent, which its instance bears as a tag."""
     return with_fields(launch, intent=intent, tags={**launch.tags, "reconciler/intent": intent})
-
-
-def _tags(
-    planned: PlannedNodeClaim, blueprint: Blueprint, tags: Mapping[str, str]
-) -> dict[str, str]:
-    return {
-        **blueprint.node_class.spec.tags,
-        **tags,
-        NODEPOOL: planned.node_pool,
-        "karpenter.sh/nodeclaim": planned.name,
-        NODECLASS: blueprint.node_class.name,
-    }
 
 
 def launch(effects: Effects, wishes: Sequence[tuple[Intent, Launch]], types: TypeLookup) -> int:
@@ -171,9 +172,9 @@ def launch(effects: Effects, wishes: Sequence[tuple[Intent, Launch]], types: Typ
 
 
 class TypeLookup(Protocol):
-    """Finds an instance type by name."""
+    """Finds an instance type by name, as the class of a NodePool resolves it."""
 
-    def __call__(self, name: str) -> InstanceType | None: ...
+    def __call__(self, node_pool: str, name: str) -> InstanceType | None: ...
 
 
 def settle(
@@ -199,7 +200,8 @@ def settle(
         _give_up(effects, intent, claim, str(_refusal(answer.refused)))
         return False
     instance = answer.instance
-    grown = lifecycle.launched(claim, instance, types(instance.instance_type), world.clock.now())
+    kind = types(claim.node_pool, instance.instance_type)
+    grown = lifecycle.launched(claim, instance, kind, world.clock.now())
     world.store.put_node_claims([grown])
     effects.finish([intent], Outcome.SUCCEEDED, instance.id)
     what = f"{instance.instance_type} {instance.capacity_type} in {instance.zone}"

@@ -107,14 +107,17 @@ def _act(
     effects = Effects(world, desired.revision, plan.serial, plan.digest)
     for command in plan.commands:
         commands.start(effects, command, seen)
+    blueprints = desired.blueprints(world.store.unavailable(seen.at))
     wishes = []
     for planned in plan.node_claims:
-        wish = provision.wish(effects, planned, desired.blueprint(planned.node_pool), tags)
-        if wish is None:
+        blueprint = blueprints[planned.node_pool]
+        claim = provision.claim_of(planned, blueprint, seen.at)
+        call = provision.launch_of(claim, blueprint, tags)
+        if call is None:
             why = f"no offering is left for {planned.name}"
             world.tell("LaunchFailed", why, node_pool=planned.node_pool)
         else:
-            wishes.append(wish)
+            wishes.append(provision.wish(effects, call, planned.reason))
     provision.launch(effects, wishes, desired.instance_type)
 
 
