@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from reconciler.disruption.balanced import Totals, pool_totals
 from reconciler.disruption.budgets import BudgetLedger
@@ -30,6 +30,10 @@ from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
 from reconciler.placement.problem import LaunchPool
 from reconciler.placement.result import Placement, PlannedClaim
+
+WORK_MAX: Final = 4_000_000
+"""How many nodes the questions of a pass may look at: some seconds, in place of Karpenter's one
+minute for merging nodes and three for single ones."""
 
 
 class Method(Protocol):
@@ -116,7 +120,16 @@ class Deliberation:
         if replaced and moves.claims != replaced:
             moves = with_claims(moves, replaced)
         self.untouchable.update(names, moves.on_nodes.values())
-        self.simulation.commit(names, moves)
+        self.simulation.commit(names, moves, [p for c in ordered for p in c.reschedulable])
+
+    def has_work_left(self, doing: str) -> bool:
+        """Return whether the pass may ask more, and keep what was cut short if not."""
+        if self.simulation.spent < WORK_MAX:
+            return True
+        text = f"{doing} stopped at the limit of work for one pass; what is left comes in the next"
+        if text not in self.limits_hit:
+            self.limits_hit.append(text)
+        return False
 
     def refuse(self, candidate: Candidate, reason: str, refusal: Refusal) -> None:
         """Keep a «no»."""

@@ -32,7 +32,7 @@ class DriftMethod:
                 work.refuse(candidate, self.reason, refusal)
             elif work.left(candidate, self.reason) == 0:
                 work.defer_for_budget(candidate, self.reason)
-            else:
+            elif work.has_work_left("drift"):
                 self._replace(candidate, work)
 
     def _replace(self, candidate: Candidate, work: Deliberation) -> None:

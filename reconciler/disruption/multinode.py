@@ -37,7 +37,10 @@ class MultiNodeConsolidation:
 
     def decide(self, work: Deliberation) -> None:
         wanted = sorted(consolidatable(work), key=by_ratio)
-        while (proposal := self._search(self._within_budget(wanted, work), work)) is not None:
+        while work.has_work_left("multi-node consolidation"):
+            proposal = self._search(self._within_budget(wanted, work), work)
+            if proposal is None:
+                return
             proposal.start(work)
 
     def _within_budget(self, wanted: Sequence[Candidate], work: Deliberation) -> list[Candidate]:

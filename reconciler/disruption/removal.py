@@ -30,7 +30,7 @@ class Removal:
                 work.refuse(candidate, ForcefulReason.NODE_POOL_DELETED, refusal)
             elif work.left(candidate, self.reason) == 0:
                 work.defer_for_budget(candidate, self.reason)
-            else:
+            elif work.has_work_left("removal"):
                 self._remove(candidate, work)
 
     def _remove(self, candidate: Candidate, work: Deliberation) -> None:

@@ -9,21 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from reconciler.disruption.candidates import Candidate
+from reconciler.disruption.moves import Moves
 from reconciler.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, REGISTERED, ZONE
 from reconciler.model.metadata import Metadata
 from reconciler.model.node import Node, NodeSpec, NodeStatus
 from reconciler.model.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
 from reconciler.model.pod import Amounts, Pod
 from reconciler.model.resources import format_resources
+from reconciler.model.taint import Taint
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.result import Placement, PlannedClaim
 
-_NAMED_MAX = 5
+_CLOSED: Final = Taint("reconciler/planned", "NoSchedule")
+"""Keeps the pods of later commands off a node that starts up for an earlier one."""
+_PODS_LIKE_ONE: Final = 20
+"""How many pods are placed in the time that it takes to look at the nodes for one."""
+_RENEWAL_LIKE: Final = 100
+"""How many questions take as long as making a scheduler."""
+_NAMED_MAX: Final = 5
 """How many pods a message names before it only counts."""
 
 
@@ -51,16 +59,20 @@ class Outcome:
 
 
 class Simulation:
-    """The cluster as it will be when everything that the pass decided has been done."""
+    """The cluster as it will be when everything that the pass decided has been done.
+
+    ``spent`` counts the work of answering in nodes looked at, the same on every machine.
+    """
 
     def __init__(
         self, placer: Placer, cluster: ClusterState, renew: Callable[[ClusterState, int], Placer]
     ) -> None:
         self.cluster = cluster
+        self.spent = 0
         self._placer = placer
         self._renew = renew
-        self._moves = 0
-        self._stale = False
+        self._renewals = 0
+        self._moves = Moves()
 
     def without(self, candidates: Sequence[Candidate], *, consolidating: bool) -> Outcome:
         """Ask where the pods of these nodes would go.
@@ -72,9 +84,11 @@ class Simulation:
         pods = [pod for candidate in candidates for pod in candidate.moving]
         if not pods:
             return Outcome(Placement())
-        placement = self._current().place(
+        self._prepare(pods)
+        self.spent += len(self.cluster.nodes) * (1 + len(pods) // _PODS_LIKE_ONE)
+        placement = self._placer.place(
             pods,
-            without=frozenset(candidate.name for candidate in candidates),
+            without=self._moves.left_out.union(candidate.name for candidate in candidates),
             strict_reservations=False,
             consolidation_guard=consolidating,
         )
@@ -82,19 +96,21 @@ class Simulation:
 
     def place(self, pods: Sequence[Pod], gone: Collection[str]) -> Placement:
         """Find a place for pods that wait already, or whose nodes go by force."""
-        return self._current().place(pods, without=frozenset(gone))
+        return self._placer.place(pods, without=frozenset(gone))
 
-    def commit(self, gone: Collection[str], placement: Placement) -> None:
+    def commit(self, gone: Collection[str], placement: Placement, moved: Iterable[Pod]) -> None:
         """Count nodes as gone and their pods as moved."""
         self.cluster = after(self.cluster, gone, placement)
-        self._stale = True
+        self._moves.add(gone, placement, moved)
 
-    def _current(self) -> Placer:
-        if self._stale:
-            self._moves += 1
-            self._placer = self._renew(self.cluster, self._moves)
-            self._stale = False
-        return self._placer
+    def _prepare(self, pods: Sequence[Pod]) -> None:
+        """Make a new scheduler if what has moved matters to a question about ``pods``."""
+        if not self._moves or not self._moves.matter_to(pods):
+            return
+        self._renewals += 1
+        self.spent += len(self.cluster.nodes) * _RENEWAL_LIKE
+        self._placer = self._renew(self.cluster, self._renewals)
+        self._moves = Moves()
 
     def _failure(self, placement: Placement) -> str | None:
         reasons = {
@@ -184,7 +200,9 @@ def starting(claim: PlannedClaim, pods: Iterable[Pod]) -> StateNode:
         metadata=Metadata(
             name=claim.name, labels={**labels, HOSTNAME: claim.name, REGISTERED: "true"}
         ),
-        spec=NodeSpec(provider_id=provider_id, taints=(*claim.taints, *claim.startup_taints)),
+        spec=NodeSpec(
+            provider_id=provider_id, taints=(*claim.taints, *claim.startup_taints, _CLOSED)
+        ),
         status=NodeStatus(capacity=capacity, allocatable=allocatable),
     )
     node_claim = NodeClaim(

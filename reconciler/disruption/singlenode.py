@@ -13,9 +13,6 @@ from reconciler.disruption.consolidation import REASON, compute, consolidatable,
 from reconciler.disruption.deliberation import Deliberation
 from reconciler.disruption.emptiness import by_ratio
 
-SIMULATIONS_MAX: Final = 5000
-"""How many nodes one pass asks about; Karpenter stops after three minutes instead."""
-
 
 class SingleNodeConsolidation:
     """Asks of each node by itself, the best candidates of every pool in turn."""
@@ -23,26 +20,21 @@ class SingleNodeConsolidation:
     reason: Final = REASON
 
     def decide(self, work: Deliberation) -> None:
-        asked = 0
         for candidate in in_turn(consolidatable(work)):
             if not work.is_free(candidate) or work.left(candidate, self.reason) == 0:
                 continue
-            if asked == SIMULATIONS_MAX:
-                work.limits_hit.append(
-                    f"single-node consolidation asked about {asked} nodes; the others come next"
-                )
+            if not work.has_work_left("single-node consolidation"):
                 return
-            asked += self._consolidate(candidate, work)
+            self._consolidate(candidate, work)
 
-    def _consolidate(self, candidate: Candidate, work: Deliberation) -> int:
-        """Start a command if there is one; return how many questions that took."""
+    def _consolidate(self, candidate: Candidate, work: Deliberation) -> None:
         if is_balanced(candidate):
             totals = work.totals.get(candidate.pool.name)
             if totals is not None and not may_pass(candidate.price, candidate.cost, totals):
                 score = score_move(candidate.price, candidate.cost, totals)
                 text = f'NodePool "{candidate.pool.name}": {score}'
                 work.refuse(candidate, self.reason, Refusal(BlockCode.SCORE, text))
-                return 0
+                return
         proposal = compute([candidate], work)
         if not isinstance(proposal, Refusal):
             proposal = scored(proposal, work)
@@ -50,7 +42,6 @@ class SingleNodeConsolidation:
             work.refuse(candidate, self.reason, proposal)
         else:
             proposal.start(work)
-        return 1
 
 
 def in_turn(candidates: Iterable[Candidate]) -> Iterator[Candidate]:

@@ -142,8 +142,8 @@ def _place_waiting(
     ]
     if not pending and not evicted:
         if names:
-            simulation.commit(names, Placement())
+            simulation.commit(names, Placement(), ())
         return None
     placement = simulation.place([*pending, *evicted], names)
-    simulation.commit(names, placement)
+    simulation.commit(names, placement, [*pending, *evicted])
     return placement
