@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from math import fsum
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -15,6 +15,9 @@ from reconciler.plan.plan import Action, DriftedClaim, Plan, PlannedCommand, Pla
 from reconciler.plan.wording import counted, listed, pods_said, reason_said, side_said
 
 T = TypeVar("T")
+
+KINDS_MAX: Final = 3
+"""How many kinds of machines a step names; more are counted."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,17 +111,18 @@ def _command(
     going = [a for a in actions if a.kind == "terminate"]
     coming = [a for a in actions if a.kind == "provision"]
     first = group[0][0]
-    pools = sorted({a.node_pool or "" for a in going})
+    pools = sorted({a.node_pool for a in going if a.node_pool})
+    where = (f"of NodePools {', '.join(pools)}",) if len(pools) > 1 else ()
     return Step(
         verb="replace" if coming else "remove",
         reason=first.reason,
-        node_pool=", ".join(filter(None, pools)),
+        node_pool=f"{len(pools)} pools" if len(pools) > 1 else "".join(pools),
         count=len(going),
         going=machines(going),
         coming=machines(coming),
         delta=_delta([*going, *coming]),
         nodes=tuple(a.node or a.node_claim or "" for a in going),
-        details=_why(group, drift),
+        details=(*_why(group, drift), *where),
         forceful=first.forceful,
     )
 
@@ -150,11 +154,9 @@ def machines(actions: Iterable[Action]) -> str:
         kind = " ".join(filter(None, (action.instance_type, action.capacity_type)))
         kinds[kind or "node"] = kinds.get(kind or "node", 0) + 1
     ordered = sorted(kinds.items(), key=lambda item: (-item[1], item[0]))
-    shown = [f"{number} × {kind}" for kind, number in ordered]
-    if len(shown) > 3:
-        rest = sum(number for _, number in ordered[2:])
-        shown = [*shown[:2], f"{rest} of {len(ordered) - 2} other kinds"]
-    return ", ".join(shown)
+    if len(ordered) > KINDS_MAX:
+        return f"{sum(kinds.values()):,} nodes of {len(ordered)} kinds"
+    return ", ".join(f"{number} × {kind}" for kind, number in ordered)
 
 
 def _delta(actions: Iterable[Action]) -> float | None:

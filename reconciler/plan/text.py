@@ -164,7 +164,7 @@ def _steps(paper: Paper, plan: Plan) -> None:
     steps = steps_of(plan)
     if not steps:
         return
-    paper.heading("Actions")
+    paper.heading("Actions", "and what each changes in $ an hour")
     heads = [_subject(step) for step in steps]
     rights = table([(step.node_pool, _delta(step)) for step in steps], "<>")
     subjects = max(map(len, heads))
@@ -182,7 +182,7 @@ def _subject(step: Step) -> str:
 
 
 def _delta(step: Step) -> str:
-    return "not priced" if step.delta is None else f"{hourly(step.delta, signed=True)} $/h"
+    return "no price" if step.delta is None else hourly(step.delta, signed=True)
 
 
 def _reasons(paper: Paper, step: Step) -> None:
