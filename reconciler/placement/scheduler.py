@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 
 from reconciler.catalog.table import TypeTable
 from reconciler.model.pod import Pod
@@ -26,6 +26,8 @@ from reconciler.placement.finish import Finisher
 from reconciler.placement.limits import Limits
 from reconciler.placement.nodes import Nodes, Target
 from reconciler.placement.nodeuse import NodeUse
+from reconciler.placement.packing.cheapest import Tries, cheapest
+from reconciler.placement.packing.goal import Goal
 from reconciler.placement.pending import invalid
 from reconciler.placement.problem import LaunchPool
 from reconciler.placement.reasons import Explainer
@@ -68,6 +70,7 @@ class Scheduler:
         self._settings = settings
         self._now = now
         self._salt = salt
+        self._goal = Goal.of(settings)
         self._demands = Demands()
         usable = [p for p in pools if not p.node_pool.is_static and not p.node_pool.is_deleting]
         self._pools = sorted(
@@ -191,6 +194,9 @@ class Scheduler:
         topology.restore(left[0])
         for cohort, (waiting_from, first) in zip(cohorts, left[1], strict=True):
             cohort.waiting_from, cohort.first = waiting_from, first
+        if world.strict_reservations and self._goal.packs_some(self._templates):
+            tries = Tries(cohorts, topology, at_first, partial(self._pass, world, to_front=True))
+            return cheapest(best[1], tries, self._goal)
         return best[1]
 
     def _pass(self, world: _World, *, to_front: bool) -> Pass:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from reconciler.model.settings import Settings
@@ -38,6 +39,10 @@ class Goal:
     def packs(self, template: Template) -> bool:
         """Return whether the nodes of a NodePool are to be packed for their price."""
         return self.packings.get(template.name, self.packing) == CHEAPEST
+
+    def packs_some(self, templates: Iterable[Template]) -> bool:
+        """Return whether any of the NodePools takes part."""
+        return any(map(self.packs, templates))
 
     def cost_of_node(self, template: Template) -> float:
         """Return what a node of the NodePool costs an hour beside its price."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from reconciler.model.hostport import HostPort
 from reconciler.model.resources import Resources, add
-from reconciler.placement.cohort import Cohort, Stage, View
 from reconciler.placement.claims import OpenClaim
+from reconciler.placement.cohort import Cohort, Stage, View
 from reconciler.placement.newclaims import record
 from reconciler.placement.packing.goal import Goal
 from reconciler.placement.rules import RuleKind
@@ -151,7 +151,7 @@ class Sorting:
         """Return where a unit may be launched: NodePools of the greatest weight that take it."""
         found: list[tuple[Template, Space]] = []
         for template in self._solving.templates:
-            if found and template.node_pool.spec.weight != found[0][0].node_pool.spec.weight:
+            if found and _weight(template) != _weight(found[0][0]):
                 break
             if not all(stage.tolerates(template) for stage in stages):
                 continue
@@ -163,7 +163,9 @@ class Sorting:
             allowed = self._solving.limits.allowed(template) & space.mask
             if template.fitting(allowed, requests, ()):
                 found.append((template, space))
-        return tuple(found) if found and self._goal.packs(found[0][0]) else ()
+        if not found or not self._goal.packs(found[0][0]):
+            return ()
+        return tuple((t, space) for t, space in found if self._goal.packs(t))
 
     # pods each for itself
 
@@ -233,9 +235,7 @@ class Sorting:
             imagined.mask = space.mask
             record(cohort, imagined, count)
 
-    def _lot(
-        self, number: int, cohort: Cohort, stage: Stage, demands: tuple[Demand, ...]
-    ) -> Lot:
+    def _lot(self, number: int, cohort: Cohort, stage: Stage, demands: tuple[Demand, ...]) -> Lot:
         counted = (*cohort.counted, *cohort.repelling)
         return Lot(
             number=len(self._lots),
@@ -267,6 +267,10 @@ def _demands(
         if known is not None and not known.complement:
             found.append(solving.demands.one_of(key, known.values))
     return tuple(dict.fromkeys(found))
+
+
+def _weight(template: Template) -> int:
+    return template.node_pool.spec.weight or 0
 
 
 def _times(requests: Resources, count: int) -> Resources:

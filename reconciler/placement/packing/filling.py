@@ -1,0 +1,132 @@
+"""Nodes on paper: which lots a node of one type takes, and what that is worth.
+
+A node on paper keeps room, demands, host rules and ports, each by the same functions that decide
+about real claims. Whether it can be had is decided when it is carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from reconciler.model.hostport import HostPort
+from reconciler.placement.packing.lots import Lot
+from reconciler.placement.packing.market import Market, Row, Shelf
+from reconciler.placement.space import Space
+from reconciler.placement.template import Template, clash
+from reconciler.placement.topology import Group
+
+_HOST = "this"
+
+
+class PaperNode:
+    """A node with the units that it takes of each lot."""
+
+    __slots__ = ("cost", "hosts", "index", "ports", "room", "space", "taken", "template")
+
+    def __init__(self, template: Template, space: Space, row: Row) -> None:
+        self.template = template
+        self.space = space
+        self.index = row.index
+        self.cost = row.cost
+        self.room = list(row.room)
+        self.taken: dict[Lot, int] = {}
+        self.hosts: dict[Group, Group] = {}
+        self.ports: tuple[HostPort, ...] = ()
+
+    def take(self, lot: Lot, needs: Sequence[tuple[int, int]], most: int, market: Market) -> int:
+        """Take up to ``most`` units of a lot, as many as fit; return how many."""
+        room = self.room
+        for resource, amount in needs:
+            held = room[resource] // amount
+            if held < most:
+                if held <= 0:
+                    return 0
+                most = held
+        space = self._space_with(lot, market)
+        if space is None:
+            return 0
+        if lot.by_host or lot.counted:
+            most = self._room_by_rules(lot, most)
+        if lot.ports:
+            most = min(most, 1) if not clash(lot.ports, self.ports) else 0
+        if most <= 0:
+            return 0
+        for resource, amount in needs:
+            room[resource] -= amount * most
+        self.space = space
+        self.taken[lot] = self.taken.get(lot, 0) + most
+        self.ports += lot.ports
+        return most
+
+    def _space_with(self, lot: Lot, market: Market) -> Space | None:
+        """Return what the node's space becomes with a lot; None if it cannot, or costs more."""
+        space = lot.joined(self.space)
+        if space is None or not lot.suits(self.template):
+            return None
+        if space is not self.space:
+            cost = market.costs(self.template, space).get(self.index)
+            if cost is None or cost > self.cost or not space.mask >> self.index & 1:
+                return None
+        return space
+
+    def _room_by_rules(self, lot: Lot, most: int) -> int:
+        """Return how many units the rules about hosts let in, and count them."""
+        for group, selects_itself in lot.by_host:
+            counting = self.hosts.get(group)
+            if counting is None:
+                counting = self.hosts[group] = Group(group.rule, {})
+            most = min(most, counting.room_on_host(_HOST, selects_itself, None))
+        if most > 0:
+            for group in lot.counted:
+                counting = self.hosts.get(group)
+                if counting is None:
+                    counting = self.hosts[group] = Group(group.rule, {})
+                counting.record(_HOST, most)
+        return most
+
+    @property
+    def value(self) -> float:
+        return sum(lot.value * count for lot, count in self.taken.items())
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether some lot would have its own node here; else another NodePool comes first."""
+        return any(self.template is t for lot in self.taken for t, _ in lot.shelves)
+
+
+class Filler:
+    """Fills nodes from what is left of the lots, the most valuable units first."""
+
+    def __init__(self, market: Market, lots: Iterable[Lot]) -> None:
+        self.market = market
+        self.left = {lot: lot.units for lot in lots}
+        self.needs = {
+            lot: [(i, a) for i, a in enumerate(market.amounts(lot.requests)) if a > 0]
+            for lot in self.left
+        }
+        self.order = sorted(self.left, key=lambda lot: (-lot.value, lot.number))
+        self.work = 0
+
+    def filled(self, shelf: Shelf, row: Row) -> PaperNode:
+        """Return a node with what it would take now; nothing is taken from the lots yet."""
+        node = PaperNode(shelf.template, shelf.space, row)
+        left, needs, market = self.left, self.needs, self.market
+        self.work += len(self.order)
+        for lot in self.order:
+            count = left[lot]
+            if count:
+                node.take(lot, needs[lot], count, market)
+        return node
+
+    def book(self, node: PaperNode, times: int = 1) -> None:
+        """Take the units of ``times`` such nodes from the lots; below zero gives them back."""
+        for lot, count in node.taken.items():
+            self.left[lot] -= count * times
+
+    def repeatable(self, node: PaperNode) -> int:
+        """Return how many such nodes the lots still fill."""
+        return min(self.left[lot] // count for lot, count in node.taken.items())
+
+    def tidy(self) -> None:
+        """Forget lots of which nothing is left."""
+        self.order = [lot for lot in self.order if self.left[lot]]
