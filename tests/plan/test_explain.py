@@ -1,0 +1,114 @@
+"""An explanation says what the decision itself said, for whatever the plan speaks of."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+
+from reconciler.plan.decisions import decisions_of
+from reconciler.plan.explain import (
+    claim_of_node,
+    explain_node,
+    explain_pod,
+    matching_pods,
+    node_names,
+    node_of_claim,
+    pod_names,
+)
+from reconciler.plan.plan import (
+    Action,
+    BlockedNode,
+    DeferredClaim,
+    PlacedPod,
+    Plan,
+    PlannedCommand,
+    Reason,
+    UnschedulablePod,
+)
+from reconciler.plan.wording import moment, reason_said
+from tests.plan.builders import NOW, a_claim, a_plan
+from tests.plan.strategies import plans
+
+
+@given(plans)
+@settings(max_examples=60, deadline=None)
+def test_every_reason_of_a_plan_is_found_by_the_name_it_is_about(plan: Plan) -> None:
+    found = set()
+    for name in pod_names(plan):
+        answer = explain_pod(plan, name)
+        assert answer is not None
+        found.update(answer.reasons)
+    for name in node_names(plan):
+        assert explain_node(plan, name, "").verdict
+        found.update(explain_node(plan, name, "").reasons)
+    nameless = {d for d in decisions_of(plan) if not d.name}
+    assert found | nameless == set(decisions_of(plan))
+
+
+def test_reasons_bear_pool_method_and_time() -> None:
+    plan = a_plan(
+        unschedulable=(
+            UnschedulablePod(
+                pod="ml/a-0",
+                reasons=(Reason(message="no pool"), Reason(node_pool="gpu", message="too big")),
+            ),
+        ),
+        blocked=(BlockedNode(node="n1", reason="Empty", message="do-not-disrupt"),),
+        deferred=(
+            DeferredClaim(node_claim="c1", reason="Drifted", waits_for="budget", not_before=NOW),
+        ),
+    )
+    assert [(d.kind, d.name, d.code, d.message) for d in decisions_of(plan)] == [
+        ("Pod", "ml/a-0", "Unschedulable", "no pool"),
+        ("Pod", "ml/a-0", "Unschedulable", "gpu: too big"),
+        ("Node", "n1", "Blocked", "Empty: do-not-disrupt"),
+        (
+            "NodeClaim",
+            "c1",
+            "WaitsForBudget",
+            f"Drifted ({reason_said('Drifted')}) waits for budget, not before {moment(NOW)}",
+        ),
+    ]
+
+
+def test_a_name_may_leave_out_the_namespace_or_stand_for_a_workload() -> None:
+    pods = ("web/api-0", "web/api-1", "db/api-0", "web/apiary-0")
+    plan = a_plan(placements=tuple(PlacedPod(pod=pod, node="n") for pod in pods))
+    assert matching_pods(plan, "web/api-0") == ["web/api-0"]
+    assert matching_pods(plan, "api-0") == ["web/api-0", "db/api-0"]
+    assert matching_pods(plan, "api") == ["web/api-0", "web/api-1", "db/api-0"]
+    assert matching_pods(plan, "web/api") == ["web/api-0", "web/api-1"]
+    assert matching_pods(plan, "nothing") == []
+
+
+def test_a_node_that_goes_is_told_with_its_company_and_what_it_waits_for() -> None:
+    command = PlannedCommand(
+        id="c",
+        reason="Expired",
+        decision="replace",
+        nodes=("n1", "n2"),
+        node_claims=("g-1", "g-2"),
+        replacements=("g-3",),
+        savings=-0.5,
+        forceful=True,
+    )
+    answer = explain_node(a_plan(commands=(command,)), "n1", "g-1")
+    assert answer.verdict == "it is to go: Expired (older than expireAfter allows)"
+    assert answer.facts == (
+        "command c will replace n1, n2 once g-3 is ready, whatever the budgets say",
+    )
+
+
+def test_a_claim_to_come_and_one_that_came_read_differently() -> None:
+    plan = a_plan(node_claims=(a_claim("g-1"),))
+    coming = explain_node(plan, "", "g-1", "NodeClaim")
+    assert (coming.kind, coming.name) == ("NodeClaim", "g-1")
+    assert coming.verdict.startswith("it is to be launched")
+    came = explain_node(plan, "n1", "g-1")
+    assert (came.kind, came.name, came.verdict) == ("Node", "n1", "nothing wants to disrupt it")
+
+
+def test_node_and_claim_are_paired_where_the_plan_names_both() -> None:
+    plan = a_plan(actions=(Action(id="t", kind="terminate", node_claim="g-1", node="n1"),))
+    assert claim_of_node(plan, "n1") == "g-1"
+    assert node_of_claim(plan, "g-1") == "n1"
+    assert (claim_of_node(plan, "n2"), node_of_claim(plan, "")) == ("", "")
