@@ -14,6 +14,8 @@ _CODES: Final = {
     "cyan": "36",
 }
 
+_COLUMN_MIN: Final = 24
+
 
 class Paper:
     """What a rendering is written on: so many columns, with colour or without."""
@@ -54,13 +56,20 @@ class Paper:
             self.lines.append(gap + self.paint(part, *styles))
 
     def row(self, left: str, right: str, indent: int, edge: int, *styles: str) -> None:
-        """Write a line whose ``right`` part ends at column ``edge``, or stands below the left."""
-        gap = edge - indent - len(left) - len(right)
-        if gap < 2 and right:
+        """Write two columns: ``left`` wraps within its own, ``right`` ends at column ``edge``.
+
+        Where there is no room for two, the right part stands below.
+        """
+        room = edge - indent - len(right) - (2 if right else 0)
+        if room < _COLUMN_MIN:
             self.wrapped(left, indent, *styles, hanging=2)
             self.lines.append(f"{right:>{edge}}")
             return
-        self.lines.append((" " * indent + self.paint(left, *styles) + " " * gap + right).rstrip())
+        first, *rest = wrap(left, room, 2)
+        gap = " " * (edge - indent - len(first) - len(right))
+        self.line(" " * indent + self.paint(first, *styles) + gap + right)
+        for part in rest:
+            self.line(" " * (indent + 2) + self.paint(part, *styles))
 
     def text(self) -> str:
         """Return everything that was written."""

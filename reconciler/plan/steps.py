@@ -156,7 +156,7 @@ def machines(actions: Iterable[Action]) -> str:
     ordered = sorted(kinds.items(), key=lambda item: (-item[1], item[0]))
     if len(ordered) > KINDS_MAX:
         return f"{sum(kinds.values()):,} nodes of {len(ordered)} kinds"
-    return ", ".join(f"{number} × {kind}" for kind, number in ordered)
+    return ", ".join(f"{number}\xa0×\xa0{kind}" for kind, number in ordered)
 
 
 def _delta(actions: Iterable[Action]) -> float | None:
