@@ -45,6 +45,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "history": ("reconciler.cli.history", "what was done, when, under which commit, and why"),
     "hash": ("reconciler.cli.hash", "drift hashes of NodePools and EC2NodeClasses, as Karpenter's"),
     "config": ("reconciler.cli.config", "the effective settings, and where each came from"),
+    "demo": ("reconciler.cli.demo", "the whole loop on this machine, with nothing to set up"),
     "state": ("reconciler.cli.state", "migrate, check, export or import what is recorded"),
 }
 """Name of a command → (module, line of help), in the order in which help lists them."""

@@ -129,11 +129,12 @@ class Imitation:
     """An imitated world: by which clock time passes, and how long things take on it.
 
     The seconds are those of ``EmbeddedCluster``; ``connect`` leads to an imitated EC2, None to
-    whichever the settings name.
+    whichever the settings name; ``workers`` launch at the same time.
     """
 
     clock: Clock
     connect: Connect | None = None
+    workers: int = 8
     joining_s: float = 0.0
     ready_s: float = 0.0
     starting_s: float = 0.0
@@ -258,7 +259,7 @@ def _compute(settings: Settings, catalog: Catalog, imitation: Imitation) -> Comp
     from reconciler.adapters.aws.compute import AwsCompute
 
     connect = imitation.connect or connector(settings)
-    return AwsCompute(connect, settings, catalog.get, imitation.clock, workers=8)
+    return AwsCompute(connect, settings, catalog.get, imitation.clock, workers=imitation.workers)
 
 
 def _cluster(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import socket
 import struct
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any, Final
 
 from reconciler.adapters.simulated.ec2 import ConnectionLostError, EmbeddedEC2
-from reconciler.adapters.simulated.wire import Request
+from reconciler.adapters.simulated.wire import Answer, Request
 
 _SCOPE: Final = re.compile(r"Credential=[^/]+/\d+/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4")
 _RESET: Final = struct.pack("ii", 1, 0)
@@ -45,6 +46,11 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     ec2: EmbeddedEC2
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a caller that hung up, as one that was killed does."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -70,6 +76,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.connection.close()
             return
+        with suppress(ConnectionError):
+            self._reply(answer)
+
+    def _reply(self, answer: Answer) -> None:
+        """Send an answer; a caller that was killed meanwhile does not hear it."""
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             if name.lower() not in ("content-length", "date", "server", "transfer-encoding"):
