@@ -10,9 +10,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, inspect
+from sqlalchemy import create_engine, inspect, text
 
 from reconciler._resources import resource
 from reconciler.adapters.database.lease import FileLease
@@ -210,3 +211,20 @@ def test_a_server_is_migrated_by_one_of_two_starters() -> None:
     with open_state(url, "one") as one, open_state(url, "two") as two:
         one.store.put_node_claims([a_claim("a")])
         assert migrate(two.database.engine, two.database.place, None) == []
+
+
+def test_an_older_state_on_a_server_is_upgraded_with_what_it_holds() -> None:
+    url = a_database()
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        config = Config()
+        config.set_main_option("script_location", resource("state"))
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        connection.execute(text("INSERT INTO fleet VALUES ('web', 7)"))
+    engine.dispose()
+    with pytest.raises(StateError, match="run `reconciler state migrate`"):
+        open_state(url, "web", create=False)
+    with open_state(url, "web") as state:
+        assert state.store.serial() == 7
+        assert list(state.history.decisions("Pod", "a")) == []
