@@ -431,3 +431,16 @@ def test_a_pool_without_its_class_launches_nothing_without_a_catalogue(plan, fle
 def test_estimates_and_the_catalogue_are_named(plan) -> None:
     codes = {d["code"] for d in json.loads(plan("-o", "json", catalog=False).out)["diagnostics"]}
     assert {"catalog", "spot-estimated"} <= codes
+
+
+HEAVY = {"numpy", "networkx", "git", "rich", "boto3", "sqlalchemy", "jsonschema", "celpy"}
+
+
+@pytest.mark.slow
+def test_a_plan_starts_without_what_is_slow_to_load(fleet: Path) -> None:
+    code = (
+        "import sys; from reconciler.cli.main import main; "
+        f"main(['plan', {str(fleet)!r}]); print(*sorted({HEAVY!r} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,33 @@ def test_a_page_shows_names_and_runs_nothing() -> None:
     assert "href=" not in page
     assert "@import" not in page
     assert "url(" not in page
+
+
+class Tags(HTMLParser):
+    """Fails on an end tag that does not close the innermost open one."""
+
+    VOID = frozenset({"meta", "rect", "path", "br"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        """One that closes itself."""
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("name", [*PLANS, "nasty"])
+def test_every_tag_of_the_page_is_closed(name: str) -> None:
+    tags = Tags()
+    tags.feed(render_html(nasty_plan() if name == "nasty" else PLANS[name]()))
+    assert tags.open == []
 
 
 def test_a_chart_label_stays_in_its_quotes() -> None:
