@@ -26,7 +26,6 @@ from reconciler.placement.finish import Finisher
 from reconciler.placement.limits import Limits
 from reconciler.placement.nodes import Nodes, Target
 from reconciler.placement.nodeuse import NodeUse
-from reconciler.placement.packing.cheapest import Tries, cheapest
 from reconciler.placement.packing.goal import Goal
 from reconciler.placement.pending import invalid
 from reconciler.placement.problem import LaunchPool
@@ -195,6 +194,8 @@ class Scheduler:
         for cohort, (waiting_from, first) in zip(cohorts, left[1], strict=True):
             cohort.waiting_from, cohort.first = waiting_from, first
         if world.strict_reservations and self._goal.packs_some(self._templates):
+            from reconciler.placement.packing.cheapest import Tries, cheapest
+
             tries = Tries(cohorts, topology, at_first, partial(self._pass, world, to_front=True))
             return cheapest(best[1], tries, self._goal)
         return best[1]
