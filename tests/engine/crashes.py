@@ -1,0 +1,119 @@
+"""Ends a process at any point of its dealings with the world.
+
+Every write to the journal, the store and the shelf, every effect on the cluster and every call to
+EC2 is two points: just before, and just after it. What is written or done by then stays; what the
+process had in memory is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from reconciler.adapters.simulated.wire import Answer, Request
+from tests.engine.world import World
+
+WRITES = {
+    "journal": ("begin", "finish"),
+    "store": (
+        "put_node_claims",
+        "forget_node_claim",
+        "put_command",
+        "put_objects",
+        "put_plan",
+        "put_unavailable",
+    ),
+    "shelf": ("write",),
+    "cluster": ("taint", "untaint", "register", "initialize", "drain", "delete_node"),
+}
+
+
+class CutError(BaseException):
+    """The process was killed here: nothing may catch this."""
+
+
+@dataclass
+class Points:
+    """Counts the points of a run, and asks ``at`` at each whether the process ends there."""
+
+    names: list[str] = field(default_factory=list)
+    at: Callable[[int], None] = lambda _: None
+
+    def pass_by(self, name: str) -> None:
+        self.names.append(name)
+        self.at(len(self.names))
+
+    def wrap(self, world: World) -> World:
+        """Watch everything that a process of this world does."""
+        world.around = lambda port, name: (
+            _Watched(port, name, self) if name in WRITES else port
+        )
+        handle = world.cloud.handle
+
+        def watched(request: Request) -> Answer:
+            self.pass_by(f"before ec2.{request.operation}")
+            try:
+                return handle(request)
+            finally:
+                self.pass_by(f"after ec2.{request.operation}")
+
+        world.cloud.handle = watched  # type: ignore[method-assign]
+        return world
+
+
+class _Watched:
+    """A port whose writes are points."""
+
+    def __init__(self, port: Any, name: str, points: Points) -> None:
+        self._port, self._name, self._points = port, name, points
+
+    def __getattr__(self, method: str) -> Any:
+        real = getattr(self._port, method)
+        if method not in WRITES[self._name]:
+            return real
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self._points.pass_by(f"before {self._name}.{method}")
+            result = real(*args, **kwargs)
+            self._points.pass_by(f"after {self._name}.{method}")
+            return result
+
+        return watched
+
+
+def cut(points: Points, number: int) -> None:
+    """Let the process end at that point, counted from now on."""
+    points.names.clear()
+
+    def at(reached: int) -> None:
+        if reached == number:
+            points.at = lambda _: None
+            raise CutError(points.names[-1])
+
+    points.at = at
+
+
+def in_a_fork(work: Callable[[], Any]) -> Any:
+    """Do ``work`` in a copy of this whole process and return its picklable result."""
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        os.close(reader)
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001 - a copy of a test must not go on
+            result = f"{type(error).__name__}: {error}"
+        with os.fdopen(writer, "wb") as pipe:
+            pickle.dump(result, pipe)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        content = pipe.read()
+    os.waitpid(child, 0)
+    return pickle.loads(content)

@@ -1,0 +1,362 @@
+"""A whole world in one process: git, a clock, EC2 behind boto3, a cluster, and durable state.
+
+What survives a crash (EC2, the cluster's shelf, the store, the journal, git) is in ``World``; what
+a process holds in memory is made anew by ``World.engine``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+import yaml
+
+from reconciler.adapters.aws.compute import AwsCompute
+from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.cluster import EmbeddedCluster
+from reconciler.adapters.simulated.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
+from reconciler.catalog.catalog import Catalog
+from reconciler.catalog.catalogfile import read_catalog
+from reconciler.desired.fleet import SourceFile, read_fleet
+from reconciler.desired.objects import node_classes, node_pools
+from reconciler.desired.workloads import Workloads, expand
+from reconciler.engine import world as engine_world
+from reconciler.engine.loop import Pulse, converge
+from reconciler.engine.planning import PlannedFleet
+from reconciler.engine.reconcile import Mandate, Pass, reconcile
+from reconciler.model.errors import UnreadableError
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.settings import DEFAULT_FEATURE_GATES, Settings
+from reconciler.plan.plan import InputDigests, Revision
+from reconciler.ports import Compute, Journal, Progress, Shelf, StateStore
+
+SETTINGS = Settings(fleet="test", cluster="embedded", cluster_name="test", region="us-east-1")
+TAGS = {"reconciler/fleet": "test", "eks:eks-cluster-name": "test"}
+ZONES = ("us-east-1a", "us-east-1b")
+PRICES = {"m7i.large": 0.10, "c7i.large": 0.11, "m7i.xlarge": 0.20}
+SIZES = {"m7i.large": ("2", "8Gi"), "c7i.large": ("2", "4Gi"), "m7i.xlarge": ("4", "16Gi")}
+
+
+@cache
+def small_catalog() -> Catalog:
+    """Three types in two zones, on demand and spot (at 0.4 of the price)."""
+    rows = [
+        {
+            "name": name,
+            "capacity": {"cpu": cpu, "memory": memory, "pods": "30", "ephemeral-storage": "20Gi"},
+            "overhead": {"cpu": "100m", "memory": "512Mi"},
+            "requirements": [
+                _is("kubernetes.io/arch", "amd64"),
+                _is("kubernetes.io/os", "linux"),
+                _is("node.kubernetes.io/instance-type", name),
+            ],
+            "offerings": [
+                {"zone": zone, "capacityType": kind, "price": round(PRICES[name] * share, 4)}
+                for zone in ZONES
+                for kind, share in (("on-demand", 1.0), ("spot", 0.4))
+            ],
+        }
+        for name, (cpu, memory) in SIZES.items()
+    ]
+    return read_catalog(msgspec.json.encode(rows), "catalogue")
+
+
+def _is(key: str, value: str) -> dict[str, Any]:
+    return {"key": key, "operator": "In", "values": [value]}
+
+
+def a_node_class(name: str = "default") -> dict[str, Any]:
+    discovery = [{"tags": {"karpenter.sh/discovery": "test"}}]
+    return {
+        "apiVersion": "karpenter.k8s.aws/v1",
+        "kind": "EC2NodeClass",
+        "metadata": {"name": name},
+        "spec": {
+            "amiSelectorTerms": [{"alias": "al2023@latest"}],
+            "role": "nodes",
+            "subnetSelectorTerms": discovery,
+            "securityGroupSelectorTerms": discovery,
+        },
+    }
+
+
+def a_pool(
+    name: str,
+    *,
+    labels: Mapping[str, str] | None = None,
+    budgets: Sequence[Mapping[str, Any]] = ({"nodes": "1"},),
+    capacity_types: Sequence[str] = ("on-demand",),
+    policy: str = "WhenEmpty",
+    after: str = "0s",
+    template: Mapping[str, Any] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """Return a NodePool whose nodes take only pods that ask for it by the label ``pool``."""
+    requirements = [
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [*capacity_types]}
+    ]
+    ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+    inner = {"nodeClassRef": ref, "requirements": requirements, "expireAfter": "Never"}
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name},
+        "spec": {
+            "template": {
+                "metadata": {"labels": {"pool": name, **(labels or {})}},
+                "spec": {**inner, **(template or {})},
+            },
+            "disruption": {
+                "consolidationPolicy": policy,
+                "consolidateAfter": after,
+                "budgets": [*budgets],
+            },
+            **spec,
+        },
+    }
+
+
+def a_deployment(
+    name: str,
+    pool: str,
+    replicas: int,
+    *,
+    cpu: str = "1500m",
+    annotations: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return a Deployment for one pool; by default each pod fills a node of two CPUs."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}, "annotations": dict(annotations or {})},
+                "spec": {
+                    "nodeSelector": {"pool": pool},
+                    "containers": [
+                        {"name": "main", "image": "main", "resources": {"requests": {"cpu": cpu}}}
+                    ],
+                },
+            },
+        },
+    }
+
+
+def a_pdb(name: str, app: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": app}}, **spec},
+    }
+
+
+@dataclass
+class Git:
+    """The fleet repository: its present objects, and a revision that moves with each commit."""
+
+    objects: tuple[Mapping[str, Any], ...] = ()
+    unreadable: Exception | None = None
+    allow_removal: frozenset[str] = frozenset()
+
+    def commit(self, *objects: Mapping[str, Any]) -> None:
+        self.objects = objects
+
+    @property
+    def content(self) -> bytes:
+        return yaml.safe_dump_all(self.objects, sort_keys=True).encode()
+
+    @property
+    def head(self) -> str:
+        return sha256(self.content).hexdigest()[:40]
+
+
+@dataclass
+class Source:
+    """Desired state as ``cli/wiring`` reads it (``engine.desired.DesiredSource``)."""
+
+    git: Git
+    compute: Compute
+    settings: Settings
+    catalog: Catalog
+    workloads: Workloads = field(default_factory=Workloads)
+
+    def read(self) -> PlannedFleet:
+        if self.git.unreadable is not None:
+            raise self.git.unreadable
+        fleet, findings = read_fleet([SourceFile("fleet.yaml", self.git.content)])
+        errors = [f for f in findings if f.severity == "error"]
+        if errors or not fleet.node_pools:
+            raise UnreadableError(f"not a fleet: {errors}")
+        self.workloads, _ = expand(fleet.workloads)
+        head = self.git.head
+        return PlannedFleet(
+            fleet=fleet,
+            head=Revision(head=head),
+            tree=head,
+            node_pools=node_pools(fleet),
+            classes={c.name: self.compute.resolve(c) for c in node_classes(fleet)},
+            settings=self.settings,
+            catalog=self.catalog,
+            allow_removal=self.git.allow_removal,
+            digests=InputDigests(git=head),
+        )
+
+    def fingerprint(self) -> str:
+        return self.git.head
+
+
+class Ears:
+    """Keeps what was told."""
+
+    def __init__(self) -> None:
+        self.heard: list[Progress] = []
+
+    def tell(self, progress: Progress) -> None:
+        self.heard.append(progress)
+
+    def kinds(self) -> Counter[str]:
+        return Counter(p.kind for p in self.heard)
+
+    def said(self, kind: str) -> list[str]:
+        return [p.message for p in self.heard if p.kind == kind]
+
+
+def unchanged(port: Any, name: str) -> Any:
+    """The default of ``World.around``: a port as it is."""
+    del name
+    return port
+
+
+@dataclass
+class World:
+    """Everything that outlives a process.
+
+    ``around`` may wrap a port before an engine gets it; its second argument names the port.
+    """
+
+    clock: SimulatedClock
+    cloud: EmbeddedEC2
+    git: Git = field(default_factory=Git)
+    settings: Settings = SETTINGS
+    catalog: Catalog = field(default_factory=small_catalog)
+    store: StateStore = field(default_factory=MemoryStateStore)
+    journal: Journal = field(default_factory=MemoryJournal)
+    shelf: Shelf = field(default_factory=MemoryShelf)
+    ears: Ears = field(default_factory=Ears)
+    around: Callable[[Any, str], Any] = unchanged
+    latencies: Mapping[str, float] = field(default_factory=dict)
+
+    def engine(self) -> Engine:
+        """Start a process."""
+        compute = self.around(
+            AwsCompute(self.cloud.connect, self.settings, self.catalog.get, self.clock), "compute"
+        )
+        source = Source(self.git, compute, self.settings, self.catalog)
+        cluster = EmbeddedCluster(
+            self.around(self.shelf, "shelf"),
+            self.catalog.get,
+            lambda: source.workloads,
+            self.clock,
+            **self.latencies,
+        )
+        ports = engine_world.World(
+            self.clock,
+            compute,
+            self.around(cluster, "cluster"),
+            self.around(self.store, "store"),
+            self.around(self.journal, "journal"),
+            self.ears,
+        )
+        return Engine(ports, source)
+
+    def converge(self, **how: Any) -> Pass:
+        """Start a process and let it run until nothing is left to do."""
+        return self.engine().converge(**how)
+
+    @property
+    def claims(self) -> dict[str, NodeClaim]:
+        return {claim.name: claim for claim in self.store.node_claims()}
+
+    def fleet(self) -> Counter[tuple[str, str, str]]:
+        """Return what runs, as EC2 itself knows it: NodePool, type and zone, counted."""
+        return Counter(
+            (tags["karpenter.sh/nodepool"], i.instance_type, i.zone)
+            for i, tags in self._described()
+        )
+
+    def instances(self) -> dict[str, str]:
+        """Return the living instances with the name of their NodeClaim, as EC2 knows them."""
+        return {
+            i: tags.get("karpenter.sh/nodeclaim", "") for i, tags in self.cloud.living().items()
+        }
+
+    def _described(self) -> list[tuple[Any, Mapping[str, str]]]:
+        backend = self.cloud._account.backend
+        rows = []
+        for identity, tags in self.cloud.living().items():
+            found = backend.get_instance(identity)
+            rows.append((_Row(found.instance_type, found.placement.zone), tags))
+        return rows
+
+
+@dataclass(frozen=True)
+class _Row:
+    instance_type: str
+    zone: str
+
+
+@dataclass
+class Engine:
+    """What one process holds."""
+
+    ports: engine_world.World
+    source: Source
+    _desired: PlannedFleet | None = None
+
+    def converge(
+        self, *, deadline: timedelta = timedelta(hours=2), busy: float = 5.0, **mandate: Any
+    ) -> Pass:
+        return converge(
+            self.ports,
+            self.source,
+            Mandate(TAGS, **mandate),
+            deadline=deadline,
+            pulse=Pulse(busy=busy),
+        )
+
+    def run_once(self) -> Pass:
+        """Run one pass with desired state as it is now."""
+        return reconcile(self.ports, self.source.read(), Mandate(TAGS))
+
+
+def a_world(*objects: Mapping[str, Any], **fields: Any) -> World:
+    """Return a world whose git has ``objects`` and a default node class."""
+    clock = fields.pop("clock", None) or SimulatedClock()
+    ec2 = {k: fields.pop(k) for k in ("starting_s", "stopping_s") if k in fields}
+    cloud = EmbeddedEC2(clock, prices=_price, **ec2)
+    cloud.seed(msgspec.convert(_spec(a_node_class()), EC2NodeClass))
+    world = World(clock, cloud, **fields)
+    if objects:
+        world.git.commit(a_node_class(), *objects)
+    return world
+
+
+def _spec(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {"metadata": data["metadata"], "spec": data["spec"]}
+
+
+def _price(instance_type: str, zone: str, capacity_type: str) -> float | None:
+    kind = small_catalog().get(instance_type)
+    return kind.price_of(zone, capacity_type) if kind is not None else None
