@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     import argparse
 
     from reconciler.model.errors import InvalidFleetError
+    from reconciler.plan.inputs import Inputs
     from reconciler.plan.plan import Plan
 
 _PLAIN: Final = {ord("→"): "->", ord("×"): "x", ord("±"): "~", ord("…"): "...", ord("–"): "-"}
-_OUTPUTS: Final = ("text", "json", "markdown", "html", "mermaid")
+_OUTPUTS: Final = ("text", "json", "markdown", "html", "mermaid", "requests")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
         plan = replace(plan, source_path=args.path or ".")
     with timings("render"):
-        text = render(plan, args)
+        text = render(plan, args, inputs)
         if args.out:
             save(plan, args.out)
     write(text)
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     return exitcode.CHANGES if changed else exitcode.DONE
 
 
-def render(plan: Plan, args: argparse.Namespace) -> str:
+def render(plan: Plan, args: argparse.Namespace, inputs: Inputs) -> str:
     """Return the plan in the form that was asked for."""
     match args.output:
         case "json":
@@ -84,6 +85,10 @@ def render(plan: Plan, args: argparse.Namespace) -> str:
             from reconciler.plan.mermaid import render_mermaid
 
             return render_mermaid(plan)
+        case "requests":
+            from reconciler.cli.requests import render_requests
+
+            return render_requests(plan, inputs)
     from reconciler.plan.text import render_text
 
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")

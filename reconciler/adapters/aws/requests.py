@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,20 +67,34 @@ def launch_requests(launch: Launch, types: Types, settings: Settings) -> LaunchR
     return LaunchRequests(tuple(templates), fleet_parameters(launch, configs, settings))
 
 
+def request_rows(launch: Launch, types: Types, settings: Settings) -> list[dict[str, Any]]:
+    """Return the requests of one launch, its templates before the fleet that uses them.
+
+    Raises:
+        CloudError: the launch would fail before its first request.
+    """
+    requests = launch_requests(launch, types, settings)
+    templates = [_row("CreateLaunchTemplate", launch, t) for t in requests.templates]
+    return [*templates, _row("CreateFleet", launch, requests.fleet)]
+
+
 def planned_requests(
     launches: Sequence[Launch], types: Types, settings: Settings
 ) -> list[dict[str, Any]]:
     """Return the requests of all launches, in order, each template once before its first fleet."""
-    rows: list[dict[str, Any]] = []
+    return once_each(row for call in launches for row in request_rows(call, types, settings))
+
+
+def once_each(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the requests without the templates that stand before them already."""
     known: set[str] = set()
-    for launch in launches:
-        requests = launch_requests(launch, types, settings)
-        for template in requests.templates:
-            if template["LaunchTemplateName"] not in known:
-                known.add(template["LaunchTemplateName"])
-                rows.append(_row("CreateLaunchTemplate", launch, template))
-        rows.append(_row("CreateFleet", launch, requests.fleet))
-    return rows
+    kept = []
+    for row in rows:
+        name = row["parameters"].get("LaunchTemplateName")
+        if name is None or name not in known:
+            known.add(name)
+            kept.append(row)
+    return kept
 
 
 def _row(operation: str, launch: Launch, parameters: dict[str, Any]) -> dict[str, Any]:
