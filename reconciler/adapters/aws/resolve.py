@@ -17,6 +17,7 @@ from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import translated
 from reconciler.adapters.aws.filters import tag_filters
 from reconciler.adapters.aws.profiles import profile_name
+from reconciler.model.errors import TransientCloudError
 from reconciler.model.metadata import Condition
 from reconciler.model.nodeclass import (
     EC2NodeClass,
@@ -30,6 +31,8 @@ from reconciler.ports import Clock
 
 _FRESH_FOR: Final = timedelta(minutes=1)
 
+_Known = tuple[datetime, EC2NodeClassStatus]
+
 
 class Resolver:
     """Finds what a class selects, and remembers it for a minute."""
@@ -39,7 +42,7 @@ class Resolver:
         self._settings = settings
         self._clock = clock
         self._images = Images(ec2, connect, settings, clock)
-        self._known: dict[bytes, tuple[datetime, EC2NodeClassStatus]] = {}
+        self._known: dict[bytes, _Known] = {}
 
     def resolve(self, node_class: EC2NodeClass) -> EC2NodeClass:
         """Return the class with its status and the conditions that say what is missing.
@@ -54,9 +57,18 @@ class Resolver:
         now = self._clock.now()
         known = self._known.get(key)
         if known is None or now - known[0] >= _FRESH_FOR:
-            known = (now, self._look_up(node_class, now))
+            known = self._looked_up(node_class, now, known)
             self._known[key] = known
         return msgspec.structs.replace(node_class, status=known[1])
+
+    def _looked_up(self, node_class: EC2NodeClass, now: datetime, known: _Known | None) -> _Known:
+        """Look again; while EC2 does not answer, what was found before holds."""
+        try:
+            return (now, self._look_up(node_class, now))
+        except TransientCloudError:
+            if known is None:
+                raise
+            return known
 
     def _look_up(self, node_class: EC2NodeClass, now: datetime) -> EC2NodeClassStatus:
         spec = node_class.spec

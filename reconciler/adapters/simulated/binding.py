@@ -68,6 +68,9 @@ def _most_even(left: Resources, total: Resources) -> tuple[int, ...]:
     return (abs(cpu - memory), cpu + memory)
 
 
+_TRIED_AGAIN: Final = 50_000
+"""Up to so many pairs of a pod and a node, other ways are tried when one leaves pods pending."""
+
 _FITS: Final[tuple[Fit, ...]] = (_least_cpu, _most_even, _least_memory)
 
 
@@ -79,6 +82,7 @@ class Seats:
     namespaces: Mapping[str, Mapping[str, str]]
     suits: Callable[[Pod, Node], bool]
     _wanted: dict[int, tuple[PodSpec, Resources]] = field(default_factory=dict)
+    _usable: dict[int | str, list[int]] = field(default_factory=dict)
 
     def bind(self, pending: Sequence[Pod]) -> dict[str, Node]:
         """Return the nodes that the pods get, by ``namespace/name``; others stay pending."""
@@ -88,7 +92,7 @@ class Seats:
                 bound = self._tried(pending, order, fit)
                 if best is None or len(bound) > len(best):
                     best = bound
-                if len(best) == len(pending):
+                if len(best) == len(pending) or len(pending) * len(self.seats) > _TRIED_AGAIN:
                     return best
         return best or {}
 
@@ -101,13 +105,26 @@ class Seats:
 
     def has_room(self, seat: Seat, pod: Pod) -> bool:
         """Return whether a pod may run on a node, leaving aside how it stands to others."""
+        return self._has_place(seat, pod) and self._may_use(seat, pod)
+
+    def _has_place(self, seat: Seat, pod: Pod) -> bool:
+        """Return whether a node has enough left; this changes with every pod that it takes."""
+        return fits(self.wanted(pod), seat.left) and not _ports_taken(seat.pods, pod)
+
+    def _may_use(self, seat: Seat, pod: Pod) -> bool:
+        """Return whether a node is one for the pod; this stays as it is."""
         return (
-            fits(self.wanted(pod), seat.left)
-            and not repelling(seat.node.spec.taints, pod.spec.tolerations)
+            not repelling(seat.node.spec.taints, pod.spec.tolerations)
             and matches_node(pod.spec, seat.node)
-            and not _ports_taken(seat.pods, pod)
             and self.suits(pod, seat.node)
         )
+
+    def _eligible(self, pod: Pod) -> Sequence[int]:
+        """Return the numbers of the seats that a pod may use; pods with volumes have their own."""
+        key = pod.key if pod.spec.volumes else id(pod.spec)
+        if key not in self._usable:
+            self._usable[key] = [n for n, s in enumerate(self.seats) if self._may_use(s, pod)]
+        return self._usable[key]
 
     def _tried(self, pending: Sequence[Pod], order: Order, fit: Fit) -> dict[str, Node]:
         """Return who would get what in one way of doing it; nothing is taken."""
@@ -116,21 +133,25 @@ class Seats:
             return (-(pod.spec.priority or 0), order(self.wanted(pod)), pod.key)
 
         seats = [replace(seat, pods=list(seat.pods)) for seat in self.seats]
-        nodes = [seat.node for seat in seats]
-        placed = [Placed(pod, seat.node) for seat in seats for pod in seat.pods]
-        around = Neighbourhood(nodes, placed, self.namespaces)
+        around = Neighbourhood([seat.node for seat in seats], self.namespaces)
+        for seat in seats:
+            for pod in seat.pods:
+                around.add(Placed(pod, seat.node))
         bound: dict[str, Node] = {}
         full: set[int] = set()
         for pod in sorted(pending, key=urgency):
-            able = [s for s in seats if id(pod.spec) not in full and self.has_room(s, pod)]
+            able: list[Seat] = []
+            if id(pod.spec) not in full:
+                here = (seats[number] for number in self._eligible(pod))
+                able = [seat for seat in here if self._has_place(seat, pod)]
             if not able:
                 full.add(id(pod.spec))
                 continue
-            seat = self._best(pod, able, around, fit)
-            if seat is not None:
-                seat.take(pod, self.wanted(pod))
-                placed.append(Placed(pod, seat.node))
-                bound[pod.key] = seat.node
+            best = self._best(pod, able, around, fit)
+            if best is not None:
+                best.take(pod, self.wanted(pod))
+                around.add(Placed(pod, best.node))
+                bound[pod.key] = best.node
         return bound
 
     def _best(self, pod: Pod, able: Sequence[Seat], around: Neighbourhood, fit: Fit) -> Seat | None:

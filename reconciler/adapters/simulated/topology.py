@@ -6,7 +6,7 @@ Preferences (``ScheduleAnyway``, ``preferred…``) are not rules and do not coun
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reconciler.adapters.simulated.selection import matches_node, repelling
 from reconciler.model.metadata import LabelSelector, SelectorExpression
@@ -69,13 +69,24 @@ class Standing:
         return total
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Neighbourhood:
-    """What a pod finds when it looks for a place: the nodes, the pods on them, the namespaces."""
+    """What a pod finds when it looks for a place: the nodes, the namespaces, the pods so far.
+
+    ``shy`` are those of ``placed`` that avoid others.
+    """
 
     nodes: Sequence[Node]
-    placed: Sequence[Placed]
     namespaces: Mapping[str, Mapping[str, str]]
+    placed: list[Placed] = field(default_factory=list)
+    shy: list[Placed] = field(default_factory=list)
+
+    def add(self, item: Placed) -> None:
+        """Let one more pod have its node."""
+        self.placed.append(item)
+        affinity = item.pod.spec.affinity
+        if affinity is not None and affinity.pod_anti_affinity is not None:
+            self.shy.append(item)
 
     def standing(self, pod: Pod) -> Standing:
         """Return where the rules of a pod, and those of the others, let it be."""
@@ -124,14 +135,14 @@ class Neighbourhood:
         """Return the domains of the pods that this one avoids, or that avoid this one."""
         own = _required(pod.spec.affinity.pod_anti_affinity if pod.spec.affinity else None)
         far: set[tuple[str, str]] = set()
-        for item in self.placed:
+        for term in own:
+            others = [item for item in self.placed if self._selects(term, pod, item.pod)]
+            far |= {(term.topology_key, domain) for domain in _domains(term, others)}
+        for item in self.shy:
             other = item.pod.spec.affinity
-            if not own and (other is None or other.pod_anti_affinity is None):
-                continue
-            theirs = _required(other.pod_anti_affinity) if other is not None else ()
-            terms = [term for term in own if self._selects(term, pod, item.pod)]
-            terms += [term for term in theirs if self._selects(term, item.pod, pod)]
-            far |= {(t.topology_key, domain) for t in terms for domain in _domains(t, [item])}
+            for term in _required(other.pod_anti_affinity if other is not None else None):
+                if self._selects(term, item.pod, pod):
+                    far |= {(term.topology_key, domain) for domain in _domains(term, [item])}
         return frozenset(far)
 
     def _selects(self, term: PodAffinityTerm, owner: Pod, other: Pod) -> bool:

@@ -104,6 +104,19 @@ def test_a_failed_look_up_is_no_finding(cloud: EmbeddedEC2, clock: SimulatedCloc
         cloud.faults.clear()
 
 
+def test_what_was_found_before_holds_while_ec2_does_not_answer(
+    cloud: EmbeddedEC2, clock: SimulatedClock
+) -> None:
+    cloud.seed(a_class())
+    compute = a_compute(cloud, clock)
+    before = compute.resolve(a_class())
+    clock.advance(3600)
+    cloud.faults.add("*", Fault.RESET_BEFORE, times=None)
+    assert compute.resolve(a_class()) == before
+    cloud.faults.clear()
+    assert compute.resolve(a_class()) != before, "conditions are as old as the look"
+
+
 def test_ids_names_and_any_value(cloud: EmbeddedEC2, clock: SimulatedClock) -> None:
     node_class = a_class(
         subnet_selector_terms=(
