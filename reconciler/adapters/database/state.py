@@ -25,6 +25,9 @@ from reconciler.adapters.database.shelf import DatabaseShelf
 from reconciler.adapters.database.store import DatabaseStateStore
 from reconciler.model.errors import StateError
 
+_HIDDEN: Final = ".reconciler"
+"""The state directory within a fleet folder: it may hold a clone before it holds a state."""
+
 _WAIT_S: Final = 30
 """How long a starter waits for another one that migrates."""
 
@@ -112,12 +115,15 @@ def _make_folder(folder: Path) -> None:
                 where=str(nearest),
                 remedy="name a folder",
             )
-        if nearest == folder:
-            return
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):  # another starter was faster
-            folder.mkdir(mode=0o700)
-        (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+        if nearest != folder:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):  # another starter was faster
+                folder.mkdir(mode=0o700)
+        elif folder.name != _HIDDEN:
+            return  # somebody's own folder; what git sees of it is theirs to say
+        ignore = folder / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n", encoding="utf-8")
 
 
 def _make_current(database: Database, *, create: bool) -> None:

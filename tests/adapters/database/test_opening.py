@@ -40,6 +40,14 @@ def test_the_state_directory_is_for_its_owner_only_and_out_of_gits_sight(tmp_pat
     assert (folder / ".gitignore").read_text() == "*\n"
 
 
+def test_only_a_folder_of_ours_is_hidden_from_git(tmp_path: Path) -> None:
+    for name in (".reconciler", "theirs"):
+        (tmp_path / name).mkdir()
+        open_state(str(tmp_path / name), "web").close()
+    assert (tmp_path / ".reconciler" / ".gitignore").exists()
+    assert not (tmp_path / "theirs" / ".gitignore").exists()
+
+
 def test_a_commit_is_synced_to_the_disk_and_rows_have_types(tmp_path: Path) -> None:
     with open_state(str(tmp_path), "web") as state, state.database.reading() as connection:
         pragmas = {
