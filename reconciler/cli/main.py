@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
     import argparse
@@ -50,6 +50,9 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 }
 """Name of a command → (module, line of help), in the order in which help lists them."""
 
+_READERS: Final = frozenset({"validate", "plan", "hash", "config"})
+"""Commands that only read: they may end without taking the interpreter apart."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` (by default the process's) and return its exit code."""
@@ -63,6 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _run(words)
         sys.stdout.flush()
+        if argv is None and _named(words) in _READERS:
+            _leave(code)
     except BrokenPipeError:
         # The reader has gone (`| head`): nothing is left to say, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -72,6 +77,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the last line of defence
         return _failed(error, debug=debug)
     return code
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process at once.
+
+    Taking the interpreter apart frees a hundred thousand values one by one, a sixth of the time
+    of a small plan, and a command that only reads leaves nothing behind that wants closing.
+    """
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _run(words: list[str]) -> int:
@@ -87,6 +102,11 @@ def _run(words: list[str]) -> int:
     return code
 
 
+def _named(words: list[str]) -> str | None:
+    """Return the command that the words name, the first that is no option."""
+    return next((word for word in words if not word.startswith("-")), None)
+
+
 def _parser(words: list[str]) -> tuple[argparse.ArgumentParser, Any]:
     """Return the parser for these words, and the module of the command they name, if any.
 
@@ -97,7 +117,7 @@ def _parser(words: list[str]) -> tuple[argparse.ArgumentParser, Any]:
 
     from reconciler import __version__
 
-    name = next((word for word in words if not word.startswith("-")), None)
+    name = _named(words)
     parser = argparse.ArgumentParser(
         prog="reconciler",
         formatter_class=_formatter,
