@@ -24,7 +24,7 @@ def validator() -> Draft202012Validator:
 
 
 @given(plans)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_plan_survives_its_json_and_keeps_the_schema(plan: Plan) -> None:
     content = to_json(plan)
     assert from_json(content) == plan
@@ -82,3 +82,22 @@ def test_what_is_no_plan_is_refused_with_its_place(content: bytes, said: str) ->
     with pytest.raises(UnreadableError, match=r"plan\.json: not a plan") as caught:
         from_json(content, "plan.json")
     assert said in str(caught.value)
+
+
+def test_the_schema_names_every_field() -> None:
+    """Users read the schema: a field that is not in it is a secret."""
+    schema = json.loads(Path(resource("schemas", "plan.v1.json")).read_bytes())
+    plan = PLANS["pull_request"]()
+    assert_described(json.loads(to_json(plan)), schema, schema, "plan")
+
+
+def assert_described(value: object, schema: dict, root: dict, where: str) -> None:
+    if "$ref" in schema:
+        schema = root["$defs"][schema["$ref"].rpartition("/")[2]]
+    if isinstance(value, list) and "items" in schema:
+        for item in value:
+            assert_described(item, schema["items"], root, f"{where}[]")
+    if isinstance(value, dict) and "properties" in schema:
+        for key, item in value.items():
+            assert key in schema["properties"], f"{where}.{key}"
+            assert_described(item, schema["properties"][key], root, f"{where}.{key}")
