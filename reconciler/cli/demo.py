@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from reconciler.cli.narrator import Narrator, Pace
-    from reconciler.cli.story import Outcome
 
 _LINE_S: Final = 0.05
 _CHAPTER_S: Final = 0.6
@@ -50,8 +49,8 @@ def run(args: argparse.Namespace) -> int:
     return DONE
 
 
-def play(folder: str | None, narrator: Narrator) -> Outcome:
-    """Play the story in a folder, or in a temporary one, and return what came of it.
+def play(folder: str | None, narrator: Narrator) -> None:
+    """Play the story in a folder that stays, or in a temporary one.
 
     Raises:
         UsageError: the folder holds something already.
@@ -61,10 +60,10 @@ def play(folder: str | None, narrator: Narrator) -> Outcome:
         stack.enter_context(_ended_by_sigterm())
         stack.enter_context(_alone())
         stage_folder = stack.enter_context(_folder(folder))
-        return _played(stage_folder, narrator, kept=folder)
+        _play(stage_folder, narrator, kept=folder)
 
 
-def _played(folder: Path, narrator: Narrator, kept: str | None) -> Outcome:
+def _play(folder: Path, narrator: Narrator, kept: str | None) -> None:
     from reconciler.adapters.simulated.ec2 import EmbeddedEC2
     from reconciler.adapters.simulated.server import serve
     from reconciler.cli import story
@@ -76,7 +75,7 @@ def _played(folder: Path, narrator: Narrator, kept: str | None) -> Outcome:
     clock = StageClock(START, reporter)
     ec2 = EmbeddedEC2(clock, region=REGION, starting_s=10, stopping_s=20)
     with serve(ec2) as url:
-        return story.play(Stage(folder, clock, ec2, url, reporter), narrator, kept)
+        story.play(Stage(folder, clock, ec2, url, reporter), narrator, kept)
 
 
 def expect_imitation() -> None:
@@ -97,7 +96,7 @@ def _pace(args: argparse.Namespace) -> Pace:
     from reconciler.cli.narrator import Pace
 
     if args.pause and sys.stdin.isatty() and sys.stdout.isatty():
-        return Pace(_LINE_S, turn=lambda: _wait_for_enter())
+        return Pace(_LINE_S, turn=_wait_for_enter)
     if args.fast or not sys.stdout.isatty():
         return Pace()
     return Pace(_LINE_S, _CHAPTER_S)

@@ -56,19 +56,22 @@ class Reporter:
         self._told.append(progress)
 
     def end_of_pass(self) -> None:
-        """Report what was told since the last pass; what was said before is not repeated."""
+        """Report what was told since the last pass; what goes on is said once."""
         assert self._store is not None, "a reporter needs a fleet to report on"
         claims, commands = self._store.node_claims(), self._store.commands()
         self._count(claims, commands)
         told, self._told = self._told, []
-        lines = [line for line in _lines(told, claims, commands) if line[2] not in self._said]
+        every = list(_lines(told, claims, commands))
+        lines = [
+            (at, sign, text) for at, sign, text in every if sign.strip() or text not in self._said
+        ]
         for number, (at, sign, text) in enumerate(lines, start=1):
             self._said.add(text)
             self._narrator.event(at, sign, text, self._picture(claims) * (number == len(lines)))
 
     def asleep(self, now: datetime, until: datetime) -> None:
         """Report that nothing can change before a moment."""
-        self._narrator.event(now, " ", f"… asleep until {until:%H:%M}: nothing can change before")
+        self._narrator.event(now, " ", f"asleep until {until:%H:%M}: nothing can change before")
 
     def _picture(self, claims: Sequence[NodeClaim]) -> str:
         """Return the fleet in signs, each NodePool for itself."""
@@ -135,8 +138,8 @@ def _started(command: RunningCommand) -> tuple[str, str]:
 def _freed(command: RunningCommand) -> str:
     going = listed(command.node_claims, 3)
     if not command.replacements:
-        return f"{going} is still empty: it may go"
-    return f"its replacement is ready: {going} may drain"
+        return f"looked at again, {going} may go"
+    return f"so {going} may drain"
 
 
 def _said(progress: Progress, nodes: Mapping[str, str], found: Collection[str]) -> tuple[str, str]:
