@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reconciler.cli.opening import state_location
 from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from reconciler.adapters.aws.clients import Connect
     from reconciler.adapters.database.state import DatabaseState
     from reconciler.catalog.catalog import Catalog
+    from reconciler.desired.settings import Resolved
     from reconciler.desired.workloads import Workloads
     from reconciler.engine.planning import PlannedFleet
     from reconciler.engine.world import World
@@ -27,11 +29,6 @@ if TYPE_CHECKING:
 
 POLL_S = 15.0
 """How often a remote is asked for its head."""
-
-
-def state_location(args: argparse.Namespace, settings: Settings) -> str:
-    """Return where the state is: as set, else ``.reconciler`` in the fleet folder."""
-    return settings.state or str(Path(args.path or ".") / ".reconciler")
 
 
 def no_workloads() -> Workloads:
@@ -164,10 +161,11 @@ def assembled(
     from reconciler.adapters.database.state import open_state
     from reconciler.engine.world import World
 
-    settings, catalog = _facts(args)
+    resolved, catalog = _facts(args)
+    settings, location = resolved.settings, state_location(args.path, resolved)
     imitation = imitation or Imitation(_clock(args))
     clock = imitation.clock
-    with open_state(state_location(args, settings), settings.fleet) as state:
+    with open_state(location, settings.fleet) as state:
         state.lease.acquire()
         compute = _compute(settings, catalog, imitation)
         source = FleetSource(args, compute)
@@ -194,10 +192,11 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     from reconciler.engine.observation import observe
     from reconciler.engine.world import World
 
-    settings, catalog = _facts(args)
+    resolved, catalog = _facts(args)
+    settings, location = resolved.settings, state_location(args.path, resolved)
     imitation = imitation or Imitation(_clock(args))
     clock, store, shelf = imitation.clock, MemoryStateStore(), MemoryShelf()
-    serial = _copy_state(state_location(args, settings), settings.fleet, store, shelf)
+    serial = _copy_state(location, settings.fleet, store, shelf)
     compute = _compute(settings, catalog, imitation)
     source = FleetSource(args, compute)
     cluster = _cluster(settings, catalog, imitation, shelf, source)
@@ -237,13 +236,13 @@ def _copy_state(location: str, fleet: str, store: StateStore, shelf: Shelf) -> i
         return state.store.serial()
 
 
-def _facts(args: argparse.Namespace) -> tuple[Settings, Catalog]:
+def _facts(args: argparse.Namespace) -> tuple[Resolved, Catalog]:
     """Return the effective settings and the catalogue of the region."""
     from reconciler.cli import inputs
 
     fleet, _ = inputs.read_desired(inputs.read_source(args), any_class=False)
     resolved = inputs.settings_of(args, fleet)
-    return resolved.settings, inputs.read_types(args, resolved)
+    return resolved, inputs.read_types(args, resolved)
 
 
 def _clock(args: argparse.Namespace) -> Clock:
