@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import argparse
@@ -97,14 +97,14 @@ def read_inputs(args: argparse.Namespace, phase: Timings) -> Inputs:
     from reconciler.observed.state import cluster_state
     from reconciler.plan.inputs import Inputs
 
-    return Inputs(
+    inputs = Inputs(
         fleet=fleet,
         cluster=cluster_state(snapshot),
         catalog=catalog,
         settings=resolved.settings,
         now=now,
-        revision=replace(head.revision, base=base[0]) if base is not None else head.revision,
-        base=base[1] if base is not None else snapshot.live or None,
+        revision=replace(head.revision, base=base.head) if base is not None else head.revision,
+        base=base.objects if base is not None else snapshot.live or None,
         compared_with="base" if base is not None else "cluster" if snapshot.live else "",
         live=snapshot.live,
         diagnostics=(*findings, *more),
@@ -112,6 +112,7 @@ def read_inputs(args: argparse.Namespace, phase: Timings) -> Inputs:
         allow_removal=frozenset(args.allow_removal),
         digests=digests_of(fleet, observed, catalog, resolved),
     )
+    return inputs if base is None else replace(inputs, against=asked_of(base, args, inputs))
 
 
 def is_live(args: argparse.Namespace, resolved: Resolved) -> bool:
@@ -190,8 +191,16 @@ def clones(state: str | None) -> str:
     return os.path.join(cache, "reconciler", "clones")  # noqa: PTH118
 
 
-def read_base(args: argparse.Namespace) -> tuple[str | None, tuple[dict[str, Any], ...]] | None:
-    """Return the commit of ``--base`` and its objects, None without it.
+class Base(NamedTuple):
+    """The commit of ``--base``, its objects, and its fleet where that is valid."""
+
+    head: str | None
+    objects: tuple[dict[str, Any], ...]
+    fleet: Fleet | None
+
+
+def read_base(args: argparse.Namespace) -> Base | None:
+    """Return what is at ``--base``, None without it.
 
     A base that is not valid is still one to compare with: what cannot be read of it is missing.
     """
@@ -199,10 +208,33 @@ def read_base(args: argparse.Namespace) -> tuple[str | None, tuple[dict[str, Any
         return None
     from reconciler.adapters.git.source import read
     from reconciler.desired.fleet import read_fleet
+    from reconciler.model.diagnostics import Severity
 
     found = read(source_of(args, args.base))
-    fleet, _ = read_fleet(found.files, any_class=True, allow_empty=True)
-    return found.revision.head, tuple(r.data for r in fleet.resources)
+    fleet, findings = read_fleet(found.files, any_class=True, allow_empty=True)
+    broken = any(d.severity is Severity.ERROR for d in (*found.diagnostics, *findings))
+    objects = tuple(r.data for r in fleet.resources)
+    return Base(found.revision.head, objects, None if broken else fleet)
+
+
+def asked_of(base: Base, args: argparse.Namespace, head: Inputs) -> Inputs | None:
+    """Return the question that ``head`` asks, asked of the base; None if that is not valid.
+
+    Without a snapshot the cluster is to run the base's own workloads.
+    """
+    if base.fleet is None:
+        return None
+    from msgspec.structs import replace
+
+    from reconciler.observed.state import cluster_state
+
+    cluster = head.cluster
+    if args.snapshot is None:
+        cluster = cluster_state(read_cluster(args, base.fleet, head.now)[0])
+    settings = settings_of(args, base.fleet).settings
+    return replace(
+        head, fleet=base.fleet, cluster=cluster, settings=settings, base=None, diagnostics=()
+    )
 
 
 def read_desired(

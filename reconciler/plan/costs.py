@@ -68,6 +68,17 @@ class _Account(msgspec.Struct):
         )
 
 
+def with_base(cost: Cost, base: Cost) -> Cost:
+    """Return a cost beside that of the base's own plan."""
+    by_node_pool = {}
+    for name in sorted(cost.by_node_pool.keys() | base.by_node_pool.keys()):
+        was = base.by_node_pool.get(name, PoolCost())
+        by_node_pool[name] = msgspec.structs.replace(
+            cost.by_node_pool.get(name, PoolCost()), nodes_base=was.nodes_after, base=was.after
+        )
+    return msgspec.structs.replace(cost, base=base.after, by_node_pool=by_node_pool)
+
+
 def cost_of(
     pools: Iterable[str],
     nodes: Iterable[OwnedNode],

@@ -29,6 +29,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     with a catalogue file. ``refused`` are offerings that EC2 did not have of late.
     ``allow_removal`` are NodePools that may go though git no longer has them;
     ``interrupted`` are NodeClaims that EC2 takes back, with the event that says so.
+    ``against`` is the same question asked of the base, to tell what the change itself costs.
     """
 
     fleet: Fleet
@@ -47,3 +48,4 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     interrupted: Mapping[str, str] = {}
     serial: int = 0
     digests: InputDigests = InputDigests()
+    against: Inputs | None = None

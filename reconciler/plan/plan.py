@@ -216,19 +216,29 @@ class DeferredClaim(_Part, frozen=True, kw_only=True):
 
 
 class PoolCost(_Part, frozen=True, kw_only=True):
-    """Nodes of a NodePool and what they cost, USD an hour, before and after the plan."""
+    """Nodes of a NodePool and what they cost, USD an hour, before and after the plan.
+
+    With ``--base``, ``nodes_base`` and ``base`` are what the plan of that commit comes to.
+    """
 
     nodes_before: int = 0
     nodes_after: int = 0
+    nodes_base: int | None = None
     before: float = 0.0
     after: float = 0.0
+    base: float | None = None
 
 
 class Cost(_Part, frozen=True, kw_only=True):
-    """USD an hour of all nodes that a NodePool owns; ``unpriced`` counts those without a price."""
+    """USD an hour of all nodes that a NodePool owns; ``unpriced`` counts those without a price.
+
+    With ``--base``, ``base`` is what the plan of that commit comes to: ``after`` less ``base`` is
+    what the change itself costs.
+    """
 
     before: float
     after: float
+    base: float | None = None
     currency: str = "USD"
     per: str = "hour"
     lower_bound: float | None = None

@@ -21,7 +21,7 @@ from reconciler.placement.static import static_claims
 from reconciler.plan import decided, findings
 from reconciler.plan.actions import OwnedNode, UnlaunchedClaim, actions_of
 from reconciler.plan.claims import Namer, unlaunched_claim
-from reconciler.plan.costs import cost_of, owned_nodes
+from reconciler.plan.costs import cost_of, owned_nodes, with_base
 from reconciler.plan.deciding import Facts, Phase, Places, decided_by, untimed
 from reconciler.plan.inputs import Inputs
 from reconciler.plan.moves import changes_of, drift_of, drifted_claims
@@ -100,6 +100,9 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
     commands = tuple(decided.planned_command(c, seating) for c in decisions.commands)
     nodes = owned_nodes(facts.cluster, facts.types.by_name, inputs.catalog)
     unlaunched = _unlaunched(facts, commands)
+    cost = cost_of([p.name for p in facts.pools], nodes, commands, claims, unlaunched)
+    if inputs.against is not None:
+        cost = with_base(cost, make_plan(inputs.against, phase).cost)
     return Plan(
         fleet=inputs.settings.fleet,
         at=inputs.now,
@@ -118,7 +121,7 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
         budgets=tuple(map(decided.pool_budget, decisions.budgets)),
         actions=actions_of(claims, unlaunched, commands, _by_name(nodes, facts.cluster)),
         deferred=tuple(map(decided.deferred_claim, decisions.deferred)),
-        cost=cost_of([p.name for p in facts.pools], nodes, commands, claims, unlaunched),
+        cost=cost,
         diagnostics=_findings(inputs, facts, decisions, claims),
     )
 

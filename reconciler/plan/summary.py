@@ -21,7 +21,22 @@ def summary_lines(plan: Plan) -> list[str]:
     else:
         nodes = f"{before:,} → {after:,} nodes"
         first = f"{counted(launches, 'node')} to launch, {goes:,} to remove: {nodes}."
-    return [first, _cost_line(plan)]
+    return [first, _cost_line(plan), *_base_line(plan)]
+
+
+def _base_line(plan: Plan) -> list[str]:
+    """Return what the change itself costs, where there is a base to compare with."""
+    cost = plan.cost
+    if cost.base is None:
+        return []
+    pools = cost.by_node_pool.values()
+    was, now = sum(p.nodes_base or 0 for p in pools), sum(p.nodes_after for p in pools)
+    nodes = counted(now, "node") if was == now else f"{was:,} → {now:,} nodes"
+    change = cost.after - cost.base
+    if hourly(cost.base) == hourly(cost.after):
+        return [f"The change itself: {nodes}, no dollar more or less."]
+    hour = f"{dollars(cost.base)} → {dollars(cost.after)} an hour ({dollars(change, signed=True)})"
+    return [f"The change itself: {nodes}, {hour}, {monthly(change, signed=True)} a month."]
 
 
 def _cost_line(plan: Plan) -> str:

@@ -204,6 +204,7 @@ def test_empty_nodes_go_and_dollars_with_them(plan, tmp_path: Path) -> None:
     assert found["actions"][0]["costDelta"] == -0.35
     assert found["cost"]["byNodePool"]["general"] == {
         "nodesBefore": 1, "nodesAfter": 0, "before": 0.35, "after": 0.0,
+        "nodesBase": None, "base": None,
     }  # fmt: skip
 
 
@@ -362,6 +363,24 @@ def test_a_base_shows_what_a_pull_request_changes(plan, repository: Path) -> Non
         ("delete", "Deployment"), ("update", "NodePool"),
     ]  # fmt: skip
     assert "Git changes" in plan("--base", "HEAD~1").out
+
+
+def test_a_base_tells_what_the_change_itself_costs(plan, repository: Path) -> None:
+    (repository / "app.yaml").write_text(DEPLOYMENT.replace("replicas: 3", "replicas: 30"))
+    cost = json.loads(plan("-o", "json", "--base", "HEAD").out)["cost"]
+    alone = json.loads(plan("-o", "json", "--ref", "HEAD").out)["cost"]
+    assert cost["base"] == alone["after"] < cost["after"]
+    assert cost["byNodePool"]["general"]["base"] == alone["after"]
+    assert "The change itself: " in plan("--base", "HEAD").out
+
+
+def test_a_broken_base_is_still_compared_with(plan, repository: Path) -> None:
+    (repository / "pool.yaml").write_text("kind: [")
+    git(repository, "commit", "-qam", "broken")
+    (repository / "pool.yaml").write_text(POOL)
+    found = json.loads(plan("-o", "json", "--base", "HEAD").out)
+    assert [(c["op"], c["kind"]) for c in found["changes"]] == [("create", "NodePool")]
+    assert found["cost"]["base"] is None
 
 
 BAD = [
