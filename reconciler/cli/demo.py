@@ -96,7 +96,7 @@ def _pace(args: argparse.Namespace) -> Pace:
     from reconciler.cli.narrator import Pace
 
     if args.pause and sys.stdin.isatty() and sys.stdout.isatty():
-        return Pace(_LINE_S, turn=_wait_for_enter)
+        return Pace(turn=_wait_for_enter)
     if args.fast or not sys.stdout.isatty():
         return Pace()
     return Pace(_LINE_S, _CHAPTER_S)

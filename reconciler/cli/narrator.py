@@ -26,10 +26,14 @@ _ASCII: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long to stay, in seconds: at a line, at the end of a chapter. ``turn`` waits there."""
+    """How long to stay, in seconds: at a line, at the end of a chapter. ``turn`` waits there.
+
+    After ``patience_s`` the story no longer stays anywhere: a slow machine is slow enough.
+    """
 
     line_s: float = 0.0
     chapter_s: float = 0.0
+    patience_s: float = 15.0
     turn: Callable[[], None] = lambda: None
 
 
@@ -41,6 +45,7 @@ class Narrator:
         self._pace = pace
         self._colour = colour
         self._chapter = 0
+        self._hurry_at = time.monotonic() + pace.patience_s
         self._encoding = getattr(out, "encoding", None) or "utf-8"
 
     def title(self, text: str) -> None:
@@ -50,7 +55,7 @@ class Narrator:
     def chapter(self, title: str) -> None:
         """End a chapter, and begin the next one."""
         if self._chapter:
-            time.sleep(self._pace.chapter_s)
+            self._stay(self._pace.chapter_s)
             self._pace.turn()
         self._chapter += 1
         rule = "─" * (WIDTH - len(title) - 5)
@@ -87,7 +92,11 @@ class Narrator:
 
     def _line(self, text: str) -> None:
         self._write(" " * _INDENT + text)
-        time.sleep(self._pace.line_s)
+        self._stay(self._pace.line_s)
+
+    def _stay(self, seconds: float) -> None:
+        if seconds and time.monotonic() < self._hurry_at:
+            time.sleep(seconds)
 
     def _paint(self, text: str, style: str) -> str:
         code = _STYLES.get(style)

@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from reconciler.adapters.aws.tags import INTENT
 from reconciler.adapters.simulated.clock import SimulatedClock
@@ -86,6 +87,7 @@ class Stage:
         from reconciler.adapters.aws.clients import connector
         from reconciler.model.settings import Settings
 
+        assert urlsplit(url).hostname == "127.0.0.1", "the story talks to this machine only"
         self.folder = folder
         self.clock = clock
         self.ec2 = ec2
