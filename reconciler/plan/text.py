@@ -62,11 +62,15 @@ def _header(paper: Paper, plan: Plan) -> None:
         where = f"{paper.paint(commit, 'bold')} {paper.paint(note, 'yellow')}"
     else:
         where = paper.paint(where, "bold")
-    paper.line(f"{paper.paint(plan.fleet, 'bold')} at {where}")
     at = plan.revision
     place = ", ".join(part for part in (at.repo, at.path) if part and part != ".")
-    source = f" from {place}" if place else ""
-    paper.wrapped(f"plan {plan.digest} of {moment(plan.at)}{source}", 0, "dim")
+    title = f"{plan.fleet} at {revision_said(plan)}"
+    beside = place and len(title) + 2 + len(place) <= paper.width
+    source = f"  {paper.paint(place, 'dim')}" if beside else ""
+    paper.line(f"{paper.paint(plan.fleet, 'bold')} at {where}{source}")
+    if place and not beside:
+        paper.wrapped(place, 0, "dim")
+    paper.wrapped(f"plan {plan.digest} of {moment(plan.at)}", 0, "dim")
 
 
 def _changes(paper: Paper, plan: Plan) -> None:
