@@ -31,12 +31,15 @@ class Funnel:
         self._view = view
         self._template = template
         self._allowed = allowed
-        self._facts: dict[str, str | int | float] = {"types": template.types.bit_count()}
+        # also those that cannot be had now: whether they are what is missing is the question
+        table = template.table
+        self._types = table.meeting(template.space.requirements) & table.usable
+        self._facts: dict[str, str | int | float] = {"types": self._types.bit_count()}
 
     def rejection(self) -> Rejection:
         """Return the first filter that leaves no type, with what would help."""
         template, shape = self._template, self._view.cohort.shape
-        mask = template.types
+        mask = self._types
         for key, wanted in self._view.stage.step.demand.requirements.items():
             left = mask & template.table.matching(wanted)
             self._facts[f"after {key}"] = left.bit_count()

@@ -1,0 +1,194 @@
+"""New nodes: how pods share them, which types they may become, and what they cost a limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.placement.builders import (
+    ARCH,
+    CAPACITY_TYPE,
+    TYPES,
+    ZONE,
+    a_daemon_set,
+    a_node,
+    a_pod,
+    a_pool,
+    a_type,
+    groups,
+    on,
+    placed,
+    pods,
+    wanted,
+)
+
+
+def test_pods_that_fit_one_node_get_one_and_the_cheapest_type_comes_first() -> None:
+    placement = placed([a_pool(), *pods(3)])
+    assert groups(placement) == [["app-00", "app-01", "app-02"]]
+    (claim,) = placement.claims
+    assert [kind.name for kind in claim.types] == ["medium", "arm", "large", "huge", "gpu"]
+    kind, offering = claim.launch
+    assert (kind.name, offering.capacity_type) == ("medium", "spot")
+
+
+def test_capacity_types_are_narrowed_to_what_the_types_are_offered_in() -> None:
+    spotless = a_type("medium", 4, 0.2)
+    spotless["offerings"] = [o for o in spotless["offerings"] if o["capacityType"] != "spot"]
+    (claim,) = placed([a_pool(), *pods(1)], types=[spotless]).claims
+    assert claim.requirements[CAPACITY_TYPE].values == {"on-demand"}
+
+
+def test_the_emptiest_node_takes_the_next_pod() -> None:
+    """Karpenter offers a pod to the node with the fewest pods, not to the fullest that fits."""
+    big = [a_pod("big-0", "9"), a_pod("big-1", "9")]
+    placement = placed([a_pool(), *big, *pods(4, cpu="1")])
+    assert [len(members) for members in groups(placement)] == [3, 3]
+
+
+def test_pods_narrow_a_node_as_they_come() -> None:
+    spot = a_pod("spot-0", nodeSelector={CAPACITY_TYPE: "spot"})
+    zonal = a_pod("zonal-0", nodeSelector={ZONE: "zone-b"})
+    (claim,) = placed([a_pool(), spot, zonal]).claims
+    _, offering = claim.launch
+    assert (offering.zone, offering.capacity_type) == ("zone-b", "spot")
+
+
+def test_the_heavier_pool_is_tried_first_and_of_equals_the_later_name() -> None:
+    placement = placed([a_pool("a"), a_pool("b"), *pods(1)])
+    assert [c.node_pool.name for c in placement.claims] == ["b"]
+    placement = placed([a_pool("a", weight=1), a_pool("b"), *pods(1)])
+    assert [c.node_pool.name for c in placement.claims] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("status", {"conditions": [{"type": "Ready", "status": "False"}]}),
+        ("metadata", {"name": "default", "deletionTimestamp": "2026-03-01T11:00:00Z"}),
+    ],
+)
+def test_a_pool_that_is_not_ready_or_goes_away_launches_nothing(field: str, value: object) -> None:
+    placement = placed([{**a_pool(), field: value}, *pods(1)])
+    assert [r.code for r in placement.unschedulable["default/app-00"]] == ["NoNodePools"]
+
+
+def test_a_limit_is_not_exceeded_whichever_type_is_launched() -> None:
+    """A new node counts with its largest candidate, so the second pod has to wait."""
+    big = [a_pod(f"big-{i}", "7", nodeSelector={ARCH: "amd64"}) for i in range(3)]
+    placement = placed([a_pool(limits={"cpu": "20"}), *big])
+    assert len(placement.claims) == 1
+    assert {r.code for rs in placement.unschedulable.values() for r in rs} <= {
+        "LimitReached",
+        "TooLarge",
+    }
+
+
+def test_one_pass_keeps_the_limit_on_nodes_which_karpenter_lets_it_exceed() -> None:
+    big = pods(4, cpu="10")
+    placement = placed([a_pool(limits={"nodes": "2"}), *big])
+    assert (len(placement.claims), len(placement.unschedulable)) == (2, 2)
+    reason = placement.unschedulable["default/app-02"][0]
+    assert (reason.code, reason.node_pool) == ("NodeLimitReached", "default")
+
+
+def test_running_nodes_count_for_a_limit_and_those_that_go_away_do_not() -> None:
+    full = [a_pod("old-0", "4", node="n1")]
+    world = [a_pool(limits={"nodes": "1"}), *full, *pods(1)]
+    assert placed([*world, *a_node("n1")]).claims == ()
+    assert len(placed([*world, *a_node("n1", deleting=True)]).claims) == 1
+
+
+def test_min_values_keep_a_node_open_for_several_types() -> None:
+    several = wanted("node.kubernetes.io/instance-type", "Exists", min_values=3)
+    placement = placed([a_pool("default", several), *pods(2, cpu="5")])
+    assert len(placement.claims) == 2
+    assert all(len(claim.types) >= 3 for claim in placement.claims)
+
+
+def test_best_effort_lowers_min_values_and_says_so() -> None:
+    several = wanted("node.kubernetes.io/instance-type", "Exists", min_values=3)
+    world = [a_pool("default", several), *pods(1, cpu="10")]
+    assert [r.code for r in placed(world).unschedulable["default/app-00"]] == ["MinValuesUnmet"]
+    (claim,) = placed(world, min_values_policy="BestEffort").claims
+    assert claim.min_values_relaxed
+    assert claim.requirements["node.kubernetes.io/instance-type"].min_values == 1
+
+
+def test_custom_requirements_become_labels_and_well_known_ones_do_not() -> None:
+    team = wanted("example.org/team", "In", "red", "blue")
+    world = [a_pool("default", team, wanted(ARCH, "In", "amd64")), *pods(1)]
+    (claim,) = placed(world).claims
+    assert claim.labels["example.org/team"] == "blue"
+    assert ARCH not in claim.labels
+    assert "karpenter.sh/registered" not in claim.requirements
+
+
+def test_a_daemon_set_takes_its_share_before_pods_do() -> None:
+    plain = placed([a_pool(), *pods(1, cpu="1500m")])
+    beside = placed([a_pool(), a_daemon_set("agent", "500m"), *pods(1, cpu="1500m")])
+    assert plain.claims[0].types[0].name == "small"
+    assert beside.claims[0].types[0].name == "medium"
+    assert beside.claims[0].requests["cpu"] == 2000
+
+
+def test_a_daemon_set_burdens_only_the_types_that_it_runs_on() -> None:
+    only_large = on([wanted("example.com/size", "In", "16")])
+    world = [a_pool(), a_daemon_set("agent", "15", affinity=only_large), *pods(1)]
+    (claim,) = placed(world).claims
+    assert "huge" not in {kind.name for kind in claim.types}
+    assert claim.requests["cpu"] == 1000
+
+
+def test_each_alternative_of_a_daemon_sets_affinity_counts_for_every_type() -> None:
+    """Karpenter drops an alternative for good once one type did not suit it."""
+    either = on([wanted("example.com/size", "In", "16")], [wanted("example.com/size", "In", "2")])
+    world = [a_pool(), a_daemon_set("agent", "1500m", affinity=either), *pods(1)]
+    (claim,) = placed(world).claims
+    assert {kind.name for kind in claim.types} == {"medium", "large", "huge", "arm", "gpu"}
+
+
+def test_startup_taints_keep_nobody_off_a_new_node() -> None:
+    taint = {"key": "example.com/starting", "effect": "NoSchedule"}
+    assert len(placed([a_pool(startupTaints=[taint]), *pods(1)]).claims) == 1
+    assert len(placed([a_pool(taints=[taint]), *pods(1)]).claims) == 0
+
+
+def test_like_host_ports_need_nodes_of_their_own() -> None:
+    assert len(placed([a_pool(), *pods(3, ports=[8080])]).claims) == 3
+
+
+def test_names_are_stable_and_differ_with_the_pods() -> None:
+    once, again = placed([a_pool(), *pods(2)]), placed([a_pool(), *reversed(pods(2))])
+    assert once.claims[0].name == again.claims[0].name
+    assert once.claims[0].name != placed([a_pool(), *pods(3)]).claims[0].name
+
+
+RESERVED = a_type(
+    "kept",
+    8,
+    0.4,
+    offerings=[
+        {
+            "zone": "zone-a",
+            "capacityType": "reserved",
+            "price": 0.0001,
+            "reservationId": "cr-1",
+            "reservationCapacity": 1,
+        }
+    ],
+)
+
+
+def test_reserved_capacity_is_taken_first_and_a_second_node_waits_for_it() -> None:
+    placement = placed([a_pool(), *pods(2, cpu="6")], types=[*TYPES, RESERVED])
+    (claim,) = placement.claims
+    assert claim.launch[1].capacity_type == "reserved"
+    assert claim.requirements[CAPACITY_TYPE].values == {"reserved"}
+    assert [r.code for r in placement.deferred["default/app-01"]] == ["ReservedCapacityTaken"]
+    assert placement.unschedulable == {}
+
+
+def test_without_the_gate_reserved_offerings_hold_nobody_up() -> None:
+    world = [a_pool(), *pods(2, cpu="6")]
+    off = placed(world, types=[*TYPES, RESERVED], gates={"ReservedCapacity": False})
+    assert (len(off.claims), off.deferred) == (1, {})

@@ -1,0 +1,199 @@
+"""Nodes that are there: which take a pod, in which order, and how much is left on them."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.placement.pending import pods_to_place
+from tests.placement.builders import (
+    NOW,
+    REQUIRED,
+    ZONE,
+    Object,
+    a_daemon_set,
+    a_node,
+    a_pod,
+    a_pool,
+    a_scheduler,
+    apart,
+    on,
+    placed,
+    pods,
+    rule,
+    wanted,
+)
+
+NO_SCHEDULE = {"key": "example.com/own", "effect": "NoSchedule"}
+
+
+def test_a_node_with_room_is_taken_before_a_new_one() -> None:
+    placement = placed([a_pool(), *a_node("n1"), *pods(5)])
+    assert len(placement.on_nodes) == 4
+    assert len(placement.claims) == 1
+
+
+def test_initialized_nodes_come_first_then_names_decide() -> None:
+    world = [a_pool(), *a_node("a", initialized=False), *a_node("c"), *a_node("b")]
+    assert placed([*world, *pods(1)]).on_nodes == {"default/app-00": "b"}
+
+
+def test_a_pod_on_a_node_that_still_starts_up_is_marked() -> None:
+    placement = placed([a_pool(), *a_node("n1", initialized=False), *pods(1)])
+    assert placement.uninitialized_targets == {"default/app-00"}
+
+
+def test_a_label_that_a_node_lacks_it_has_not_though_a_new_one_might_get_it() -> None:
+    world = [a_pool(), *a_node("n1", zone=None)]
+    placement = placed([*world, *pods(1, nodeSelector={ZONE: "zone-a"})])
+    assert (placement.on_nodes, len(placement.claims)) == ({}, 1)
+
+
+def test_taints_count_except_those_that_a_starting_node_will_lose() -> None:
+    fading = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    starting = [a_pool(), *a_node("n1", taints=[fading], initialized=False), *pods(1)]
+    running = [a_pool(), *a_node("n1", taints=[fading]), *pods(1)]
+    assert placed(starting).on_nodes == {"default/app-00": "n1"}
+    assert placed(running).on_nodes == {}
+
+
+def test_what_runs_and_what_daemons_will_take_is_not_free() -> None:
+    agent = a_daemon_set("agent", "1")
+    bound = a_pod("agent-0", "1", node="n1", owner=("apps/v1", "DaemonSet"))
+    other = a_pod("old-0", "1", node="n1")
+    waiting = pods(3)
+    unbound = placed([a_pool(), agent, other, *a_node("n1"), *waiting])
+    here = placed([a_pool(), agent, other, bound, *a_node("n1"), *waiting])
+    assert len(unbound.on_nodes) == len(here.on_nodes) == 2
+
+
+def test_an_over_committed_node_takes_not_even_a_pod_that_asks_for_nothing() -> None:
+    world = [a_pool(), *a_node("n1"), a_pod("old-0", "5", node="n1")]
+    assert placed([*world, *pods(1, cpu="0", memory="0")]).on_nodes == {}
+
+
+def test_host_ports_of_running_pods_count() -> None:
+    world = [a_pool(), *a_node("n1"), a_pod("old-0", node="n1", ports=[80])]
+    assert placed([*world, *pods(1, ports=[80])]).on_nodes == {}
+    assert placed([*world, *pods(1, ports=[81])]).on_nodes == {"default/app-00": "n1"}
+
+
+def test_nodes_without_a_pool_of_ours_take_pods_too() -> None:
+    stray = a_node("n1")[0]
+    del stray["metadata"]["labels"]["karpenter.sh/nodepool"]
+    assert placed([a_pool(), stray, *pods(1)]).on_nodes == {"default/app-00": "n1"}
+
+
+def test_pods_of_a_node_that_goes_away_find_another_place() -> None:
+    world = [a_pool(), *a_node("n1", deleting=True), *pods(2, node="n1")]
+    placement = placed(world)
+    assert [c.pods for c in placement.claims] == [("default/app-00", "default/app-01")]
+
+
+def test_nodes_left_out_take_nothing_and_their_pods_do_not_count_where_they_were() -> None:
+    alone = pods(2, node="n1", affinity=apart(rule("kubernetes.io/hostname")))[:1]
+    world = [a_pool(limits={"nodes": "1"}), *a_node("n1"), *alone]
+    scheduler, cluster = a_scheduler(world)
+    placement = scheduler.place(cluster.pods, without={"n1"})
+    assert [c.pods for c in placement.claims] == [("default/app-00",)]
+    assert scheduler.place(cluster.pods, without={"n1"}) == placement
+
+
+def test_a_claim_without_an_instance_is_a_place_and_counts_for_limits() -> None:
+    claim: Object = {
+        "kind": "NodeClaim",
+        "metadata": {"name": "new-1", "labels": {"karpenter.sh/nodepool": "default"}},
+        "spec": {
+            "requirements": [wanted("node.kubernetes.io/instance-type", "In", "medium", "large")]
+        },
+    }
+    world = [a_pool(limits={"nodes": "1"}), claim, *pods(4)]
+    placement = placed(world)
+    assert set(placement.on_nodes.values()) == {"new-1"}
+    assert len(placement.on_nodes) == 3, "a medium node has room for three"
+    assert len(placement.unschedulable) == 1
+
+
+def test_a_fresh_node_is_left_alone_by_consolidation_only() -> None:
+    node, claim = a_node("n1")
+    claim["status"]["conditions"] = [{"type": "Initialized", "status": "True"}]
+    claim["status"]["lastPodEventTime"] = "2026-03-01T11:59:50Z"
+    pool = a_pool(disruption={"consolidateAfter": "1m"})
+    running = a_pod("old-0", node="n2")
+    scheduler, cluster = a_scheduler([pool, node, claim, *a_node("n2"), running, *pods(1)])
+    moved = scheduler.place(cluster.pods, without={"n2"}, consolidation_guard=True)
+    assert moved.on_nodes == {"default/app-00": "n1"}
+    assert [c.pods for c in moved.claims] == [("default/old-0",)]
+    assert pods_to_place(cluster, NOW) == cluster.pending
+
+
+def _bound(name: str, zone: str, driver: str = "ebs.csi.aws.com") -> list[Object]:
+    """Return a claim and its volume, reachable in one zone."""
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [wanted(ZONE, "In", zone)]}]}
+    return [
+        {
+            "kind": "PersistentVolumeClaim",
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+            },
+            "spec": {"volumeName": f"pv-{name}"},
+        },
+        {
+            "kind": "PersistentVolume",
+            "metadata": {"name": f"pv-{name}"},
+            "spec": {"csi": {"driver": driver}, "nodeAffinity": {"required": terms}},
+        },
+    ]
+
+
+def _uses(*claims: str) -> list[Object]:
+    return [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims]
+
+
+def test_a_volume_draws_its_pod_to_its_zone() -> None:
+    world = [a_pool(), *_bound("data", "zone-b"), *a_node("n1"), *pods(1, volumes=_uses("data"))]
+    placement = placed(world)
+    assert placement.on_nodes == {}
+    assert placement.claims[0].launch[1].zone == "zone-b"
+
+
+def test_a_node_attaches_no_more_volumes_than_its_driver_allows() -> None:
+    limits: Object = {
+        "kind": "CSINode",
+        "metadata": {"name": "n1"},
+        "spec": {"drivers": [{"name": "ebs.csi.aws.com", "allocatable": {"count": 2}}]},
+    }
+    names = ["one", "two", "three"]
+    volumes = [o for name in names for o in _bound(name, "zone-a")]
+    waiting = [a_pod(f"{name}-0", volumes=_uses(name)) for name in names]
+    shared = [a_pod(f"same-{i}", volumes=_uses("one")) for i in range(2)]
+    world = [a_pool(), *a_node("n1"), limits, *volumes]
+    assert len(placed([*world, *waiting]).on_nodes) == 2
+    assert len(placed([*world, *shared]).on_nodes) == 2
+
+
+@pytest.mark.parametrize(
+    ("objects", "code"),
+    [
+        ([], "PersistentVolumeClaimNotFound"),
+        ([{"spec": {"storageClassName": "none"}}], "StorageClassNotFound"),
+        ([{"spec": {}}], "StorageClassMissing"),
+        ([{"spec": {"volumeName": "gone"}}], "PersistentVolumeNotFound"),
+        ([{"spec": {}, "status": {"phase": "Lost"}}], "PersistentVolumeClaimLost"),
+    ],
+)
+def test_a_pod_whose_volume_cannot_be_had_is_refused_and_told_why(
+    objects: list[Object], code: str
+) -> None:
+    metadata = {"name": "data", "namespace": "default"}
+    claims = [{"kind": "PersistentVolumeClaim", "metadata": metadata, **o} for o in objects]
+    placement = placed([a_pool(), *claims, *pods(1, volumes=_uses("data"))])
+    assert [r.code for r in placement.unschedulable["default/app-00"]] == [code]
+
+
+def test_pods_that_only_an_existing_node_suits_go_there() -> None:
+    here = wanted("example.com/rack", "In", "7")
+    world = [a_pool(), *a_node("n1", labels={"example.com/rack": "7"})]
+    assert placed([*world, *pods(1, affinity=on([here]))]).on_nodes == {"default/app-00": "n1"}
+    assert REQUIRED in on([here])["nodeAffinity"]

@@ -1,0 +1,208 @@
+"""Why a pod has no place: a code for machines, a sentence that says what would help."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.placement.result import Rejection
+from tests.placement.builders import (
+    ARCH,
+    CAPACITY_TYPE,
+    HOST,
+    TYPES,
+    ZONE,
+    Object,
+    a_daemon_set,
+    a_pod,
+    a_pool,
+    a_type,
+    on,
+    placed,
+    pods,
+    wanted,
+)
+
+
+def _reason(pool: Object, pod: Object, *more: Object, **how: Any) -> Rejection:
+    (reason,) = placed([pool, pod, *more], **how).unschedulable["default/app-0"]
+    return reason
+
+
+def _selecting(**labels: str) -> Object:
+    return a_pod("app-0", nodeSelector=labels)
+
+
+TAINT = {"key": "team", "value": "red", "effect": "NoSchedule"}
+GONE = a_type("gone", 64, 3.0)
+GONE["offerings"] = [{**o, "available": False} for o in GONE["offerings"]]
+
+CASES: dict[str, tuple[Object, Object, str, str]] = {
+    "too much cpu": (
+        a_pool(),
+        a_pod("app-0", "70"),
+        "TooLarge",
+        "NodePool default: needs 70 cpu, largest allowed type has 15.9",
+    ),
+    "too much memory": (
+        a_pool(),
+        a_pod("app-0", "1", "100Gi"),
+        "TooLarge",
+        "NodePool default: needs 100Gi memory, largest allowed type has 63.9Gi",
+    ),
+    "unknown resource": (
+        a_pool(),
+        a_pod("app-0", more={"example.com/fpga": "1"}),
+        "TooLarge",
+        "NodePool default: needs 1 example.com/fpga, largest allowed type has 0",
+    ),
+    "no type has both": (
+        a_pool("default", wanted(ARCH, "In", "amd64")),
+        a_pod("app-0", "15", "20Gi", more={"example.com/gpu": "1"}),
+        "TooLarge",
+        (
+            "NodePool default: no allowed type has 15 cpu and 20Gi memory and 1 example.com/gpu "
+            "together"
+        ),
+    ),
+    "taint": (
+        a_pool(taints=[TAINT]),
+        a_pod("app-0"),
+        "TaintNotTolerated",
+        "does not tolerate the taint team=red:NoSchedule of NodePool default: add a toleration",
+    ),
+    "unknown label": (
+        a_pool(),
+        _selecting(**{"example.org/team": "red"}),
+        "LabelUnknown",
+        (
+            "asks for the label example.org/team, which NodePool default does not give its nodes: "
+            "add it to the template"
+        ),
+    ),
+    "conflict": (
+        a_pool("default", wanted(ARCH, "In", "amd64")),
+        _selecting(**{ARCH: "arm64"}),
+        "RequirementsConflict",
+        (
+            "asks for kubernetes.io/arch In [arm64], and NodePool default allows "
+            "kubernetes.io/arch In [amd64]"
+        ),
+    ),
+    "another pool": (
+        a_pool(),
+        _selecting(**{"karpenter.sh/nodepool": "other"}),
+        "OtherNodePool",
+        "asks for another NodePool: karpenter.sh/nodepool In [other]",
+    ),
+    "no type": (
+        a_pool(),
+        _selecting(**{"node.kubernetes.io/instance-type": "m9.mega"}),
+        "NoTypeMeetsRequirements",
+        (
+            "NodePool default: no instance type left by node.kubernetes.io/instance-type In "
+            "[m9.mega]: loosen it"
+        ),
+    ),
+    "pool without types": (
+        a_pool("default", wanted(ARCH, "In", "riscv")),
+        a_pod("app-0"),
+        "NoInstanceTypes",
+        "the requirements of NodePool default leave no instance type that can be had: loosen them",
+    ),
+    "limit": (
+        a_pool(limits={"cpu": "1"}),
+        a_pod("app-0"),
+        "LimitReached",
+        (
+            "no type of NodePool default is small enough for what its limits leave (1 cpu): "
+            "raise spec.limits"
+        ),
+    ),
+    "limit leaves smaller types": (
+        a_pool(limits={"cpu": "4"}),
+        a_pod("app-0", "6"),
+        "LimitReached",
+        "NodePool default: every type that it fits is larger than what spec.limits leave",
+    ),
+    "not to be had": (
+        a_pool(),
+        _selecting(**{"example.com/size": "64"}),
+        "NoOffering",
+        (
+            "NodePool default: the types that would do cannot be had now in the zones and capacity "
+            "types that are left: allow more of them"
+        ),
+    ),
+    "restricted label": (
+        a_pool(),
+        _selecting(**{"karpenter.sh/initialized": "true"}),
+        "RestrictedLabel",
+        (
+            "it selects nodes by karpenter.sh/initialized, which no NodePool may set: use a label "
+            "of your own"
+        ),
+    ),
+    "host": (
+        a_pool(),
+        a_pod("app-0", affinity=on([wanted(HOST, "In", "n1")])),
+        "RestrictedLabel",
+        (
+            "it selects nodes by kubernetes.io/hostname, which no NodePool may set: use a label of "
+            "your own"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_reason_names_what_stands_in_the_way(name: str) -> None:
+    pool, pod, code, message = CASES[name]
+    reason = _reason(pool, pod, types=[*TYPES, GONE])
+    assert (reason.code, reason.message) == (code, message)
+
+
+def test_the_facts_are_a_funnel_of_types() -> None:
+    pod = a_pod("app-0", "70", nodeSelector={ARCH: "amd64", CAPACITY_TYPE: "spot"})
+    facts = _reason(a_pool(), pod).facts
+    assert facts == {
+        "types": 6,
+        f"after {ARCH}": 5,
+        f"after {CAPACITY_TYPE}": 5,
+        "after offerings": 5,
+        "after resources": 0,
+        "needs cpu": "70",
+        "largest cpu": "15.9",
+    }
+
+
+def test_a_daemon_sets_host_port_and_its_share_are_named() -> None:
+    agent = a_daemon_set("agent", "1")
+    container = agent["spec"]["template"]["spec"]["containers"][0]
+    container["ports"] = [{"hostPort": 9100, "containerPort": 9100}]
+    assert _reason(a_pool(), a_pod("app-0", ports=[9100]), agent).code == "HostPortTaken"
+    message = _reason(a_pool(), a_pod("app-0", "15500m"), agent).message
+    assert message.endswith("largest allowed type has 14.9 beside its DaemonSets")
+
+
+def test_every_pool_answers_in_the_order_in_which_it_is_tried() -> None:
+    light, heavy = a_pool("light", taints=[TAINT]), a_pool("heavy", weight=5)
+    placement = placed([light, heavy, a_pod("app-0", "70")])
+    reasons = placement.unschedulable["default/app-0"]
+    assert [(r.node_pool, r.code) for r in reasons] == [
+        ("heavy", "TooLarge"),
+        ("light", "TaintNotTolerated"),
+    ]
+
+
+def test_a_pod_that_wants_no_node_of_ours_is_not_mentioned() -> None:
+    elsewhere = on([wanted("karpenter.sh/nodepool", "DoesNotExist")])
+    placement = placed([a_pool(), *pods(1, affinity=elsewhere)])
+    assert (placement.claims, placement.unschedulable) == ((), {})
+
+
+def test_a_typo_of_a_well_known_label_is_recognised() -> None:
+    reason = _reason(a_pool(), _selecting(**{"topology.kubernetes.io/zon": "zone-a"}))
+    assert reason.code == "LabelUnknown"
+    assert ZONE in reason.message

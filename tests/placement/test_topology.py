@@ -1,0 +1,195 @@
+"""Rules about other pods: spread, affinity, anti-affinity, and what a pod gives up for a place."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.placement.builders import (
+    CAPACITY_TYPE,
+    HOST,
+    PREFERRED,
+    ZONE,
+    Object,
+    a_node,
+    a_pod,
+    a_pool,
+    a_type,
+    apart,
+    groups,
+    near,
+    on,
+    placed,
+    pods,
+    rule,
+    spread,
+    wanted,
+    zones,
+)
+
+
+def test_a_spread_evens_out_over_zones_that_are_still_empty() -> None:
+    placement = placed([a_pool(), *pods(6, topologySpreadConstraints=[spread(ZONE)])])
+    assert zones(placement) == ["zone-a", "zone-b", "zone-c"]
+    assert [len(members) for members in groups(placement)] == [2, 2, 2]
+
+
+def test_pods_that_run_count_and_a_zone_outside_the_pool_still_counts_as_empty() -> None:
+    """The emptiest zone is sought among all that are known, so the third pod has no place."""
+    pool = a_pool("default", wanted(ZONE, "In", "zone-a", "zone-b"))
+    old = [a_pod("app-old", node="n1", labels={"app": "app"})]
+    world = [pool, *a_node("n1", cpu="1", zone="zone-c"), *old]
+    placement = placed([*world, *pods(5, topologySpreadConstraints=[spread(ZONE)])])
+    assert len(placement.unschedulable) == 1
+    assert {r.code for r in placement.unschedulable["default/app-04"]} == {"TopologySpread"}
+
+
+def test_a_spread_by_host_never_looks_at_the_minimum() -> None:
+    placement = placed([a_pool(), *pods(4, topologySpreadConstraints=[spread(HOST, skew=2)])])
+    assert [len(members) for members in groups(placement)] == [2, 2]
+
+
+def test_min_domains_hold_pods_back_until_there_are_enough() -> None:
+    pool = a_pool("default", wanted(ZONE, "In", "zone-a", "zone-b"))
+    rule_ = spread(ZONE, minDomains=3)
+    placement = placed([pool, *pods(3, topologySpreadConstraints=[rule_])])
+    assert len(placement.unschedulable) == 1
+
+
+def test_a_pod_that_its_own_spread_does_not_select_adds_nothing() -> None:
+    placement = placed([a_pool(), *pods(4, topologySpreadConstraints=[spread(HOST, app="other")])])
+    assert len(placement.claims) == 1
+
+
+def test_match_label_keys_spread_each_revision_by_itself() -> None:
+    keyed = spread(ZONE, matchLabelKeys=["rev"])
+    world = [
+        a_pod(f"{rev}-{i}", labels={"app": "app", "rev": rev}, topologySpreadConstraints=[keyed])
+        for rev in ("one", "two")
+        for i in range(3)
+    ]
+    placement = placed([a_pool(), *world])
+    assert placement.unschedulable == {}
+    assert [len(members) for members in groups(placement)] == [2, 2, 2]
+
+
+def test_domains_behind_a_taint_count_unless_the_spread_honours_taints() -> None:
+    zone_c = a_pool(
+        "tainted",
+        wanted(ZONE, "In", "zone-c"),
+        taints=[{"key": "example.com/own", "effect": "NoSchedule"}],
+    )
+    pool = a_pool("default", wanted(ZONE, "In", "zone-a", "zone-b"))
+    types = [
+        a_type("ab", 8, 0.4, zones=("zone-a", "zone-b")),
+        a_type("c", 8, 0.4, zones=("zone-c",)),
+    ]
+    pool["spec"]["template"]["spec"]["requirements"].append(
+        wanted("node.kubernetes.io/instance-type", "In", "ab")
+    )
+    ignoring = [pool, zone_c, *pods(4, topologySpreadConstraints=[spread(ZONE)])]
+    honouring = [
+        pool,
+        zone_c,
+        *pods(4, topologySpreadConstraints=[spread(ZONE, nodeTaintsPolicy="Honor")]),
+    ]
+    assert len(placed(ignoring, types=types).unschedulable) == 2
+    assert placed(honouring, types=types).unschedulable == {}
+
+
+def test_like_pods_repel_each_other_host_by_host() -> None:
+    placement = placed([a_pool(), *pods(3, affinity=apart(rule(HOST)))])
+    assert groups(placement) == [["app-00"], ["app-01"], ["app-02"]]
+
+
+def test_required_anti_affinity_binds_pods_that_have_no_rule_themselves() -> None:
+    guard = a_pod("guard-0", "3", affinity=apart(rule(HOST, app="app")))
+    assert len(placed([a_pool(), guard, *pods(1)]).claims) == 2
+    running = a_pod("guard-0", "1", node="n1", affinity=apart(rule(HOST, app="app")))
+    placement = placed([a_pool(), *a_node("n1"), running, *pods(1)])
+    assert (placement.on_nodes, len(placement.claims)) == ({}, 1)
+
+
+def test_a_node_whose_zone_is_open_blocks_every_zone_for_its_opponents() -> None:
+    first = a_pod("first-0", "3", labels={"app": "app"})
+    opponent = a_pod("second-0", "1", affinity=apart(rule(ZONE, app="app")))
+    placement = placed([a_pool(), first, opponent])
+    assert [r.code for r in placement.unschedulable["default/second-0"]] == ["PodAntiAffinity"]
+
+
+def test_pods_that_want_each_other_share_a_zone_however_many_nodes_it_takes() -> None:
+    placement = placed([a_pool(), *pods(4, cpu="10", affinity=near(rule(ZONE)))])
+    assert len(placement.claims) == 4
+    assert len(set(zones(placement))) == 1
+
+
+def test_a_chain_of_affinities_is_resolved_whatever_the_order() -> None:
+    """Each waits for the one before; the largest, which is asked first, comes last in the chain."""
+    zonal = a_pod("db-0", "1", labels={"app": "db"}, nodeSelector={ZONE: "zone-b"})
+    web = a_pod("web-0", "2", labels={"app": "web"}, affinity=near(rule(ZONE, app="db")))
+    ui = a_pod("ui-0", "3", labels={"app": "ui"}, affinity=near(rule(ZONE, app="web")))
+    placement = placed([a_pool(), ui, web, zonal])
+    assert placement.unschedulable == {}
+    assert {claim.launch[1].zone for claim in placement.claims} == {"zone-b"}
+
+
+def test_an_affinity_to_nobody_is_unschedulable_and_says_which_rule() -> None:
+    placement = placed([a_pool(), *pods(1, affinity=near(rule(ZONE, app="nobody")))])
+    assert [r.code for r in placement.unschedulable["default/app-00"]] == ["PodAffinity"]
+
+
+def test_terms_look_at_their_own_namespace_unless_told_otherwise() -> None:
+    other: Object = {"kind": "Namespace", "metadata": {"name": "other"}}
+    db = a_pod("db-0", labels={"app": "db"}, nodeSelector={ZONE: "zone-a"})
+    db["metadata"]["namespace"] = "other"
+    own = a_pod("own-0", "500m", affinity=near(rule(ZONE, app="db")))
+    every = a_pod("every-0", "500m", affinity=near(rule(ZONE, app="db", namespaceSelector={})))
+    placement = placed([a_pool(), other, db, own, every])
+    assert list(placement.unschedulable) == ["default/own-0"]
+
+
+def _prefers(zone: str, weight: int = 1) -> Object:
+    return {"weight": weight, "preference": {"matchExpressions": [wanted(ZONE, "In", zone)]}}
+
+
+def test_the_heaviest_preference_holds_and_a_conflicting_one_is_dropped() -> None:
+    both = {"nodeAffinity": {PREFERRED: [_prefers("zone-a"), _prefers("zone-b", 9)]}}
+    assert zones(placed([a_pool(), *pods(1, affinity=both)])) == ["zone-b"]
+    nowhere = {"nodeAffinity": {PREFERRED: [_prefers("zone-a"), _prefers("mars", 9)]}}
+    placement = placed([a_pool(), *pods(1, affinity=nowhere)])
+    assert zones(placement) == ["zone-a"]
+    assert placement.relaxed == {"default/app-00": (f"preferred node affinity ({ZONE} In [mars])",)}
+
+
+def test_alternatives_are_tried_in_order_and_the_last_is_kept() -> None:
+    either = on([wanted(ZONE, "In", "mars")], [wanted(ZONE, "In", "zone-b")])
+    assert zones(placed([a_pool(), *pods(1, affinity=either)])) == ["zone-b"]
+    neither = on([wanted(ZONE, "In", "mars")], [wanted(ZONE, "In", "venus")])
+    assert placed([a_pool(), *pods(1, affinity=neither)]).claims == ()
+
+
+def test_a_soft_spread_is_hard_until_it_has_to_be_dropped() -> None:
+    soft = [spread(CAPACITY_TYPE, soft=True)]
+    pool = a_pool("default", wanted(CAPACITY_TYPE, "In", "spot"))
+    world = [pool, a_pool("other", wanted(CAPACITY_TYPE, "In", "on-demand"), limits={"cpu": "0"})]
+    placement = placed([*world, *pods(3, topologySpreadConstraints=soft)])
+    assert placement.unschedulable == {}
+    assert Counter(len(steps) for steps in placement.relaxed.values()) == {1: 2}
+
+
+def test_ignoring_preferences_packs_as_if_there_were_none() -> None:
+    lonely = {"podAntiAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": rule(HOST)}]}}
+    world = [a_pool(), *pods(3, affinity=lonely)]
+    assert len(placed(world).claims) == 3
+    assert len(placed(world, preference_policy="Ignore").claims) == 1
+
+
+@pytest.mark.parametrize("effect", ["PreferNoSchedule", "NoSchedule"])
+def test_a_soft_taint_is_avoided_while_there_is_another_pool_and_tolerated_at_last(
+    effect: str,
+) -> None:
+    tainted = a_pool("tainted", weight=9, taints=[{"key": "example.com/own", "effect": effect}])
+    assert placed([tainted, a_pool(), *pods(1)]).claims[0].node_pool.name == "default"
+    alone = placed([tainted, *pods(1)])
+    assert len(alone.claims) == (effect == "PreferNoSchedule")
