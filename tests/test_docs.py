@@ -4,6 +4,10 @@ import importlib.util
 import re
 from pathlib import Path
 
+import pytest
+
+from reconciler.cli.main import main
+
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"\[[^\]]+\]\((?!https?://)([^)#]+)(?:#[^)]*)?\)")
 
@@ -26,3 +30,16 @@ def test_every_link_in_the_texts_leads_somewhere() -> None:
         if not (page.parent / target).exists()
     ]
     assert broken == []
+
+
+def test_the_readme_shows_the_plan_that_the_command_prints(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = text.split("$ reconciler plan examples/web\n")[1].split("```")[0].splitlines()
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "90")
+    assert main(["plan", "examples/web"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    after_the_revision_and_the_moment = 2
+    assert printed[after_the_revision_and_the_moment:] == shown[after_the_revision_and_the_moment:]
