@@ -115,7 +115,7 @@ def _folder(name: str | None) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="reconciler-demo-") as temporary:
             yield _furnished(Path(temporary) / "shop")
         return
-    yield _furnished(Path(name))
+    yield _furnished(Path(name).absolute())
 
 
 def _furnished(folder: Path) -> Path:

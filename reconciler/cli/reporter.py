@@ -67,7 +67,8 @@ class Reporter:
         ]
         for number, (at, sign, text) in enumerate(lines, start=1):
             self._said.add(text)
-            self._narrator.event(at, sign, text, self._picture(claims) * (number == len(lines)))
+            is_last = number == len(lines)
+            self._narrator.event(at, sign, text, self._picture(claims) if is_last else "")
 
     def asleep(self, now: datetime, until: datetime) -> None:
         """Report that nothing can change before a moment."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -41,7 +42,7 @@ REGION: Final = "us-east-1"
 _PULSE_S: Final = 20.0
 _LEAP: Final = timedelta(minutes=2)
 _PATIENCE: Final = timedelta(hours=1)
-_CHILD_TIMEOUT_S: Final = 60.0
+_CHILD_TIMEOUT_S: Final = 120.0
 _THREAD_TIMEOUT_S: Final = 1.0
 _DAY: Final = timedelta(days=1)
 
@@ -76,7 +77,7 @@ class Crash:
 
 
 class Stage:
-    """What happens in the story; nothing of it prints."""
+    """What the people of the story do, and what they can look up; the engine's doings print."""
 
     ledger: dict[str, str]
     """Every instance that EC2 ever launched, with the intent it was launched for."""
@@ -225,6 +226,7 @@ class Stage:
                 thread.join(_THREAD_TIMEOUT_S)
             self.ec2.faults.clear()
             self.ec2.after_call = self._note
+        assert child.returncode == -signal.SIGKILL, f"it ended by itself: {child.returncode}"
         with self.recorded() as state:
             in_doubt = len(state.journal.in_doubt())
         return Crash(-child.returncode, in_doubt, len(self.ledger) - before)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 POOLS: Final = ("web", "reports")
 _SCARCE: Final = ("c7g.large", "us-east-1b")
 _KILLED_AT: Final = 3
+_OUTAGE_S: Final = 300.0
 _ENTRIES_MAX: Final = 10_000
 _TEXT_WIDTH: Final = 75
 _BRANCH: Final = "graviton"
@@ -50,7 +51,7 @@ def _first_fleet(stage: Stage, narrator: Narrator) -> None:
         "There is no node yet. What would the engine do, and why?"
     )
     stage.git("init", "--quiet", "--initial-branch=main", "--template=")
-    _commit(stage, narrator, "A web shop and its nightly reports")
+    _commit(stage, narrator, "A web shop and its nightly reports", "git init", "git add .")
     stage.seed()
     narrator.command("reconciler plan")
     narrator.quote(_excerpt(stage.plan()))
@@ -68,7 +69,7 @@ def _pull_request(stage: Stage, narrator: Narrator) -> None:
     )
     stage.git("switch", "--quiet", "--create", _BRANCH)
     stage.edit("nodes/web.yaml", "[amd64]", "[arm64]")
-    _commit(stage, narrator, "Run the web on Graviton")
+    _commit(stage, narrator, "Run the web on Graviton", f"git switch -c {_BRANCH}")
     narrator.command("reconciler plan --base main")
     narrator.quote(_excerpt(stage.plan("--base", "main")))
 
@@ -144,7 +145,7 @@ def _crash(stage: Stage, narrator: Narrator) -> Pass:
         "The next run looks at EC2 first: what is there is taken in (=), and only what is "
         "missing is launched (+), under the same client tokens."
     )
-    stage.clock.advance(60)
+    stage.clock.advance(_OUTAGE_S)
     narrator.command("reconciler apply")
     return stage.apply()
 
@@ -186,9 +187,10 @@ def _counts(words: Iterable[str], between: str) -> str:
     return ", ".join(f"{counts[word]}{between}{word}" for word in sorted(counts))
 
 
-def _commit(stage: Stage, narrator: Narrator, message: str) -> None:
+def _commit(stage: Stage, narrator: Narrator, message: str, *before: str) -> None:
+    """Commit everything; ``before`` are the commands that a person would type first."""
+    narrator.command(*before, f'git commit -am "{message}"')
     stage.git("add", "--all")
-    narrator.command(f'git commit -m "{message}"')
     stage.git("commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", message)
 
 
