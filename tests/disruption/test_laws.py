@@ -1,0 +1,147 @@
+"""What holds of every pass, whatever the fleet: budgets, one command a node, the same answer."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.disruption.budgets import budget_states
+from reconciler.disruption.command import Decisions
+from reconciler.disruption.decide import decide
+from reconciler.model.budget import DisruptionReason
+from reconciler.observed.state import ClusterState
+from tests.disruption.builders import (
+    NOW,
+    SIZES,
+    a_cluster,
+    a_node,
+    a_pod,
+    a_pool,
+    a_situation,
+    drifted,
+)
+
+POOLS = ("alpha", "beta")
+
+budgets = st.lists(
+    st.fixed_dictionaries(
+        {"nodes": st.sampled_from(["0", "1", "2", "3", "10%", "34%", "100%"])},
+        optional={
+            "reasons": st.lists(
+                st.sampled_from(["Empty", "Drifted", "Underutilized"]), min_size=1, unique=True
+            )
+        },
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> tuple[list[Any], list[dict[str, Any]], tuple[str, ...]]:
+    """Up to eight nodes of two pools with up to four pods each, some drifted or not ready."""
+    objects: list[Any] = []
+    names: list[str] = []
+    for index in range(draw(st.integers(1, 8))):
+        name = f"n{index}"
+        names.append(name)
+        objects.append(
+            a_node(
+                name,
+                draw(st.sampled_from(sorted(SIZES))),
+                pool=draw(st.sampled_from(POOLS)),
+                ready=draw(st.integers(0, 9)) > 0,
+            )
+        )
+        objects += [
+            a_pod(f"p{index}-{n}", name, draw(st.sampled_from(["0.1", "0.5", "1"])))
+            for n in range(draw(st.integers(0, 4)))
+        ]
+    pools = [
+        {"name": name, "budgets": draw(budgets), "consolidationPolicy": draw(policies)}
+        for name in POOLS
+    ]
+    return objects, pools, tuple(draw(st.lists(st.sampled_from(names), unique=True)))
+
+
+policies = st.sampled_from(["WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced"])
+
+
+def _decide(objects: list[Any], pools: list[dict[str, Any]], gone: tuple[str, ...]) -> Decisions:
+    return decide(_situation(a_cluster(*objects), pools, gone))
+
+
+def _situation(cluster: ClusterState, pools: list[dict[str, Any]], gone: tuple[str, ...]) -> Any:
+    return a_situation(cluster, [a_pool(**pool) for pool in pools], drifted=drifted(*gone))
+
+
+@settings(max_examples=150, deadline=None)
+@given(fleets())
+def test_no_pass_takes_more_than_a_budget_allows(
+    fleet: tuple[list[Any], list[dict[str, Any]], tuple[str, ...]],
+) -> None:
+    objects, pools, gone = fleet
+    cluster = a_cluster(*objects)
+    states = budget_states([a_pool(**pool) for pool in pools], cluster.nodes, NOW)
+    allowed = {(s.node_pool, s.reason): s.allowed for s in states}
+    owner = {node.name: node.node_pool for node in cluster.nodes}
+
+    decisions = decide(_situation(cluster, pools, gone))
+
+    taken = [(owner[n], c.reason) for c in decisions.commands for n in c.nodes]
+    for pool in POOLS:
+        for reason in DisruptionReason:
+            of_reason = sum(1 for row in taken if row == (pool, reason))
+            assert of_reason <= allowed[pool, reason]
+    # every voluntary command counts for every reason, so the most generous bounds them all
+    for pool in POOLS:
+        together = sum(1 for row in taken if row[0] == pool)
+        assert together <= max(allowed[pool, reason] for reason in DisruptionReason)
+
+
+@settings(max_examples=100, deadline=None)
+@given(fleets())
+def test_a_node_goes_once_and_no_pod_goes_to_a_node_that_goes(
+    fleet: tuple[list[Any], list[dict[str, Any]], tuple[str, ...]],
+) -> None:
+    decisions = _decide(*fleet)
+
+    going = [node for command in decisions.commands for node in command.nodes]
+    targets = {
+        node
+        for command in decisions.commands
+        if command.placement is not None
+        for node in command.placement.on_nodes.values()
+    }
+    assert len(going) == len(set(going))
+    assert targets.isdisjoint(going)
+    names = [claim.name for command in decisions.commands for claim in command.replacements]
+    assert len(names) == len(set(names))
+
+
+@settings(max_examples=60, deadline=None)
+@given(fleets(), st.integers(0, 2**32))
+def test_the_order_of_the_input_changes_nothing(
+    fleet: tuple[list[Any], list[dict[str, Any]], tuple[str, ...]], seed: int
+) -> None:
+    objects, pools, gone = fleet
+    shuffled, other_pools, other_gone = list(objects), list(pools), list(gone)
+    chance = random.Random(seed)
+    for rows in (shuffled, other_pools, other_gone):
+        chance.shuffle(rows)
+
+    assert _decide(objects, pools, gone) == _decide(shuffled, other_pools, tuple(other_gone))
+
+
+@settings(max_examples=100, deadline=None)
+@given(fleets())
+def test_consolidation_never_costs_more(
+    fleet: tuple[list[Any], list[dict[str, Any]], tuple[str, ...]],
+) -> None:
+    for command in _decide(*fleet).commands:
+        if command.reason is DisruptionReason.UNDERUTILIZED:
+            assert command.savings is not None
+            assert command.savings > 0
