@@ -1,0 +1,68 @@
+"""``snapshot`` against a program that answers as kubectl does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli.main import main
+from reconciler.observed.snapshot import read_snapshot
+
+KUBECTL = """#!/bin/sh
+case "$*" in
+  *karpenter*) echo "error: the server doesn't have a resource type \\"nodepools\\"" >&2; exit 1;;
+  *"get pods "*) echo '{"kind": "List", "items": [{"kind": "Pod", "metadata": {"name": "web"}}]}';;
+  *"get nodes "*) %s;;
+  *) echo '{"kind": "List", "items": []}';;
+esac
+"""
+
+
+def a_kubectl(folder: Path, nodes: str = """echo '{"kind": "List", "items": []}'""") -> str:
+    program = folder / "kubectl"
+    program.write_text(KUBECTL % nodes)
+    program.chmod(0o755)
+    return str(program)
+
+
+def test_what_it_captures_is_a_snapshot(tmp_path: Path) -> None:
+    out = tmp_path / "cluster.json"
+    assert main(["snapshot", "--kubectl", a_kubectl(tmp_path), "--out", str(out)]) == 0
+    snapshot = read_snapshot(out.read_bytes(), str(out))
+    assert [pod.metadata.name for pod in snapshot.pods] == ["web"]
+    assert out.stat().st_mode & 0o077 == 0
+
+
+def test_it_prints_where_no_file_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["snapshot", "--kubectl", a_kubectl(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)["kind"] == "List"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "says"),
+    [
+        ("echo 'Unable to connect: refused' >&2; exit 1", "Unable to connect: refused"),
+        ("echo 'error: no permission on nodes' >&2; exit 1", "no permission"),
+        ("echo garbage", "printed no List"),
+        ("echo '[]'", "printed no List"),
+    ],
+)
+def test_a_cluster_that_answers_in_part_gives_no_snapshot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], nodes: str, says: str
+) -> None:
+    out = tmp_path / "cluster.json"
+    kubectl = a_kubectl(tmp_path, nodes)
+    assert main(["snapshot", "--kubectl", kubectl, "--out", str(out)]) == 1
+    error = capsys.readouterr().err
+    assert says in error
+    assert "kubectl get nodes" in error
+    assert not out.exists()
+
+
+def test_without_kubectl_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["snapshot", "--kubectl", str(tmp_path / "none")]) == 1
+    assert "install kubectl" in capsys.readouterr().err
