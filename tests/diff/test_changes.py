@@ -1,0 +1,150 @@
+from typing import Any
+
+import pytest
+
+from reconciler.diff.changes import changes, dotted, narrows
+
+
+def _pool(name: str = "web", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def _template(**spec: Any) -> dict[str, Any]:
+    return {"template": {"spec": spec}}
+
+
+def _only(before: dict[str, Any], after: dict[str, Any]) -> dict[str, bool]:
+    (change,) = changes([before], [after])
+    assert change.op == "update"
+    return {field.path: field.drifts for field in change.fields}
+
+
+def test_objects_come_and_go() -> None:
+    base, head = [_pool("a"), _pool("b")], [_pool("b"), _pool("c")]
+
+    found = changes(base, head)
+
+    assert [(c.op, c.name) for c in found] == [("delete", "a"), ("create", "c")]
+
+
+def test_equal_objects_do_not_change() -> None:
+    assert changes([_pool(weight=1)], [_pool(weight=1)]) == ()
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"taints": [{"key": "k", "effect": "NoSchedule"}]},
+        {"startupTaints": [{"key": "k", "effect": "NoSchedule"}]},
+        {"expireAfter": "24h"},
+        {"terminationGracePeriod": "5m"},
+    ],
+)
+def test_a_static_field_of_the_template_drifts(part: dict[str, Any]) -> None:
+    paths = _only(_pool(**_template()), _pool(**_template(**part)))
+
+    (name,) = part
+    assert paths == {f"spec.template.spec.{name}": True}
+
+
+def test_labels_and_annotations_of_the_template_drift() -> None:
+    after = _pool(template={"metadata": {"labels": {"team": "web"}}, "spec": {}})
+
+    assert _only(_pool(**_template()), after) == {"spec.template.metadata.labels.team": True}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"weight": 5},
+        {"limits": {"cpu": "100"}},
+        {"disruption": {"consolidateAfter": "5m"}},
+        {"replicas": 3},
+    ],
+)
+def test_behaviour_does_not_drift(spec: dict[str, Any]) -> None:
+    assert set(_only(_pool(), _pool(**spec)).values()) == {False}
+
+
+def test_the_order_of_taints_does_not_drift() -> None:
+    taints = [{"key": "a", "effect": "NoSchedule"}, {"key": "b", "effect": "NoSchedule"}]
+
+    paths = _only(_pool(**_template(taints=taints)), _pool(**_template(taints=taints[::-1])))
+
+    assert paths == {"spec.template.spec.taints": False}
+
+
+def test_writing_a_default_out_does_not_drift() -> None:
+    paths = _only(_pool(**_template()), _pool(**_template(expireAfter="720h")))
+
+    assert paths == {"spec.template.spec.expireAfter": False}
+
+
+def _requirement(operator: str, *values: str, key: str = "k") -> dict[str, Any]:
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "drifts"),
+    [
+        ([_requirement("In", "a")], [_requirement("In", "a", "b")], False),
+        ([_requirement("In", "a", "b")], [_requirement("In", "a")], True),
+        ([], [_requirement("In", "a")], True),
+        ([_requirement("In", "a")], [], False),
+        ([_requirement("In", "a")], [_requirement("Exists")], False),
+        ([_requirement("Exists")], [_requirement("In", "a")], True),
+        ([_requirement("In", "5")], [_requirement("Gt", "4")], False),
+        ([_requirement("Gt", "4")], [_requirement("Gt", "3")], False),
+        ([_requirement("Gt", "4")], [_requirement("Gt", "5")], True),
+        ([_requirement("NotIn", "a")], [_requirement("NotIn", "a", "b")], True),
+        ([_requirement("NotIn", "a", "b")], [_requirement("NotIn", "a")], False),
+    ],
+)
+def test_requirements_drift_where_they_leave_a_node_outside(
+    old: list[Any], new: list[Any], drifts: bool
+) -> None:
+    assert narrows(old, new) is drifts
+    paths = _only(_pool(**_template(requirements=old)), _pool(**_template(requirements=new)))
+    assert paths == {"spec.template.spec.requirements": drifts}
+
+
+def _class(**spec: Any) -> dict[str, Any]:
+    return {"kind": "EC2NodeClass", "metadata": {"name": "default"}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("part", "drifts"),
+    [
+        ({"userData": "#!/bin/sh"}, True),
+        ({"tags": {"team": "web"}}, True),
+        ({"kubelet": {"maxPods": 20}}, True),
+        ({"subnetSelectorTerms": [{"id": "subnet-1"}]}, False),
+        ({"amiSelectorTerms": [{"id": "ami-1"}]}, False),
+    ],
+)
+def test_what_a_class_builds_drifts_and_what_it_selects_by_does_not(
+    part: dict[str, Any], drifts: bool
+) -> None:
+    assert set(_only(_class(), _class(**part)).values()) == {drifts}
+
+
+def test_status_and_bookkeeping_are_no_changes() -> None:
+    live = {**_pool(), "status": {"resources": {}}}
+    live["metadata"] = {"name": "web", "uid": "1", "resourceVersion": "7"}
+
+    assert changes([live], [_pool()]) == ()
+
+
+def test_a_change_knows_its_file() -> None:
+    (change,) = changes([], [_pool()], place=lambda _: ("pools/web.yaml", 3))
+
+    assert (change.file, change.line) == ("pools/web.yaml", 3)
+
+
+def test_keys_with_dots_stand_in_brackets() -> None:
+    assert dotted(("spec", "tags", "a.b/c", "d")) == 'spec.tags["a.b/c"].d'

@@ -1,0 +1,203 @@
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from reconciler.desired.hash import NODE_CLASS_HASH_VERSION, NODE_POOL_HASH_VERSION
+from reconciler.diff.drift import Desired, Drift, Side, find_drift
+from reconciler.diff.nodeclass import ClassFacts, Instance
+from reconciler.model.decode import decode
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.nodepool import NodePool
+from reconciler.placement.problem import LaunchPool
+from tests.disruption.builders import a_catalog, a_cluster, a_node
+from tests.tables import cases
+
+NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
+POOL_HASH = "karpenter.sh/nodepool-hash"
+CLASS_HASH = "karpenter.k8s.aws/ec2nodeclass-hash"
+
+
+def _pool(requirements: list[dict[str, Any]] | None = None, **template: Any) -> NodePool:
+    spec = {"requirements": requirements or [], "expireAfter": "Never", **template}
+    return decode({"metadata": {"name": "default"}, "spec": {"template": {"spec": spec}}}, NodePool)
+
+
+def _found(*objects: Any, pool: NodePool | None = None, **facts: Any) -> tuple[Drift, ...]:
+    catalog = facts.pop("catalog", None) or a_catalog()
+    now = facts.pop("now", NOW)
+    desired = Desired([LaunchPool(pool or _pool(), catalog)], **facts)
+    return find_drift(desired, a_cluster(*objects), now)
+
+
+def _node(
+    annotations: dict[str, str] | None = None,
+    conditions: list[dict[str, Any]] | None = None,
+    **fields: Any,
+) -> list[dict[str, Any]]:
+    metadata = {"annotations": annotations or {}, **fields.pop("metadata", {})}
+    return a_node("n1", claim_metadata=metadata, conditions=conditions or [], **fields)
+
+
+def _hashed(value: str, version: str = NODE_POOL_HASH_VERSION) -> dict[str, str]:
+    return {POOL_HASH: value, f"{POOL_HASH}-version": version}
+
+
+def _recorded(reason: str) -> list[dict[str, Any]]:
+    return [{"type": "Drifted", "status": "True", "reason": reason}]
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in cases("requirements") if c.values[0]["kind"] == "requirement_drift"]
+)
+def test_labels_drift_from_requirements_as_karpenter_says(case: Any) -> None:
+    given = case["input"]
+    labels = {"karpenter.sh/nodepool": "default", **given["nodeclaim_labels"]}
+    node = _node(metadata={"labels": labels, "creationTimestamp": "2026-01-05T12:00:00Z"})
+
+    found = _found(node, pool=_pool(given["nodepool_requirements"]))
+
+    assert bool(found) is case["expect"]["drifted"]
+    if found:
+        assert found[0].reason == case["expect"]["reason"]
+        assert found[0].fields[0].path == "spec.template.spec.requirements"
+
+
+def test_another_hash_is_drift_and_names_the_fields_that_differ() -> None:
+    taint = {"key": "k", "value": "v", "effect": "NoSchedule"}
+    pool = _pool(taints=[taint], terminationGracePeriod="5m")
+
+    (drift,) = _found(_node(_hashed("1")), pool=pool, pool_hashes={"default": "2"})
+
+    assert (drift.reason, drift.side) == ("NodePoolDrifted", Side.GIT)
+    assert (drift.recorded_hash, drift.desired_hash) == ("1", "2")
+    paths = {f.path: f.new for f in drift.fields}
+    assert paths["spec.template.spec.taints"] == ["k=v:NoSchedule"]
+    assert paths["spec.template.spec.terminationGracePeriod"] == "5m"
+
+
+def test_the_same_hash_is_in_order_whatever_was_recorded() -> None:
+    node = _node(_hashed("2"), _recorded("NodePoolDrifted"))
+
+    assert _found(node, pool_hashes={"default": "2"}) == ()
+
+
+def test_hashes_of_another_version_are_not_compared() -> None:
+    """An upgrade of the engine must not replace a fleet."""
+    assert _found(_node(_hashed("1", "v2")), pool_hashes={"default": "2"}) == ()
+
+
+def test_what_was_drifted_before_an_upgrade_still_is() -> None:
+    node = _node(_hashed("1", "v2"), _recorded("NodePoolDrifted"))
+
+    (drift,) = _found(node, pool_hashes={"default": "2"})
+
+    assert (drift.reason, drift.side) == ("NodePoolDrifted", Side.US)
+
+
+def test_a_recorded_reason_of_the_provider_stands_while_we_cannot_know() -> None:
+    (drift,) = _found(_node(conditions=_recorded("AMIDrift")))
+
+    assert (drift.reason, drift.side) == ("AMIDrift", Side.WORLD)
+
+
+@pytest.mark.parametrize("reason", ["RequirementsDrifted", "InstanceTypeNotFound"])
+def test_a_recorded_reason_that_we_can_see_is_gone_is_gone(reason: str) -> None:
+    assert _found(_node(conditions=_recorded(reason))) == ()
+
+
+def test_a_condition_that_says_false_is_no_drift() -> None:
+    condition = {"type": "Drifted", "status": "False", "reason": "AMIDrift"}
+
+    assert _found(_node(conditions=[condition])) == ()
+
+
+def test_a_claim_that_is_deleted_or_has_not_launched_never_drifts() -> None:
+    deleted = _node(_hashed("1"), metadata={"deletionTimestamp": "2026-01-05T11:00:00Z"})
+    unlaunched = _node(_hashed("1"))
+    unlaunched[1]["status"]["conditions"] = [{"type": "Launched", "status": "Unknown"}]
+
+    for node in (deleted, unlaunched):
+        assert _found(node, pool_hashes={"default": "2"}) == ()
+
+
+def test_a_claim_whose_pool_is_gone_never_drifts() -> None:
+    assert _found(_node(_hashed("1"), pool="gone"), pool_hashes={"gone": "2"}) == ()
+
+
+@pytest.mark.parametrize(("age", "drifts"), [(60, False), (61, True)])
+def test_a_type_that_vanished_counts_after_an_hour(age: int, drifts: bool) -> None:
+    node = _node(size="vanished", quiet=timedelta(minutes=age))
+
+    found = _found(node)
+
+    assert [d.reason for d in found] == (["InstanceTypeNotFound"] if drifts else [])
+
+
+@pytest.mark.parametrize(
+    ("offered", "drifts"), [("on-demand", False), ("reserved", False), ("spot", True)]
+)
+def test_a_reserved_node_may_have_been_demoted_to_on_demand(offered: str, drifts: bool) -> None:
+    offering = {"zone": "zone-a", "capacityType": offered, "price": 1.0}
+    catalog = a_catalog([{"name": "medium", "capacity": {"cpu": "4"}, "offerings": [offering]}])
+    label = {"karpenter.k8s.aws/capacity-reservation-id": "cr-1"}
+    node = _node(capacity_type="reserved", quiet=timedelta(hours=2), labels=label)
+
+    assert bool(_found(node, catalog=catalog)) is drifts
+
+
+def test_an_offering_that_is_not_available_now_is_still_one() -> None:
+    offering = {"zone": "zone-a", "capacityType": "on-demand", "price": 1.0, "available": False}
+    catalog = a_catalog([{"name": "medium", "capacity": {"cpu": "4"}, "offerings": [offering]}])
+
+    assert _found(_node(quiet=timedelta(hours=2)), catalog=catalog) == ()
+
+
+def _class(**status: Any) -> EC2NodeClass:
+    return decode({"metadata": {"name": "default"}, "status": status}, EC2NodeClass)
+
+
+def _of_class(facts: ClassFacts, annotations: dict[str, str] | None = None) -> list[Drift]:
+    reference = {"nodeClassRef": {"group": "g", "kind": "EC2NodeClass", "name": "default"}}
+    node = _node(annotations, claim=reference)
+    node[1]["status"]["imageID"] = "ami-old"
+    return list(_found(node, classes={"default": facts}))
+
+
+def test_another_hash_of_the_class_is_drift() -> None:
+    annotations = {CLASS_HASH: "1", f"{CLASS_HASH}-version": NODE_CLASS_HASH_VERSION}
+
+    (drift,) = _of_class(ClassFacts(_class(), hash="2"), annotations)
+
+    assert (drift.reason, drift.side) == ("NodeClassDrift", Side.GIT)
+    assert (drift.recorded_hash, drift.desired_hash) == ("1", "2")
+
+
+def test_the_first_image_that_suits_the_type_counts() -> None:
+    arm = {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}
+    foreign = {"id": "ami-arm", "requirements": [arm]}
+
+    newer = _of_class(ClassFacts(_class(amis=[foreign, {"id": "ami-new"}, {"id": "ami-old"}])))
+    same = _of_class(ClassFacts(_class(amis=[foreign, {"id": "ami-old"}, {"id": "ami-new"}])))
+
+    assert [d.reason for d in newer] == ["AMIDrift"]
+    assert [(f.old, f.new) for f in newer[0].fields] == [("ami-old", "ami-new")]
+    assert newer[0].side is Side.WORLD
+    assert same == []
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        ({"securityGroups": [{"id": "sg-2"}]}, "SecurityGroupDrift"),
+        ({"subnets": [{"id": "subnet-2", "zone": "zone-a"}]}, "SubnetDrift"),
+    ],
+)
+def test_what_the_selectors_find_now_drifts_the_instance(
+    status: dict[str, Any], reason: str
+) -> None:
+    instance = Instance(subnet_id="subnet-1", security_groups=frozenset({"sg-1"}))
+    known = {"fake:///n1": instance}
+
+    assert [d.reason for d in _of_class(ClassFacts(_class(**status), instances=known))] == [reason]
+    assert _of_class(ClassFacts(_class(**status))) == []
