@@ -115,18 +115,19 @@ def worlds(draw: st.DrawFn) -> list[Object]:
     if draw(st.integers(0, 2)) == 0:
         objects.append(a_daemon_set("agent", draw(st.sampled_from(["100m", "1"]))))
     for index in range(draw(st.integers(0, 3))):
-        name = f"node-{index}"
+        name, going = f"node-{index}", draw(st.integers(0, 4)) == 0
         objects += a_node(
             name,
             draw(st.sampled_from(["2", "4", "8"])),
             zone=draw(_zones),
             pool="one",
             initialized=draw(st.booleans()),
-            deleting=draw(st.integers(0, 4)) == 0,
+            deleting=going,
             taints=[_TAINT] if draw(st.integers(0, 4)) == 0 else [],
         )
         for number in range(draw(st.integers(0, 2))):
-            app = draw(_apps)
+            # where a pod that moves ends up, pods with an affinity to it cannot know beforehand
+            app = "mover" if going else draw(_apps)
             objects.append(
                 a_pod(f"old-{index}-{number}", "500m", "512Mi", node=name, labels={"app": app})
             )
