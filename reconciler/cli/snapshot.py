@@ -1,7 +1,8 @@
 """``reconciler snapshot``: capture what ``plan --snapshot`` reads from a live cluster.
 
 It runs ``kubectl``, with the credentials and the context that this already has, and only ever
-reads. Kinds that a cluster does not know, such as NodePools where Karpenter never was, are left out.
+reads. Kinds that a cluster does not know, such as NodePools where Karpenter never was, are left
+out.
 """
 
 from __future__ import annotations
