@@ -7,18 +7,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from reconciler.adapters.aws.tags import as_map
-from reconciler.model.labels import ON_DEMAND, SPOT
+from reconciler.model.labels import ON_DEMAND, RESERVED, SPOT
 from reconciler.ports import Instance, Launch, Refusal
 
 
 def instance_of(row: Mapping[str, Any]) -> Instance:
     """Return the instance that an entry of DescribeInstances tells of."""
-    spot = bool(row.get("SpotInstanceRequestId")) or row.get("InstanceLifecycle") == SPOT
     return Instance(
         id=row["InstanceId"],
         instance_type=row.get("InstanceType", ""),
         zone=row.get("Placement", {}).get("AvailabilityZone", ""),
-        capacity_type=SPOT if spot else ON_DEMAND,
+        capacity_type=_capacity_type(row),
         state=row.get("State", {}).get("Name", ""),
         launched_at=row["LaunchTime"].astimezone(UTC),
         tags=as_map(row.get("Tags")),
@@ -28,6 +27,15 @@ def instance_of(row: Mapping[str, Any]) -> Instance:
         private_dns_name=row.get("PrivateDnsName", ""),
         reservation_id=row.get("CapacityReservationId", ""),
     )
+
+
+def _capacity_type(row: Mapping[str, Any]) -> str:
+    if row.get("SpotInstanceRequestId") or row.get("InstanceLifecycle") == SPOT:
+        return SPOT
+    wish = row.get("CapacityReservationSpecification", {}).get("CapacityReservationPreference")
+    if row.get("CapacityReservationId") and wish == "capacity-reservations-only":
+        return RESERVED
+    return ON_DEMAND
 
 
 def launched(
@@ -63,7 +71,7 @@ def refusals(answer: Mapping[str, Any], launch: Launch) -> tuple[Refusal, ...]:
         refusal = Refusal(
             instance_type=place.get("InstanceType", ""),
             zone=place.get("AvailabilityZone") or _zone(launch, place.get("SubnetId", "")),
-            capacity_type=row.get("Lifecycle") or launch.options[0].capacity_type,
+            capacity_type=launch.options[0].capacity_type,
             code=row.get("ErrorCode", ""),
             message=row.get("ErrorMessage", ""),
         )

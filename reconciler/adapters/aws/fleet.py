@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from reconciler.adapters.aws.tags import FLEET, INTENT, NODECLAIM, shared_tags, specification
-from reconciler.adapters.aws.template import is_spot
-from reconciler.model.labels import MIN_VALUES_RELAXED, ON_DEMAND, SPOT
+from reconciler.model.labels import MIN_VALUES_RELAXED, ON_DEMAND, RESERVED, SPOT
 from reconciler.model.nodeclass import EC2NodeClass, Subnet
 from reconciler.model.settings import Settings
 from reconciler.ports import Launch, LaunchOption
 
 MAX_TYPES: Final = 60
+CAPACITY_BLOCK: Final = "capacity-block"
+INTERRUPTIBLE: Final = "interruptible-capacity-reservation"
 _MAX_TOKEN: Final = 64
 
 
@@ -24,7 +25,6 @@ def fleet_parameters(
 
     ``configs`` are the launch templates by name, each with its overrides.
     """
-    spot, overlaid = is_spot(launch), launch.price_overlaid
     tags = instance_tags(launch, settings)
     parameters: dict[str, Any] = {
         "Type": "instant",
@@ -36,23 +36,48 @@ def fleet_parameters(
             }
             for name, overrides in configs
         ],
-        "TargetCapacitySpecification": {
-            "TotalTargetCapacity": 1,
-            "DefaultTargetCapacityType": SPOT if spot else ON_DEMAND,
-        },
         "TagSpecifications": [specification(k, tags) for k in ("fleet", "instance", "volume")],
+        **_market(launch.options[0], overlaid=launch.price_overlaid),
     }
-    if spot:
-        strategy = "capacity-optimized-prioritized" if overlaid else "price-capacity-optimized"
-        parameters["SpotOptions"] = {"AllocationStrategy": strategy}
-    else:
-        strategy = "prioritized" if overlaid else "lowest-price"
-        parameters["OnDemandOptions"] = {"AllocationStrategy": strategy}
     context = launch.node_class.spec.context
     relaxed = launch.node_claim.metadata.annotations.get(MIN_VALUES_RELAXED) == "true"
     if context and not relaxed:
         parameters["Context"] = context
     return parameters
+
+
+def _market(option: LaunchOption, *, overlaid: bool) -> dict[str, Any]:
+    """Return the capacity type that the fleet asks for, and its allocation strategy."""
+
+    def target(capacity_type: str) -> dict[str, Any]:
+        return {
+            "TargetCapacitySpecification": {
+                "TotalTargetCapacity": 1,
+                "DefaultTargetCapacityType": capacity_type,
+            }
+        }
+
+    if option.capacity_type == SPOT:
+        strategy = "capacity-optimized-prioritized" if overlaid else "price-capacity-optimized"
+        return {**target(SPOT), "SpotOptions": {"AllocationStrategy": strategy}}
+    match market_type(option):
+        case "":
+            strategy = "prioritized" if overlaid else "lowest-price"
+            return {**target(ON_DEMAND), "OnDemandOptions": {"AllocationStrategy": strategy}}
+        case market if market == CAPACITY_BLOCK:
+            return target(CAPACITY_BLOCK)
+        case market:
+            options = {"ReservationTypes": [market]}
+            return {**target("reserved-capacity"), "ReservedCapacityOptions": options}
+
+
+def market_type(option: LaunchOption) -> str:
+    """Return the market type of a template for the option, empty for the usual one."""
+    if option.capacity_type != RESERVED:
+        return ""
+    if option.reservation_type == CAPACITY_BLOCK:
+        return CAPACITY_BLOCK
+    return INTERRUPTIBLE if option.interruptible else ""
 
 
 def overrides(
@@ -75,6 +100,13 @@ def overrides(
     return list(rows.values())
 
 
+def first_types(options: Sequence[LaunchOption], limit: int = MAX_TYPES) -> list[LaunchOption]:
+    """Return the options of the first ``limit`` instance types."""
+    names = list(dict.fromkeys(option.instance_type for option in options))[:limit]
+    kept = frozenset(names)
+    return [option for option in options if option.instance_type in kept]
+
+
 def zonal_subnets(node_class: EC2NodeClass, free: Mapping[str, int]) -> dict[str, Subnet]:
     """Return the subnet to use in each zone: the freest, of equals the first of the status."""
     chosen: dict[str, Subnet] = {}
@@ -83,13 +115,6 @@ def zonal_subnets(node_class: EC2NodeClass, free: Mapping[str, int]) -> dict[str
         if best is None or free.get(subnet.id, 0) > free.get(best.id, 0):
             chosen[subnet.zone] = subnet
     return chosen
-
-
-def first_types(options: Sequence[LaunchOption], limit: int = MAX_TYPES) -> list[LaunchOption]:
-    """Return the options of the first ``limit`` instance types."""
-    names = list(dict.fromkeys(option.instance_type for option in options))[:limit]
-    kept = frozenset(names)
-    return [option for option in options if option.instance_type in kept]
 
 
 def instance_tags(launch: Launch, settings: Settings) -> dict[str, str]:

@@ -8,11 +8,11 @@ from typing import Final
 
 from reconciler.model.instancetype import InstanceType
 from reconciler.model.labels import WELL_KNOWN_AWS
-from reconciler.model.nodeclass import AMI, EC2NodeClass
+from reconciler.model.nodeclass import AMI
 from reconciler.model.nodepool import requirements_of
 from reconciler.model.quantity import MILLI
 from reconciler.model.resources import PODS, parse_resources
-from reconciler.ports import Launch, LaunchOption
+from reconciler.ports import Launch
 
 Types = Callable[[str], InstanceType | None]
 """Finds an instance type of the catalogue by its name."""
@@ -22,11 +22,17 @@ EFA: Final = "vpc.amazonaws.com/efa"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Build:
-    """What distinguishes one launch template of a claim from another: the machine's make."""
+    """What distinguishes one launch template of a claim from another: the machine's make.
+
+    ``reservation`` is empty but for reserved capacity; ``market`` is the market type that goes
+    with it, empty for the usual one.
+    """
 
     image: str
     max_pods: int
     efa_interfaces: int = 0
+    reservation: str = ""
+    market: str = ""
 
 
 def image_for(amis: Iterable[AMI], kind: InstanceType) -> AMI | None:
@@ -41,34 +47,19 @@ def image_for(amis: Iterable[AMI], kind: InstanceType) -> AMI | None:
     )
 
 
-def builds(
-    launch: Launch, options: Iterable[LaunchOption], types: Types
-) -> dict[Build, list[LaunchOption]]:
-    """Return the options grouped by the template they need, both in the order of the options.
-
-    Options whose type the catalogue does not know, or that no image of the class fits, are left
-    out.
-    """
-    efa = parse_resources(launch.node_claim.spec.resources.requests).get(EFA, 0) > 0
-    known: dict[str, Build | None] = {}
-    groups: dict[Build, list[LaunchOption]] = {}
-    for option in options:
-        name = option.instance_type
-        if name not in known:
-            known[name] = _build(launch.node_class, types(name), efa=efa)
-        build = known[name]
-        if build is not None:
-            groups.setdefault(build, []).append(option)
-    return groups
-
-
-def _build(node_class: EC2NodeClass, kind: InstanceType | None, *, efa: bool) -> Build | None:
-    if kind is None:
-        return None
-    ami = image_for(node_class.status.amis, kind)
+def build_of(launch: Launch, kind: InstanceType, reservation: str, market: str) -> Build | None:
+    """Return the make of a machine of that type, None if no image of the class fits it."""
+    ami = image_for(launch.node_class.status.amis, kind)
     if ami is None:
         return None
-    return Build(ami.id, _count(kind.capacity, PODS), _count(kind.capacity, EFA) if efa else 0)
+    asks = parse_resources(launch.node_claim.spec.resources.requests).get(EFA, 0) > 0
+    return Build(
+        ami.id,
+        _count(kind.capacity, PODS),
+        _count(kind.capacity, EFA) if asks else 0,
+        reservation,
+        market,
+    )
 
 
 def _count(capacity: Mapping[str, int], name: str) -> int:

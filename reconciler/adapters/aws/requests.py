@@ -15,15 +15,16 @@ from typing import Any
 from reconciler.adapters.aws.fleet import (
     first_types,
     fleet_parameters,
+    market_type,
     overrides,
     zonal_subnets,
 )
-from reconciler.adapters.aws.images import Types, builds
+from reconciler.adapters.aws.images import Build, Types, build_of
 from reconciler.adapters.aws.tags import shared_tags, specification
 from reconciler.adapters.aws.template import template_data
 from reconciler.model.errors import CloudError
 from reconciler.model.settings import Settings
-from reconciler.ports import Launch
+from reconciler.ports import Launch, LaunchOption
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +45,21 @@ def launch_requests(launch: Launch, types: Types, settings: Settings) -> LaunchR
     assert launch.options, "a launch without options cannot succeed"
     options = first_types(launch.options)
     subnets = zonal_subnets(launch.node_class, settings.subnet_free_addresses)
-    groups = builds(launch, options, types)
+    groups = _builds(launch, options, types)
     if not groups:
         raise CloudError(
             f"NodeClaim {launch.node_claim.name}: no image of EC2NodeClass "
             f"{launch.node_class.name} suits {_some(o.instance_type for o in options)}",
             remedy="look at spec.amiSelectorTerms and the architectures that the NodePool allows",
         )
-    templates, configs = [], []
+    templates: dict[str, dict[str, Any]] = {}
+    configs = []
     for build, group in groups.items():
         rows = overrides(group, build.image, subnets)
         if rows:
-            template = _template(launch, template_data(launch, build, settings), settings)
-            templates.append(template)
+            data = template_data(launch, build, settings)
+            template = _template(launch, data, settings)
+            templates.setdefault(template["LaunchTemplateName"], template)
             configs.append((template["LaunchTemplateName"], rows))
     if not configs:
         raise CloudError(
@@ -64,7 +67,28 @@ def launch_requests(launch: Launch, types: Types, settings: Settings) -> LaunchR
             f"subnet in {_some(o.zone for o in options)}",
             remedy="look at spec.subnetSelectorTerms and the zones that the NodePool allows",
         )
-    return LaunchRequests(tuple(templates), fleet_parameters(launch, configs, settings))
+    return LaunchRequests(tuple(templates.values()), fleet_parameters(launch, configs, settings))
+
+
+def _builds(
+    launch: Launch, options: Sequence[LaunchOption], types: Types
+) -> dict[Build, list[LaunchOption]]:
+    """Return the options by the template that they need, both in the order of the options.
+
+    Options whose type the catalogue does not know, or that no image of the class fits, are left
+    out.
+    """
+    known: dict[tuple[str, str, str], Build | None] = {}
+    groups: dict[Build, list[LaunchOption]] = {}
+    for option in options:
+        key = (option.instance_type, option.reservation_id, market_type(option))
+        if key not in known:
+            kind = types(option.instance_type)
+            known[key] = build_of(launch, kind, *key[1:]) if kind is not None else None
+        build = known[key]
+        if build is not None:
+            groups.setdefault(build, []).append(option)
+    return groups
 
 
 def request_rows(launch: Launch, types: Types, settings: Settings) -> list[dict[str, Any]]:

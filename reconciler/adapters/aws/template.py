@@ -54,7 +54,10 @@ def template_data(launch: Launch, build: Build, settings: Settings) -> dict[str,
         "EnclaveOptions": {"Enabled": _NITRO_SANDBOX in claim.spec.resources.requests},
         "TagSpecifications": [
             specification(kind, tags)
-            for kind in ("network-interface", *(["spot-instances-request"] * is_spot(launch)))
+            for kind in (
+                "network-interface",
+                *(["spot-instances-request"] * (capacity_type == SPOT)),
+            )
         ],
     }
     devices = block_devices(node_class)
@@ -63,7 +66,9 @@ def template_data(launch: Launch, build: Build, settings: Settings) -> dict[str,
     if node_class.status.instance_profile:
         data["IamInstanceProfile"] = {"Name": node_class.status.instance_profile}
     if settings.gate("ReservedCapacity"):
-        data["CapacityReservationSpecification"] = {"CapacityReservationPreference": "none"}
+        data["CapacityReservationSpecification"] = _reservation(build)
+    if build.market:
+        data["InstanceMarketOptions"] = {"MarketType": build.market}
     if spec.cpu_options is not None and spec.cpu_options.nested_virtualization:
         data["CpuOptions"] = {"NestedVirtualization": spec.cpu_options.nested_virtualization}
     text = user_data(
@@ -72,11 +77,6 @@ def template_data(launch: Launch, build: Build, settings: Settings) -> dict[str,
     if text:
         data["UserData"] = base64.b64encode(text.encode()).decode("ascii")
     return data
-
-
-def is_spot(launch: Launch) -> bool:
-    """Return whether the launch asks for spot capacity."""
-    return launch.options[0].capacity_type == SPOT
 
 
 def ip_family(settings: Settings) -> str:
@@ -93,6 +93,7 @@ def _setup(
     capacity_type: str,
     settings: Settings,
 ) -> Setup:
+    stated = node_class.spec.kubelet.get("maxPods")
     return Setup(
         cluster=ControlPlane(
             name=settings.cluster_name,
@@ -103,7 +104,7 @@ def _setup(
         ),
         labels=node_labels(claim, capacity_type),
         taints=node_taints(claim),
-        max_pods=build.max_pods,
+        max_pods=stated if isinstance(stated, int) else build.max_pods,
         kubelet=without_expressions(node_class.spec.kubelet),
         custom=node_class.spec.user_data or "",
         raid0=node_class.spec.instance_store_policy == "RAID0",
@@ -114,6 +115,16 @@ def _setup(
 def _image_version(node_class: EC2NodeClass) -> str:
     terms = node_class.spec.ami_selector_terms
     return next((t.alias.partition("@")[2] for t in terms if t.alias), "")
+
+
+def _reservation(build: Build) -> dict[str, Any]:
+    """Return which reservation the machine uses; none keeps it out of open ones as well."""
+    if not build.reservation:
+        return {"CapacityReservationPreference": "none"}
+    return {
+        "CapacityReservationPreference": "capacity-reservations-only",
+        "CapacityReservationTarget": {"CapacityReservationId": build.reservation},
+    }
 
 
 def _metadata(options: MetadataOptions, region: str) -> dict[str, Any]:
@@ -135,7 +146,7 @@ def _placement(claim: NodeClaim, group: PlacementGroup | None) -> Mapping[str, A
     placement: dict[str, Any] = {"Tenancy": "dedicated" if dedicated else "default"}
     if group is not None and (group.id or group.name):
         placement.update({"GroupId": group.id} if group.id else {"GroupName": group.name})
-        if group.strategy == "partition":
+        if group.strategy == "partition" and _PARTITION in allowed:
             partitions = [str(n) for n in range(1, group.partition_count + 1)]
             fitting = sorted(p for p in partitions if allowed.allowed(_PARTITION).has(p))
             placement.update({"PartitionNumber": int(fitting[0])} if fitting else {})
