@@ -136,6 +136,9 @@ class Compute(Protocol):
     def find(self, intent: str) -> Sequence[Instance]:
         """Return the instances that bear the tag of that intent, whatever their state."""
 
+    def look_up(self, ids: Sequence[str]) -> Sequence[Instance]:
+        """Return these instances, whatever their state; what EC2 does not show is left out."""
+
     def terminate(self, ids: Sequence[str]) -> None:
         """Begin to terminate the instances; those that are gone already count as done."""
 

@@ -20,7 +20,8 @@ from msgspec.structs import replace
 
 from reconciler.engine import lifecycle
 from reconciler.engine.effects import Effects
-from reconciler.engine.observation import Observation
+from reconciler.engine.observation import Observation, marked_claims
+from reconciler.model.labels import DISRUPTED_TAINT
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.plan.plan import PlannedCommand
 from reconciler.ports import CommandPhase, RunningCommand, Verb
@@ -70,6 +71,22 @@ def start(effects: Effects, command: PlannedCommand, seen: Observation) -> None:
             reason=command.reason,
         )
         effects.carry_out([taint], partial(world.cluster.taint, node))
+
+
+def untaint_strays(effects: Effects, seen: Observation) -> None:
+    """Give back the nodes that bear our taint though no command takes them and no claim is going.
+
+    They are what a lost state or a failed call leaves behind (Karpenter does this in each pass).
+    """
+    taken = marked_claims(seen.commands)
+    nodes = seen.nodes()
+    for claim in seen.claims:
+        node = nodes.get(claim.status.provider_id)
+        if node is None or claim.is_deleting or claim.name in taken:
+            continue
+        if any(taint.key == DISRUPTED_TAINT for taint in node.spec.taints):
+            stray = effects.intent(Verb.UNTAINT, node.name, reason="nothing takes it")
+            effects.carry_out([stray], partial(effects.world.cluster.untaint, node.name))
 
 
 def advance(effects: Effects, seen: Observation, objection: Objection) -> None:
@@ -128,7 +145,10 @@ def let_go(
 
 
 def roll_back(effects: Effects, command: RunningCommand, seen: Observation, why: str) -> None:
-    """Give the nodes of a command back; replacements that are ready stay as ordinary nodes."""
+    """Give the nodes of a command back; replacements that are ready stay as ordinary nodes.
+
+    Where a node cannot be given back now, the next pass tries it again.
+    """
     world = effects.world
     by_claim = {
         c.name: seen.nodes().get(c.status.provider_id)
@@ -137,7 +157,8 @@ def roll_back(effects: Effects, command: RunningCommand, seen: Observation, why:
     }
     for node in filter(None, by_claim.values()):
         untaint = effects.intent(Verb.UNTAINT, node.name, {"command": command.id})
-        effects.carry_out([untaint], partial(world.cluster.untaint, node.name))
+        if not effects.carry_out([untaint], partial(world.cluster.untaint, node.name)):
+            return
     _record(effects, command, CommandPhase.ROLLED_BACK, why)
     world.tell("CommandRolledBack", f"{command.reason}: {why}", command=command.id)
 

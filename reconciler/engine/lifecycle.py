@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Final
 
 from msgspec.structs import replace
@@ -28,10 +29,16 @@ LAUNCHED: Final = "Launched"
 REGISTERED: Final = "Registered"
 INITIALIZED: Final = "Initialized"
 CONSOLIDATABLE: Final = "Consolidatable"
+_PODS: Final = "PodsSeen"
+_NO_PODS: Final = sha256(b"").hexdigest()[:16]
 
 REGISTRATION_TIMEOUT: Final = timedelta(minutes=15)
 VANISHED_AFTER: Final = timedelta(seconds=30)
-"""EC2 may not show an instance for a while after it was launched (eventual consistency)."""
+"""So long EC2 may not show an instance that it has: its lists lag, and may be stale."""
+
+MISSING: Final = "InstanceMissing"
+TERMINATING: Final = "InstanceTerminating"
+_LAUNCHING: Final = "Launching"
 
 
 def with_condition(
@@ -158,16 +165,74 @@ def never_registered(claim: NodeClaim, now: datetime) -> bool:
     return now - since.last_transition_time >= REGISTRATION_TIMEOUT
 
 
-def vanished(claim: NodeClaim, instances: Iterable[Instance], now: datetime) -> bool:
-    """Return whether the instance of a launched claim is gone.
+def instance_id(claim: NodeClaim) -> str:
+    """Return the id of the claim's instance, empty before it is launched.
 
-    ``instances`` is everything EC2 shows. A claim younger than ``VANISHED_AFTER`` is given the
-    benefit of the doubt.
+    It alone tells which instance is meant: of zone and type, EC2's list knows better than the
+    answer of the launch.
+    """
+    return claim.status.provider_id.rpartition("/")[2]
+
+
+def looked_for(claim: NodeClaim, instance: Instance | None, now: datetime) -> NodeClaim:
+    """Return the claim after a look at EC2, which showed ``instance`` or nothing."""
+    if not claim.status.provider_id:
+        return claim
+    if instance is None:
+        return with_condition(claim, MISSING, "True", now, MISSING, "EC2 does not show it")
+    claim = without_condition(claim, MISSING)
+    if claim.status.provider_id == instance.provider_id:
+        return claim
+    true = {INSTANCE_TYPE: instance.instance_type, ZONE: instance.zone}
+    metadata = replace(claim.metadata, labels={**claim.metadata.labels, **true})
+    status = replace(claim.status, provider_id=instance.provider_id)
+    return replace(claim, metadata=metadata, status=status)
+
+
+def is_gone(claim: NodeClaim, instance: Instance | None, now: datetime) -> bool:
+    """Return whether the instance of a launched claim is no more.
+
+    EC2 says so, or it took our call to terminate it, or it has not shown it for so long that a
+    list which lags is no explanation. A list without the instance is by itself no proof.
     """
     if not claim.status.provider_id:
         return False
-    if any(i.provider_id == claim.status.provider_id and not i.is_going for i in instances):
+    if instance is not None:
+        return instance.state == "terminated"
+    if claim.is_true(TERMINATING) and _lasted(claim, LAUNCHED, VANISHED_AFTER, now):
+        return True
+    return _lasted(claim, MISSING, VANISHED_AFTER, now)
+
+
+def _lasted(claim: NodeClaim, kind: str, span: timedelta, now: datetime) -> bool:
+    """Return whether a condition has been True for that long."""
+    since = claim.condition(kind)
+    if since is None or since.status != "True":
         return False
-    since = claim.condition(LAUNCHED)
-    moment = since.last_transition_time if since is not None else None
-    return claim.is_deleting or moment is None or now - moment >= VANISHED_AFTER
+    return since.last_transition_time is None or now - since.last_transition_time >= span
+
+
+def asked(claim: NodeClaim, now: datetime) -> NodeClaim:
+    """Return the claim as it is recorded just before EC2 is asked for its instance."""
+    return with_condition(
+        without_condition(claim, LAUNCHED), LAUNCHED, "Unknown", now, _LAUNCHING, "EC2 is asked"
+    )
+
+
+def asked_at(claim: NodeClaim) -> datetime | None:
+    """Return when EC2 was last asked for the instance of a claim that has none."""
+    known = claim.condition(LAUNCHED)
+    return known.last_transition_time if known is not None else None
+
+
+def with_pods(claim: NodeClaim, pods: Iterable[str], now: datetime) -> NodeClaim:
+    """Return the claim after a look at the pods on its node (``namespace/name``, no daemons).
+
+    When they are others than last time, that is the event from which ``consolidateAfter`` counts.
+    """
+    digest = sha256("\n".join(sorted(pods)).encode()).hexdigest()[:16]
+    known = claim.condition(_PODS)
+    if (known.reason if known is not None else _NO_PODS) == digest:
+        return claim
+    seen_now = with_condition(claim, _PODS, "True", now, digest)
+    return replace(seen_now, status=replace(seen_now.status, last_pod_event_time=now))

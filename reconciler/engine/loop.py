@@ -10,16 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final
 
 from reconciler.engine.desired import Desired, DesiredSource
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.engine.world import World
-from reconciler.model.errors import ReconcilerError, StalePlanError, TransientCloudError
+from reconciler.model.errors import (
+    ClusterError,
+    ReconcilerError,
+    StalePlanError,
+    TransientCloudError,
+)
 from reconciler.plan.plan import Plan
 
 PAUSE_MAX: Final = 60.0
+READ_AGAIN: Final = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +57,19 @@ def converge(
         NotConvergedError: ``deadline`` has passed.
     """
     until = world.clock.now() + deadline
-    desired = source.read()
+    desired: Desired | None = None
     failures = 0
     while True:
         try:
+            desired = desired or source.read()
             result = reconcile(world, desired, mandate)
-        except TransientCloudError as error:
+        except (TransientCloudError, ClusterError) as error:
             failures += 1
-            _expect_time(world, until, str(error))
+            _expect_time(world, until, str(error), stop)
             world.tell("Retrying", str(error))
             world.clock.wait(_backoff(failures, pulse), stop)
             continue
-        failures = 0
+        failures = failures + 1 if result.in_vain else 0
         if mandate.approved is not None:
             mandate = replace(mandate, approved=None, decides=False)
         elif result.is_quiet:
@@ -71,10 +77,17 @@ def converge(
         if stop():
             return result
         _expect_time(world, until, f"{result.under_way} things are still under way")
-        world.clock.wait(pulse.busy, stop)
+        world.clock.wait(_backoff(failures, pulse) if failures else pulse.busy, stop)
 
 
-def _expect_time(world: World, until: datetime, why: str) -> None:
+def _expect_time(
+    world: World, until: datetime, why: str, stop: Callable[[], bool] = lambda: False
+) -> None:
+    if stop():
+        raise NotConvergedError(
+            f"stopped before anything could be looked at: {why}",
+            remedy="run `reconciler apply` again",
+        )
     if world.clock.now() >= until:
         raise NotConvergedError(
             f"not converged in time: {why}", remedy="run `reconciler apply` again: it goes on"
@@ -96,22 +109,22 @@ def run(
 ) -> None:
     """Keep the fleet as git wants it until ``stop`` says so; finish the pass in hand first.
 
-    Desired state is read again when its fingerprint changes. A revision that is invalid is told
-    and not carried out: the last good one stays in force.
+    A revision that is invalid or cannot be read is told and not carried out: the last good one
+    stays in force.
     """
-    desired: Desired | None = None
-    fingerprint = ""
+    in_force = _InForce(world, source)
     failures = 0
+
+    def has_reason() -> bool:
+        return stop() or in_force.has_moved()
+
     while not stop():
+        desired = in_force.read()
+        if desired is None:
+            world.clock.wait(pulse.quiet, has_reason)
+            continue
         try:
-            fresh = source.fingerprint()
-            if desired is None or fresh != fingerprint:
-                desired, fingerprint = _read(world, source, desired), fresh
-            if desired is None:
-                world.clock.wait(pulse.quiet, stop)
-                continue
             result = reconcile(world, desired, mandate)
-            failures = 0
         except StalePlanError:
             raise
         except ReconcilerError as error:
@@ -119,25 +132,58 @@ def run(
             world.tell("Failed", str(error))
             world.clock.wait(_backoff(failures, pulse), stop)
             continue
-        pause = _pause(world, result, pulse, next_change)
-        world.clock.wait(pause, partial(_has_reason, stop, source, fingerprint))
+        failures = failures + 1 if result.in_vain else 0
+        pause = _backoff(failures, pulse) if failures else _pause(world, result, pulse, next_change)
+        world.clock.wait(pause, has_reason)
 
 
-def _has_reason(stop: Callable[[], bool], source: DesiredSource, fingerprint: str) -> bool:
-    """Return whether to look now: we are to stop, or git has moved."""
-    return stop() or source.fingerprint() != fingerprint
+@dataclass
+class _InForce:
+    """The last revision that could be read, and what it was read from.
 
+    It is read again when its fingerprint moves, after a failure, and every few minutes: what its
+    node classes select in the account changes without git.
+    """
 
-def _read(world: World, source: DesiredSource, last: Desired | None) -> Desired | None:
-    """Return desired state as it now is, or the last that was valid."""
-    try:
-        desired = source.read()
-    except ReconcilerError as error:
-        kept = f"; {last.revision[:12]} stays in force" if last is not None else ""
-        world.tell("InvalidRevision", f"{error}{kept}")
-        return last
-    world.tell("Revision", f"desired state is {desired.revision[:12]}")
-    return desired
+    world: World
+    source: DesiredSource
+    _desired: Desired | None = None
+    _tried: str = ""
+    _fresh_until: datetime | None = None
+    _complaint: str = ""
+
+    def read(self) -> Desired | None:
+        """Return desired state as it now is, or the last that was good; None before the first."""
+        now, before = self.world.clock.now(), self._desired
+        try:
+            fingerprint = self.source.fingerprint()
+            is_fresh = self._fresh_until is not None and now < self._fresh_until
+            if is_fresh and fingerprint == self._tried:
+                return before
+            self._tried, self._fresh_until = fingerprint, None
+            desired = self.source.read()
+        except ReconcilerError as error:
+            self._complain(str(error))
+            return before
+        if before is None or desired.revision != before.revision or self._complaint:
+            self.world.tell("Revision", f"desired state is {desired.revision[:12]}")
+        self._desired, self._fresh_until, self._complaint = desired, now + READ_AGAIN, ""
+        return desired
+
+    def has_moved(self) -> bool:
+        """Return whether git is elsewhere than when it was last tried; never raises."""
+        try:
+            return self.source.fingerprint() != self._tried
+        except ReconcilerError:
+            return False
+
+    def _complain(self, problem: str) -> None:
+        """Tell of a problem once, and what stays in force."""
+        if problem != self._complaint:
+            last = self._desired
+            kept = f"; {last.revision[:12]} stays in force" if last is not None else ""
+            self.world.tell("InvalidRevision", f"{problem}{kept}")
+        self._complaint = problem
 
 
 def _pause(

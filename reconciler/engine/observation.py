@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 
 from reconciler.engine import lifecycle
 from reconciler.engine.world import World
@@ -20,7 +21,7 @@ from reconciler.observed.state import ClusterState, cluster_state
 from reconciler.ports import CommandPhase, Instance, RunningCommand
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Observation:
     """What was seen at ``at``: the claims stand in ``snapshot`` as the look has left them."""
 
@@ -32,6 +33,17 @@ class Observation:
     @property
     def claims(self) -> tuple[NodeClaim, ...]:
         return self.snapshot.node_claims
+
+    def instance_of(self, claim: NodeClaim) -> Instance | None:
+        """Return the instance of a claim as EC2 shows it, terminated or not; None if it does not.
+
+        It is found by its id alone.
+        """
+        return self._by_id.get(lifecycle.instance_id(claim))
+
+    @cached_property
+    def _by_id(self) -> Mapping[str, Instance]:
+        return {instance.id: instance for instance in self.instances}
 
     def nodes(self) -> Mapping[str, Node]:
         """Return the Nodes by provider id."""
@@ -54,17 +66,28 @@ def observe(world: World, pools: Sequence[NodePool]) -> Observation:
     EC2 is asked before our records are read: an instance that a record does not know yet was
     launched after the look, never before it (Karpenter lists in this order too).
     """
-    instances = tuple(world.compute.instances())
-    claims = tuple(world.store.node_claims())
+    listed = tuple(world.compute.instances())
+    recorded = tuple(world.store.node_claims())
+    instances = (*listed, *_unlisted(world, recorded, listed))
+    by_id = {instance.id: instance for instance in instances}
+    at = world.clock.now()
+    claims = [
+        lifecycle.looked_for(claim, by_id.get(lifecycle.instance_id(claim)), at)
+        for claim in recorded
+    ]
     seen = world.cluster.observe(claims, instances)
     now = world.clock.now()
     nodes = {n.spec.provider_id: n for n in seen.nodes if n.spec.provider_id}
+    pods = _pods_by_node(seen)
     after = {pool.name: pool.spec.disruption.consolidates_after for pool in pools}
     updated = []
     for claim in claims:
-        fresh = _looked_at(world, claim, nodes.get(claim.status.provider_id), now)
+        node = nodes.get(claim.status.provider_id)
+        fresh = _looked_at(world, claim, node, now)
+        if node is not None:
+            fresh = lifecycle.with_pods(fresh, pods.get(node.name, ()), now)
         updated.append(lifecycle.consolidatable(fresh, after.get(claim.node_pool), now))
-    changed = [new for new, old in zip(updated, claims, strict=True) if new != old]
+    changed = [new for new, old in zip(updated, recorded, strict=True) if new != old]
     if changed:
         world.store.put_node_claims(changed)
     return Observation(
@@ -73,6 +96,29 @@ def observe(world: World, pools: Sequence[NodePool]) -> Observation:
         replace(seen, node_claims=tuple(updated)),
         tuple(world.store.commands()),
     )
+
+
+def _unlisted(
+    world: World, claims: Iterable[NodeClaim], listed: Iterable[Instance]
+) -> Sequence[Instance]:
+    """Return the instances of our claims that the list left out, as far as EC2 shows them.
+
+    Those that are terminated are not listed, and a list may lag; asked for by its id an instance
+    is shown either way.
+    """
+    known = {instance.id for instance in listed}
+    wanted = {lifecycle.instance_id(c) for c in claims if c.status.provider_id}
+    missing = sorted(wanted - known)
+    return world.compute.look_up(missing) if missing else ()
+
+
+def _pods_by_node(seen: Snapshot) -> Mapping[str, Sequence[str]]:
+    """Return the names of the pods on each node that hold it: no daemons, none that has ended."""
+    found: dict[str, list[str]] = {}
+    for pod in seen.pods:
+        if pod.spec.node_name and not pod.is_daemon and not pod.is_terminal:
+            found.setdefault(pod.spec.node_name, []).append(pod.key)
+    return found
 
 
 def _looked_at(world: World, claim: NodeClaim, node: Node | None, now: datetime) -> NodeClaim:

@@ -16,7 +16,7 @@ from reconciler.desired.objects import node_overlays
 from reconciler.engine.observation import Observation
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.instancetype import InstanceType
-from reconciler.model.labels import DO_NOT_DISRUPT, NODEPOOL_HASH
+from reconciler.model.labels import DO_NOT_DISRUPT, NODEPOOL_HASH, NODEPOOL_HASH_VERSION
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.model.nodepool import NodePool
@@ -185,19 +185,28 @@ class PlannedFleet:
             node = nodes.get(name)
             if node is not None and (protected := _protection(node, command, seen.at)):
                 return protected
+            if node is not None and command.reason == "Empty" and not _is_empty(node):
+                return f"node {name} is not empty any more"
         return None
 
     def _outdated(self, claim: NodeClaim) -> str | None:
         if claim.node_pool not in self._pools:
             return f"NodePool {claim.node_pool} is no longer in git"
-        recorded = claim.metadata.annotations.get(NODEPOOL_HASH)
-        if recorded and recorded != self._hash("NodePool", claim.node_pool)[0]:
+        annotations = claim.metadata.annotations
+        recorded = annotations.get(NODEPOOL_HASH)
+        known, version = self._hash("NodePool", claim.node_pool)
+        comparable = annotations.get(NODEPOOL_HASH_VERSION) == version
+        if recorded and comparable and recorded != known:
             return f"NodePool {claim.node_pool} has changed since {claim.name} was launched"
         return None
 
 
 def _refused(unavailable: Sequence[Unavailable]) -> list[tuple[str, str, str]]:
     return [(u.instance_type, u.zone, u.capacity_type) for u in unavailable]
+
+
+def _is_empty(node: StateNode) -> bool:
+    return not any(pod.is_reschedulable for pod in node.pods)
 
 
 def _protection(node: StateNode, command: RunningCommand, now: datetime) -> str | None:

@@ -49,7 +49,10 @@ from reconciler.ports import (
 PRICE_OVERLAID: Final = "karpenter.sh/price-overlay-applied"
 UNAVAILABLE_FOR: Final = timedelta(minutes=3)
 UNAVAILABLE_AT_MOST: Final = timedelta(minutes=30)
-"""A refused offering is left alone for three minutes, longer each time it is refused again."""
+"""A refused offering is left alone for three minutes, longer each time it is refused again.
+
+It is asked for again only when that time is over, so the count outlasts it by the longest pause.
+"""
 
 
 class Blueprint(Protocol):
@@ -159,11 +162,20 @@ def launch(effects: Effects, wishes: Sequence[tuple[Intent, Launch]], types: Typ
     Returns how many instances came of it. What EC2 refused is recorded as unavailable, so that
     the next plan takes other offerings.
     """
+    effects.world.journal.begin([intent for intent, _ in wishes])
+    return ask(effects, wishes, types)
+
+
+def ask(effects: Effects, wishes: Sequence[tuple[Intent, Launch]], types: TypeLookup) -> int:
+    """Record the claims of wishes that are in the journal, ask EC2, record the answers.
+
+    Returns how many instances came of it.
+    """
     if not wishes:
         return 0
     world = effects.world
-    world.journal.begin([intent for intent, _ in wishes])
-    world.store.put_node_claims([call.node_claim for _, call in wishes])
+    now = world.clock.now()
+    world.store.put_node_claims([lifecycle.asked(call.node_claim, now) for _, call in wishes])
     answers = world.compute.launch([call for _, call in wishes])
     got = 0
     for (intent, call), answer in zip(wishes, answers, strict=True):
@@ -195,9 +207,12 @@ def settle(
     if isinstance(answer, Exception):
         raise answer
     if answer.refused:
-        mark_unavailable(world, answer.refused)
+        mark_unavailable(world, _named(answer, call))
     if answer.instance is None:
         _give_up(effects, intent, claim, str(_refusal(answer.refused)))
+        return False
+    if answer.instance.is_going:
+        _give_up(effects, intent, claim, f"{answer.instance.id} was terminated at once")
         return False
     instance = answer.instance
     kind = types(claim.node_pool, instance.instance_type)
@@ -211,20 +226,42 @@ def settle(
     return True
 
 
+def _named(answer: LaunchAnswer, call: Launch) -> list[Refusal]:
+    """Return the refusals with the offerings that they mean.
+
+    EC2 need not say which offering an error is about. Where it gave no instance, such an error
+    is about all that were asked for.
+    """
+    named = [r for r in answer.refused if r.instance_type and r.zone]
+    if answer.instance is not None:
+        return named
+    for r in answer.refused:
+        if not (r.instance_type and r.zone):
+            named += [
+                with_fields(r, instance_type=o.instance_type, zone=o.zone)
+                for o in call.options
+                if r.instance_type in ("", o.instance_type) and r.zone in ("", o.zone)
+            ]
+    return list(dict.fromkeys(named))
+
+
 def _refusal(refused: Sequence[Refusal]) -> ReconcilerError:
     if not refused:
         return CloudError("EC2 gave neither an instance nor a reason", where="CreateFleet")
     first = refused[0]
     more = f" and {len(refused) - 1} more offerings" if len(refused) > 1 else ""
-    pool = f"{first.instance_type}/{first.zone}/{first.capacity_type}"
+    pool = "/".join(filter(None, (first.instance_type, first.zone, first.capacity_type)))
     return CloudError(f"{first.code}: no {pool}{more}", where="CreateFleet")
 
 
 def _give_up(effects: Effects, intent: Intent, claim: NodeClaim, why: str) -> None:
-    """Record a launch that came to nothing; the next plan decides anew."""
+    """Record a launch that came to nothing; the next plan decides anew.
+
+    The claim goes first: while its intent is in doubt, a crash in between leaves a trace.
+    """
     world = effects.world
-    effects.finish([intent], Outcome.FAILED, why)
     world.store.forget_node_claim(claim.name, world.clock.now(), why)
+    effects.finish([intent], Outcome.FAILED, why)
     world.tell("LaunchFailed", why, node_claim=claim.name, node_pool=claim.node_pool)
 
 
@@ -232,7 +269,8 @@ def mark_unavailable(world: World, refused: Sequence[Refusal]) -> None:
     """Record what EC2 refused; each further refusal doubles the time it is left alone."""
     now = world.clock.now()
     before = {
-        (u.instance_type, u.zone, u.capacity_type): u.refusals for u in world.store.unavailable(now)
+        (u.instance_type, u.zone, u.capacity_type): u.refusals
+        for u in world.store.unavailable(now - UNAVAILABLE_AT_MOST)
     }
     marks = []
     for refusal in sorted(set(refused), key=lambda r: (r.instance_type, r.zone, r.capacity_type)):

@@ -26,12 +26,14 @@ from reconciler.ports import CommandPhase, RecordedPlan
 class Pass:
     """What a pass saw and decided.
 
-    ``is_quiet`` says that nothing is left to do now: no action, nothing under way.
+    ``under_way`` counts what later passes have to bring to an end, ``in_vain`` says that every
+    launch failed. ``is_quiet`` says that nothing is left to do now: no action, nothing under way.
     """
 
     plan: Plan
     seen: Observation
     under_way: int
+    in_vain: bool = False
 
     @property
     def is_quiet(self) -> bool:
@@ -62,16 +64,21 @@ def reconcile(world: World, desired: Desired, mandate: Mandate) -> Pass:
     settle = Effects(world, desired.revision, world.store.serial())
     recovery.recover(settle, desired.instance_type)
     seen = observe(world, desired.node_pools)
+    known = {claim.name for claim in seen.claims}
     pools = {pool.name: pool for pool in desired.node_pools}
     adopted = adoption.adopt(settle, seen, pools, desired.instance_type)
+    commands.untaint_strays(settle, seen)
     commands.advance(settle, seen, lambda command: desired.objection(command, seen))
     termination.collect(settle, seen)
     seen = observe(world, desired.node_pools) if adopted else _refreshed(world, seen)
     termination.advance(settle, seen)
     seen = _refreshed(world, seen)
+    forgotten = known - {claim.name for claim in seen.claims}
     plan = _decide(world, desired, seen, mandate)
-    _act(world, desired, plan, seen, mandate.tags)
-    return Pass(plan, seen, _under_way(world))
+    if (plan.changes and mandate.decides) or not plan.is_empty:
+        _record_objects(world, desired, seen)
+    in_vain = not _act(world, desired, plan, seen, mandate.tags)
+    return Pass(plan, seen, _under_way(world) + len(forgotten), in_vain)
 
 
 def _refreshed(world: World, seen: Observation) -> Observation:
@@ -95,15 +102,16 @@ def _decide(world: World, desired: Desired, seen: Observation, mandate: Mandate)
 
 def _act(
     world: World, desired: Desired, plan: Plan, seen: Observation, tags: Mapping[str, str]
-) -> None:
+) -> bool:
     """Start every action of the plan that waits for nothing but this pass.
 
     ``provision`` actions are launched; ``replace`` and ``terminate`` follow from their command,
-    which later passes move on as its provisions become ready.
+    which later passes move on as its provisions become ready. Returns False where something was
+    to be launched and nothing was.
     """
     if plan.is_empty:
-        return
-    _record(world, desired, plan)
+        return True
+    _record_plan(world, desired, plan)
     effects = Effects(world, desired.revision, plan.serial, plan.digest)
     for command in plan.commands:
         commands.start(effects, command, seen)
@@ -118,16 +126,33 @@ def _act(
             world.tell("LaunchFailed", why, node_pool=planned.node_pool)
         else:
             wishes.append(provision.wish(effects, call, planned.reason))
-    provision.launch(effects, wishes, desired.instance_type)
+    got = provision.launch(effects, wishes, desired.instance_type)
+    return got > 0 or not plan.node_claims
 
 
-def _record(world: World, desired: Desired, plan: Plan) -> None:
-    """Record the plan, and the objects it was made from, before anything is done."""
+def _record_plan(world: World, desired: Desired, plan: Plan) -> None:
+    """Record the plan before anything is done."""
     now = world.clock.now()
     world.store.put_plan(
         RecordedPlan(plan.digest, desired.revision, plan.at, plan.serial, to_json(plan), now)
     )
-    world.store.put_objects(desired.objects(), desired.revision, now)
+
+
+def _record_objects(world: World, desired: Desired, seen: Observation) -> None:
+    """Record the objects that are carried out.
+
+    A NodePool that git no longer has stays recorded while it owns nodes: its budgets hold for
+    them to the last.
+    """
+    wanted = desired.objects()
+    names = {o.name for o in wanted if o.kind == "NodePool"}
+    owning = {claim.node_pool for claim in seen.claims}
+    outlived = [
+        o
+        for o in world.store.objects()
+        if o.kind == "NodePool" and o.name in owning and o.name not in names
+    ]
+    world.store.put_objects([*wanted, *outlived], desired.revision, world.clock.now())
 
 
 def _under_way(world: World) -> int:

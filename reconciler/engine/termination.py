@@ -13,7 +13,8 @@ from datetime import timedelta
 from reconciler.engine import lifecycle
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation
-from reconciler.model.labels import DISRUPTED_TAINT
+from reconciler.engine.world import World
+from reconciler.model.labels import DISRUPTED_TAINT, DO_NOT_DISRUPT
 from reconciler.model.node import Node
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.ports import Instance, Outcome, Verb
@@ -21,14 +22,13 @@ from reconciler.ports import Instance, Outcome, Verb
 CLAIM_TAG = "karpenter.sh/nodeclaim"
 INTENT_TAG = "reconciler/intent"
 
-ORPHAN_AGE = timedelta(seconds=30)
-"""An instance younger than this may be one whose launch is being written down just now."""
+DRAIN_PATIENCE = timedelta(minutes=10)
+"""After so long without an end, a drain is said to be stalled."""
 
 
 def advance(effects: Effects, seen: Observation) -> None:
     """Move every claim that is being deleted as far as it goes now."""
     world, nodes = effects.world, seen.nodes()
-    alive = {i.provider_id: i for i in seen.instances if i.state != "terminated"}
     doomed: list[tuple[NodeClaim, Instance]] = []
     for claim in seen.claims:
         if claim.metadata.deletion_timestamp is None:
@@ -36,11 +36,13 @@ def advance(effects: Effects, seen: Observation) -> None:
         if not claim.status.provider_id:
             world.store.forget_node_claim(claim.name, seen.at, "deleted before it was launched")
             continue
-        instance = alive.get(claim.status.provider_id)
+        instance = seen.instance_of(claim)
         node = nodes.get(claim.status.provider_id)
-        if instance is None:
+        if lifecycle.is_gone(claim, instance, seen.at):
             _forget(effects, claim, node)
-        elif not instance.is_going and _is_empty(effects, claim, node, seen):
+        elif instance is None or instance.is_going:
+            continue
+        elif _is_empty(effects, claim, node, seen):
             doomed.append((claim, instance))
     if doomed and terminate(effects, [(c.name, i, _reason(c)) for c, i in doomed]):
         world.store.put_node_claims(
@@ -60,7 +62,10 @@ def collect(effects: Effects, seen: Observation) -> None:
     for claim in seen.claims:
         if claim.metadata.deletion_timestamp is not None:
             continue
-        if lifecycle.vanished(claim, seen.instances, seen.at):
+        instance = seen.instance_of(claim)
+        if (instance is not None and instance.is_going) or lifecycle.is_gone(
+            claim, instance, seen.at
+        ):
             world.tell("Vanished", f"the instance of {claim.name} is gone", node_claim=claim.name)
         elif lifecycle.never_registered(claim, seen.at):
             world.tell("Failed", f"{claim.name} never joined the cluster", node_claim=claim.name)
@@ -69,19 +74,26 @@ def collect(effects: Effects, seen: Observation) -> None:
         changed.append(lifecycle.deleted(claim, seen.at))
     if changed:
         world.store.put_node_claims(changed)
-    left_over = [i for i in strangers(seen) if world.journal.entry(i.tags.get(INTENT_TAG, ""))]
+    left_over = [i for i in strangers(seen) if _is_spare(world, i)]
     if left_over:
         terminate(effects, [(i.tags.get(CLAIM_TAG, i.id), i, "Orphaned") for i in left_over])
 
 
 def strangers(seen: Observation) -> list[Instance]:
-    """Return the living instances of our fleet that no claim has, once old enough to be sure."""
-    known = {c.status.provider_id for c in seen.claims}
-    return [
-        i
-        for i in sorted(seen.instances, key=lambda i: i.id)
-        if i.provider_id not in known and not i.is_going and seen.at - i.launched_at >= ORPHAN_AGE
-    ]
+    """Return the living instances of our fleet that no claim has."""
+    known = {lifecycle.instance_id(claim) for claim in seen.claims}
+    living = (i for i in seen.instances if i.id not in known and not i.is_going)
+    return sorted(living, key=lambda i: i.id)
+
+
+def _is_spare(world: World, instance: Instance) -> bool:
+    """Return whether a launch of ours made an instance that nothing needs.
+
+    Passes follow one another, so a launch whose end is in the journal has its claim by now. One
+    that is in doubt is not over: ``recovery.py`` will find its instance.
+    """
+    entry = world.journal.entry(instance.tags.get(INTENT_TAG, ""))
+    return entry is not None and entry.outcome is not None
 
 
 def _is_empty(effects: Effects, claim: NodeClaim, node: Node | None, seen: Observation) -> bool:
@@ -97,12 +109,45 @@ def _is_empty(effects: Effects, claim: NodeClaim, node: Node | None, seen: Obser
     world.journal.begin([drain])
     remaining = world.cluster.drain(node.name, lifecycle.drain_deadline(claim), seen.at)
     if remaining:
-        pods = f"{remaining} pod{'s' if remaining > 1 else ''}"
-        world.tell("Draining", f"{node.name} waits for {pods} to leave", node_claim=claim.name)
+        _note_waiting(world, claim, node, remaining, seen)
         return False
     if tainted:
         effects.finish([drain], Outcome.SUCCEEDED)
     return tainted
+
+
+def _note_waiting(
+    world: World, claim: NodeClaim, node: Node, remaining: int, seen: Observation
+) -> None:
+    """Record and tell what a drain waits for, and who holds it up; told again only when it moves.
+
+    The condition is Karpenter's ``Drained``; it turns ``Stalled`` after ``DRAIN_PATIENCE``.
+    """
+    pods = f"{remaining} pod{'s' if remaining > 1 else ''}"
+    held = _held_up(node, seen)
+    by = f": {'; '.join(held)}" if held else ""
+    since = claim.metadata.deletion_timestamp or seen.at
+    stalled = seen.at - since >= DRAIN_PATIENCE
+    reason, kind = ("Stalled", "Stalled") if stalled else ("Draining", "Draining")
+    message = f"{node.name} waits for {pods} to leave{by}"
+    noted = lifecycle.with_condition(claim, "Drained", "Unknown", seen.at, reason, message)
+    if noted != claim:
+        world.store.put_node_claims([noted])
+        world.tell(kind, message, node_claim=claim.name, node_pool=claim.node_pool)
+
+
+def _held_up(node: Node, seen: Observation) -> list[str]:
+    """Return which pods of a node may not be evicted now, and by whose word."""
+    snapshot = seen.snapshot
+    empty = [b for b in snapshot.pod_disruption_budgets if b.status.disruptions_allowed <= 0]
+    found = []
+    for pod in snapshot.pods:
+        if pod.spec.node_name != node.name or not pod.is_drainable(seen.at):
+            continue
+        if not pod.is_evictable(seen.at):
+            found.append(f"pod {pod.key} bears {DO_NOT_DISRUPT}")
+        found += [f"PodDisruptionBudget {b.key} holds {pod.key}" for b in empty if b.selects(pod)]
+    return found
 
 
 def _forget(effects: Effects, claim: NodeClaim, node: Node | None) -> None:

@@ -47,11 +47,18 @@ class Points:
         self.names.append(name)
         self.at(len(self.names))
 
+    @property
+    def is_like_the_last(self) -> bool:
+        """Whether nothing outlives the process here that did not at the point before.
+
+        Between two dealings with the world a process only thinks: just before one of them all is
+        as it was just after the one before it.
+        """
+        return len(self.names) > 1 and self.names[-1].startswith("before")
+
     def wrap(self, world: World) -> World:
         """Watch everything that a process of this world does."""
-        world.around = lambda port, name: (
-            _Watched(port, name, self) if name in WRITES else port
-        )
+        world.around = lambda port, name: _Watched(port, name, self) if name in WRITES else port
         handle = world.cloud.handle
 
         def watched(request: Request) -> Answer:

@@ -34,7 +34,7 @@ from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.model.errors import UnreadableError
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.nodeclass import EC2NodeClass
-from reconciler.model.settings import DEFAULT_FEATURE_GATES, Settings
+from reconciler.model.settings import Settings
 from reconciler.plan.plan import InputDigests, Revision
 from reconciler.ports import Compute, Journal, Progress, Shelf, StateStore
 
@@ -104,7 +104,9 @@ def a_pool(
         {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [*capacity_types]}
     ]
     ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
-    inner = {"nodeClassRef": ref, "requirements": requirements, "expireAfter": "Never"}
+    more = dict(template or {})
+    requirements += more.pop("requirements", [])
+    inner = {"nodeClassRef": ref, "requirements": requirements, "expireAfter": "Never", **more}
     return {
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodePool",
@@ -112,7 +114,7 @@ def a_pool(
         "spec": {
             "template": {
                 "metadata": {"labels": {"pool": name, **(labels or {})}},
-                "spec": {**inner, **(template or {})},
+                "spec": inner,
             },
             "disruption": {
                 "consolidationPolicy": policy,
@@ -257,11 +259,19 @@ class World:
     ears: Ears = field(default_factory=Ears)
     around: Callable[[Any, str], Any] = unchanged
     latencies: Mapping[str, float] = field(default_factory=dict)
+    page_size: int = 1000
 
     def engine(self) -> Engine:
         """Start a process."""
         compute = self.around(
-            AwsCompute(self.cloud.connect, self.settings, self.catalog.get, self.clock), "compute"
+            AwsCompute(
+                self.cloud.connect,
+                self.settings,
+                self.catalog.get,
+                self.clock,
+                page_size=self.page_size,
+            ),
+            "compute",
         )
         source = Source(self.git, compute, self.settings, self.catalog)
         cluster = EmbeddedCluster(

@@ -17,6 +17,7 @@ from reconciler.adapters.aws.errors import (
     CAPACITY_CODES,
     Failure,
     boto_errors,
+    code_of,
     failure_of,
     failure_of_code,
     our_error,
@@ -28,7 +29,7 @@ from reconciler.adapters.aws.requests import LaunchRequests, launch_requests
 from reconciler.adapters.aws.templates import Templates
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
 from reconciler.model.settings import Settings
-from reconciler.ports import Clock, Instance, Launch, LaunchAnswer
+from reconciler.ports import Clock, Instance, Launch, LaunchAnswer, Refusal
 
 _CALL: Final = "ec2:CreateFleet"
 _TRIES: Final = 5
@@ -102,6 +103,8 @@ class Launcher:
                     recreated = True
                     self._templates.recreate(requests.templates)
                     continue
+                if failure is Failure.CAPACITY:
+                    return LaunchAnswer(None, _all_refused(wish, error))
                 last = our_error(_CALL, error)
                 if not isinstance(last, TransientCloudError):
                     raise last from error
@@ -120,15 +123,25 @@ class Launcher:
         tags = instance_tags(wish, self._settings)
         instance = launched(answer, wish, tags, self._clock.now())
         refused = refusals(answer, wish)
-        if unclear:
+        where = place(_CALL, answer.get("ResponseMetadata", {}).get("RequestId", ""))
+        if unclear or (instance is not None and not (instance.instance_type and instance.zone)):
             instance = self.fulfilled(wish.intent) or instance
+        if instance is not None and not (instance.instance_type and instance.zone):
+            raise TransientCloudError(f"{instance.id} is launched and not shown yet", where=where)
         if instance is not None or any(r.code in CAPACITY_CODES for r in refused):
             return LaunchAnswer(instance, refused)
-        where = place(_CALL, answer.get("ResponseMetadata", {}).get("RequestId", ""))
         said = "; ".join(dict.fromkeys(f"{r.code}: {r.message}" for r in refused))
         if not refused or all(_is_passing(r.code) for r in refused):
             raise TransientCloudError(said or "neither an instance nor an error", where=where)
         raise CloudError(said, where=where)
+
+
+def _all_refused(wish: Launch, error: Exception) -> tuple[Refusal, ...]:
+    """Return refusals of everything asked for, where EC2 refuses the call instead of offerings."""
+    code, message = code_of(error), str(error)
+    return tuple(
+        Refusal(o.instance_type, o.zone, o.capacity_type, code, message) for o in wish.options
+    )
 
 
 def _is_passing(code: str) -> bool:
