@@ -20,7 +20,7 @@ from reconciler.model.metadata import Metadata
 from reconciler.model.node import Node, NodeSpec, NodeStatus
 from reconciler.model.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
 from reconciler.model.pod import Amounts, Pod
-from reconciler.model.resources import format_resources
+from reconciler.model.resources import format_resources, largest
 from reconciler.model.taint import Taint
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.result import Placement, PlannedClaim
@@ -184,8 +184,12 @@ def bound(pod: Pod, node: str) -> Pod:
 
 
 def starting(claim: PlannedClaim, pods: Iterable[Pod]) -> StateNode:
-    """Return the node that a planned NodeClaim is expected to become, before it is initialized."""
+    """Return the node that a planned NodeClaim is expected to become, before it is initialized.
+
+    For a limit of its pool it counts with the most that any of its types has.
+    """
     kind, offering = claim.launch
+    types = claim.types if claim.node_pool.spec.limits else (kind,)
     labels = {
         **claim.labels,
         **claim.requirements.fixed_labels(),
@@ -194,7 +198,7 @@ def starting(claim: PlannedClaim, pods: Iterable[Pod]) -> StateNode:
         CAPACITY_TYPE: offering.capacity_type,
     }
     provider_id = f"planned:///{claim.name}"
-    capacity: Amounts = dict(format_resources(kind.capacity))
+    capacity: Amounts = dict(format_resources(largest(t.capacity for t in types)))
     allocatable: Amounts = dict(format_resources(kind.allocatable))
     node = Node(
         metadata=Metadata(

@@ -1,0 +1,149 @@
+"""Commands of one pass know of each other: room, limits, spread, and who repels whom."""
+
+from typing import Any
+
+from tests.disruption.builders import a_node, a_pod, a_pool, brief, decided, drifted, refusal_of
+
+NEVER = {"consolidateAfter": "Never"}
+APP = {"app": "web"}
+
+
+def _spread(key: str) -> dict[str, Any]:
+    return {
+        "topologySpreadConstraints": [
+            {
+                "topologyKey": key,
+                "maxSkew": 1,
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": APP},
+            }
+        ]
+    }
+
+
+def _apart() -> dict[str, Any]:
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": APP},
+    }
+    return {
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    }
+
+
+def test_room_that_one_command_takes_is_gone_for_the_next() -> None:
+    decisions = decided(
+        a_node("n1"),
+        a_pod("p1", "n1", "3"),
+        a_node("n2"),
+        a_pod("p2", "n2", "3"),
+        a_node("n3"),
+        a_pod("p3", "n3", "1"),
+        pools=[a_pool(**NEVER)],
+        drifted=drifted("n1", "n2"),
+    )
+
+    assert sorted(c.decision for c in decisions.commands) == ["delete", "replace"]
+
+
+def test_a_limit_that_one_command_uses_up_stops_the_next() -> None:
+    pool = a_pool(spec={"limits": {"cpu": "12"}}, **NEVER)
+
+    decisions = decided(
+        a_node("n1", "medium"),
+        a_pod("p1", "n1", "3.5"),
+        a_node("n2", "medium"),
+        a_pod("p2", "n2", "3.5"),
+        pools=[pool],
+        drifted=drifted("n1", "n2"),
+    )
+
+    launched = [t.types[0].name for c in decisions.commands for t in c.replacements]
+    assert launched == ["medium", "medium"]
+    most = sum(
+        max(int(kind.capacity["cpu"]) for kind in claim.types) // 1000
+        for command in decisions.commands
+        for claim in command.replacements
+    )
+    assert most <= 12
+
+
+def test_a_limit_without_room_for_two_lets_one_go() -> None:
+    pool = a_pool(spec={"limits": {"cpu": "7"}}, **NEVER)
+
+    decisions = decided(
+        a_node("n1", "small"),
+        a_pod("p1", "n1", "1.5"),
+        a_node("n2", "small"),
+        a_pod("p2", "n2", "3.9"),
+        pools=[pool],
+        drifted=drifted("n1", "n2"),
+    )
+
+    assert len(decisions.commands) == 1
+
+
+def test_pods_that_one_command_moves_count_for_the_spread_of_the_next() -> None:
+    """One pod a zone, and both nodes in zone-a: the two replacements take both zones."""
+    nodes = [a_node(f"n{i}") for i in range(2)]
+    pods = [
+        a_pod(f"p{i}", f"n{i}", "3", metadata={"labels": APP}, spec=_spread(ZONE)) for i in range(2)
+    ]
+
+    decisions = decided(*nodes, *pods, pools=[a_pool(**NEVER)], drifted=drifted("n0", "n1"))
+
+    zones = [
+        sorted(claim.requirements[ZONE].values)
+        for command in decisions.commands
+        for claim in command.replacements
+    ]
+    assert zones == [["zone-b"], ["zone-a"]]
+
+
+def test_pods_that_repel_each_other_do_not_meet_through_two_commands() -> None:
+    nodes = [a_node(f"n{i}", "small") for i in range(2)]
+    pods = [
+        a_pod(f"p{i}", f"n{i}", "0.5", metadata={"labels": APP}, spec=_apart()) for i in range(2)
+    ]
+    room = a_node("n9", "huge")
+
+    decisions = decided(*nodes, *pods, room, pools=[a_pool(**NEVER)], drifted=drifted("n0", "n1"))
+
+    seats = [
+        node
+        for command in decisions.commands
+        if command.placement is not None
+        for node in command.placement.on_nodes.values()
+    ]
+    assert len(seats) == len(set(seats))
+
+
+def test_a_pod_that_repels_others_does_so_where_it_goes() -> None:
+    """p0 goes to zone-b and keeps web pods out of it; p1 may only go there."""
+    term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": APP}}
+    repelling = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    in_b = {"nodeSelector": {ZONE: "zone-b"}}
+
+    decisions = decided(
+        a_node("n0"),
+        a_pod("p0", "n0", "3", spec={**in_b, "affinity": repelling}),
+        a_node("n1", zone="zone-x"),
+        a_pod("p1", "n1", "3", metadata={"labels": APP}, spec=in_b),
+        pools=[a_pool(**NEVER)],
+        drifted=drifted("n0", "n1"),
+    )
+
+    assert brief(decisions) == [("Drifted", "replace", ("n0",))]
+    assert "not all pods would schedule" in refusal_of(decisions, "n1")
+
+
+def test_an_empty_node_does_not_go_as_underutilized_past_its_own_budget() -> None:
+    pool = a_pool(budgets=[{"nodes": "0", "reasons": ["Empty"]}])
+
+    decisions = decided(a_node("n1"), a_node("n2"), pools=[pool])
+
+    assert brief(decisions) == []
+    assert refusal_of(decisions, "n1") == ""
+
+
+ZONE = "topology.kubernetes.io/zone"
