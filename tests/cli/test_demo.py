@@ -135,6 +135,11 @@ def test_git_tells_the_story(played: Played) -> None:
     assert {row.split("|")[1] for row in rows} == {"Demo"}
 
 
+def test_the_plans_say_what_a_branch_drifts_and_what_waits_until_when(played: Played) -> None:
+    assert "drifts 3 nodes" in played.out
+    assert "not before 22:00 UTC" in played.out
+
+
 def test_it_ends_with_everything_done(state: DatabaseState) -> None:
     claims = state.store.node_claims()
     assert Counter(c.node_pool for c in claims) == {"web": 12}
