@@ -20,6 +20,7 @@ from reconciler.adapters.aws.fleet import (
     zonal_subnets,
 )
 from reconciler.adapters.aws.images import Build, Types, build_of
+from reconciler.adapters.aws.refusal import check_launch
 from reconciler.adapters.aws.tags import shared_tags, specification
 from reconciler.adapters.aws.template import template_data
 from reconciler.model.errors import CloudError
@@ -39,11 +40,12 @@ def launch_requests(launch: Launch, types: Types, settings: Settings) -> LaunchR
     """Return the calls of one launch, in boto3's form.
 
     Raises:
-        CloudError: none of the options has both an image and a subnet; the message says which
-            is missing.
+        CloudError: none of the options has both an image and a subnet (the message says which is
+            missing), or the launch may not be asked for (``refusal.py``).
     """
     assert launch.options, "a launch without options cannot succeed"
     options = first_types(launch.options)
+    check_launch(launch, options, types, settings)
     subnets = zonal_subnets(launch.node_class, settings.subnet_free_addresses)
     groups = _builds(launch, options, types)
     if not groups:

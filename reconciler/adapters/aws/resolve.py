@@ -17,6 +17,7 @@ from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import translated
 from reconciler.adapters.aws.filters import tag_filters
 from reconciler.adapters.aws.profiles import profile_name
+from reconciler.adapters.aws.refusal import lacks_service_cidr
 from reconciler.model.errors import TransientCloudError
 from reconciler.model.metadata import Condition
 from reconciler.model.nodeclass import (
@@ -100,16 +101,8 @@ class Resolver:
         )
 
     def _validation(self, node_class: EC2NodeClass) -> Condition:
-        """Say whether nodes of the class could find their cluster: nodeadm must know its CIDR.
-
-        An imitated cluster has none, and its nodes do not ask.
-        """
-        settings = self._settings
-        if (
-            node_class.ami_family == "AL2023"
-            and not settings.cluster_cidr
-            and settings.cluster == "kubeconfig"
-        ):
+        """Say whether nodes of the class could find their cluster."""
+        if lacks_service_cidr(node_class, self._settings):
             return Condition(
                 "ValidationSucceeded",
                 "False",

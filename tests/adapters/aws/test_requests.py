@@ -185,6 +185,59 @@ def test_what_is_missing_is_named() -> None:
         launch_requests(a_wish("i", a_resolved_class(), options=(elsewhere,)), a_type, SETTINGS)
 
 
+def test_too_little_choice_for_min_values_is_refused_unless_it_is_best_effort() -> None:
+    asked = NodeSelectorRequirement("kubernetes.io/arch", Operator.EXISTS, min_values=2)
+    claim = NodeClaim(Metadata(name="c"), NodeClaimSpec(requirements=(asked,)))
+    wide = a_wish("i", a_resolved_class(), node_claim=claim)
+    narrow = a_wish("i", a_resolved_class(), "m7g.large", node_claim=claim)
+    assert launch_requests(wide, a_type, SETTINGS).fleet
+    with pytest.raises(CloudError, match=r"1 values of kubernetes.io/arch .* asks for 2"):
+        launch_requests(narrow, a_type, SETTINGS)
+    assert launch_requests(narrow, a_type, replace(SETTINGS, min_values_policy="BestEffort"))
+
+
+def test_al2023_on_a_real_cluster_needs_its_service_cidr() -> None:
+    real = replace(SETTINGS, cluster="kubeconfig")
+    with pytest.raises(CloudError, match="set clusterCIDR"):
+        launch_requests(a_wish("i", a_resolved_class()), a_type, real)
+    other = a_resolved_class(ami_family="Bottlerocket")
+    assert launch_requests(a_wish("i", other), a_type, real).fleet
+
+
+@pytest.mark.parametrize(
+    ("kind", "interruptible", "market", "target"),
+    [
+        ("default", False, None, "on-demand"),
+        ("default", True, "interruptible-capacity-reservation", "reserved-capacity"),
+        ("capacity-block", False, "capacity-block", "capacity-block"),
+    ],
+)
+def test_a_reservation_has_a_template_of_its_own(
+    kind: str, interruptible: bool, market: str | None, target: str
+) -> None:
+    options = tuple(
+        LaunchOption("m7g.large", f"us-east-1{z}", "reserved", 0.0, f"cr-{z}", kind, interruptible)
+        for z in "ab"
+    )
+    requests = launch_requests(
+        a_wish("i", a_resolved_class(), options=options), a_type, CONTROL_PLANE
+    )
+    data = [t["LaunchTemplateData"] for t in requests.templates]
+    assert [d["CapacityReservationSpecification"] for d in data] == [
+        {
+            "CapacityReservationPreference": "capacity-reservations-only",
+            "CapacityReservationTarget": {"CapacityReservationId": name},
+        }
+        for name in ("cr-a", "cr-b")
+    ]
+    markets = [d.get("InstanceMarketOptions", {}).get("MarketType") for d in data]
+    assert markets == [market] * 2
+    target_capacity = requests.fleet["TargetCapacitySpecification"]
+    assert target_capacity["DefaultTargetCapacityType"] == target
+    assert ("ReservedCapacityOptions" in requests.fleet) is interruptible
+    assert ("OnDemandOptions" in requests.fleet) is (target == "on-demand")
+
+
 def test_a_template_stands_once_before_the_first_fleet_that_uses_it() -> None:
     wishes = [a_wish(f"i{n}", a_resolved_class()) for n in range(2)]
     rows = planned_requests(wishes, a_type, CONTROL_PLANE)
