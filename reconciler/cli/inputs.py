@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -120,8 +119,7 @@ def is_live(args: argparse.Namespace, resolved: Resolved) -> bool:
     return args.snapshot is None and resolved.settings.cluster == "embedded"
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRead:
+class SourceRead(NamedTuple):
     """The files of a revision, what was refused among them, and which revision it is."""
 
     files: Sequence[SourceFile]
