@@ -15,7 +15,7 @@ from typing import Final
 from reconciler.engine.desired import Desired, DesiredSource
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.engine.world import World
-from reconciler.model.errors import (
+from reconciler.model.errors import Fault, (
     ClusterError,
     ReconcilerError,
     StalePlanError,
@@ -37,6 +37,8 @@ class Pulse:
 
 class NotConvergedError(ReconcilerError):
     """The time was up before everything was done; running it again goes on from here."""
+
+    fault = Fault.CLOUD
 
 
 def converge(
