@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from reconciler.adapters.aws.bootstrap.kubelet import Reserved, resolved
+from reconciler.model.errors import CloudError
 from reconciler.model.instancetype import InstanceType
 from reconciler.model.labels import WELL_KNOWN_AWS
-from reconciler.model.nodeclass import AMI
+from reconciler.model.nodeclass import AMI, EC2NodeClass
 from reconciler.model.nodepool import requirements_of
 from reconciler.model.quantity import MILLI
 from reconciler.model.resources import PODS, parse_resources
@@ -25,7 +27,7 @@ class Build:
     """What distinguishes one launch template of a claim from another: the machine's make.
 
     ``reservation`` is empty but for reserved capacity; ``market`` is the market type that goes
-    with it, empty for the usual one.
+    with it, empty for the usual one; ``reserved`` is what the kubelet keeps for itself.
     """
 
     image: str
@@ -33,6 +35,7 @@ class Build:
     efa_interfaces: int = 0
     reservation: str = ""
     market: str = ""
+    reserved: Reserved = ()
 
 
 def image_for(amis: Iterable[AMI], kind: InstanceType) -> AMI | None:
@@ -47,8 +50,14 @@ def image_for(amis: Iterable[AMI], kind: InstanceType) -> AMI | None:
     )
 
 
-def build_of(launch: Launch, kind: InstanceType, reservation: str, market: str) -> Build | None:
-    """Return the make of a machine of that type, None if no image of the class fits it."""
+def build_of(
+    launch: Launch, kind: InstanceType, reservation: str, market: str, *, expressions: bool
+) -> Build | None:
+    """Return the make of a machine of that type, None if no image of the class fits it.
+
+    Raises:
+        CloudError: an expression in the class's kubelet settings has no value for the type.
+    """
     ami = image_for(launch.node_class.status.amis, kind)
     if ami is None:
         return None
@@ -59,7 +68,18 @@ def build_of(launch: Launch, kind: InstanceType, reservation: str, market: str) 
         _count(kind.capacity, EFA) if asks else 0,
         reservation,
         market,
+        _reserved(launch.node_class, kind, expressions=expressions),
     )
+
+
+def _reserved(node_class: EC2NodeClass, kind: InstanceType, *, expressions: bool) -> Reserved:
+    try:
+        return resolved(node_class.spec.kubelet, kind, expressions=expressions)
+    except ValueError as error:
+        raise CloudError(
+            f"EC2NodeClass {node_class.name}: spec.kubelet for {kind.name}: {error}",
+            remedy="write a quantity, or a formula over vcpus, memory_mib and max_pods",
+        ) from error
 
 
 def _count(capacity: Mapping[str, int], name: str) -> int:

@@ -47,7 +47,7 @@ def launch_requests(launch: Launch, types: Types, settings: Settings) -> LaunchR
     options = first_types(launch.options)
     check_launch(launch, options, types, settings)
     subnets = zonal_subnets(launch.node_class, settings.subnet_free_addresses)
-    groups = _builds(launch, options, types)
+    groups = _builds(launch, options, types, settings)
     if not groups:
         raise CloudError(
             f"NodeClaim {launch.node_claim.name}: no image of EC2NodeClass "
@@ -73,7 +73,7 @@ def launch_requests(launch: Launch, types: Types, settings: Settings) -> LaunchR
 
 
 def _builds(
-    launch: Launch, options: Sequence[LaunchOption], types: Types
+    launch: Launch, options: Sequence[LaunchOption], types: Types, settings: Settings
 ) -> dict[Build, list[LaunchOption]]:
     """Return the options by the template that they need, both in the order of the options.
 
@@ -86,7 +86,11 @@ def _builds(
         key = (option.instance_type, option.reservation_id, market_type(option))
         if key not in known:
             kind = types(option.instance_type)
-            known[key] = build_of(launch, kind, *key[1:]) if kind is not None else None
+            known[key] = (
+                build_of(launch, kind, *key[1:], expressions=settings.gate("NodeClassCEL"))
+                if kind is not None
+                else None
+            )
         build = known[key]
         if build is not None:
             groups.setdefault(build, []).append(option)

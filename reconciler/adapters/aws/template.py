@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from reconciler.adapters.aws.bootstrap.family import user_data
-from reconciler.adapters.aws.bootstrap.kubelet import without_expressions
+from reconciler.adapters.aws.bootstrap.kubelet import with_reserved
 from reconciler.adapters.aws.bootstrap.setup import (
     ControlPlane,
     Setup,
@@ -105,7 +105,7 @@ def _setup(
         labels=node_labels(claim, capacity_type),
         taints=node_taints(claim),
         max_pods=stated if isinstance(stated, int) else build.max_pods,
-        kubelet=without_expressions(node_class.spec.kubelet),
+        kubelet=with_reserved(node_class.spec.kubelet, build.reserved),
         custom=node_class.spec.user_data or "",
         raid0=node_class.spec.instance_store_policy == "RAID0",
         image_version=_image_version(node_class),

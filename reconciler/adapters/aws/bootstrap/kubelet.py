@@ -5,22 +5,67 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from reconciler.adapters.aws.bootstrap.expressions import evaluate
 from reconciler.adapters.aws.bootstrap.setup import Setup
-from reconciler.model.quantity import parse_quantity
+from reconciler.model.instancetype import InstanceType
+from reconciler.model.quantity import MILLI, parse_quantity
+from reconciler.model.resources import PODS
 
 _RESERVED: Final = ("kubeReserved", "systemReserved")
+_LABEL: Final = "karpenter.k8s.aws/"
 
 
-def without_expressions(kubelet: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings less the reservations that are not quantities.
+Reserved = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+"""The reservations of a kubelet: for each field, its resources with their quantities."""
 
-    Such a value is an expression, and the gate ``NodeClassCEL`` decides whether it counts.
+
+def resolved(kubelet: Mapping[str, Any], kind: InstanceType, *, expressions: bool) -> Reserved:
+    """Return the reservations of a machine of that type.
+
+    A value that is not a quantity is an expression (``expressions.py``) over the facts of the
+    type; where these do not count, it is left out.
+
+    Raises:
+        ValueError: an expression has no value.
     """
-    kept = dict(kubelet)
-    for name in _RESERVED:
-        if isinstance(kept.get(name), dict):
-            kept[name] = {k: v for k, v in kept[name].items() if _is_quantity(str(v))}
-    return {key: value for key, value in kept.items() if value != {}}
+    rows = []
+    for field in _RESERVED:
+        values = kubelet.get(field) or {}
+        known = {
+            str(name): str(value) if _is_quantity(str(value)) else _amount(name, str(value), kind)
+            for name, value in sorted(values.items())
+            if expressions or _is_quantity(str(value))
+        }
+        if known:
+            rows.append((field, tuple(known.items())))
+    return tuple(rows)
+
+
+def with_reserved(kubelet: Mapping[str, Any], reserved: Reserved) -> dict[str, Any]:
+    """Return the settings with the reservations as resolved."""
+    others = {key: value for key, value in kubelet.items() if key not in _RESERVED}
+    return {**others, **{field: dict(values) for field, values in reserved}}
+
+
+def _amount(resource: str, expression: str, kind: InstanceType) -> str:
+    """Return the quantity that an expression means, rounded up as Karpenter rounds it."""
+    labels = kind.requirements.fixed_labels()
+    facts: dict[str, int | float | str | bool] = {
+        name: int(labels[_LABEL + label])
+        for name, label in (("vcpus", "instance-cpu"), ("memory_mib", "instance-memory"))
+        if _LABEL + label in labels
+    }
+    facts["max_pods"] = kind.capacity.get(PODS, 0) // MILLI
+    facts["instance_type"] = kind.name
+    number = evaluate(expression, facts)
+    match resource:
+        case "cpu":
+            return f"{-(-number // 10) * 10}m"
+        case "memory":
+            return f"{-(-number // 16) * 16}Mi"
+        case "ephemeral-storage":
+            return f"{number}Gi"
+    return str(number)
 
 
 def flags(setup: Setup) -> str:

@@ -1,0 +1,77 @@
+"""Formulas in kubelet settings mean what CEL makes of them, or are refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.adapters.aws.bootstrap.expressions import evaluate
+
+FACTS = {"vcpus": 96, "memory_mib": 8192, "max_pods": 29, "instance_type": "m5.large"}
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("200 + 8 * vcpus", 968),
+        ("(200 + 8) * 2", 416),
+        ("memory_mib / 100", 81),
+        ("-7 / 2", -3),
+        ("-7 % 2", -1),
+        ("7.9", 7),
+        ("double(vcpus) * 0.5", 48),
+        ("int(2.9) + 1", 3),
+        ("min(110, 20 * 2)", 40),
+        ("max(1.5, 2.5)", 2),
+        ("vcpus > 4 ? 10 : 20", 10),
+        ("vcpus < 4 ? 10 : vcpus < 100 ? 20 : 30", 20),
+        ("instance_type.startsWith('m5') && !(vcpus == 2) ? 1 : 2", 1),
+        ('instance_type == "m5" + ".large" || false ? 1 : 2', 1),
+        ("- - 3", 3),
+    ],
+)
+def test_a_formula_has_its_value(text: str, number: int) -> None:
+    assert evaluate(text, FACTS) == number
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1 +",
+        "1 2",
+        "(1",
+        "cores * 2",
+        "1 / 0",
+        "1.0 / 0.0",
+        "1 + 1.0",
+        "vcpus ? 1 : 2",
+        "true",
+        "'a'",
+        "!1",
+        "-'a'",
+        "'a' * 'b'",
+        "5.0 % 2.0",
+        "min(1)",
+        "min(1, 2.0)",
+        "open('x')",
+        "vcpus.startsWith('9')",
+        "__import__",
+        "1 $ 2",
+        "(" * 60 + "1" + ")" * 60,
+        "-" * 200 + "1",
+    ],
+)
+def test_what_has_no_value_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        evaluate(text, FACTS)
+
+
+@given(st.text(alphabet="0123456789.+-*/%()<>=!&|?:, vcpusmin'a", max_size=40))
+def test_any_text_is_a_number_or_refused(text: str) -> None:
+    try:
+        value = evaluate(text, FACTS)
+    except ValueError:
+        return
+    assert type(value) is int
