@@ -192,13 +192,14 @@ def test_the_empty_node_goes_when_its_window_opens(state: DatabaseState) -> None
 
 
 def test_after_the_crash_what_ec2_has_is_taken_in_and_the_rest_launched(
-    state: DatabaseState,
+    played: Played, state: DatabaseState
 ) -> None:
     night = [e for e in launches(state) if e.intent.at > NIGHT]
     assert len(night) == 6
     pauses = [e.finished_at - e.intent.at for e in night if e.finished_at is not None]
     assert min(pauses) > timedelta(minutes=1), "no answer was read before the next run"
     ready = {c.name: since(c, "Initialized") for c in state.store.node_claims()}
+    assert len(re.findall(r"(?m), found( +[●○ ]+)?$", played.out)) == 3
     # Instances that were launched before the crash are minutes older than the others.
     assert sorted(Counter(ready[e.intent.target] for e in night).values()) == [3, 3]
 
