@@ -15,8 +15,9 @@ from typing import Final
 from reconciler.engine.desired import Desired, DesiredSource
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.engine.world import World
-from reconciler.model.errors import Fault, (
+from reconciler.model.errors import (
     ClusterError,
+    Fault,
     ReconcilerError,
     StalePlanError,
     TransientCloudError,
