@@ -9,7 +9,7 @@ from typing import Any, Final
 from reconciler.adapters.aws.answers import instance_of
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error, translated
-from reconciler.adapters.aws.images import Types
+from reconciler.adapters.aws.images import Types, TypesOf
 from reconciler.adapters.aws.launching import Launcher
 from reconciler.adapters.aws.resolve import Resolver
 from reconciler.adapters.aws.tags import FLEET, INTENT, as_list
@@ -31,7 +31,9 @@ _NOT_TERMINATED: Final = ("pending", "running", "stopping", "stopped", "shutting
 class AwsCompute:
     """EC2, for one fleet in one region.
 
-    ``types`` finds an instance type of the catalogue; ``workers`` calls of CreateFleet run at the
+    ``types`` finds an instance type of the catalogue, and ``types_of`` does so as a node class
+    resolves it (its kubelet settings decide how many pods a machine takes); without it, types are
+    the same for every class. ``workers`` calls of CreateFleet run at the
     same time, in which order is then left to chance; ``page_size`` is how many instances one page
     of a listing holds.
     """
@@ -43,6 +45,7 @@ class AwsCompute:
         types: Types,
         clock: Clock,
         *,
+        types_of: TypesOf | None = None,
         workers: int = 1,
         page_size: int = _PAGE,
     ) -> None:
@@ -55,7 +58,7 @@ class AwsCompute:
             connect("ec2", 1),
             Templates(self._ec2),
             settings,
-            types,
+            types_of or (lambda _: types),
             clock,
             find=self.find,
             discard=self.terminate,

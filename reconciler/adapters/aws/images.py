@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconciler.adapters.aws.bootstrap.kubelet import Reserved, resolved
+from reconciler.catalog.catalog import Catalog
+from reconciler.catalog.classfacts import class_facts
 from reconciler.model.errors import CloudError
 from reconciler.model.instancetype import InstanceType
 from reconciler.model.labels import WELL_KNOWN_AWS
@@ -14,10 +16,14 @@ from reconciler.model.nodeclass import AMI, EC2NodeClass
 from reconciler.model.nodepool import requirements_of
 from reconciler.model.quantity import MILLI
 from reconciler.model.resources import PODS, parse_resources
+from reconciler.model.settings import Settings
 from reconciler.ports import Launch
 
 Types = Callable[[str], InstanceType | None]
 """Finds an instance type of the catalogue by its name."""
+
+TypesOf = Callable[[EC2NodeClass], Types]
+"""Finds the types as a node class resolves them."""
 
 EFA: Final = "vpc.amazonaws.com/efa"
 
@@ -36,6 +42,15 @@ class Build:
     reservation: str = ""
     market: str = ""
     reserved: Reserved = ()
+
+
+def types_of(catalog: Catalog, settings: Settings) -> TypesOf:
+    """Return how to find the types of a catalogue as each node class resolves them."""
+
+    def for_class(node_class: EC2NodeClass) -> Types:
+        return catalog.for_node_class(class_facts(node_class, settings)).get
+
+    return for_class
 
 
 def image_for(amis: Iterable[AMI], kind: InstanceType) -> AMI | None:

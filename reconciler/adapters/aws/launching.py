@@ -24,7 +24,7 @@ from reconciler.adapters.aws.errors import (
     place,
 )
 from reconciler.adapters.aws.fleet import instance_tags
-from reconciler.adapters.aws.images import Types
+from reconciler.adapters.aws.images import TypesOf
 from reconciler.adapters.aws.requests import LaunchRequests, launch_requests
 from reconciler.adapters.aws.templates import Templates
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
@@ -48,7 +48,7 @@ class Launcher:
         ec2: Any,
         templates: Templates,
         settings: Settings,
-        types: Types,
+        types_of: TypesOf,
         clock: Clock,
         *,
         find: Callable[[str], Sequence[Instance]],
@@ -57,7 +57,7 @@ class Launcher:
         self._ec2 = ec2
         self._templates = templates
         self._settings = settings
-        self._types = types
+        self._types_of = types_of
         self._clock = clock
         self._find = find
         self._discard = discard
@@ -65,7 +65,8 @@ class Launcher:
     def launch(self, wish: Launch) -> LaunchAnswer | Exception:
         """Return what came of the wish; an error of the cloud is returned, not raised."""
         try:
-            requests = launch_requests(wish, self._types, self._settings)
+            types = self._types_of(wish.node_class)
+            requests = launch_requests(wish, types, self._settings)
             self._templates.ensure(requests.templates)
             return self._create_fleet(wish, requests)
         except ReconcilerError as error:

@@ -14,7 +14,9 @@ from msgspec.structs import replace as with_fields
 from reconciler.adapters.aws.aliases import alias_paths
 from reconciler.adapters.aws.bootstrap.mime import parts_of
 from reconciler.adapters.aws.bootstrap.toml import dumps
+from reconciler.adapters.aws.images import types_of
 from reconciler.adapters.aws.requests import launch_requests, planned_requests
+from reconciler.catalog.catalog import bundled
 from reconciler.model.errors import CloudError
 from reconciler.model.metadata import Metadata
 from reconciler.model.nodeclaim import NodeClaim, NodeClaimSpec
@@ -388,3 +390,17 @@ def test_requests_are_built_without_boto3() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_class_decides_how_many_pods_its_machines_take() -> None:
+    """What is launched must be what the plan's requests say: the class's own pod density."""
+    find = types_of(bundled(), CONTROL_PLANE)
+    for kubelet, count in (({}, 29), ({"maxPods": 17}, 17), ({"podsPerCore": 4}, 8)):
+        node_class = a_resolved_class(kubelet=kubelet)
+        kind = find(node_class)("m7g.large")
+        assert kind is not None
+        assert kind.capacity["pods"] == count * 1000
+        wish = a_wish("i", node_class, "m7g.large")
+        data = launch_requests(wish, find(node_class), CONTROL_PLANE).templates[0]
+        config = base64.b64decode(data["LaunchTemplateData"]["UserData"]).decode()
+        assert f"maxPods: {count}" in config
