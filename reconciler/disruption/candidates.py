@@ -222,9 +222,3 @@ def price_refusal(candidate: Candidate) -> Refusal | None:
         if key not in labels:
             return Refusal(BlockCode.MISSING_LABEL, f'node does not have label "{key}"')
     return None
-
-
-def disabled_refusal(pool: NodePool) -> Refusal:
-    """Return the «no» of a pool that never consolidates."""
-    text = f'NodePool "{pool.name}" has consolidation disabled'
-    return Refusal(BlockCode.CONSOLIDATION_DISABLED, text)

@@ -15,7 +15,6 @@ from reconciler.disruption.balanced import evaluate
 from reconciler.disruption.candidates import (
     Candidate,
     Refusal,
-    disabled_refusal,
     price_refusal,
 )
 from reconciler.disruption.command import BlockCode
@@ -78,36 +77,40 @@ class Proposal:
 
 
 def consolidatable(work: Deliberation) -> list[Candidate]:
-    """Return the nodes that consolidation may look at, keeping the refusals of the others."""
+    """Return the nodes that consolidation may look at, keeping the refusals of the others.
+
+    What protects a node is told before what is wrong with it, and both though it is not quiet
+    yet: the author has to act on either. Empty nodes are the subject of Emptiness.
+    """
     found: list[Candidate] = []
     for candidate in work.candidates(lambda c: not c.pool.is_static):
-        if not candidate.claim.is_true("Initialized") or candidate.is_empty:
-            continue  # empty nodes are the subject of Emptiness
-        refusal = _consolidation_refusal(candidate)
-        if refusal is None and not is_consolidatable(candidate.claim, candidate.pool, work.now):
+        problem = price_refusal(candidate) or _disabled(candidate)
+        if problem is None and candidate.is_empty:
             continue
-        refusal = candidate.refusal(eventual=False) or refusal
+        problem = problem or _only_when_empty(candidate)
+        refusal = candidate.refusal(eventual=False) or problem
         if refusal is not None:
             work.refuse(candidate, REASON, refusal)
-            continue
-        found.append(candidate)
+        elif is_consolidatable(candidate.claim, candidate.pool, work.now):
+            found.append(candidate)
     return found
 
 
-def _consolidation_refusal(candidate: Candidate) -> Refusal | None:
-    refusal = price_refusal(candidate)
-    if refusal is not None:
-        return refusal
-    disruption = candidate.pool.spec.disruption
-    if disruption.consolidates_after is None:
-        return disabled_refusal(candidate.pool)
-    if disruption.consolidation_policy == WHEN_EMPTY:
-        text = (
-            f'NodePool "{candidate.pool.name}" has consolidation policy WhenEmpty, '
-            "but node is not empty"
-        )
-        return Refusal(BlockCode.WHEN_EMPTY, text)
-    return None
+def _disabled(candidate: Candidate) -> Refusal | None:
+    if candidate.pool.spec.disruption.consolidates_after is not None:
+        return None
+    text = f'NodePool "{candidate.pool.name}" has consolidation disabled'
+    return Refusal(BlockCode.CONSOLIDATION_DISABLED, text)
+
+
+def _only_when_empty(candidate: Candidate) -> Refusal | None:
+    if candidate.pool.spec.disruption.consolidation_policy != WHEN_EMPTY:
+        return None
+    text = (
+        f'NodePool "{candidate.pool.name}" has consolidation policy WhenEmpty, '
+        "but node is not empty"
+    )
+    return Refusal(BlockCode.WHEN_EMPTY, text)
 
 
 def compute(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | Refusal:

@@ -236,6 +236,30 @@ def test_min_values_must_hold_after_the_price() -> None:
     assert "minValues" in refusal_of(decisions, "n1")
 
 
+@pytest.mark.parametrize("least", [4, 9])
+def test_a_wish_for_choice_is_not_lowered_to_consolidate(least: int) -> None:
+    wanted = [
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+        {"key": "node.kubernetes.io/instance-type", "operator": "Exists", "minValues": least},
+    ]
+    template = {"spec": {"requirements": wanted, "expireAfter": "Never"}}
+
+    decisions = decided(
+        a_node("n1", "huge"),
+        a_pod("p", "n1", "1"),
+        pools=[a_pool(spec={"template": template})],
+        settings=Settings(min_values_policy="BestEffort"),
+    )
+
+    assert "minValues requirement is not met" in refusal_of(decisions, "n1")
+
+
+def test_a_pool_without_consolidation_says_so_of_every_node() -> None:
+    decisions = decided(a_node("n1"), a_pod("p", "n1"), pools=[a_pool(consolidateAfter="Never")])
+
+    assert refusal_of(decisions, "n1") == 'NodePool "default" has consolidation disabled'
+
+
 def test_a_balanced_pool_weighs_savings_against_disruption() -> None:
     pool = a_pool(consolidationPolicy="Balanced")
     busy = [a_pod(f"p{i}", "n1", "0.3") for i in range(12)]
