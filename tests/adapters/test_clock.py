@@ -1,19 +1,40 @@
-"""The clock on the wall, and one that was set."""
+"""The clock on the wall, and the one that stands still."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
+
+import pytest
 
 from reconciler.adapters.clock import SystemClock
+from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.ports import Clock
 
 
-def test_a_clock_that_was_set_goes_on_from_there() -> None:
-    start = datetime(2026, 3, 2, 9, tzinfo=UTC)
-    clock = SystemClock(start)
-    first, second = clock.now(), clock.now()
-    assert start <= first <= second < start + timedelta(minutes=5)
+@pytest.mark.parametrize("clock", [SystemClock(), SimulatedClock()])
+def test_now_is_utc_and_never_runs_back(clock: Clock) -> None:
+    moments = [clock.now() for _ in range(3)]
+    assert moments == sorted(moments)
+    assert all(moment.tzinfo is UTC for moment in moments)
 
 
-def test_a_clock_that_was_not_set_shows_the_time() -> None:
-    before = datetime.now(UTC)
-    assert before <= SystemClock().now() <= datetime.now(UTC)
+@pytest.mark.parametrize("clock", [SystemClock(), SimulatedClock()])
+def test_waiting_ends_when_there_is_a_reason(clock: Clock) -> None:
+    before = clock.now()
+    clock.wait(3600, lambda: True)
+    assert clock.now() - before < timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("clock", [SystemClock(), SimulatedClock()])
+def test_waiting_takes_as_long_as_was_asked(clock: Clock) -> None:
+    before = clock.now()
+    clock.wait(0.01, lambda: False)
+    assert timedelta(seconds=0.01) <= clock.now() - before < timedelta(seconds=5)
+
+
+def test_simulated_time_passes_at_once_and_exactly() -> None:
+    clock = SimulatedClock()
+    before = clock.now()
+    clock.wait(86_400, lambda: False)
+    clock.advance(0.5)
+    assert clock.now() - before == timedelta(days=1, seconds=0.5)

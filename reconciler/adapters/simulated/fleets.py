@@ -11,7 +11,11 @@ from reconciler.adapters.simulated.market import Market, Override, Shortage
 from reconciler.adapters.simulated.wire import Answer, Request, encoded, error, nested, xml
 
 _IDS: Final = re.compile(rb"<item>(i-[0-9a-f]+)</item>")
-_EMPTY: Final = b"<CreateFleetResponse><requestId>request-id</requestId></CreateFleetResponse>"
+_EMPTY: Final = (
+    b"<CreateFleetResponse><requestId>request-id</requestId>"
+    b"<fleetId>fleet-00000000-0000-4000-8000-000000000000</fleetId>"
+    b"<fleetInstanceSet></fleetInstanceSet></CreateFleetResponse>"
+)
 _NO_ADDRESSES: Final = "InsufficientFreeAddressesInSubnet"
 
 

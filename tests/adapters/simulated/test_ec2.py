@@ -1,0 +1,225 @@
+"""Where moto does not tell what EC2 would say, the imitation does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from reconciler.adapters.simulated.clock import START, SimulatedClock
+from reconciler.adapters.simulated.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.faults import Fault, Faults
+
+PRICES = {
+    ("m5.large", "us-east-1a", "spot"): 0.04,
+    ("m5.large", "us-east-1b", "spot"): 0.03,
+    ("c5.large", "us-east-1a", "spot"): 0.05,
+    ("m5.large", "us-east-1a", "on-demand"): 0.09,
+    ("c5.large", "us-east-1a", "on-demand"): 0.08,
+}
+
+
+@pytest.fixture
+def clock() -> SimulatedClock:
+    return SimulatedClock()
+
+
+@pytest.fixture
+def cloud(clock: SimulatedClock) -> EmbeddedEC2:
+    cloud = EmbeddedEC2(clock, prices=lambda *pool: PRICES.get(pool))
+    data = {"ImageId": "ami-0000000000000a64d"}
+    cloud.connect("ec2", 1).create_launch_template(
+        LaunchTemplateName="nodes", LaunchTemplateData=data
+    )
+    return cloud
+
+
+def fleet(cloud: EmbeddedEC2, *overrides: tuple[str, str, float], **fields: Any) -> dict[str, Any]:
+    """Ask for one instance out of (type, zone letter, priority)."""
+    capacity_type = fields.pop("capacity_type", "spot")
+    strategy = {"AllocationStrategy": fields.pop("strategy", "price-capacity-optimized")}
+    options = (
+        {"SpotOptions": strategy} if capacity_type == "spot" else {"OnDemandOptions": strategy}
+    )
+    rows = [
+        {"InstanceType": kind, "AvailabilityZone": f"us-east-1{zone}", "Priority": priority}
+        for kind, zone, priority in overrides
+    ]
+    answer: dict[str, Any] = cloud.connect("ec2", 1).create_fleet(
+        Type="instant",
+        LaunchTemplateConfigs=[
+            {
+                "LaunchTemplateSpecification": {
+                    "LaunchTemplateName": "nodes",
+                    "Version": "$Latest",
+                },
+                "Overrides": rows,
+            }
+        ],
+        TargetCapacitySpecification={
+            "TotalTargetCapacity": 1,
+            "DefaultTargetCapacityType": capacity_type,
+        },
+        **options,
+        **fields,
+    )
+    return answer
+
+
+def taken(answer: dict[str, Any]) -> tuple[str, str]:
+    (row,) = answer["Instances"]
+    override = row["LaunchTemplateAndOverrides"]["Overrides"]
+    return row["InstanceType"], override["AvailabilityZone"][-1]
+
+
+EVERYTHING = (("c5.large", "a", 1.0), ("m5.large", "a", 2.0), ("m5.large", "b", 3.0))
+
+
+@pytest.mark.parametrize(
+    ("capacity_type", "strategy", "pool"),
+    [
+        ("spot", "price-capacity-optimized", ("m5.large", "b")),
+        ("spot", "lowest-price", ("m5.large", "b")),
+        ("spot", "capacity-optimized-prioritized", ("c5.large", "a")),
+        ("on-demand", "lowest-price", ("c5.large", "a")),
+        ("on-demand", "prioritized", ("c5.large", "a")),
+    ],
+)
+def test_the_strategy_chooses(
+    cloud: EmbeddedEC2, capacity_type: str, strategy: str, pool: tuple[str, str]
+) -> None:
+    answer = fleet(cloud, *EVERYTHING, capacity_type=capacity_type, strategy=strategy)
+    assert taken(answer) == pool
+
+
+def test_without_prices_the_priorities_serve_as_prices(clock: SimulatedClock) -> None:
+    cloud = EmbeddedEC2(clock)
+    data = {"ImageId": "ami-0000000000000a64d"}
+    cloud.connect("ec2", 1).create_launch_template(
+        LaunchTemplateName="nodes", LaunchTemplateData=data
+    )
+    assert taken(fleet(cloud, ("m5.large", "a", 0.2), ("x9.huge", "b", 0.1))) == ("x9.huge", "b")
+
+
+def test_what_is_not_sold_there_is_an_error_of_its_own(cloud: EmbeddedEC2) -> None:
+    answer = fleet(cloud, ("c5.large", "b", 1.0))
+    assert answer["Instances"] == []
+    assert [e["ErrorCode"] for e in answer["Errors"]] == ["InvalidFleetConfiguration"]
+
+
+def test_refused_pools_are_tried_named_and_passed_over(cloud: EmbeddedEC2) -> None:
+    cloud.market.refuse("m5.large", "us-east-1b", "spot")
+    answer = fleet(cloud, *EVERYTHING)
+    assert taken(answer) == ("m5.large", "a")
+    (error,) = answer["Errors"]
+    assert error["Lifecycle"] == "spot"
+    assert error["ErrorCode"] == "InsufficientInstanceCapacity"
+    override = error["LaunchTemplateAndOverrides"]["Overrides"]
+    assert (override["InstanceType"], override["AvailabilityZone"]) == ("m5.large", "us-east-1b")
+    cloud.market.allow("m5.large", "us-east-1b", "spot")
+    assert not fleet(cloud, *EVERYTHING).get("Errors")
+
+
+def test_a_zone_without_a_subnet_means_its_default_one(cloud: EmbeddedEC2) -> None:
+    fleet(cloud, ("m5.large", "b", 1.0))
+    (row,) = cloud.connect("ec2", 1).describe_instances()["Reservations"]
+    assert row["Instances"][0]["Placement"]["AvailabilityZone"] == "us-east-1b"
+
+
+def test_a_subnet_without_addresses_is_passed_over(cloud: EmbeddedEC2) -> None:
+    ec2 = cloud.connect("ec2", 1)
+    vpc = ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
+    subnet = ec2.create_subnet(
+        VpcId=vpc, CidrBlock="172.31.128.0/28", AvailabilityZone="us-east-1a"
+    )["Subnet"]["SubnetId"]
+
+    def ask() -> dict[str, Any]:
+        row = {"InstanceType": "m5.large", "AvailabilityZone": "us-east-1a", "SubnetId": subnet}
+        spec = {"LaunchTemplateName": "nodes", "Version": "$Latest"}
+        config = {"LaunchTemplateSpecification": spec, "Overrides": [row]}
+        target = {"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "spot"}
+        answer: dict[str, Any] = ec2.create_fleet(
+            Type="instant", LaunchTemplateConfigs=[config], TargetCapacitySpecification=target
+        )
+        return answer
+
+    answers = [ask() for _ in range(12)]
+    assert [bool(a["Instances"]) for a in answers] == [True] * 11 + [False]
+    assert [e["ErrorCode"] for e in answers[-1]["Errors"]] == ["InsufficientFreeAddressesInSubnet"]
+
+
+def test_a_client_token_repeats_its_answer_and_holds_to_its_parameters(cloud: EmbeddedEC2) -> None:
+    first = fleet(cloud, ("m5.large", "a", 1.0), ClientToken="once")
+    again = fleet(cloud, ("m5.large", "a", 1.0), ClientToken="once")
+    assert first["FleetId"] == again["FleetId"]
+    assert len(cloud.living()) == 1
+    with pytest.raises(ClientError, match="IdempotentParameterMismatch"):
+        fleet(cloud, ("m5.large", "b", 1.0), ClientToken="once")
+
+
+def test_a_template_that_is_not_there_is_said_before_anything_is_launched(
+    cloud: EmbeddedEC2,
+) -> None:
+    cloud.connect("ec2", 1).delete_launch_template(LaunchTemplateName="nodes")
+    with pytest.raises(ClientError, match="does not exist"):
+        fleet(cloud, ("m5.large", "a", 1.0))
+
+
+def test_every_call_has_a_request_id_of_its_own(cloud: EmbeddedEC2) -> None:
+    answers = [fleet(cloud, ("m5.large", "a", 1.0)) for _ in range(2)]
+    ids = [answer["ResponseMetadata"]["RequestId"] for answer in answers]
+    assert ids == [call.request_id for call in cloud.calls[-2:]]
+    assert len(set(ids)) == 2
+
+
+def test_accounts_do_not_know_each_other(cloud: EmbeddedEC2, clock: SimulatedClock) -> None:
+    fleet(cloud, ("m5.large", "a", 1.0))
+    other = EmbeddedEC2(clock)
+    assert other.living() == {}
+    assert other.connect("ec2", 1).describe_instances()["Reservations"] == []
+
+
+def test_what_vanishes_is_gone_and_what_is_long_gone_is_forgotten(
+    cloud: EmbeddedEC2, clock: SimulatedClock
+) -> None:
+    fleet(cloud, ("m5.large", "a", 1.0))
+    (identity,) = cloud.living()
+    cloud.vanish(identity)
+    assert cloud.living() == {}
+    describe = cloud.connect("ec2", 1).describe_instances
+    (row,) = describe()["Reservations"]
+    assert row["Instances"][0]["State"]["Name"] == "terminated"
+    clock.advance(3600)
+    assert describe()["Reservations"] == []
+
+
+def test_instances_are_launched_at_the_time_of_the_clock(
+    cloud: EmbeddedEC2, clock: SimulatedClock
+) -> None:
+    clock.advance(90)
+    fleet(cloud, ("m5.large", "a", 1.0))
+    (row,) = cloud.connect("ec2", 1).describe_instances()["Reservations"]
+    assert (row["Instances"][0]["LaunchTime"] - START).total_seconds() == 90
+
+
+def test_other_services_are_there_as_well(cloud: EmbeddedEC2) -> None:
+    path = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
+    value = cloud.connect("ssm", 1).get_parameter(Name=path)["Parameter"]["Value"]
+    assert value.startswith("ami-")
+    url = cloud.connect("sqs", 1).create_queue(QueueName="interruptions")["QueueUrl"]
+    cloud.connect("sqs", 1).send_message(QueueUrl=url, MessageBody="hello")
+    received = cloud.connect("sqs", 1).receive_message(QueueUrl=url)["Messages"]
+    assert [message["Body"] for message in received] == ["hello"]
+
+
+def test_faults_are_used_up_in_order() -> None:
+    faults = Faults()
+    faults.add("CreateFleet", Fault.THROTTLE, times=2, skip=1)
+    faults.add("*", Fault.RESET_BEFORE)
+    taken = [faults.take(call) for call in ("CreateFleet", "Other", "CreateFleet", "CreateFleet")]
+    assert taken == [Fault.RESET_BEFORE, None, Fault.THROTTLE, Fault.THROTTLE]
+    faults.add("Other", Fault.DENIED, times=None)
+    assert {faults.take("Other") for _ in range(9)} == {Fault.DENIED}
+    faults.clear()
+    assert faults.take("Other") is None
