@@ -164,7 +164,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Write the file and say what is in it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path, help="folder of prices, limits and bandwidths")
-    parser.add_argument("--out", type=Path, default=PATH, help="file to write")
+    parser.add_argument("--out", type=Path, default=Path(PATH), help="file to write")
     parser.add_argument("--older", type=Path, help="folder ec2/resources of an earlier moto")
     parser.add_argument("--older-release", default="an earlier moto", help="what to call it")
     options = parser.parse_args(arguments)

@@ -8,9 +8,9 @@ where each is offered, never anything computed, so that every node class can be 
 
 from __future__ import annotations
 
+import os
 import zlib
 from hashlib import sha256
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -19,7 +19,8 @@ from reconciler.catalog.machine import Machine
 from reconciler.model.errors import UnreadableError
 
 FORMAT: Final = "1"
-PATH: Final = Path(__file__).with_name("data") / "aws.catalog"
+_NAME_OF_FILE: Final = "aws.catalog"
+PATH: Final = os.path.join(os.path.dirname(__file__), "data", _NAME_OF_FILE)  # noqa: PTH118, PTH120 - pathlib costs a start
 _NAME: Final = "reconciler-catalogue"
 
 
@@ -72,7 +73,7 @@ class Header(msgspec.Struct, frozen=True):
     digest: str
 
 
-def decode(content: bytes, source: str = PATH.name) -> tuple[Header, Bundle]:
+def decode(content: bytes, source: str = _NAME_OF_FILE) -> tuple[Header, Bundle]:
     """Return what ``encode`` wrote.
 
     Raises:
@@ -110,9 +111,10 @@ def load() -> tuple[Header, Bundle]:
         UnreadableError: the file is missing or damaged.
     """
     try:
-        content = PATH.read_bytes()
+        with open(PATH, "rb") as file:  # noqa: PTH123 - pathlib costs a start
+            content = file.read()
     except OSError as error:
         raise UnreadableError(
-            f"no bundled catalogue: {error.strerror}", where=PATH.name, remedy=_REINSTALL
+            f"no bundled catalogue: {error.strerror}", where=_NAME_OF_FILE, remedy=_REINSTALL
         ) from error
     return decode(content)

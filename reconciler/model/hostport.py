@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -26,6 +25,8 @@ class HostPort:
 
 
 def _is_unspecified(ip: str) -> bool:
+    from ipaddress import ip_address
+
     try:
         return ip_address(ip).is_unspecified
     except ValueError:

@@ -1,5 +1,7 @@
 """The bundled catalogue: what it holds, how node classes change it, how it fails."""
 
+from pathlib import Path
+
 import pytest
 
 from reconciler.catalog.bundle import PATH, decode, encode, load
@@ -41,9 +43,11 @@ def test_every_region_of_the_data_is_there_and_types_are_in_order_of_name() -> N
 
 def test_the_file_is_small_and_names_its_version() -> None:
     header, _ = load()
-    assert PATH.stat().st_size < 1_500_000
-    assert PATH.read_bytes().startswith(
-        f"reconciler-catalogue 1 {header.version} {header.digest}\n".encode()
+    assert Path(PATH).stat().st_size < 1_500_000
+    assert (
+        Path(PATH)
+        .read_bytes()
+        .startswith(f"reconciler-catalogue 1 {header.version} {header.digest}\n".encode())
     )
     assert CATALOG.version == header.version
     assert CATALOG.source == f"bundled aws {header.version} us-east-1"
@@ -63,8 +67,8 @@ def test_the_file_reads_back_as_it_was_written() -> None:
         b"\n",
         b"reconciler-catalogue 2 2030-01-01 abc\n",
         b"reconciler-catalogue 1 2030-01-01 abc\nnot zlib",
-        PATH.read_bytes()[:-100],
-        PATH.read_bytes().partition(b"\n")[0] + b"\n" + b"x\x9c\x03\x00\x00\x00\x00\x01",
+        Path(PATH).read_bytes()[:-100],
+        Path(PATH).read_bytes().partition(b"\n")[0] + b"\n" + b"x\x9c\x03\x00\x00\x00\x00\x01",
         b"\xff\xfe\x00",
     ],
 )
