@@ -48,20 +48,19 @@ def _by_share(cohort: Cohort) -> tuple[Any, ...]:
 _APPROACHES: Final = (
     Approach(_by_cpu, to_front=True),
     Approach(_by_cpu, to_front=False),
-    Approach(_by_share, to_front=False),
     Approach(_by_memory, to_front=False),
+    Approach(_by_share, to_front=False),
     Approach(_by_share, to_front=True),
     Approach(_by_memory, to_front=True),
 )
-_ALL_UP_TO: Final = 500
-_TWO_UP_TO: Final = 25_000
+_TRIED: Final = ((500, 6), (12_000, 3), (25_000, 2))
+"""Up to how many pods, how many approaches."""
 
 
 def approaches(pods: int) -> tuple[Approach, ...]:
     """Return the approaches to try for so many pods, Karpenter's first."""
-    if pods <= _ALL_UP_TO:
-        return _APPROACHES
-    return _APPROACHES[:2] if pods <= _TWO_UP_TO else _APPROACHES[:1]
+    tried = next((count for most, count in _TRIED if pods <= most), 1)
+    return _APPROACHES[:tried]
 
 
 @dataclass(frozen=True, slots=True)

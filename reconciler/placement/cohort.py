@@ -137,10 +137,11 @@ class View:
     """What a stage allows at this moment, before any node is looked at.
 
     ``open`` are the domains by label; ``hopeless`` says that some rule leaves none. What a space
-    narrows to is remembered, for many nodes have the same.
+    narrows to is remembered, for many nodes have the same; ``closed`` are the spaces asked about
+    so far that cannot take the pods now.
     """
 
-    __slots__ = ("_demands", "_spaces", "cohort", "hopeless", "open", "stage")
+    __slots__ = ("_demands", "_spaces", "closed", "cohort", "hopeless", "open", "stage")
 
     def __init__(self, cohort: Cohort, stage: Stage, demands: Demands) -> None:
         self.cohort = cohort
@@ -152,6 +153,7 @@ class View:
         )
         self.hopeless = any(not domains.members for domains in self.open)
         self._spaces: dict[Space, tuple[tuple[Space, ...], ...]] = {}
+        self.closed: set[Space] = set()
 
     def room_on(self, host: str) -> int:
         """Return how many of the pods the rules about hosts let in."""
@@ -174,6 +176,8 @@ class View:
         known = self._spaces.get(space)
         if known is None:
             known = self._spaces[space] = tuple(self._narrowed(space))
+            if not known:
+                self.closed.add(space)
         return known
 
     def _narrowed(self, space: Space) -> Iterable[tuple[Space, ...]]:

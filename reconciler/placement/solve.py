@@ -100,8 +100,7 @@ class _Serving:
     ``_seen`` are the claims looked at so far that may still take a pod, in order; the rest of
     the order is looked at only when they do not suffice. Claims that were refused for good stand
     in ``_dead`` of the step that they were refused at, or ``_refused`` has the space of all
-    that are like them. The common order learns at the end what
-    has moved.
+    that are like them. The common order learns at the end what has moved.
     """
 
     def __init__(self, solving: Pass, cohort: Cohort) -> None:
@@ -248,7 +247,7 @@ class _Serving:
         dead = self._dead.setdefault(view.stage, set())
         position = 0
         while (claim := self._claim_at(position)) is not None:
-            if claim in dead:
+            if claim in dead or claim.space in view.closed:
                 position += 1
                 continue
             room = view.room_on(claim.host)
@@ -264,7 +263,7 @@ class _Serving:
                 never = view.stage.only_fills_up
             if never and len(self.cohort.stages) == 1:
                 del self._seen[position]
-                if not view.spaces(claim.space):
+                if claim.space in view.closed:
                     self._refused.add(claim.space)
                 continue
             if never:

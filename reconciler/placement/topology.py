@@ -3,7 +3,9 @@
 A rule whose domains are hosts is asked for one host at a time. Any other is asked once for a pod
 and gives the domains that are open to it, best first; what a node may still become then chooses
 among them (Karpenter ``topology.go``, ``topologygroup.go``). Where Karpenter draws a domain at
-random, the first by count and name is taken that some type can be launched in.
+random, the one is taken in which a node is cheapest, of those in which a type can be launched.
+An affinity binds a node to one domain as well, which Karpenter leaves open among all that have
+peers: then the pods that follow know where it is.
 """
 
 from __future__ import annotations
@@ -92,9 +94,9 @@ class Group:
         if self.kind is RuleKind.ANTI_AFFINITY:
             return OpenDomains(self.key, [sorted(d for d in known if not self.counts[d])])
         peers = sorted(d for d in known if self.counts[d])
-        if peers or not selects_itself:
-            return OpenDomains(self.key, [peers])
-        return OpenDomains(self.key, [sorted(known)], pins=True)
+        if not peers and selects_itself:
+            peers = sorted(known)
+        return OpenDomains(self.key, [peers], pins=True)
 
     def _spread(self, selects_itself: bool, allowed: Requirement | None) -> OpenDomains:
         counts = self.counts
@@ -123,6 +125,10 @@ class OpenDomains:
         self.tiers = [tier for tier in tiers if tier]
         self.members = frozenset(domain for tier in self.tiers for domain in tier)
         self.pins = pins
+
+    def as_one_tier(self) -> OpenDomains:
+        """Return the same domains, none better than another."""
+        return OpenDomains(self.key, [sorted(self.members)], pins=self.pins)
 
     def with_(self, other: OpenDomains) -> OpenDomains:
         """Return what both leave open; the tiers are those of the one that pins."""

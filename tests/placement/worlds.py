@@ -93,10 +93,10 @@ def workloads(draw: st.DrawFn, app: str) -> list[Object]:
         {"nodeSelector": {CAPACITY_TYPE: "spot"}},
         {"tolerations": [{"operator": "Exists"}]},
     ]
-    if not spec:
-        # Karpenter spreads by the alternative it has come to; the check looks at all of them
+    if not spec and not affinity:
+        # Karpenter counts for the alternative it has come to; the check looks at all of them
         either = on([wanted(ARCH, "In", "arm64")], [wanted(ZONE, "In", zone)])
-        node_wishes.append({"affinity": {**affinity, **either}})
+        node_wishes.append({"affinity": either})
     wishes = draw(st.sampled_from(node_wishes))
     if affinity:
         spec = {**spec, "affinity": affinity}
