@@ -67,7 +67,7 @@ def lower_bound(
     loads = [load for c in cohorts if (load := _load(c, templates, names)) is not None]
     if not loads:
         return 0.0
-    kinds = _kinds(loads, templates, goal, names)
+    kinds = kinds_of(loads, templates, goal, names)
     dual = solve(loads, kinds)
     if not free:
         return dual.cost
@@ -112,9 +112,10 @@ def _most_on_host(cohort: Cohort) -> int:
     return least
 
 
-def _kinds(
+def kinds_of(
     loads: Sequence[Load], templates: Iterable[Template], goal: Goal, names: Sequence[str]
 ) -> list[Kind]:
+    """Return every node worth buying; ``names`` are the resources in the order of the loads."""
     found: list[Kind] = []
     for template in templates:
         extra = goal.cost_of_node(template)
@@ -152,13 +153,12 @@ def _priced(loads: Sequence[Load], template: Template) -> dict[int, dict[int, fl
             for space in load.allowed[template.name]:
                 if offering in space.offers:
                     mask |= space.mask
-            split: list[tuple[int, int]] = []
-            for types, signature in parts:
-                if types & mask:
-                    split.append((types & mask, signature | 1 << number))
-                if types & ~mask:
-                    split.append((types & ~mask, signature))
-            parts = split
+            parts = [
+                part
+                for types, signature in parts
+                for part in ((types & mask, signature | 1 << number), (types & ~mask, signature))
+                if part[0]
+            ]
         for types, signature in parts:
             if signature:
                 prices = found.setdefault(signature, {})

@@ -194,7 +194,8 @@ class Scheduler:
         for cohort, (waiting_from, first) in zip(cohorts, left[1], strict=True):
             cohort.waiting_from, cohort.first = waiting_from, first
         if world.strict_reservations and self._goal.packs_some(self._templates):
-            from reconciler.placement.packing.cheapest import Tries, cheapest
+            from reconciler.placement.packing.cheapest import cheapest
+            from reconciler.placement.packing.tries import Tries
 
             tries = Tries(cohorts, topology, at_first, partial(self._pass, world, to_front=True))
             return cheapest(best[1], tries, self._goal)

@@ -1,96 +1,84 @@
-"""Packs for the price: tries many packings on paper, carries the best out, keeps the cheapest.
+"""Packs for the price: tries several packings on paper, carries the best out, keeps the cheapest.
 
-Whatever is tried, the default's answer is one of the tries, so that this one is never worse.
+Whatever is tried, the default's answer is one of the tries, so that this one is never worse. How
+much is tried depends on how many pods there are, never on time: the answer is the same on every
+machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from reconciler.placement.cohort import Cohort
 from reconciler.placement.packing.carrying import Carrying
 from reconciler.placement.packing.filling import Filler, PaperNode
 from reconciler.placement.packing.goal import Goal
-from reconciler.placement.packing.greedy import Greedy, shelves_of, value_alone
-from reconciler.placement.packing.lots import Sorted, Sorting
+from reconciler.placement.packing.greedy import Greedy
+from reconciler.placement.packing.improving import best_of_beginnings, improved
+from reconciler.placement.packing.lots import DomainChoice, Lot, Sorted, Sorting
 from reconciler.placement.packing.market import Market
+from reconciler.placement.packing.tries import Tries
+from reconciler.placement.packing.worth import set_duals, set_shares
 from reconciler.placement.solve import Pass
-from reconciler.placement.topology import Topology
 
+_CARRIED_OUT = 2
+"""How many of the packings on paper are carried out, the cheapest first."""
 _WORK_BASE = 20_000
 _WORK_A_POD = 100
+"""How often lots may be held against nodes in one packing: so often, and for each pod."""
 
 
-class Tries:
-    """The cohorts and counts of one question, set back before each try."""
+@dataclass(frozen=True, slots=True)
+class _Paper:
+    """A packing on paper: its nodes, and how many units have none."""
 
-    def __init__(
-        self,
-        cohorts: list[Cohort],
-        topology: Topology,
-        at_first: list[dict[str, int]],
-        fresh: Callable[[], Pass],
-    ) -> None:
-        self.cohorts = cohorts
-        self._topology = topology
-        self._at_first = at_first
-        self._fresh = fresh
-
-    def start(self) -> Pass:
-        """Return a new pass in which everything waits again."""
-        self._topology.restore(self._at_first)
-        for cohort in self.cohorts:
-            cohort.rewind()
-        return self._fresh()
-
-    def saved(self) -> _Standing:
-        """Return where the cohorts and counts stand."""
-        return _Standing(self._topology.saved(), [(c.waiting_from, c.first) for c in self.cohorts])
-
-    def restore(self, standing: _Standing) -> None:
-        """Set cohorts and counts to where they stood."""
-        self._topology.restore(standing.counts)
-        for cohort, (waiting_from, first) in zip(self.cohorts, standing.waiting, strict=True):
-            cohort.waiting_from, cohort.first = waiting_from, first
-
-
-class _Standing:
-    def __init__(self, counts: list[dict[str, int]], waiting: list[tuple[int, int]]) -> None:
-        self.counts = counts
-        self.waiting = waiting
+    over: int
+    cost: float
+    nodes: list[PaperNode]
+    found: Sorted
 
 
 def cheapest(best: Pass, tries: Tries, goal: Goal) -> Pass:
     """Return the best pass of the default's and all that are tried; it is the one that stands."""
-    cohorts = tries.cohorts
-    outcome, standing = goal.reached(best, cohorts), tries.saved()
+    outcome, standing = goal.reached(best, tries.cohorts), tries.saved()
     if outcome.nodes == 0:
         return best
-    for nodes, found in packings(tries, goal):
+    papers = sorted(_papers(tries, goal), key=lambda p: (p.over, p.cost))
+    for paper in papers[:_CARRIED_OUT]:
         solving = tries.start()
-        solving.settle(cohorts)
-        Carrying(solving, cohorts, nodes).run(found)
-        solving.run(cohorts)
-        reached = goal.reached(solving, cohorts)
+        Carrying(solving, tries.cohorts, paper.nodes).run(paper.found)
+        solving.run(tries.cohorts)
+        reached = goal.reached(solving, tries.cohorts)
         if reached < outcome:
             best, outcome, standing = solving, reached, tries.saved()
     tries.restore(standing)
     return best
 
 
-def packings(tries: Tries, goal: Goal) -> list[tuple[list[PaperNode], Sorted]]:
-    """Return the packings on paper that are worth carrying out."""
-    solving = tries.start()
-    solving.settle(tries.cohorts)
-    found = Sorting(tries.cohorts, solving, goal).lots()
-    if not found.lots:
-        return []
-    names = {n for lot in found.lots for n in lot.requests}
-    names.update(n for t in solving.templates for g in t.daemon_groups for n in g.requests)
-    market = Market(sorted(names), solving.limits, goal)
-    for lot in found.lots:
-        lot.value = value_alone(lot, market)
-    pods = sum(c.waiting for c in tries.cohorts)
+def _papers(tries: Tries, goal: Goal) -> Iterator[_Paper]:
+    """Yield packings on paper: for each way to choose domains, by two measures of worth."""
+    market: Market | None = None
+    seen: set[object] = set()
+    for choice in DomainChoice:
+        solving = tries.start()
+        if market is None:
+            market = Market.of(tries.cohorts, solving, goal)
+            work_max = _WORK_BASE + _WORK_A_POD * sum(c.waiting for c in tries.cohorts)
+        found = Sorting(tries.cohorts, solving, goal, market, choice).lots()
+        if not found.lots or found.content in seen:
+            continue
+        seen.add(found.content)
+        set_shares(found.lots, market)
+        if len(seen) == 1:
+            yield _paper(found, market, work_max)
+        if set_duals(found.lots, market, solving.templates, goal):
+            yield _paper(found, market, work_max)
+
+
+def _paper(found: Sorted, market: Market, work_max: int) -> _Paper:
     filler = Filler(market, found.lots)
-    nodes = Greedy(filler, shelves_of(found.lots, market), _WORK_BASE + _WORK_A_POD * pods).run()
-    return [(nodes, found)]
+    greedy = Greedy(filler, work_max)
+    left: dict[Lot, int] = dict(filler.left)
+    _, nodes, over = best_of_beginnings(greedy, left)
+    nodes = improved(greedy, nodes)
+    return _Paper(sum(over.values()), sum(node.cost for node in nodes), nodes, found)

@@ -6,7 +6,7 @@ about real claims. Whether it can be had is decided when it is carried out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from reconciler.model.hostport import HostPort
 from reconciler.placement.packing.lots import Lot
@@ -16,16 +16,19 @@ from reconciler.placement.template import Template, clash
 from reconciler.placement.topology import Group
 
 _HOST = "this"
+_ORDERS_MAX = 12
+_GAIN = 1e-9
 
 
 class PaperNode:
     """A node with the units that it takes of each lot."""
 
-    __slots__ = ("cost", "hosts", "index", "ports", "room", "space", "taken", "template")
+    __slots__ = ("cost", "hosts", "index", "ports", "room", "row", "space", "taken", "template")
 
     def __init__(self, template: Template, space: Space, row: Row) -> None:
         self.template = template
         self.space = space
+        self.row = row
         self.index = row.index
         self.cost = row.cost
         self.room = list(row.room)
@@ -84,6 +87,16 @@ class PaperNode:
                 counting.record(_HOST, most)
         return most
 
+    def copied(self) -> PaperNode:
+        """Return another node like it."""
+        made = PaperNode(self.template, self.space, self.row)
+        made.room = list(self.room)
+        made.taken = dict(self.taken)
+        made.ports = self.ports
+        for group, counting in self.hosts.items():
+            made.hosts[group] = Group(counting.rule, dict(counting.counts))
+        return made
+
     @property
     def value(self) -> float:
         return sum(lot.value * count for lot, count in self.taken.items())
@@ -91,7 +104,12 @@ class PaperNode:
     @property
     def is_asked_for(self) -> bool:
         """Whether some lot would have its own node here; else another NodePool comes first."""
-        return any(self.template is t for lot in self.taken for t, _ in lot.shelves)
+        return any(
+            self.template is shelf.template
+            for lot in self.taken
+            for shelves in lot.shelves
+            for shelf in shelves
+        )
 
 
 class Filler:
@@ -104,29 +122,84 @@ class Filler:
             lot: [(i, a) for i, a in enumerate(market.amounts(lot.requests)) if a > 0]
             for lot in self.left
         }
-        self.order = sorted(self.left, key=lambda lot: (-lot.value, lot.number))
+        self._all = sorted(self.left, key=lambda lot: (-lot.value, lot.number))
+        self.order = self._all
         self.work = 0
+        self._limits: dict[str, list[int]] = {}
 
-    def filled(self, shelf: Shelf, row: Row) -> PaperNode:
-        """Return a node with what it would take now; nothing is taken from the lots yet."""
+    def affords(self, template: Template, row: Row) -> bool:
+        """Return whether the limits of the NodePool still allow such a node."""
+        if not row.charge:
+            return True
+        left = self._left_of_limits(template)
+        return all(c <= have for c, have in zip(row.charge, left, strict=True))
+
+    def _left_of_limits(self, template: Template) -> list[int]:
+        left = self._limits.get(template.name)
+        if left is None:
+            left = self._limits[template.name] = list(self.market.limits(template))
+        return left
+
+    def filled(self, shelf: Shelf, row: Row, order: Sequence[Lot] | None = None) -> PaperNode:
+        """Return a node with what it would take now; nothing is taken from the lots yet.
+
+        ``order`` says which lots come first, by default the most valuable.
+        """
         node = PaperNode(shelf.template, shelf.space, row)
         left, needs, market = self.left, self.needs, self.market
-        self.work += len(self.order)
-        for lot in self.order:
+        if order is None:
+            order = self.order
+        self.work += len(order)
+        for lot in order:
             count = left[lot]
             if count:
                 node.take(lot, needs[lot], count, market)
         return node
 
+    def best_filled(self, shelf: Shelf, row: Row) -> PaperNode:
+        """Return a node filled in the most valuable of several orders: each lot first or last."""
+        best = self.filled(shelf, row)
+        worth = best.value
+        for number, lot in enumerate(self.order[:_ORDERS_MAX]):
+            others = [*self.order[:number], *self.order[number + 1 :]]
+            orders = [[lot, *others]] if number else []
+            if lot in best.taken:
+                orders.append([*others, lot])
+            for order in orders:
+                node = self.filled(shelf, row, order)
+                if node.value > worth + _GAIN:
+                    best, worth = node, node.value
+        return best
+
     def book(self, node: PaperNode, times: int = 1) -> None:
         """Take the units of ``times`` such nodes from the lots; below zero gives them back."""
         for lot, count in node.taken.items():
             self.left[lot] -= count * times
+        self.charge(node, times)
+
+    def charge(self, node: PaperNode, times: int) -> None:
+        """Take nodes from the limits of their NodePool; below zero gives them back."""
+        if node.row.charge:
+            left = self._left_of_limits(node.template)
+            for i, amount in enumerate(node.row.charge):
+                left[i] -= amount * times
 
     def repeatable(self, node: PaperNode) -> int:
-        """Return how many such nodes the lots still fill."""
-        return min(self.left[lot] // count for lot, count in node.taken.items())
+        """Return how many such nodes the lots still fill and limits allow."""
+        times = min(self.left[lot] // count for lot, count in node.taken.items())
+        if node.row.charge:
+            left = self._left_of_limits(node.template)
+            for amount, have in zip(node.row.charge, left, strict=True):
+                if amount:
+                    times = min(times, have // amount)
+        return times
 
     def tidy(self) -> None:
-        """Forget lots of which nothing is left."""
+        """Pass over lots of which nothing is left."""
         self.order = [lot for lot in self.order if self.left[lot]]
+
+    def reset(self, left: Mapping[Lot, int]) -> None:
+        """Have so much left of each lot, and nothing of others."""
+        for lot in self.left:
+            self.left[lot] = left.get(lot, 0)
+        self.order = [lot for lot in self._all if self.left[lot]]

@@ -7,87 +7,101 @@ when it comes to the front.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
 from reconciler.placement.packing.filling import Filler, PaperNode
 from reconciler.placement.packing.lots import Lot
-from reconciler.placement.packing.market import Market, Row, Shelf
+from reconciler.placement.packing.market import Row, Shelf
 
 _SLACK = 1e-9
+_NEVER = float("inf")
 
 
-def shelves_of(lots: list[Lot], market: Market) -> list[Shelf]:
-    """Return every shelf from which some lot may buy its own node, once."""
-    found: dict[int, Shelf] = {}
+def shelves_of(lots: Iterable[Lot], tier: int) -> list[Shelf]:
+    """Return every shelf from which some lot may buy its own node, once.
+
+    ``tier`` counts by the weight of NodePools from 0.
+    """
+    found: dict[Shelf, None] = {}
     for lot in lots:
-        for template, space in lot.shelves:
-            shelf = market.shelf(template, space)
-            found.setdefault(id(shelf), shelf)
-    return list(found.values())
+        if tier < len(lot.shelves):
+            found.update(dict.fromkeys(lot.shelves[tier]))
+    return list(found)
 
 
-def value_alone(lot: Lot, market: Market) -> float:
-    """Return the least that a unit costs on nodes filled with nothing else, fractions allowed."""
-    wanted = market.amounts(lot.requests)
-    least = float("inf")
-    for template, space in lot.shelves:
-        for row in market.shelf(template, space).rows:
-            if all(w <= r for w, r in zip(wanted, row.room, strict=True)):
-                share = max(w / r for w, r in zip(wanted, row.room, strict=True) if w)
-                least = min(least, row.cost * share)
-    return least
+Opening = tuple[float, int, int, Shelf, Row]
+"""A node that might be bought, behind its density and its place among shelves and rows."""
 
 
 class Greedy:
-    """One run of the greedy packing over what a filler has left."""
+    """The greedy packing over what a filler has left; its work is limited.
 
-    def __init__(self, filler: Filler, shelves: list[Shelf], work_max: int) -> None:
-        self._filler = filler
-        self._shelves = shelves
+    ``work_max`` counts how often a lot may be held against a node, over all runs.
+    """
+
+    def __init__(self, filler: Filler, work_max: int) -> None:
+        self.filler = filler
         self._work_max = filler.work + work_max
-        self._heap: list[tuple[float, int, int, Shelf, Row]] = []
 
-    def run(self) -> list[PaperNode]:
-        """Return the nodes bought; the work is limited, and lots may be left over."""
-        nodes: list[PaperNode] = []
-        self._open()
-        heap = self._heap
-        while heap and self._filler.work < self._work_max:
-            _, s, r, shelf, row = heappop(heap)
-            node = self._filler.filled(shelf, row)
-            density = _density(node)
-            if density == float("inf"):
-                continue
-            if heap and density > heap[0][0] + _SLACK:
-                heappush(heap, (density, s, r, shelf, row))
-                continue
-            times = self._filler.repeatable(node)
-            self._filler.book(node, times)
-            nodes += [node, *(_copy(node, shelf, row) for _ in range(times - 1))]
-            self._filler.tidy()
-            heappush(heap, (density, s, r, shelf, row))
+    @property
+    def exhausted(self) -> bool:
+        return self.filler.work >= self._work_max
+
+    def packed(self, openings: Sequence[Opening], first: int = 0) -> list[PaperNode]:
+        """Return nodes for what is left, from the NodePools of greatest weight that may be had.
+
+        The first bought is opening number ``first``. Lots may be left over, for which there is no
+        node or no work left.
+        """
+        nodes = self._run(openings, first)
+        tier = 1
+        while any(tier < len(lot.shelves) for lot in self.filler.order):
+            nodes += self._run(self.openings(tier), 0)
+            tier += 1
         return nodes
 
-    def _open(self) -> None:
-        for s, shelf in enumerate(self._shelves):
+    def openings(self, tier: int = 0) -> list[Opening]:
+        """Return every node that would take something now, the densest value first."""
+        found: list[Opening] = []
+        for s, shelf in enumerate(shelves_of(self.filler.order, tier)):
             for r, row in enumerate(shelf.rows):
-                node = self._filler.filled(shelf, row)
-                density = _density(node)
-                if density != float("inf"):
-                    self._heap.append((density, s, r, shelf, row))
-        heapify(self._heap)
+                if not self.filler.affords(shelf.template, row):
+                    continue
+                density = _density(self.filler.filled(shelf, row))
+                if density != _NEVER:
+                    found.append((density, s, r, shelf, row))
+        found.sort(key=lambda o: o[:3])
+        return found
+
+    def _run(self, openings: Sequence[Opening], first: int) -> list[PaperNode]:
+        nodes: list[PaperNode] = []
+        heap = [o for i, o in enumerate(openings) if i != first]
+        heapify(heap)
+        following: Opening | None = openings[first] if openings else None
+        forced = first > 0
+        while following is not None and not self.exhausted:
+            _, s, r, shelf, row = following
+            node = self.filler.filled(shelf, row)
+            density = _density(node)
+            if density != _NEVER and self.filler.affords(shelf.template, row):
+                if forced or not heap or density <= heap[0][0] + _SLACK:
+                    node = self.filler.best_filled(shelf, row)
+                    nodes += self._bought(node, once=forced)
+                    forced = False
+                heappush(heap, (density, s, r, shelf, row))
+            following = heappop(heap) if heap else None
+        return nodes
+
+    def _bought(self, node: PaperNode, *, once: bool) -> list[PaperNode]:
+        """Buy a node as many times as the lots fill it in the same way."""
+        times = 1 if once else self.filler.repeatable(node)
+        self.filler.book(node, times)
+        self.filler.tidy()
+        return [node, *(node.copied() for _ in range(times - 1))]
 
 
 def _density(node: PaperNode) -> float:
     """Return the dollars of a node for each dollar of value that it takes."""
     value = node.value
-    return node.cost / value if value > 0 and node.is_asked_for else float("inf")
-
-
-def _copy(node: PaperNode, shelf: Shelf, row: Row) -> PaperNode:
-    made = PaperNode(shelf.template, node.space, row)
-    made.room = list(node.room)
-    made.taken = dict(node.taken)
-    made.hosts = {g: type(c)(c.rule, dict(c.counts)) for g, c in node.hosts.items()}
-    made.ports = node.ports
-    return made
+    return node.cost / value if value > 0 and node.is_asked_for else _NEVER

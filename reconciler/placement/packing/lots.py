@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from reconciler.model.hostport import HostPort
 from reconciler.model.resources import Resources, add
 from reconciler.placement.claims import OpenClaim
-from reconciler.placement.cohort import Cohort, Stage, View
+from reconciler.placement.cohort import Cohort, Stage
 from reconciler.placement.newclaims import record
 from reconciler.placement.packing.goal import Goal
+from reconciler.placement.packing.market import Market, Shelf
 from reconciler.placement.rules import RuleKind
 from reconciler.placement.solve import Pass
 from reconciler.placement.space import Demand, Space
@@ -28,8 +30,9 @@ from reconciler.placement.topology import Group
 class Lot:
     """Units that are alike: one pod each, or several that share a host.
 
-    ``cohorts`` says which cohort has how many pods in a unit. ``shelves`` are the NodePools, each
-    with its space, that may launch a node for it; ``demands`` what it asks of any other node.
+    ``cohorts`` says which cohort has how many pods in a unit. ``shelves`` are what may be launched
+    for it, by the weight of NodePools: a list counts only once the ones before it are exhausted.
+    ``demands`` are what it asks of any other node.
     ``by_host`` are the rules that count pods of one host, ``counted`` those that count it.
     """
 
@@ -38,7 +41,7 @@ class Lot:
     demands: tuple[Demand, ...]
     stages: tuple[Stage, ...]
     requests: Resources
-    shelves: tuple[tuple[Template, Space], ...]
+    shelves: tuple[tuple[Shelf, ...], ...]
     units: int = 0
     by_host: tuple[tuple[Group, bool], ...] = ()
     counted: tuple[Group, ...] = ()
@@ -62,6 +65,16 @@ class Lot:
         return all(stage.tolerates(template) for stage in self.stages)
 
 
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Where a pod would go: at which step, in what, and what its share of a node costs there."""
+
+    stage: Stage
+    template: Template
+    space: Space
+    cost: float
+
+
 @dataclass(slots=True)
 class Sorted:
     """All lots, and for each cohort the lots of its pods one after another."""
@@ -69,11 +82,36 @@ class Sorted:
     lots: list[Lot]
     sequences: dict[int, list[tuple[Lot, int]]]
 
+    @property
+    def content(self) -> object:
+        """Something that is equal where the lots are."""
+        return tuple((lot.cohorts, lot.demands, lot.units) for lot in self.lots)
+
+
+class DomainChoice(Enum):
+    """Which of the domains that are open to a pod is taken.
+
+    By the share of a node that it takes there, or by the cheapest node that takes it: then only
+    of domains that are equally empty.
+    """
+
+    SHARE = "share"
+    NODE = "node"
+
 
 class Sorting:
     """Makes the lots of the pods that wait; the counts of the rules are changed by it."""
 
-    def __init__(self, cohorts: Sequence[Cohort], solving: Pass, goal: Goal) -> None:
+    def __init__(
+        self,
+        cohorts: Sequence[Cohort],
+        solving: Pass,
+        goal: Goal,
+        market: Market,
+        choice: DomainChoice,
+    ) -> None:
+        self._by_share = choice is DomainChoice.SHARE
+        self._market = market
         self._cohorts = cohorts
         self._solving = solving
         self._goal = goal
@@ -147,12 +185,15 @@ class Sorting:
 
     def _shelves(
         self, stages: Iterable[Stage], demands: Iterable[Demand], requests: Resources
-    ) -> tuple[tuple[Template, Space], ...]:
-        """Return where a unit may be launched: NodePools of the greatest weight that take it."""
-        found: list[tuple[Template, Space]] = []
+    ) -> tuple[tuple[Shelf, ...], ...]:
+        """Return where a unit may be launched, by the weight of NodePools.
+
+        Where the first NodePool that would take it is packed otherwise, nothing is.
+        """
+        goal, limits = self._goal, self._solving.limits
+        found: list[list[Shelf]] = []
+        weight: int | None = None
         for template in self._solving.templates:
-            if found and _weight(template) != _weight(found[0][0]):
-                break
             if not all(stage.tolerates(template) for stage in stages):
                 continue
             space: Space | None = template.space
@@ -160,12 +201,19 @@ class Sorting:
                 space = space.narrowed(demand) if space is not None else None
             if space is None:
                 continue
-            allowed = self._solving.limits.allowed(template) & space.mask
-            if template.fitting(allowed, requests, ()):
-                found.append((template, space))
-        if not found or not self._goal.packs(found[0][0]):
-            return ()
-        return tuple((t, space) for t, space in found if self._goal.packs(t))
+            allowed = limits.allowed(template) & space.mask
+            if not template.fitting(allowed, requests, ()):
+                continue
+            if not goal.packs(template):
+                if not found:
+                    return ()
+                continue
+            its_weight = template.node_pool.spec.weight or 0
+            if its_weight != weight:
+                found.append([])
+                weight = its_weight
+            found[-1].append(self._market.shelf(template, space))
+        return tuple(map(tuple, found))
 
     # pods each for itself
 
@@ -181,46 +229,61 @@ class Sorting:
         return True
 
     def _next(self, number: int, most: int) -> int:
+        """Put the next pods of a cohort into a lot; return how many."""
         cohort = self._cohorts[number]
-        for index in range(cohort.first, len(cohort.stages)):
-            stage = cohort.stages[index]
-            view = stage.view(cohort, self._solving.demands)
-            if view.hopeless or stage.step.demand.hostname is not None:
-                continue
-            found = self._choice(cohort, view)
-            if found is None:
-                continue
-            count = 1 if stage.by_domain else most
-            self._count(number, cohort, stage, found, count)
-            return count
-        return 0
+        stages = cohort.stages[cohort.first :]
+        alternatives = _alternatives(stages)
+        found = [c for s in stages[:alternatives] if (c := self._choice(cohort, s)) is not None]
+        if not found:
+            later = (self._choice(cohort, s) for s in stages[alternatives:])
+            found = [c for c in (next((c for c in later if c), None),) if c]
+        if not found:
+            return 0
+        chosen = min(found, key=lambda c: c.cost)
+        count = 1 if chosen.stage.by_domain else most
+        self._count(number, cohort, chosen, count)
+        return count
 
-    def _choice(self, cohort: Cohort, view: View) -> tuple[Template, Space] | None:
-        """Return the NodePool and space that the rules prefer, of equal ones the cheapest."""
+    def _choice(self, cohort: Cohort, stage: Stage) -> _Choice | None:
+        """Return the NodePool and space that the rules leave open now, of several the cheapest."""
+        view = stage.view(cohort, self._solving.demands)
+        if view.hopeless or stage.step.demand.hostname is not None:
+            return None
+        if stage.by_domain and self._by_share:
+            view.open = [d.as_one_tier() for d in view.open]
         for template in self._solving.templates:
-            if not view.stage.tolerates(template):
+            if not stage.tolerates(template):
                 continue
             allowed = self._solving.limits.allowed(template)
             types = template.fitting(allowed, cohort.shape.requests, cohort.shape.ports)
-            for equals in view.spaces(template.space):
-                usable = [space for space in equals if space.mask & types]
-                if usable:
-                    table = template.table
-                    return template, min(
-                        usable, key=lambda s: table.cheapest_price(s.offers, s.mask & types)
-                    )
+            usable = [
+                space
+                for equals in view.spaces(template.space)
+                for space in equals
+                if space.mask & types
+            ]
+            if usable:
+                cost, position = min(
+                    (self._cost(template, space, types, cohort.shape.requests), i)
+                    for i, space in enumerate(usable)
+                )
+                return _Choice(stage, template, usable[position], cost)
         return None
+
+    def _cost(self, template: Template, space: Space, types: int, requests: Resources) -> float:
+        if self._by_share:
+            return self._market.least_cost(template, space, requests)
+        return template.table.cheapest_price(space.offers, space.mask & types)
 
     def _count(
         self,
         number: int,
         cohort: Cohort,
-        stage: Stage,
-        found: tuple[Template, Space],
+        chosen: _Choice,
         count: int,
     ) -> None:
         """Add pods to the lot that a space means, and count them as if they were there."""
-        template, space = found
+        stage, template, space = chosen.stage, chosen.template, chosen.space
         demands = _demands(cohort, stage, space, self._solving)
         key = (number, stage, demands)
         lot = self._lots.get(key)
@@ -269,8 +332,15 @@ def _demands(
     return tuple(dict.fromkeys(found))
 
 
-def _weight(template: Template) -> int:
-    return template.node_pool.spec.weight or 0
+def _alternatives(stages: Sequence[Stage]) -> int:
+    """Return how many of the steps are alternatives that are as good as the first.
+
+    Only going on to another required term changes what holds without any preference.
+    """
+    count = 1
+    while count < len(stages) and stages[count].step.strict != stages[count - 1].step.strict:
+        count += 1
+    return count
 
 
 def _times(requests: Resources, count: int) -> Resources:

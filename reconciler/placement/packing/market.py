@@ -7,27 +7,34 @@ if there are enough others that hold as much.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from reconciler.catalog.table import indices
-from reconciler.model.resources import Resources
+from reconciler.model.resources import NODES, Resources
+from reconciler.model.resources import pods as one
+from reconciler.placement.cohort import Cohort
 from reconciler.placement.limits import Limits
 from reconciler.placement.packing.goal import Goal
+from reconciler.placement.solve import Pass
 from reconciler.placement.space import Space
 from reconciler.placement.template import Template, shortfalls
+
+Charge = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One type that a node may become: its dollars an hour, and its room beside daemons.
 
-    ``room`` follows the market's list of resources.
+    ``room`` follows the market's list of resources; ``charge`` is what it takes of the limits of
+    its NodePool, in their order.
     """
 
     index: int
     cost: float
     room: tuple[int, ...]
+    charge: Charge = ()
 
 
 class Shelf:
@@ -54,6 +61,14 @@ class Market:
         self._rooms: dict[str, dict[int, tuple[int, ...]]] = {}
         self._costs: dict[tuple[str, Space], dict[int, float]] = {}
         self._shelves: dict[tuple[str, Space], Shelf] = {}
+
+    @classmethod
+    def of(cls, cohorts: Iterable[Cohort], solving: Pass, goal: Goal) -> Market:
+        """Return the market for the pods of a pass that has not launched anything yet."""
+        names = {name for c in cohorts for name in c.shape.requests}
+        groups = [group for t in solving.templates for group in t.daemon_groups]
+        names.update(name for group in groups for name in group.requests)
+        return cls(sorted(names), solving.limits, goal)
 
     def amounts(self, requests: Resources) -> tuple[int, ...]:
         """Return requests in the market's order."""
@@ -84,11 +99,34 @@ class Market:
             self._shelves[template.name, space] = known
         return known
 
+    def least_cost(self, template: Template, space: Space, requests: Resources) -> float:
+        """Return the least share of a node's cost that a pod takes, nodes bought in parts."""
+        wanted = self.amounts(requests)
+        least = float("inf")
+        for row in self.shelf(template, space).rows:
+            if all(w <= r for w, r in zip(wanted, row.room, strict=True)):
+                share = max(w / r for w, r in zip(wanted, row.room, strict=True) if w)
+                least = min(least, row.cost * share)
+        return least
+
+    def limits(self, template: Template) -> Charge:
+        """Return what is left of the NodePool's limits, in their order; nothing if it has none."""
+        return tuple((self._limits.left(template) or {}).values())
+
+    def _charge(self, template: Template, index: int) -> Charge:
+        left = self._limits.left(template)
+        if left is None:
+            return ()
+        mask = 1 << index
+        return tuple(
+            one(1) if name == NODES else template.table.most_capacity(name, mask) for name in left
+        )
+
     def _rows(self, template: Template, space: Space) -> list[Row]:
         rooms, costs = self.rooms(template), self.costs(template, space)
         mask = space.mask & self._limits.allowed(template)
         found = [
-            Row(index, costs[index], rooms[index])
+            Row(index, costs[index], rooms[index], self._charge(template, index))
             for index in indices(mask)
             if index in rooms and index in costs
         ]
