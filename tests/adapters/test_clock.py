@@ -1,8 +1,8 @@
-"""The clock on the wall, and the one that stands still."""
+"""The clock on the wall, one that was set, and one that stands still."""
 
 from __future__ import annotations
 
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -38,3 +38,15 @@ def test_simulated_time_passes_at_once_and_exactly() -> None:
     clock.wait(86_400, lambda: False)
     clock.advance(0.5)
     assert clock.now() - before == timedelta(days=1, seconds=0.5)
+
+
+def test_a_clock_that_was_set_goes_on_from_there() -> None:
+    start = datetime(2026, 3, 2, 9, tzinfo=UTC)
+    clock = SystemClock(start)
+    first, second = clock.now(), clock.now()
+    assert start <= first <= second < start + timedelta(minutes=5)
+
+
+def test_a_clock_that_was_not_set_shows_the_time() -> None:
+    before = datetime.now(UTC)
+    assert before <= SystemClock().now() <= datetime.now(UTC)
