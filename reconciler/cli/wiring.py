@@ -160,6 +160,7 @@ def assembled(
     """
     from reconciler.adapters.database.state import open_state
     from reconciler.engine.world import World
+    from reconciler.plan.decisions import decisions_of
 
     resolved, catalog = _facts(args)
     settings, location = resolved.settings, state_location(args.path, resolved)
@@ -170,7 +171,17 @@ def assembled(
         compute = _compute(settings, catalog, imitation)
         source = FleetSource(args, compute)
         cluster = _cluster(settings, catalog, imitation, state.shelf, source)
-        world = World(clock, compute, cluster, state.store, state.journal, notifier)
+        world = World(
+            clock,
+            compute,
+            cluster,
+            state.store,
+            state.journal,
+            notifier,
+            keep_reasons=lambda plan: state.history.put_decisions(
+                plan.digest, plan.at, decisions_of(plan)
+            ),
+        )
         yield Assembly(world, source, state, settings)
 
 

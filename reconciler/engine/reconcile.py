@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
+from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
@@ -18,7 +19,7 @@ from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation, observe
 from reconciler.engine.world import World
 from reconciler.model.errors import StalePlanError
-from reconciler.plan.plan import Plan, to_json
+from reconciler.plan.plan import Plan, from_json, to_json
 from reconciler.ports import CommandPhase, RecordedPlan
 
 
@@ -75,6 +76,7 @@ def reconcile(world: World, desired: Desired, mandate: Mandate) -> Pass:
     seen = _refreshed(world, seen)
     forgotten = known - {claim.name for claim in seen.claims}
     plan = _decide(world, desired, seen, mandate)
+    _remember(world, desired, plan)
     if (plan.changes and mandate.decides) or not plan.is_empty:
         _record_objects(world, desired, seen)
     in_vain = not _act(world, desired, plan, seen, mandate.tags)
@@ -111,7 +113,6 @@ def _act(
     """
     if plan.is_empty:
         return True
-    _record_plan(world, desired, plan)
     effects = Effects(world, desired.revision, plan.serial, plan.digest)
     for command in plan.commands:
         commands.start(effects, command, seen)
@@ -130,12 +131,25 @@ def _act(
     return got > 0 or not plan.node_claims
 
 
-def _record_plan(world: World, desired: Desired, plan: Plan) -> None:
-    """Record the plan before anything is done."""
-    now = world.clock.now()
+def _remember(world: World, desired: Desired, plan: Plan) -> None:
+    """Record a plan before anything of it is done, and one without actions when it says news.
+
+    ``explain`` answers from the last plan: why a pod waits must stand there too when nothing is
+    to be done about it.
+    """
+    last = world.store.plans(limit=1)
+    if plan.is_empty and last and _essence(from_json(last[0].body)) == _essence(plan):
+        return
+    now = None if plan.is_empty else world.clock.now()
     world.store.put_plan(
         RecordedPlan(plan.digest, desired.revision, plan.at, plan.serial, to_json(plan), now)
     )
+    world.keep_reasons(plan)
+
+
+def _essence(plan: Plan) -> Plan:
+    """Return what a plan says, whenever and from whichever serial it was made."""
+    return replace(plan, at=datetime.fromtimestamp(0, UTC), serial=0)
 
 
 def _record_objects(world: World, desired: Desired, seen: Observation) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from reconciler.plan.plan import Plan
 from reconciler.ports import (
     Clock,
     Cluster,
@@ -15,9 +17,16 @@ from reconciler.ports import (
 )
 
 
+def _forget(plan: Plan) -> None:
+    """Keep no reasons beyond those of the recorded plans."""
+
+
 @dataclass(frozen=True, slots=True)
 class World:
-    """Everything outside the functional core, chosen once by ``cli/wiring.py``."""
+    """Everything outside the functional core, chosen once by ``cli/wiring.py``.
+
+    ``keep_reasons`` is given each plan that says something new.
+    """
 
     clock: Clock
     compute: Compute
@@ -25,6 +34,7 @@ class World:
     store: StateStore
     journal: Journal
     notifier: Notifier
+    keep_reasons: Callable[[Plan], None] = _forget
 
     def tell(
         self,
