@@ -56,22 +56,39 @@ def _settle_launches(
     claims: Mapping[str, NodeClaim],
     types: provision.TypeLookup,
 ) -> None:
-    """Settle what EC2 shows of the launches in doubt, and ask again for what it does not."""
+    """Settle what EC2 shows of the launches in doubt, and ask again for what it does not.
+
+    Their claims are recorded first of all, so that nothing else is launched in their place
+    whatever EC2 answers now.
+    """
     world, again = effects.world, []
-    for entry in entries:
-        intent = entry.intent
-        body = msgspec.json.decode(intent.parameters["launch"], type=Launch)
-        call = provision.with_intent(body, intent.id)
+    calls = [(entry.intent, _call_of(entry.intent)) for entry in entries]
+    unrecorded = [
+        lifecycle.asked(call.node_claim, intent.at)
+        for intent, call in calls
+        if intent.target not in claims
+    ]
+    if unrecorded:
+        world.store.put_node_claims(unrecorded)
+    for intent, call in calls:
         try:
             answer = _found(world.compute.find(intent.id))
         except TransientCloudError as error:
             world.tell("Retrying", str(error), node_claim=intent.target)
             continue
         if answer is not None:
+            if isinstance(answer, LaunchAnswer):
+                message = f"{intent.target} was launched before"
+                world.tell("Recovered", message, node_claim=intent.target)
             provision.settle(effects, intent, call, answer, types)
-        elif _may_ask(effects, intent, call, claims.get(intent.target)):
+        elif _may_ask(effects, intent, claims.get(intent.target)):
             again.append((intent, call))
     provision.ask(effects, again, types)
+
+
+def _call_of(intent: Intent) -> Launch:
+    body = msgspec.json.decode(intent.parameters["launch"], type=Launch)
+    return provision.with_intent(body, intent.id)
 
 
 def _found(instances: Sequence[Instance]) -> LaunchAnswer | Exception | None:
@@ -87,18 +104,13 @@ def _found(instances: Sequence[Instance]) -> LaunchAnswer | Exception | None:
     return None
 
 
-def _may_ask(effects: Effects, intent: Intent, call: Launch, claim: NodeClaim | None) -> bool:
-    """Return whether EC2 was asked so long ago that it would show an instance by now.
-
-    Until then the claim stands recorded without one, so that nothing else is launched for it.
-    """
-    world = effects.world
+def _may_ask(effects: Effects, intent: Intent, claim: NodeClaim | None) -> bool:
+    """Return whether EC2 was asked so long ago that it would show an instance by now."""
     last = (lifecycle.asked_at(claim) if claim is not None else None) or intent.at
-    if world.clock.now() - last >= LAG:
+    if effects.world.clock.now() - last >= LAG:
         return True
-    if claim is None:
-        world.store.put_node_claims([lifecycle.asked(call.node_claim, last)])
-    world.tell("Looking", "EC2 may have launched it before", node_claim=intent.target)
+    message = f"whether EC2 has launched {intent.target} already"
+    effects.world.tell("Looking", message, node_claim=intent.target)
     return False
 
 

@@ -52,9 +52,9 @@ class Points:
         """Whether nothing outlives the process here that did not at the point before.
 
         Between two dealings with the world a process only thinks: just before one of them all is
-        as it was just after the one before it.
+        as it was just after the one before it. The cluster keeps nothing but its shelf.
         """
-        return len(self.names) > 1 and self.names[-1].startswith("before")
+        return len(self.names) > 1 and self.names[-1].startswith(("before", "after cluster."))
 
     def wrap(self, world: World) -> World:
         """Watch everything that a process of this world does."""

@@ -1,0 +1,54 @@
+"""``kill -9`` at any moment, and what the next process makes of it, counted instance by instance.
+
+``RECONCILER_KILL_SEEDS=200`` tries more moments than a run of all tests has time for.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from reconciler.adapters.simulated.faults import Fault
+from tests.engine.processes import Site, a_site
+
+SEEDS = range(int(os.environ.get("RECONCILER_KILL_SEEDS", "4")))
+QUICK = ("--interval", "100ms", "-q")
+
+
+def spoil(site: Site, chance: random.Random) -> None:
+    """Let EC2 lose answers, throttle, fail, refuse a type and ignore client tokens."""
+    site.cloud.honours_tokens = chance.random() < 0.5
+    for fault in (Fault.THROTTLE, Fault.SERVER_ERROR, Fault.RESET_AFTER, Fault.RESET_BEFORE):
+        for call in ("CreateFleet", "DescribeInstances", "TerminateInstances"):
+            if chance.random() < 0.4:
+                site.cloud.faults.add(call, fault, skip=chance.randrange(6))
+    if chance.random() < 0.5:
+        site.cloud.market.refuse(zone=chance.choice(["us-east-1a", "us-east-1b", "us-east-1c"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_killed_apply_goes_on_where_it_was(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    with a_site(tmp_path) as site:
+        spoil(site, chance)
+        for _ in range(2):
+            site.killed_at(chance, 14, "apply", *QUICK)
+        site.finish("apply", *QUICK)
+        first = site.fleet()
+        assert site.twice() == []
+        assert sum(first.values()) >= 3
+        site.change("nodes/pools.yaml", "expireAfter: 336h", "expireAfter: 300h")
+        before = set(site.cloud.living())
+        for _ in range(2):
+            site.killed_at(chance, 30, "apply", *QUICK)
+        site.finish("apply", *QUICK)
+        assert site.fleet() == first
+        assert site.twice() == []
+        assert not before & set(site.cloud.living())
+        serial = site.finish("status", "-o", "json")
+        site.finish("apply", *QUICK)
+        assert site.finish("status", "-o", "json") == serial
