@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Protocol, overload
 
 from reconciler.catalog.columns import Columns, columns_of
@@ -411,3 +411,9 @@ class TypeTable:
             )
             self._orders[offers] = order
         return order
+
+
+@lru_cache(maxsize=16)
+def table_of(source: TypeSource) -> TypeTable:
+    """Return the table of a catalogue; the same object is asked about again and again."""
+    return TypeTable(source)

@@ -30,6 +30,10 @@ class LaunchCatalog(Protocol):
         """Return the type of that name, or None."""
         ...
 
+    def __hash__(self) -> int:
+        """A catalogue is a value: the tables of one are made once and found again by it."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchPool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
 
-from reconciler.catalog.table import TypeTable
+from reconciler.catalog.table import table_of
 from reconciler.model.pod import Pod
 from reconciler.model.resources import add, subtract
 from reconciler.model.settings import Settings
@@ -98,7 +98,7 @@ class Scheduler:
     def _book(self, pool: LaunchPool) -> SpaceBook:
         known = self._books.get(id(pool.types))
         if known is None:
-            known = self._books[id(pool.types)] = SpaceBook(TypeTable(pool.types))
+            known = self._books[id(pool.types)] = SpaceBook(table_of(pool.types))
         return known
 
     @cached_property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from reconciler.catalog.table import TypeTable, indices
+from reconciler.catalog.table import indices, table_of
 from reconciler.model.labels import INITIALIZED, REGISTERED
 from reconciler.model.nodepool import NodePool
 from reconciler.model.quantity import MILLI
@@ -64,7 +64,7 @@ def _missing(pool: NodePool, cluster: ClusterState, here: int) -> int:
 
 
 def _bare(pool: LaunchPool, parts: tuple[str, ...]) -> PlannedClaim:
-    template = Template(pool.node_pool, SpaceBook(TypeTable(pool.types)), (), best_effort=True)
+    template = Template(pool.node_pool, SpaceBook(table_of(pool.types)), (), best_effort=True)
     allowed = set(indices(template.types))
     order = [i for i in template.table.by_price(template.space.offers) if i in allowed]
     requirements = template.space.requirements.without((REGISTERED, INITIALIZED))
