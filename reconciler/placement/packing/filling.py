@@ -7,6 +7,7 @@ about real claims. Whether it can be had is decided when it is carried out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import lt
 
 from reconciler.model.hostport import HostPort
 from reconciler.placement.packing.lots import Lot
@@ -15,8 +16,12 @@ from reconciler.placement.space import Space
 from reconciler.placement.template import Template, clash
 from reconciler.placement.topology import Group
 
+Needs = Sequence[tuple[int, int]]
+"""What a unit asks for: amounts by the number of the resource, none of them zero."""
+
 _HOST = "this"
 _ORDERS_MAX = 12
+_LOTS_TO_REORDER = 100
 _GAIN = 1e-9
 
 
@@ -36,7 +41,7 @@ class PaperNode:
         self.hosts: dict[Group, Group] = {}
         self.ports: tuple[HostPort, ...] = ()
 
-    def take(self, lot: Lot, needs: Sequence[tuple[int, int]], most: int, market: Market) -> int:
+    def take(self, lot: Lot, needs: Needs, most: int, market: Market) -> int:
         """Take up to ``most`` units of a lot, as many as fit; return how many."""
         room = self.room
         for resource, amount in needs:
@@ -45,6 +50,10 @@ class PaperNode:
                 if held <= 0:
                     return 0
                 most = held
+        return self.join(lot, needs, most, market)
+
+    def join(self, lot: Lot, needs: Needs, most: int, market: Market) -> int:
+        """Take up to ``most`` units of a lot, for which there is room; return how many."""
         space = self._space_with(lot, market)
         if space is None:
             return 0
@@ -54,6 +63,7 @@ class PaperNode:
             most = min(most, 1) if not clash(lot.ports, self.ports) else 0
         if most <= 0:
             return 0
+        room = self.room
         for resource, amount in needs:
             room[resource] -= amount * most
         self.space = space
@@ -122,6 +132,8 @@ class Filler:
             lot: [(i, a) for i, a in enumerate(market.amounts(lot.requests)) if a > 0]
             for lot in self.left
         }
+        amounts = [market.amounts(lot.requests) for lot in self.left]
+        self._least = [min(column) for column in zip(*amounts, strict=True)]
         self._all = sorted(self.left, key=lambda lot: (-lot.value, lot.number))
         self.order = self._all
         self.work = 0
@@ -150,15 +162,28 @@ class Filler:
         if order is None:
             order = self.order
         self.work += len(order)
+        room, least = node.room, self._least
         for lot in order:
-            count = left[lot]
-            if count:
-                node.take(lot, needs[lot], count, market)
+            most = left[lot]
+            if not most:
+                continue
+            its_needs = needs[lot]
+            for resource, amount in its_needs:
+                held = room[resource] // amount
+                if held < most:
+                    if held <= 0:
+                        break
+                    most = held
+            else:
+                if node.join(lot, its_needs, most, market) and any(map(lt, room, least)):
+                    break
         return node
 
     def best_filled(self, shelf: Shelf, row: Row) -> PaperNode:
         """Return a node filled in the most valuable of several orders: each lot first or last."""
         best = self.filled(shelf, row)
+        if len(self.order) > _LOTS_TO_REORDER:
+            return best
         worth = best.value
         for number, lot in enumerate(self.order[:_ORDERS_MAX]):
             others = [*self.order[:number], *self.order[number + 1 :]]

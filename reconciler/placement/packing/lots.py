@@ -48,6 +48,7 @@ class Lot:
     ports: tuple[HostPort, ...] = ()
     value: float = 0.0
     _joined: dict[Space, Space | None] = field(default_factory=dict)
+    _suits: dict[str, bool] = field(default_factory=dict)
 
     def joined(self, space: Space) -> Space | None:
         """Return what a node's space becomes with a unit of it, None if it cannot."""
@@ -62,7 +63,11 @@ class Lot:
 
     def suits(self, template: Template) -> bool:
         """Return whether its pods put up with the NodePool's taints."""
-        return all(stage.tolerates(template) for stage in self.stages)
+        known = self._suits.get(template.name)
+        if known is None:
+            known = all(stage.tolerates(template) for stage in self.stages)
+            self._suits[template.name] = known
+        return known
 
 
 @dataclass(frozen=True, slots=True)

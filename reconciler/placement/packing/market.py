@@ -20,6 +20,8 @@ from reconciler.placement.solve import Pass
 from reconciler.placement.space import Space
 from reconciler.placement.template import Template, shortfalls
 
+_FAR = float("inf")
+
 Charge = tuple[int, ...]
 
 
@@ -61,6 +63,7 @@ class Market:
         self._rooms: dict[str, dict[int, tuple[int, ...]]] = {}
         self._costs: dict[tuple[str, Space], dict[int, float]] = {}
         self._shelves: dict[tuple[str, Space], Shelf] = {}
+        self._least: dict[tuple[str, Space, tuple[int, ...]], float] = {}
 
     @classmethod
     def of(cls, cohorts: Iterable[Cohort], solving: Pass, goal: Goal) -> Market:
@@ -102,12 +105,13 @@ class Market:
     def least_cost(self, template: Template, space: Space, requests: Resources) -> float:
         """Return the least share of a node's cost that a pod takes, nodes bought in parts."""
         wanted = self.amounts(requests)
-        least = float("inf")
-        for row in self.shelf(template, space).rows:
-            if all(w <= r for w, r in zip(wanted, row.room, strict=True)):
-                share = max(w / r for w, r in zip(wanted, row.room, strict=True) if w)
-                least = min(least, row.cost * share)
-        return least
+        key = (template.name, space, wanted)
+        known = self._least.get(key)
+        if known is None:
+            needs = [(i, amount) for i, amount in enumerate(wanted) if amount > 0]
+            rows = self.shelf(template, space).rows
+            known = self._least[key] = min((_share(row, needs) for row in rows), default=_FAR)
+        return known
 
     def limits(self, template: Template) -> Charge:
         """Return what is left of the NodePool's limits, in their order; nothing if it has none."""
@@ -152,6 +156,18 @@ def cheapest_prices(space: Space) -> dict[int, float]:
             if known is None or price < known:
                 prices[index] = price
     return prices
+
+
+def _share(row: Row, needs: Iterable[tuple[int, int]]) -> float:
+    """Return what the largest share of a node that is needed of any resource costs."""
+    share = 0.0
+    for resource, amount in needs:
+        room = row.room[resource]
+        if amount > room:
+            return _FAR
+        if amount > share * room:
+            share = amount / room
+    return row.cost * share
 
 
 def _rooms(template: Template, resources: Sequence[str]) -> list[tuple[int, tuple[int, ...]]]:
