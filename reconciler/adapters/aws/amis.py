@@ -11,6 +11,7 @@ from reconciler.adapters.aws.aliases import Needs, alias_paths
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error, translated
 from reconciler.adapters.aws.filters import tag_filters
+from reconciler.adapters.aws.profiles import is_imitated
 from reconciler.model.errors import CloudError
 from reconciler.model.labels import ARCH
 from reconciler.model.nodeclass import AMI, EC2NodeClass, SelectorTerm
@@ -84,7 +85,7 @@ class Images:
         return [candidate.ami(now) for candidate in newest], problem
 
     def _by_alias(self, alias: str) -> list[_Candidate]:
-        if self._is_imitated:
+        if is_imitated(self._settings):
             return self._stand_ins()
         variants: dict[str, tuple[Needs, ...]] = {}
         for row in alias_paths(alias, self._kubernetes_version()):
@@ -97,15 +98,11 @@ class Images:
             for needs in variants[row["ImageId"]]
         ]
 
-    @property
-    def _is_imitated(self) -> bool:
-        """Whether no real machine will boot: imitations of EC2 do not publish EKS' images."""
-        return bool(self._settings.endpoint_url) or self._settings.cluster == "embedded"
-
     def _stand_ins(self) -> list[_Candidate]:
         """Return the Amazon Linux 2023 image of each architecture with the greatest name.
 
-        An imitation may give all images the same age, or a new one at each call.
+        Imitations of EC2 do not publish EKS' images, and none will boot. Some give all images
+        the same age, or a new one at each call.
         """
         best: dict[NodeSelectorRequirement, dict[str, Any]] = {}
         filters = [{"Name": "name", "Values": [_STAND_IN]}]

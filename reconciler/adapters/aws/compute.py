@@ -11,6 +11,7 @@ from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error, translated
 from reconciler.adapters.aws.images import Types, TypesOf
 from reconciler.adapters.aws.launching import Launcher
+from reconciler.adapters.aws.profiles import Profiles
 from reconciler.adapters.aws.resolve import Resolver
 from reconciler.adapters.aws.tags import FLEET, INTENT, as_list
 from reconciler.adapters.aws.templates import Templates
@@ -57,6 +58,7 @@ class AwsCompute:
         self._launcher = Launcher(
             connect("ec2", 1),
             Templates(self._ec2),
+            Profiles(connect, settings),
             settings,
             types_of or (lambda _: types),
             clock,

@@ -25,6 +25,7 @@ from reconciler.adapters.aws.errors import (
 )
 from reconciler.adapters.aws.fleet import instance_tags
 from reconciler.adapters.aws.images import TypesOf
+from reconciler.adapters.aws.profiles import Profiles
 from reconciler.adapters.aws.requests import LaunchRequests, launch_requests
 from reconciler.adapters.aws.templates import Templates
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
@@ -47,6 +48,7 @@ class Launcher:
         self,
         ec2: Any,
         templates: Templates,
+        profiles: Profiles,
         settings: Settings,
         types_of: TypesOf,
         clock: Clock,
@@ -56,6 +58,7 @@ class Launcher:
     ) -> None:
         self._ec2 = ec2
         self._templates = templates
+        self._profiles = profiles
         self._settings = settings
         self._types_of = types_of
         self._clock = clock
@@ -67,6 +70,7 @@ class Launcher:
         try:
             types = self._types_of(wish.node_class)
             requests = launch_requests(wish, types, self._settings)
+            self._profiles.ensure(wish.node_class)
             self._templates.ensure(requests.templates)
             return self._create_fleet(wish, requests)
         except ReconcilerError as error:

@@ -128,7 +128,7 @@ class EmbeddedEC2:
                 answer = self._carry_out(request, operation, request_id)
                 self.after_call(operation)
             if fault is not None:
-                answer = error(*fault.answer, request_id) if fault.answer else None
+                answer = error(request.service, *fault.answer, request_id) if fault.answer else None
             status = answer.status if answer else None
             self.calls.append(Call(operation, request_id, status))
         if answer is None:

@@ -37,6 +37,7 @@ class Fleets:
             if body == request.body:
                 return answer
             return error(
+                "ec2",
                 400,
                 "IdempotentParameterMismatch",
                 f"The client token {token} was used before with other parameters.",
@@ -46,6 +47,7 @@ class Fleets:
             name = config["LaunchTemplateSpecification"].get("LaunchTemplateName", "")
             if name and not self._account.has_template(name):
                 return error(
+                    "ec2",
                     400,
                     "InvalidLaunchTemplateName.NotFoundException",
                     f"The specified launch template, with template name {name}, does not exist.",

@@ -5,11 +5,14 @@ The EC2 protocol sends nested parameters as ``A.1.B.2.C=value`` and answers in X
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 from xml.sax.saxutils import escape
+
+_JSON: Final = ("ssm", "sqs", "eks", "pricing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +84,22 @@ def encoded(value: Mapping[str, Any]) -> bytes:
     return urlencode(flat(dict(value))).encode()
 
 
-def error(status: int, code: str, message: str, request_id: str) -> Answer:
-    """Return an error in the form of EC2."""
-    body = (
-        '<?xml version="1.0" encoding="UTF-8"?><Response><Errors><Error>'
-        f"<Code>{escape(code)}</Code><Message>{escape(message)}</Message>"
-        f"</Error></Errors><RequestID>{request_id}</RequestID></Response>"
-    )
+def error(service: str, status: int, code: str, message: str, request_id: str) -> Answer:
+    """Return an error in the form of a service: EC2 has its own, some speak JSON."""
+    if service in _JSON:
+        body = json.dumps({"__type": code, "message": message})
+        return Answer(status, body.encode(), {"x-amzn-RequestId": request_id})
+    said = f"<Code>{escape(code)}</Code><Message>{escape(message)}</Message>"
+    if service == "ec2":
+        body = (
+            f"<Response><Errors><Error>{said}</Error></Errors>"
+            f"<RequestID>{request_id}</RequestID></Response>"
+        )
+    else:
+        body = (
+            f"<ErrorResponse><Error>{said}</Error>"
+            f"<RequestId>{request_id}</RequestId></ErrorResponse>"
+        )
     return Answer(status, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
 
 

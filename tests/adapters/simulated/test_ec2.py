@@ -223,3 +223,18 @@ def test_faults_are_used_up_in_order() -> None:
     assert {faults.take("Other") for _ in range(9)} == {Fault.DENIED}
     faults.clear()
     assert faults.take("Other") is None
+
+
+@pytest.mark.parametrize(
+    ("service", "operation"),
+    [("ec2", "DescribeVpcs"), ("iam", "ListRoles"), ("ssm", "DescribeParameters")],
+)
+def test_every_service_fails_in_its_own_words(
+    cloud: EmbeddedEC2, service: str, operation: str
+) -> None:
+    cloud.faults.add(operation, Fault.DENIED)
+    client = cloud.connect(service, 1)
+    with pytest.raises(ClientError) as caught:
+        getattr(client, {v: k for k, v in client.meta.method_to_api_mapping.items()}[operation])()
+    assert caught.value.response["Error"]["Code"] == "UnauthorizedOperation"
+    assert caught.value.response["ResponseMetadata"]["RequestId"] == cloud.calls[-1].request_id
