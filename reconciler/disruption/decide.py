@@ -3,8 +3,10 @@
 Karpenter starts the first method that finds something and begins again; a plan shows where that
 leads. So each method goes on until it finds no more, in Karpenter's order, and each command is
 decided as if those before it had started: its nodes are gone, its budget is used, its pods stand
-on their new nodes. The fifteen seconds after which Karpenter validates a command count as past;
-whoever carries it out asks again.
+on their new nodes. Only a merge of several nodes ends the consolidation of a pass.
+
+The fifteen seconds after which Karpenter validates a command count as past; whoever carries it
+out asks again.
 """
 
 from __future__ import annotations

@@ -71,6 +71,7 @@ class Deliberation:
     blocks: dict[Block, None] = field(default_factory=dict)
     deferrals: list[Deferral] = field(default_factory=list)
     limits_hit: list[str] = field(default_factory=list)
+    has_merged: bool = False
     _totals: dict[str, Totals] | None = None
 
     def candidates(self, wanted: Callable[[Candidate], bool]) -> Iterator[Candidate]:

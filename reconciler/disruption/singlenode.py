@@ -20,6 +20,8 @@ class SingleNodeConsolidation:
     reason: Final = REASON
 
     def decide(self, work: Deliberation) -> None:
+        if work.has_merged:
+            return
         for candidate in in_turn(consolidatable(work)):
             if not work.is_free(candidate) or work.left(candidate, self.reason) == 0:
                 continue
