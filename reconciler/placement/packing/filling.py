@@ -23,6 +23,7 @@ _HOST = "this"
 _ORDERS_MAX = 12
 _LOTS_TO_REORDER = 100
 _GAIN = 1e-9
+_ROUGHLY = 32
 
 
 class PaperNode:
@@ -152,18 +153,28 @@ class Filler:
             left = self._limits[template.name] = list(self.market.limits(template))
         return left
 
-    def filled(self, shelf: Shelf, row: Row, order: Sequence[Lot] | None = None) -> PaperNode:
+    def filled(
+        self,
+        shelf: Shelf,
+        row: Row,
+        order: Sequence[Lot] | None = None,
+        *,
+        roughly: bool = False,
+    ) -> PaperNode:
         """Return a node with what it would take now; nothing is taken from the lots yet.
 
-        ``order`` says which lots come first, by default the most valuable.
+        ``order`` says which lots come first, by default the most valuable. ``roughly`` stops when
+        the node is nearly full.
         """
         node = PaperNode(shelf.template, shelf.space, row)
         left, needs, market = self.left, self.needs, self.market
         if order is None:
             order = self.order
-        self.work += len(order)
         room, least = node.room, self._least
+        if roughly:
+            least = [max(a, amount // _ROUGHLY) for a, amount in zip(least, room, strict=True)]
         for lot in order:
+            self.work += 1
             most = left[lot]
             if not most:
                 continue

@@ -15,6 +15,8 @@ from reconciler.placement.packing.lots import Lot
 from reconciler.placement.packing.market import Row, Shelf
 
 _SLACK = 1e-9
+_WHOLE = 12
+_LOTS_TO_FILL_EXACTLY = 40
 _NEVER = float("inf")
 
 
@@ -37,15 +39,19 @@ Opening = tuple[float, int, int, Shelf, Row]
 class Greedy:
     """The greedy packing over what a filler has left; its work is limited.
 
-    ``work_max`` counts how often a lot may be held against a node, over all runs.
+    ``work_max`` counts how often a lot may be held against a node before no further run begins;
+    one that has begun may go on much longer, so that the first comes to its end.
     """
 
     def __init__(self, filler: Filler, work_max: int) -> None:
         self.filler = filler
         self._work_max = filler.work + work_max
+        self._roughly = len(filler.order) > _LOTS_TO_FILL_EXACTLY
+        self._work_end = filler.work + work_max * _WHOLE
 
     @property
     def exhausted(self) -> bool:
+        """Whether no further try should begin."""
         return self.filler.work >= self._work_max
 
     def packed(self, openings: Sequence[Opening], first: int = 0) -> list[PaperNode]:
@@ -68,7 +74,7 @@ class Greedy:
             for r, row in enumerate(shelf.rows):
                 if not self.filler.affords(shelf.template, row):
                     continue
-                density = _density(self.filler.filled(shelf, row))
+                density = _density(self.filler.filled(shelf, row, roughly=self._roughly))
                 if density != _NEVER:
                     found.append((density, s, r, shelf, row))
         found.sort(key=lambda o: o[:3])
@@ -80,9 +86,9 @@ class Greedy:
         heapify(heap)
         following: Opening | None = openings[first] if openings else None
         forced = first > 0
-        while following is not None and not self.exhausted:
+        while following is not None and self.filler.work < self._work_end:
             _, s, r, shelf, row = following
-            node = self.filler.filled(shelf, row)
+            node = self.filler.filled(shelf, row, roughly=self._roughly)
             density = _density(node)
             if density != _NEVER and self.filler.affords(shelf.template, row):
                 if forced or not heap or density <= heap[0][0] + _SLACK:
