@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import argparse
-    from types import FrameType
 
     from reconciler.cli.narrator import Narrator, Pace
 
 _LINE_S: Final = 0.05
 _CHAPTER_S: Final = 0.6
+_GLANCE_S: Final = 0.1
 _FOREIGN: Final = ("AWS_", "BOTO_", "MOTO_", "RECONCILER_")
 _PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
@@ -42,10 +42,12 @@ def run(args: argparse.Namespace) -> int:
     """Play the story."""
     from reconciler.cli.exitcode import DONE
     from reconciler.cli.narrator import Narrator
+    from reconciler.cli.stopping import on_signal
 
     expect_imitation()
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    play(args.dir, Narrator(sys.stdout, _pace(args), colour=colour))
+    with on_signal() as stop:
+        play(args.dir, Narrator(sys.stdout, _pace(args, stop), stop, colour=colour))
     return DONE
 
 
@@ -56,10 +58,7 @@ def play(folder: str | None, narrator: Narrator) -> None:
         UsageError: the folder holds something already.
         UnreadableError: git is missing, or the folder cannot be made.
     """
-    with ExitStack() as stack:
-        stack.enter_context(_ended_by_sigterm())
-        stack.enter_context(_alone())
-        stage_folder = stack.enter_context(_folder(folder))
+    with _alone(), _folder(folder) as stage_folder:
         _play(stage_folder, narrator, kept=folder)
 
 
@@ -91,21 +90,26 @@ def expect_imitation() -> None:
         )
 
 
-def _pace(args: argparse.Namespace) -> Pace:
+def _pace(args: argparse.Namespace, stop: Callable[[], bool]) -> Pace:
     """Return the pace: none where nobody watches."""
     from reconciler.cli.narrator import Pace
 
     if args.pause and sys.stdin.isatty() and sys.stdout.isatty():
-        return Pace(turn=_wait_for_enter)
+        return Pace(turn=partial(_wait_for_enter, stop))
     if args.fast or not sys.stdout.isatty():
         return Pace()
     return Pace(_LINE_S, _CHAPTER_S)
 
 
-def _wait_for_enter() -> None:
+def _wait_for_enter(stop: Callable[[], bool]) -> None:
+    import select
+
     sys.stdout.write("\n   Enter goes on ")
     sys.stdout.flush()
-    sys.stdin.readline()
+    while not stop():
+        if select.select([sys.stdin], [], [], _GLANCE_S)[0]:
+            sys.stdin.readline()
+            return
 
 
 @contextmanager
@@ -160,18 +164,3 @@ def _alone() -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the story as Ctrl-C does, so that the temporary folder goes with it."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -38,10 +38,15 @@ class Pace:
 
 
 class Narrator:
-    """Writes to ``out``; ``colour`` only for a terminal."""
+    """Writes to ``out``, with ``colour`` only for a terminal, until ``stop`` says so.
 
-    def __init__(self, out: TextIO, pace: Pace, *, colour: bool) -> None:
+    Whoever wants to stop is obeyed between two lines, by a KeyboardInterrupt: in between, something
+    may be half done that would complain.
+    """
+
+    def __init__(self, out: TextIO, pace: Pace, stop: Callable[[], bool], *, colour: bool) -> None:
         self._out = out
+        self._stop = stop
         self._pace = pace
         self._colour = colour
         self._chapter = 0
@@ -103,6 +108,8 @@ class Narrator:
         return f"\x1b[{code}m{text}\x1b[0m" if self._colour and code else text
 
     def _write(self, text: str = "") -> None:
+        if self._stop():
+            raise KeyboardInterrupt
         line = text.rstrip()
         try:
             line.encode(self._encoding)

@@ -264,8 +264,10 @@ class Stage:
         return subprocess.Popen(
             (
                 *(sys.executable, "-m", "reconciler", "apply", str(self.folder), "--quiet"),
-                *("--now", now, "--set", "cluster=embedded", "--set", endpoint),
+                *("--now", now, "--set", "cluster=embedded", "--set", endpoint, "--timeout", "2m"),
             ),
+            # Ctrl-C is meant for the story: it decides how its process ends.
+            start_new_session=True,
             env={**os.environ, "PYTHONPATH": paths},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
