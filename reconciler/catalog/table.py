@@ -86,19 +86,12 @@ class OfferingClass:
 
     __slots__ = ("capacity_type", "mask", "prices", "requirements", "reservation_id")
 
-    def __init__(
-        self, requirements: Requirements, capacity_type: str, reservation_id: str | None
-    ) -> None:
-        self.requirements = requirements
-        self.capacity_type = capacity_type
-        self.reservation_id = reservation_id
-        self.mask = 0
-        self.prices: dict[int, float] = {}
-
-    def add(self, index: int, price: float) -> None:
-        self.mask |= 1 << index
-        known = self.prices.get(index)
-        self.prices[index] = price if known is None else min(known, price)
+    def __init__(self, model: Offering, prices: dict[int, float]) -> None:
+        self.requirements = model.requirements
+        self.capacity_type = model.capacity_type
+        self.reservation_id = model.reservation_id
+        self.prices = prices
+        self.mask = bits(prices)
 
 
 class _Label:
@@ -323,7 +316,7 @@ class TypeTable:
     @cached_property
     def offering_classes(self) -> tuple[OfferingClass, ...]:
         """The classes of available offerings, in the order in which they first occur."""
-        classes: dict[object, OfferingClass] = {}
+        found: dict[object, tuple[Offering, dict[int, float]]] = {}
         columns = self._columns.offerings
         special = columns.special
         rows = zip(
@@ -341,15 +334,15 @@ class TypeTable:
             key: object = (zone, zone_id, capacity_type)
             if position in special:
                 key = special[position].requirements
-            known = classes.get(key)
+            known = found.get(key)
             if known is None:
-                model = special.get(position) or Offering(
-                    zone, capacity_type, price, zone_id=zone_id
-                )
-                known = OfferingClass(model.requirements, capacity_type, model.reservation_id)
-                classes[key] = known
-            known.add(index, price)
-        return tuple(classes.values())
+                model = special.get(position)
+                model = model or Offering(zone, capacity_type, price, zone_id=zone_id)
+                known = found[key] = (model, {})
+            prices = known[1]
+            if index not in prices or price < prices[index]:
+                prices[index] = price
+        return tuple(OfferingClass(model, prices) for model, prices in found.values())
 
     @cached_property
     def offering_keys(self) -> tuple[str, ...]:

@@ -1,0 +1,95 @@
+"""Tables of bits say the same as asking every type one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.catalog.catalog import bundled
+from reconciler.catalog.table import TypeTable, bits, indices
+from reconciler.model.instancetype import InstanceType
+from reconciler.model.requirement import requirement
+from reconciler.model.requirements import Requirements
+from reconciler.model.resources import fits
+from tests.placement.builders import ARCH, CAPACITY_TYPE, TYPES, ZONE, a_catalog
+
+CATALOG = bundled()
+TABLE = TypeTable(CATALOG)
+KINDS: list[InstanceType] = list(CATALOG.types)
+AWS = "karpenter.k8s.aws/"
+quick = settings(max_examples=60, deadline=None, derandomize=True)
+
+
+def _entry(key: str, *values: str) -> st.SearchStrategy[tuple[str, str, tuple[str, ...]]]:
+    chosen = st.lists(st.sampled_from(values), min_size=1, max_size=3, unique=True)
+    listed = st.tuples(st.just(key), st.sampled_from(["In", "NotIn"]), chosen.map(tuple))
+    bare = st.tuples(st.just(key), st.sampled_from(["Exists", "DoesNotExist"]), st.just(()))
+    return st.one_of(listed, bare)
+
+
+_numbers = st.tuples(
+    st.sampled_from([AWS + "instance-cpu", AWS + "instance-memory", AWS + "instance-gpu-count"]),
+    st.sampled_from(["Gt", "Lt", "Gte", "Lte"]),
+    st.sampled_from([("1",), ("8",), ("16384",)]),
+)
+_requirements = st.lists(
+    st.one_of(
+        _entry(ARCH, "amd64", "arm64", "mips"),
+        _entry(ZONE, "us-east-1a", "us-east-1b", "mars"),
+        _entry(CAPACITY_TYPE, "spot", "on-demand", "reserved"),
+        _entry(AWS + "instance-family", "m5", "c7g", "p5", "none"),
+        _entry(AWS + "instance-gpu-name", "t4", "a100"),
+        _entry("example.org/team", "red"),
+        _numbers,
+    ),
+    max_size=4,
+).map(lambda entries: Requirements(requirement(*entry) for entry in entries))
+
+
+def _those(kinds: Iterable[bool]) -> list[int]:
+    return [index for index, holds in enumerate(kinds) if holds]
+
+
+@given(_requirements)
+@quick
+def test_types_that_meet_requirements(wanted: Requirements) -> None:
+    expected = _those(kind.requirements.intersects(wanted) for kind in KINDS)
+    assert indices(TABLE.meeting(wanted)) == expected
+
+
+@given(_requirements)
+@quick
+def test_offerings_and_their_price_order(wanted: Requirements) -> None:
+    offers = TABLE.offers(wanted)
+    available = 0
+    for offering in offers:
+        available |= offering.mask
+    cheapest = [kind.cheapest(wanted) for kind in KINDS]
+    assert indices(available) == _those(offering is not None for offering in cheapest)
+    prices = [float("inf") if o is None else o.price for o in cheapest]
+    order = sorted(range(len(KINDS)), key=lambda i: (prices[i], KINDS[i].name))
+    assert TABLE.by_price(offers) == order
+    assert TABLE.cheapest_price(offers, TABLE.all) == min(prices)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["cpu", "memory", "pods", "nvidia.com/gpu", "example.org/unknown"]),
+        st.sampled_from([0, 1, 4_000, 64_000, 17_179_869_184_000, 10**18]),
+    )
+)
+@quick
+def test_types_with_room(amounts: dict[str, int]) -> None:
+    expected = _those(fits(amounts, kind.allocatable) for kind in KINDS)
+    assert indices(TABLE.fitting(amounts)) == expected
+    for name in amounts:
+        most = max((KINDS[i].allocatable.get(name, 0) for i in expected), default=0)
+        assert TABLE.most(name, bits(expected)) == most
+
+
+def test_zones_and_capacity_types_follow_from_available_offerings() -> None:
+    table = TypeTable(a_catalog(TYPES))
+    assert indices(table.matching(requirement(ZONE, "In", ("zone-b",)))) == [0, 1, 2, 3, 4]
+    assert set(table.values(CAPACITY_TYPE)) == {"on-demand", "spot"}
