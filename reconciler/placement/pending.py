@@ -73,6 +73,8 @@ def opts_out(pod: Pod) -> bool:
 
 def invalid(shape: Shape, well_known: frozenset[str]) -> Rejection | None:
     """Return why waiting pods of a shape cannot be placed whatever is launched, or None."""
+    if shape.unreadable is not None:
+        return Rejection("Unreadable", f"what it asks for cannot be read: {shape.unreadable}")
     spec = shape.model.spec
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     terms = affinity.required.node_selector_terms if affinity and affinity.required else ()
@@ -81,12 +83,9 @@ def invalid(shape: Shape, well_known: frozenset[str]) -> Rejection | None:
             "MatchFieldsNotSupported",
             "its required node affinity uses matchFields: select the node by a label instead",
         )
-    try:
-        asked = [equals(key, value) for key, value in spec.node_selector.items()]
-        for term in terms:
-            asked += expressions(term.match_expressions)
-    except ValueError as error:
-        return Rejection("InvalidRequirement", f"its node affinity cannot be read: {error}")
+    asked = [equals(key, value) for key, value in spec.node_selector.items()]
+    for term in terms:
+        asked += expressions(term.match_expressions)
     for item in asked:
         problem = _restricted(item, well_known)
         if problem is not None:

@@ -170,6 +170,17 @@ class Scheduler:
         )
         return self._answer(self._best(cohorts, world), cohorts, refused)
 
+    def lower_bound(self, pods: Iterable[Pod]) -> float:
+        """Return what new nodes for these pods cost at least, USD an hour, however placed.
+
+        Each node counts with what it costs beside its price (``perNodeCost``).
+        """
+        from reconciler.placement.bound import lower_bound
+
+        shapes = {shape: len(members) for shape, members in self._shapes.sorted(pods).items()}
+        free = [row.left for row in self._nodes.rows]
+        return lower_bound(shapes, self._templates, self._goal, free)
+
     def _best(self, cohorts: list[Cohort], world: _World) -> Pass:
         """Return the best pass of those tried; cohorts and counts are left as it left them."""
         topology = self._topology(cohorts, world.without)
@@ -222,12 +233,12 @@ class Scheduler:
         problem = invalid(shape, self._well_known)
         if problem is None:
             return pods
-        missing = shape.volumes.missing
+        certain = problem if shape.unreadable is not None else shape.volumes.missing
         for pod in pods:
             if not pod.spec.node_name:
                 refused[pod.key] = (problem,)
-            elif missing is not None:
-                refused[pod.key] = (missing,)
+            elif certain is not None:
+                refused[pod.key] = (certain,)
         return [pod for pod in pods if pod.key not in refused]
 
     def _cohorts(self, shape: Shape, pods: list[Pod], guard: bool) -> list[Cohort]:

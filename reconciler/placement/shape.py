@@ -22,7 +22,7 @@ from reconciler.observed.state import ClusterState
 from reconciler.placement.relaxation import Wishes, steps
 from reconciler.placement.rules import Rule, RuleKind, affinity_rule
 from reconciler.placement.space import Demand, Demands
-from reconciler.placement.volumes import VolumeNeeds, needs
+from reconciler.placement.volumes import NO_VOLUMES, VolumeNeeds, needs
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -45,7 +45,8 @@ class Shape:
     """What pods that are alike ask for.
 
     ``labels`` are those that some rule reads. ``model`` is one of the pods, for what they all
-    share. ``repels`` are its required anti-affinity terms as others meet them.
+    share. ``repels`` are its required anti-affinity terms as others meet them. ``unreadable``
+    says what of its wishes nobody can make sense of; then it has no steps.
     """
 
     __slots__ = (
@@ -58,6 +59,7 @@ class Shape:
         "repels",
         "requests",
         "steps",
+        "unreadable",
         "volume_demands",
         "volumes",
     )
@@ -76,6 +78,7 @@ class Shape:
         self.volume_demands: tuple[Demand, ...] = ()
         self.steps: tuple[Step, ...] = ()
         self.repels: tuple[Rule, ...] = ()
+        self.unreadable: str | None = None
 
 
 class Shapes:
@@ -128,17 +131,23 @@ class Shapes:
         return shape
 
     def _made(self, pod: Pod, labels: dict[str, str]) -> Shape:
-        shape = Shape(pod, labels, needs(pod, self._cluster), self.requests(pod))
-        wishes = steps(
-            pod.spec,
-            pod.namespace,
-            pod.metadata.labels,
-            self._cluster.namespaces,
-            respect=self._respect,
-            tolerate_soft_taints=self._tolerate_soft_taints,
-        )
-        shape.steps = tuple(Step(w, self._demands) for w in wishes)
-        shape.volume_demands = tuple(self._demands.of(a) for a in shape.volumes.alternatives)
+        try:
+            volumes = needs(pod, self._cluster)
+            wishes = steps(
+                pod.spec,
+                pod.namespace,
+                pod.metadata.labels,
+                self._cluster.namespaces,
+                respect=self._respect,
+                tolerate_soft_taints=self._tolerate_soft_taints,
+            )
+            shape = Shape(pod, labels, volumes, self.requests(pod))
+            shape.steps = tuple(Step(w, self._demands) for w in wishes)
+        except ValueError as error:
+            shape = Shape(pod, labels, NO_VOLUMES, {})
+            shape.unreadable = str(error)
+            return shape
+        shape.volume_demands = tuple(self._demands.of(a) for a in volumes.alternatives)
         shape.repels = repelling_rules(pod, self._cluster.namespaces)
         return shape
 

@@ -206,3 +206,17 @@ def test_a_typo_of_a_well_known_label_is_recognised() -> None:
     reason = _reason(a_pool(), _selecting(**{"topology.kubernetes.io/zon": "zone-a"}))
     assert reason.code == "LabelUnknown"
     assert ZONE in reason.message
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        a_pod("app-0", affinity=on([wanted("example.com/size", "Gt", "many")])),
+        a_pod("app-0", affinity=on([wanted("example.com/size", "Near", "4")])),
+        a_pod("app-0", "a lot"),
+    ],
+)
+def test_wishes_that_nobody_can_read_are_refused_and_not_fatal(pod: Object) -> None:
+    placement = placed([a_pool(), pod, a_pod("app-1")])
+    assert [r.code for r in placement.unschedulable["default/app-0"]] == ["Unreadable"]
+    assert len(placement.claims) == 1
