@@ -7,6 +7,7 @@ process had in memory is gone.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import warnings
@@ -106,6 +107,7 @@ def cut(points: Points, number: int) -> None:
 
 def in_a_fork(work: Callable[[], Any]) -> Any:
     """Do ``work`` in a copy of this whole process and return its picklable result."""
+    gc.freeze()  # nothing of all this is garbage: the copy need not look through it again
     reader, writer = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -119,6 +121,7 @@ def in_a_fork(work: Callable[[], Any]) -> Any:
         with os.fdopen(writer, "wb") as pipe:
             pickle.dump(result, pipe)
         os._exit(0)
+    gc.unfreeze()
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         content = pipe.read()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -115,6 +116,7 @@ def complaints(world: World, expected: Counter[tuple[str, str, str]]) -> list[st
     return found
 
 
+@cache
 def expected_of(make: Callable[[], World]) -> list[Counter[tuple[str, str, str]]]:
     world, fleets = make(), []
     for step in story(world):
