@@ -9,31 +9,42 @@ holds: so however roughly the program was solved, the bound is one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from reconciler.catalog.table import TypeTable, indices
 from reconciler.model.resources import Resources
-from reconciler.placement.cohort import Cohort
+from reconciler.model.taint import untolerated
 from reconciler.placement.packing.goal import Goal
 from reconciler.placement.packing.simplex import maximum
 from reconciler.placement.rules import RuleKind
+from reconciler.placement.shape import Shape
 from reconciler.placement.space import Space
 from reconciler.placement.template import Template
 
 _TINY = 1e-9
-_ROUNDS = 60
+_FAR = 2**31
+_NO_PROOF = float("inf")
+_ROUNDS = 40
+_LOADS_MAX = 24
+"""More loads than these are merged: the work grows with their number to the third power."""
 _CUTS_A_ROUND = 8
 
 
 @dataclass(eq=False, slots=True)
 class Load:
-    """Pods that are alike: how many, what each asks for, and how many a host takes at most."""
+    """Pods that are alike: how many, what each asks for, and how many a host takes at most.
 
-    count: int
+    ``allowed`` are the spaces that suit them, by NodePool. Of a ``fluid`` load a node may take any
+    part.
+    """
+
+    count: float
     wanted: tuple[int, ...]
     most: int
     allowed: dict[str, list[Space]]
+    fluid: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,38 +65,38 @@ class Dual:
 
 
 def lower_bound(
-    cohorts: Sequence[Cohort],
+    shapes: Mapping[Shape, int],
     templates: Sequence[Template],
     goal: Goal,
-    free: Sequence[Resources] = (),
+    free: Iterable[Resources] = (),
 ) -> float:
-    """Return the least that new nodes for the placed pods of ``cohorts`` can cost an hour.
+    """Return the least that new nodes for so many pods of each shape can cost an hour.
 
     ``free`` is the room on nodes that are there, which costs nothing.
     """
-    names = sorted({name for c in cohorts for name in c.shape.requests})
-    loads = [load for c in cohorts if (load := _load(c, templates, names)) is not None]
-    if not loads:
+    names = sorted({name for shape in shapes for name in shape.requests})
+    loads = [_load(shape, count, templates, names) for shape, count in shapes.items() if count]
+    if not loads or not templates:
         return 0.0
-    kinds = kinds_of(loads, templates, goal, names)
-    dual = solve(loads, kinds)
-    if not free:
+    if len(loads) > _LOADS_MAX:
+        loads = merged(loads)
+    dual = solve(loads, kinds_of(loads, templates, goal, names))
+    room = [0] * len(names)
+    for left in free:
+        for i, name in enumerate(names):
+            room[i] += max(left.get(name, 0), 0)
+    if not any(room):
         return dual.cost
-    room = [sum(max(r.get(name, 0), 0) for r in free) for name in names]
     return max(0.0, dual.cost - _worth(room, loads, dual.values))
 
 
-def _load(cohort: Cohort, templates: Iterable[Template], names: Sequence[str]) -> Load | None:
-    count = len(cohort.pods) - cohort.waiting
-    if not count:
-        return None
-    shape = cohort.shape
+def _load(shape: Shape, count: int, templates: Iterable[Template], names: Sequence[str]) -> Load:
     allowed: dict[str, list[Space]] = {}
     for template in templates:
         found: dict[Space, None] = {}
-        for stage in cohort.stages:
-            space = template.space.narrowed(stage.step.demand)
-            if space is None or not stage.tolerates(template):
+        for step in shape.steps:
+            space = template.space.narrowed(step.demand)
+            if space is None or untolerated(template.taints, step.tolerations):
                 continue
             if not shape.volume_demands:
                 found[space] = None
@@ -95,19 +106,68 @@ def _load(cohort: Cohort, templates: Iterable[Template], names: Sequence[str]) -
                     found[narrowed] = None
         allowed[template.name] = list(found)
     wanted = tuple(shape.requests.get(name, 0) for name in names)
-    return Load(count, wanted, min(count, _most_on_host(cohort)), allowed)
+    return Load(count, wanted, min(count, _most_on_host(shape)), allowed)
 
 
-def _most_on_host(cohort: Cohort) -> int:
-    """Return how many of the pods a new host takes as far as every step's rules go."""
-    if cohort.shape.ports:
+def merged(loads: Iterable[Load]) -> list[Load]:
+    """Return fewer loads that ask for no more than these do.
+
+    Pods that suit the same nodes and ask for about as much memory for each core become one load
+    of cores, each with the least that any of them asks for of everything else. Pods without a
+    request for the first resource, cpu in any real case, are left out.
+    """
+    kept = [load for load in loads if load.wanted[0] > 0]
+    groups: dict[object, list[Load]] = {}
+    for alike in (_suited_and_ratio, _suited, _ratio):
+        groups = {}
+        for load in kept:
+            groups.setdefault(alike(load), []).append(load)
+        if len(groups) <= _LOADS_MAX:
+            break
+    return [_merged(members) for members in groups.values()]
+
+
+def _ratio(load: Load) -> int:
+    """Return how much a load asks for of the second resource for the first, as a power of two."""
+    return (1 + load.wanted[1] // load.wanted[0]).bit_length() if len(load.wanted) > 1 else 0
+
+
+def _suited(load: Load) -> object:
+    return tuple((name, tuple(spaces)) for name, spaces in load.allowed.items())
+
+
+def _suited_and_ratio(load: Load) -> object:
+    return _suited(load), _ratio(load)
+
+
+def _merged(members: Sequence[Load]) -> Load:
+    firsts = [load.wanted[0] for load in members]
+    size = max(firsts)
+    wanted = tuple(
+        min(load.wanted[r] * size // first for load, first in zip(members, firsts, strict=True))
+        for r in range(len(members[0].wanted))
+    )
+    allowed: dict[str, list[Space]] = {}
+    for load in members:
+        for name, spaces in load.allowed.items():
+            known = allowed.setdefault(name, [])
+            known += [space for space in spaces if space not in known]
+    count = sum(load.count * first / size for load, first in zip(members, firsts, strict=True))
+    return Load(count, wanted, _FAR, allowed, fluid=True)
+
+
+def _most_on_host(shape: Shape) -> int:
+    """Return how many of the pods a new host takes as far as rules go that no step gives up."""
+    if shape.ports:
         return 1
-    least = len(cohort.pods)
-    for group in cohort.stages[-1].by_host:
-        if group in cohort.counted_set and all(group in s.by_host for s in cohort.stages):
-            if group.kind is RuleKind.SPREAD:
-                least = min(least, group.rule.max_skew)
-            elif group.kind is RuleKind.ANTI_AFFINITY:
+    least = _FAR
+    for rule in shape.steps[-1].rules:
+        if not rule.by_host or not rule.selects(shape.namespace, shape.labels):
+            continue
+        if all(rule in step.rules for step in shape.steps):
+            if rule.kind is RuleKind.SPREAD:
+                least = min(least, rule.max_skew)
+            elif rule.kind is RuleKind.ANTI_AFFINITY:
                 least = 1
     return least
 
@@ -181,11 +241,11 @@ def _room(
 
 
 def _held(load: Load, room: Sequence[int]) -> int:
-    """Return how many pods of a load fit into a room."""
+    """Return how many pods of a load fit into a room, of a fluid one rather more."""
     most = load.most
     for wanted, amount in zip(load.wanted, room, strict=True):
         if wanted > 0:
-            most = min(most, amount // wanted)
+            most = min(most, -(-amount // wanted) if load.fluid else amount // wanted)
     return most
 
 
@@ -200,11 +260,11 @@ class _Pricing:
         self.numbers = [i for i, most in enumerate(kind.most) if most]
         self.shadow: list[float] = []
 
-    def ceiling(self, values: Sequence[float]) -> float:
-        """Return a value that the kind cannot exceed, by the shadow prices known so far."""
-        if not self.shadow:
-            return float("inf")
-        kind, shadow, loads = self.kind, self.shadow, self.loads
+    def ceiling(self, values: Sequence[float], shadow: Sequence[float]) -> float:
+        """Return a value that the kind cannot exceed, as some shadow prices prove."""
+        if not shadow:
+            return _NO_PROOF
+        kind, loads = self.kind, self.loads
         total = sum(price * amount for price, amount in zip(shadow, kind.room, strict=True))
         for i in self.numbers:
             surplus = values[i]
@@ -234,7 +294,7 @@ class _Pricing:
         column = [0.0] * len(kind.most)
         for i, share in zip(numbers, optimum.variables, strict=True):
             column[i] = share * kind.most[i]
-        return self.ceiling(values), column
+        return self.ceiling(values, self.shadow), column
 
 
 def solve(loads: Sequence[Load], kinds: Sequence[Kind], rounds: int = _ROUNDS) -> Dual:
@@ -248,13 +308,16 @@ def solve(loads: Sequence[Load], kinds: Sequence[Kind], rounds: int = _ROUNDS) -
         values = [max(v, 0.0) for v in optimum.variables]
         over: list[tuple[float, int, list[float]]] = []
         factor = 1.0
+        lately: list[float] = []
         for number, pricing in enumerate(pricings):
-            ceiling = pricing.ceiling(values)
-            if ceiling > pricing.kind.cost * (1 + _TINY):
-                ceiling, column = pricing.fill(values)
-                if ceiling > pricing.kind.cost * (1 + _TINY):
-                    over.append((pricing.kind.cost / ceiling, number, column))
-                    factor = min(factor, pricing.kind.cost / ceiling)
+            most = pricing.kind.cost * (1 + _TINY)
+            if any(pricing.ceiling(values, s) <= most for s in (pricing.shadow, lately)):
+                continue
+            ceiling, column = pricing.fill(values)
+            lately = pricing.shadow
+            if ceiling > most:
+                over.append((pricing.kind.cost / ceiling, number, column))
+                factor = min(factor, pricing.kind.cost / ceiling)
         factor *= 1 - _TINY
         reached = sum(v * c for v, c in zip(values, counts, strict=True)) * factor
         if reached > best.cost:
@@ -290,6 +353,6 @@ def _first_rows(
 
 def _worth(room: Sequence[int], loads: Sequence[Load], values: Sequence[float]) -> float:
     """Return the most value that pods on a free room can have, whatever else speaks against it."""
-    counts = tuple(load.count for load in loads)
+    counts = tuple(ceil(load.count) for load in loads)
     kind = Kind(0.0, tuple(room), counts)
     return _Pricing(kind, loads).fill(values)[0]

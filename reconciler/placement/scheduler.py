@@ -7,9 +7,10 @@ nodes and what runs on them) is made with it; disruption asks it again for every
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, partial
+from typing import Final
 
 from reconciler.catalog.table import table_of
 from reconciler.model.pod import Pod
@@ -41,6 +42,9 @@ from reconciler.placement.unlaunched import promised
 from reconciler.placement.volumes import needs
 
 
+NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+
+
 @dataclass(frozen=True, slots=True)
 class _World:
     """How a question differs from the state that the scheduler was made for."""
@@ -65,7 +69,7 @@ class Scheduler:
         *,
         salt: str = "",
     ) -> None:
-        self._cluster = cluster
+        self._cluster = cluster = _with_all_namespaces(cluster)
         self._settings = settings
         self._now = now
         self._salt = salt
@@ -333,6 +337,19 @@ class Scheduler:
             if not rows[index].is_initialized
             for pod in pods
         )
+
+
+def _with_all_namespaces(cluster: ClusterState) -> ClusterState:
+    """Return the cluster with every namespace that a pod is in.
+
+    A snapshot may hold pods and no Namespace objects; the label that Kubernetes gives each
+    namespace is known all the same.
+    """
+    missing = {pod.namespace for pod in cluster.pods} - cluster.namespaces.keys()
+    if not missing:
+        return cluster
+    named = {name: {NAMESPACE_NAME: name} for name in sorted(missing)}
+    return replace(cluster, namespaces={**cluster.namespaces, **named})
 
 
 def _relaxed(solving: Pass, cohorts: Sequence[Cohort]) -> dict[str, tuple[str, ...]]:
