@@ -1,100 +1,136 @@
 """What new nodes must cost at least: no placement of these pods can be cheaper.
 
 Rules about other pods are left out, pods may be cut and nodes bought in parts; what remains is a
-linear program over classes of pods and kinds of nodes. Its dual gives each pod a value such that
-no node holds more value than it costs, and then the values of all pods together are a bound.
-That is checked with the numbers found, kind by kind, and the values are scaled down until it
-holds: so however roughly the program was solved, the bound is one.
+linear program over classes of pods and kinds of nodes (``packing/covering.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from enum import StrEnum
 
-from reconciler.catalog.table import TypeTable, indices
 from reconciler.model.resources import Resources
 from reconciler.model.taint import untolerated
+from reconciler.placement.packing.covering import LOADS_MAX, Load, kinds_of, merged, solve, worth
 from reconciler.placement.packing.goal import Goal
-from reconciler.placement.packing.simplex import maximum
 from reconciler.placement.rules import RuleKind
-from reconciler.placement.shape import Shape
+from reconciler.placement.shape import Shape, Step
 from reconciler.placement.space import Space
 from reconciler.placement.template import Template
 
-_TINY = 1e-9
 _FAR = 2**31
-_NO_PROOF = float("inf")
-_ROUNDS = 40
-_LOADS_MAX = 24
-"""More loads than these are merged: the work grows with their number to the third power."""
-_CUTS_A_ROUND = 8
+_NOTABLE = 0.3
+"""The share of a gap that a constraint must explain to be named."""
 
 
-@dataclass(eq=False, slots=True)
-class Load:
-    """Pods that are alike: how many, what each asks for, and how many a host takes at most.
+class HeldBy(StrEnum):
+    """What keeps a placement above the bound."""
 
-    ``allowed`` are the spaces that suit them, by NodePool. Of a ``fluid`` load a node may take any
-    part.
+    PACKING = "Packing"
+    WEIGHTS = "NodePoolWeights"
+    PREFERENCES = "Preferences"
+    POD_RULES = "PodRules"
+    WHOLE_NODES = "WholeNodes"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What new nodes cost at least, USD an hour, and why a placement may not come down to it.
+
+    ``with_weights`` and ``with_preferences`` are bounds for placements that keep to the NodePools
+    of greatest weight, or give up no wish; None where they were not asked for.
     """
 
-    count: float
-    wanted: tuple[int, ...]
-    most: int
-    allowed: dict[str, list[Space]]
-    fluid: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A node that may be bought: its dollars, its room, and how many it takes of each load."""
-
     cost: float
-    room: tuple[int, ...]
-    most: tuple[int, ...]
+    with_weights: float | None = None
+    with_preferences: float | None = None
+    has_rules: bool = False
+
+    def gap(self, cost: float) -> float | None:
+        """Return how far ``cost`` is above the bound, as a share of it; None of nothing."""
+        return cost / self.cost - 1 if self.cost > 0 else None
+
+    def held_by(self, cost: float) -> HeldBy | None:
+        """Return what holds a placement that costs so much above the bound, None if nothing."""
+        if cost <= self.cost * (1 + 1e-6):
+            return None
+        if self.with_weights is None or self.with_preferences is None:
+            return HeldBy.PACKING
+        most = max(self.with_weights, self.with_preferences)
+        if most - self.cost > (cost - self.cost) * _NOTABLE:
+            return HeldBy.WEIGHTS if most == self.with_weights else HeldBy.PREFERENCES
+        return HeldBy.POD_RULES if self.has_rules else HeldBy.WHOLE_NODES
 
 
-@dataclass(frozen=True, slots=True)
-class Dual:
-    """Dollars that new nodes cost at least, and the value of a pod of each load in it."""
-
-    cost: float
-    values: tuple[float, ...]
-
-
-def lower_bound(
+def bound(
     shapes: Mapping[Shape, int],
     templates: Sequence[Template],
-    goal: Goal,
     free: Iterable[Resources] = (),
-) -> float:
-    """Return the least that new nodes for so many pods of each shape can cost an hour.
+    *,
+    explained: bool = False,
+) -> Bound:
+    """Return the least that new nodes for so many pods of each shape can cost.
 
-    ``free`` is the room on nodes that are there, which costs nothing.
+    ``free`` is the room on nodes that are there, which costs nothing. To have it ``explained``
+    takes two more bounds.
     """
     names = sorted({name for shape in shapes for name in shape.requests})
-    loads = [_load(shape, count, templates, names) for shape, count in shapes.items() if count]
+    lefts = list(free)
+    room = [sum(max(left.get(name, 0), 0) for left in lefts) for name in names]
+
+    def least(*, by_weight: bool = False, by_wish: bool = False) -> float:
+        loads = [
+            _load(shape, count, _of_weight(shape, templates) if by_weight else templates, names,
+                  shape.steps[:1] if by_wish else shape.steps)
+            for shape, count in shapes.items()
+        ]  # fmt: skip
+        return _least(loads, templates, names, room)
+
+    cost = least()
+    if not explained:
+        return Bound(cost)
+    has_rules = any(step.rules for shape in shapes for step in shape.steps[:1])
+    return Bound(cost, least(by_weight=True), least(by_wish=True), has_rules)
+
+
+def _least(
+    loads: list[Load], templates: Sequence[Template], names: Sequence[str], room: Sequence[int]
+) -> float:
+    """Return the bound for loads of which there are some."""
     if not loads or not templates:
         return 0.0
-    if len(loads) > _LOADS_MAX:
+    if len(loads) > LOADS_MAX:
         loads = merged(loads)
-    dual = solve(loads, kinds_of(loads, templates, goal, names))
-    room = [0] * len(names)
-    for left in free:
-        for i, name in enumerate(names):
-            room[i] += max(left.get(name, 0), 0)
+    dual = solve(loads, kinds_of(loads, templates, Goal(), names))
     if not any(room):
         return dual.cost
-    return max(0.0, dual.cost - _worth(room, loads, dual.values))
+    return max(0.0, dual.cost - worth(room, loads, dual.values))
 
 
-def _load(shape: Shape, count: int, templates: Iterable[Template], names: Sequence[str]) -> Load:
+def _of_weight(shape: Shape, templates: Iterable[Template]) -> list[Template]:
+    """Return the NodePools of the greatest weight among those that suit a shape's first step."""
+    step = shape.steps[0]
+    suited = [
+        t
+        for t in templates
+        if t.space.narrowed(step.demand) is not None and not untolerated(t.taints, step.tolerations)
+    ]
+    weights = [t.node_pool.spec.weight or 0 for t in suited]
+    return [t for t, w in zip(suited, weights, strict=True) if w == max(weights)]
+
+
+def _load(
+    shape: Shape,
+    count: int,
+    templates: Iterable[Template],
+    names: Sequence[str],
+    steps: Iterable[Step],
+) -> Load:
     allowed: dict[str, list[Space]] = {}
     for template in templates:
         found: dict[Space, None] = {}
-        for step in shape.steps:
+        for step in steps:
             space = template.space.narrowed(step.demand)
             if space is None or untolerated(template.taints, step.tolerations):
                 continue
@@ -107,53 +143,6 @@ def _load(shape: Shape, count: int, templates: Iterable[Template], names: Sequen
         allowed[template.name] = list(found)
     wanted = tuple(shape.requests.get(name, 0) for name in names)
     return Load(count, wanted, min(count, _most_on_host(shape)), allowed)
-
-
-def merged(loads: Iterable[Load]) -> list[Load]:
-    """Return fewer loads that ask for no more than these do.
-
-    Pods that suit the same nodes and ask for about as much memory for each core become one load
-    of cores, each with the least that any of them asks for of everything else. Pods without a
-    request for the first resource, cpu in any real case, are left out.
-    """
-    kept = [load for load in loads if load.wanted[0] > 0]
-    groups: dict[object, list[Load]] = {}
-    for alike in (_suited_and_ratio, _suited, _ratio):
-        groups = {}
-        for load in kept:
-            groups.setdefault(alike(load), []).append(load)
-        if len(groups) <= _LOADS_MAX:
-            break
-    return [_merged(members) for members in groups.values()]
-
-
-def _ratio(load: Load) -> int:
-    """Return how much a load asks for of the second resource for the first, as a power of two."""
-    return (1 + load.wanted[1] // load.wanted[0]).bit_length() if len(load.wanted) > 1 else 0
-
-
-def _suited(load: Load) -> object:
-    return tuple((name, tuple(spaces)) for name, spaces in load.allowed.items())
-
-
-def _suited_and_ratio(load: Load) -> object:
-    return _suited(load), _ratio(load)
-
-
-def _merged(members: Sequence[Load]) -> Load:
-    firsts = [load.wanted[0] for load in members]
-    size = max(firsts)
-    wanted = tuple(
-        min(load.wanted[r] * size // first for load, first in zip(members, firsts, strict=True))
-        for r in range(len(members[0].wanted))
-    )
-    allowed: dict[str, list[Space]] = {}
-    for load in members:
-        for name, spaces in load.allowed.items():
-            known = allowed.setdefault(name, [])
-            known += [space for space in spaces if space not in known]
-    count = sum(load.count * first / size for load, first in zip(members, firsts, strict=True))
-    return Load(count, wanted, _FAR, allowed, fluid=True)
 
 
 def _most_on_host(shape: Shape) -> int:
@@ -170,189 +159,3 @@ def _most_on_host(shape: Shape) -> int:
             elif rule.kind is RuleKind.ANTI_AFFINITY:
                 least = 1
     return least
-
-
-def kinds_of(
-    loads: Sequence[Load], templates: Iterable[Template], goal: Goal, names: Sequence[str]
-) -> list[Kind]:
-    """Return every node worth buying; ``names`` are the resources in the order of the loads."""
-    found: list[Kind] = []
-    for template in templates:
-        extra = goal.cost_of_node(template)
-        table = template.table
-        columns = [table.allocatable(name) for name in names]
-        for signature, prices in _priced(loads, template).items():
-            mask = 0
-            for index in prices:
-                mask |= 1 << index
-            cheaper = 0
-            for index in sorted(prices, key=lambda i: (prices[i], i)):
-                room = _room(template, index, columns, names)
-                if room is None:
-                    continue
-                covering = template.fitting(mask, dict(zip(names, room, strict=True)), ())
-                if covering & cheaper:
-                    continue
-                cheaper |= 1 << index
-                most = tuple(
-                    _held(load, room) if signature >> i & 1 else 0 for i, load in enumerate(loads)
-                )
-                if any(most):
-                    found.append(Kind(prices[index] + extra, room, most))
-    return list(dict.fromkeys(found))
-
-
-def _priced(loads: Sequence[Load], template: Template) -> dict[int, dict[int, float]]:
-    """Return, for each set of loads that may meet on a node, the types with their least price."""
-    table: TypeTable = template.table
-    found: dict[int, dict[int, float]] = {}
-    for offering in table.offering_classes:
-        parts = [(offering.mask & template.types, 0)]
-        for number, load in enumerate(loads):
-            mask = 0
-            for space in load.allowed[template.name]:
-                if offering in space.offers:
-                    mask |= space.mask
-            parts = [
-                part
-                for types, signature in parts
-                for part in ((types & mask, signature | 1 << number), (types & ~mask, signature))
-                if part[0]
-            ]
-        for types, signature in parts:
-            if signature:
-                prices = found.setdefault(signature, {})
-                for index in indices(types):
-                    price = offering.prices[index]
-                    prices[index] = min(prices.get(index, price), price)
-    return found
-
-
-def _room(
-    template: Template, index: int, columns: Sequence[Sequence[int]], names: Sequence[str]
-) -> tuple[int, ...] | None:
-    """Return a type's room beside its daemons, None where these do not fit."""
-    group = next(g for g in template.daemon_groups if g.mask >> index & 1)
-    room = tuple(
-        column[index] - group.requests.get(name, 0)
-        for column, name in zip(columns, names, strict=True)
-    )
-    return room if min(room) >= 0 else None
-
-
-def _held(load: Load, room: Sequence[int]) -> int:
-    """Return how many pods of a load fit into a room, of a fluid one rather more."""
-    most = load.most
-    for wanted, amount in zip(load.wanted, room, strict=True):
-        if wanted > 0:
-            most = min(most, -(-amount // wanted) if load.fluid else amount // wanted)
-    return most
-
-
-class _Pricing:
-    """For one kind: the most value that it holds, and shadow prices that prove it."""
-
-    __slots__ = ("kind", "loads", "numbers", "shadow")
-
-    def __init__(self, kind: Kind, loads: Sequence[Load]) -> None:
-        self.kind = kind
-        self.loads = loads
-        self.numbers = [i for i, most in enumerate(kind.most) if most]
-        self.shadow: list[float] = []
-
-    def ceiling(self, values: Sequence[float], shadow: Sequence[float]) -> float:
-        """Return a value that the kind cannot exceed, as some shadow prices prove."""
-        if not shadow:
-            return _NO_PROOF
-        kind, loads = self.kind, self.loads
-        total = sum(price * amount for price, amount in zip(shadow, kind.room, strict=True))
-        for i in self.numbers:
-            surplus = values[i]
-            for price, wanted in zip(shadow, loads[i].wanted, strict=True):
-                surplus -= price * wanted
-            if surplus > 0:
-                total += surplus * kind.most[i]
-        return total
-
-    def fill(self, values: Sequence[float]) -> tuple[float, list[float]]:
-        """Return the most value, fractions of pods allowed, and how many of each load make it."""
-        kind, numbers, loads = self.kind, self.numbers, self.loads
-        used = [r for r in range(len(kind.room)) if any(loads[i].wanted[r] for i in numbers)]
-        scale = [float(kind.room[r]) or 1.0 for r in used]
-        rows = [
-            [loads[i].wanted[r] / size * kind.most[i] for i in numbers]
-            for r, size in zip(used, scale, strict=True)
-        ]
-        limits = [1.0 if kind.room[r] else 0.0 for r in used]
-        for position in range(len(numbers)):
-            rows.append([1.0 if j == position else 0.0 for j in range(len(numbers))])
-            limits.append(1.0)
-        optimum = maximum([values[i] * kind.most[i] for i in numbers], rows, limits)
-        self.shadow = [0.0] * len(kind.room)
-        for r, size, price in zip(used, scale, optimum.prices, strict=False):
-            self.shadow[r] = max(price, 0.0) / size
-        column = [0.0] * len(kind.most)
-        for i, share in zip(numbers, optimum.variables, strict=True):
-            column[i] = share * kind.most[i]
-        return self.ceiling(values, self.shadow), column
-
-
-def solve(loads: Sequence[Load], kinds: Sequence[Kind], rounds: int = _ROUNDS) -> Dual:
-    """Return values of pods that no kind of node exceeds, as high as found in all."""
-    counts = [float(load.count) for load in loads]
-    pricings = [_Pricing(kind, loads) for kind in kinds]
-    rows, limits = _first_rows(loads, kinds)
-    best = Dual(0.0, tuple(0.0 for _ in loads))
-    for _ in range(rounds):
-        optimum = maximum(counts, rows, limits)
-        values = [max(v, 0.0) for v in optimum.variables]
-        over: list[tuple[float, int, list[float]]] = []
-        factor = 1.0
-        lately: list[float] = []
-        for number, pricing in enumerate(pricings):
-            most = pricing.kind.cost * (1 + _TINY)
-            if any(pricing.ceiling(values, s) <= most for s in (pricing.shadow, lately)):
-                continue
-            ceiling, column = pricing.fill(values)
-            lately = pricing.shadow
-            if ceiling > most:
-                over.append((pricing.kind.cost / ceiling, number, column))
-                factor = min(factor, pricing.kind.cost / ceiling)
-        factor *= 1 - _TINY
-        reached = sum(v * c for v, c in zip(values, counts, strict=True)) * factor
-        if reached > best.cost:
-            best = Dual(reached, tuple(v * factor for v in values))
-        if not over or optimum.value <= best.cost * (1 + 1e-6):
-            break
-        over.sort(key=lambda item: item[:2])
-        for _, number, column in over[:_CUTS_A_ROUND]:
-            rows.append(column)
-            limits.append(kinds[number].cost)
-    return best
-
-
-def _first_rows(
-    loads: Sequence[Load], kinds: Sequence[Kind]
-) -> tuple[list[list[float]], list[float]]:
-    """Return for each load the node that is cheapest for it alone; so the values are limited."""
-    rows: list[list[float]] = []
-    limits: list[float] = []
-    for number in range(len(loads)):
-        suited = [k for k in kinds if k.most[number]]
-        if suited:
-            kind = min(suited, key=lambda k: k.cost / k.most[number])
-            rows.append(
-                [float(kind.most[number]) if i == number else 0.0 for i in range(len(loads))]
-            )
-            limits.append(kind.cost)
-        else:
-            rows.append([1.0 if i == number else 0.0 for i in range(len(loads))])
-            limits.append(0.0)
-    return rows, limits
-
-
-def _worth(room: Sequence[int], loads: Sequence[Load], values: Sequence[float]) -> float:
-    """Return the most value that pods on a free room can have, whatever else speaks against it."""
-    counts = tuple(ceil(load.count) for load in loads)
-    kind = Kind(0.0, tuple(room), counts)
-    return _Pricing(kind, loads).fill(values)[0]

@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.catalog.table import table_of
+from reconciler.model.labels import NODEPOOL
 from reconciler.model.pod import Pod
 from reconciler.model.resources import add, subtract
 from reconciler.model.settings import Settings
@@ -40,6 +41,9 @@ from reconciler.placement.template import Template
 from reconciler.placement.topology import Topology
 from reconciler.placement.unlaunched import promised
 from reconciler.placement.volumes import needs
+
+if TYPE_CHECKING:
+    from reconciler.placement.bound import Bound
 
 
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
@@ -174,16 +178,14 @@ class Scheduler:
         )
         return self._answer(self._best(cohorts, world), cohorts, refused)
 
-    def lower_bound(self, pods: Iterable[Pod]) -> float:
-        """Return what new nodes for these pods cost at least, USD an hour, however placed.
-
-        Each node counts with what it costs beside its price (``perNodeCost``).
-        """
-        from reconciler.placement.bound import lower_bound
+    def bound(self, pods: Iterable[Pod]) -> Bound:
+        """Return what new nodes for these pods cost at least, however they are placed."""
+        from reconciler.placement.bound import bound
 
         shapes = {shape: len(members) for shape, members in self._shapes.sorted(pods).items()}
         free = [row.left for row in self._nodes.rows]
-        return lower_bound(shapes, self._templates, self._goal, free)
+        explained = self._goal.packs_some(self._templates)
+        return bound(shapes, self._templates, free, explained=explained)
 
     def _best(self, cohorts: list[Cohort], world: _World) -> Pass:
         """Return the best pass of those tried; cohorts and counts are left as it left them."""
@@ -276,7 +278,7 @@ class Scheduler:
         return topology
 
     def _limits(self, without: Collection[str]) -> Limits:
-        targets = ((t.labels.get("karpenter.sh/nodepool", ""), t.capacity) for t in self._promised)
+        targets = ((t.labels.get(NODEPOOL, ""), t.capacity) for t in self._promised)
         return Limits(self._all_templates, self._cluster.nodes, targets, without)
 
     def _attached(self, pod: Pod) -> Iterable[tuple[str, frozenset[str]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from reconciler.placement.bound import Load, kinds_of, solve
+from reconciler.placement.packing.covering import Load, kinds_of, solve
 from reconciler.placement.packing.goal import Goal
 from reconciler.placement.packing.lots import Lot
 from reconciler.placement.packing.market import Market
