@@ -147,9 +147,9 @@ class Deliberation:
         if state.error is not None:
             message = f"a budget of NodePool {pool} cannot be read: {state.error}"
         else:
-            allowed = state.allowed + state.disrupting if state.disrupting else state.allowed
+            at_once = state.allowed + state.disrupting
             message = (
-                f"the budget of NodePool {pool} allows {allowed} of {state.total} nodes at once "
+                f"the budget of NodePool {pool} allows {at_once} of {state.total} nodes at once "
                 f"for {reason}, {state.disrupting} are disrupted or not ready"
             )
         self.deferrals.append(

@@ -45,14 +45,29 @@ class Invalid:
 def validate(command: Command, situation: Situation) -> Command | Invalid:
     """Return the command as it may start in the fresh ``situation``, or why it may not.
 
-    Drift, removal and the forceful reasons are not asked again: what they rest on does not pass.
+    The situation is asked as if the command had not begun: its nodes are not marked yet. Drift,
+    removal and the forceful reasons only need their nodes to be there still: what they rest on
+    does not pass.
     """
+    gone = _gone(command, situation)
+    if gone:
+        return Invalid(Failure.CHURN, f"gone already: {', '.join(gone)}")
     if command.reason not in (DisruptionReason.EMPTY, DisruptionReason.UNDERUTILIZED):
         return command
     work = open_pass(situation).work
     if command.reason is DisruptionReason.EMPTY:
         return _still_empty(command, work)
     return _still_underutilized(command, work)
+
+
+def _gone(command: Command, situation: Situation) -> list[str]:
+    """Return the claims of the command that are deleted or on their way out."""
+    claims = [node.claim for node in situation.cluster.nodes if node.claim is not None]
+    claims += situation.cluster.unlaunched
+    here = {claim.name for claim in claims if not claim.is_deleting}
+    if command.reason is DisruptionReason.EMPTY:
+        return [] if here.intersection(command.node_claims) else list(command.node_claims)
+    return [name for name in command.node_claims if name not in here]
 
 
 def _still_empty(command: Command, work: Deliberation) -> Command | Invalid:

@@ -12,6 +12,7 @@ from tests.disruption.builders import (
     a_pool,
     a_situation,
     decided,
+    drifted,
 )
 
 
@@ -75,6 +76,18 @@ def test_a_pod_that_needs_another_type_stops_it() -> None:
     assert isinstance(still, Invalid)
     assert still.failure is Failure.SCHEDULING
     assert "small" in still.message
+
+
+def test_a_drifted_node_that_someone_deleted_meanwhile_is_left_to_them() -> None:
+    never = [a_pool(consolidateAfter="Never")]
+    (command,) = decided(a_node("n1"), pools=never, drifted=drifted("n1")).commands
+    deleted = a_node("n1", claim_metadata={"deletionTimestamp": "2026-01-05T12:00:01Z"})
+
+    assert _again(command, a_node("n1"), pools=never) is command
+    still = _again(command, deleted, pools=never)
+
+    assert isinstance(still, Invalid)
+    assert still.message == "gone already: claim-n1"
 
 
 def test_room_that_was_taken_meanwhile_stops_it() -> None:
