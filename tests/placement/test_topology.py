@@ -149,6 +149,14 @@ def test_terms_look_at_their_own_namespace_unless_told_otherwise() -> None:
     assert list(placement.unschedulable) == ["default/own-0"]
 
 
+def test_a_namespace_that_only_its_pods_tell_of_is_known_by_its_name() -> None:
+    db = a_pod("db-0", labels={"app": "db"}, nodeSelector={ZONE: "zone-a"})
+    db["metadata"]["namespace"] = "data"
+    named = {"matchLabels": {"kubernetes.io/metadata.name": "data"}}
+    web = a_pod("web-0", "500m", affinity=near(rule(ZONE, app="db", namespaceSelector=named)))
+    assert placed([a_pool(), db, web]).unschedulable == {}
+
+
 def _prefers(zone: str, weight: int = 1) -> Object:
     return {"weight": weight, "preference": {"matchExpressions": [wanted(ZONE, "In", zone)]}}
 
