@@ -233,7 +233,9 @@ class Cost(_Part, frozen=True, kw_only=True):
     """USD an hour of all nodes that a NodePool owns; ``unpriced`` counts those without a price.
 
     With ``--base``, ``base`` is what the plan of that commit comes to: ``after`` less ``base`` is
-    what the change itself costs.
+    what the change itself costs. ``lower_bound`` is the least that new nodes for the pods that
+    wait can cost; ``bound_gap`` says how far the planned ones are above it, as a share of it, and
+    ``bound_held_by`` what holds them there. Neither is written where there is nothing to say.
     """
 
     before: float
@@ -242,6 +244,8 @@ class Cost(_Part, frozen=True, kw_only=True):
     currency: str = "USD"
     per: str = "hour"
     lower_bound: float | None = None
+    bound_gap: float | msgspec.UnsetType = msgspec.UNSET
+    bound_held_by: str | msgspec.UnsetType = msgspec.UNSET
     by_node_pool: dict[str, PoolCost] = {}
     unpriced: int = 0
 

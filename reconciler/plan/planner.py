@@ -20,6 +20,7 @@ from reconciler.observed.state import ClusterState
 from reconciler.placement.static import static_claims
 from reconciler.plan import decided, findings
 from reconciler.plan.actions import OwnedNode, UnlaunchedClaim, actions_of
+from reconciler.plan.bounds import with_bound
 from reconciler.plan.claims import Namer, unlaunched_claim
 from reconciler.plan.costs import cost_of, owned_nodes, with_base
 from reconciler.plan.deciding import Facts, Phase, Places, decided_by, untimed
@@ -101,6 +102,7 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
     nodes = owned_nodes(facts.cluster, facts.types.by_name, inputs.catalog)
     unlaunched = _unlaunched(facts, commands)
     cost = cost_of([p.name for p in facts.pools], nodes, commands, claims, unlaunched)
+    cost = with_bound(cost, inputs, facts, decisions.placement)
     if inputs.against is not None:
         cost = with_base(cost, make_plan(inputs.against, phase).cost)
     return Plan(
