@@ -12,6 +12,7 @@ from typing import Protocol
 from reconciler.engine.observation import Observation
 from reconciler.engine.provision import Blueprint
 from reconciler.model.instancetype import InstanceType
+from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.nodepool import NodePool
 from reconciler.plan.plan import Plan
 from reconciler.ports import RecordedObject, RunningCommand, Unavailable
@@ -28,6 +29,11 @@ class Desired(Protocol):
     @property
     def node_pools(self) -> Sequence[NodePool]:
         """The NodePools of the fleet."""
+        ...
+
+    @property
+    def node_claims(self) -> Sequence[NodeClaim]:
+        """The NodeClaims that the fleet declares one by one."""
         ...
 
     def blueprints(self, unavailable: Sequence[Unavailable]) -> Mapping[str, Blueprint]:

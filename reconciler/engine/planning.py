@@ -12,7 +12,7 @@ import msgspec
 from reconciler.catalog.catalog import Catalog
 from reconciler.desired.fleet import Fleet, Resource
 from reconciler.desired.hash import object_hash
-from reconciler.desired.objects import node_overlays
+from reconciler.desired.objects import node_claims, node_overlays
 from reconciler.engine.observation import Observation
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.instancetype import InstanceType
@@ -88,6 +88,11 @@ class PlannedFleet:
     @cached_property
     def _pools(self) -> Mapping[str, NodePool]:
         return {pool.name: pool for pool in self.node_pools}
+
+    @cached_property
+    def node_claims(self) -> Sequence[NodeClaim]:
+        """The NodeClaims that git declares one by one."""
+        return node_claims(self.fleet)
 
     def blueprints(self, unavailable: Sequence[Unavailable]) -> Mapping[str, PoolBlueprint]:
         """Return what launches need, by NodePool; pools without a known class have none."""

@@ -19,6 +19,7 @@ from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation, observe
 from reconciler.engine.world import World
 from reconciler.model.errors import StalePlanError
+from reconciler.model.nodeclaim import NodeClaim
 from reconciler.plan.plan import Plan, from_json, to_json
 from reconciler.ports import CommandPhase, RecordedPlan
 
@@ -117,18 +118,33 @@ def _act(
     for command in plan.commands:
         commands.start(effects, command, seen)
     blueprints = desired.blueprints(world.store.unavailable(seen.at))
+    wanted = [
+        (provision.claim_of(planned, blueprints[planned.node_pool], seen.at), planned.reason)
+        for planned in plan.node_claims
+    ]
+    wanted += [(claim, "Declared") for claim in _declared(desired, plan, seen)]
     wishes = []
-    for planned in plan.node_claims:
-        blueprint = blueprints[planned.node_pool]
-        claim = provision.claim_of(planned, blueprint, seen.at)
-        call = provision.launch_of(claim, blueprint, tags)
+    for claim, reason in wanted:
+        blueprint = blueprints.get(claim.node_pool)
+        call = provision.launch_of(claim, blueprint, tags) if blueprint is not None else None
         if call is None:
-            why = f"no offering is left for {planned.name}"
-            world.tell("LaunchFailed", why, node_pool=planned.node_pool)
+            what = "no offering is left" if blueprint is not None else "there is no NodePool"
+            world.tell("LaunchFailed", f"{what} for {claim.name}", node_pool=claim.node_pool)
         else:
-            wishes.append(provision.wish(effects, call, planned.reason))
+            wishes.append(provision.wish(effects, call, reason))
     got = provision.launch(effects, wishes, desired.instance_type)
-    return got > 0 or not plan.node_claims
+    return got > 0 or not wanted
+
+
+def _declared(desired: Desired, plan: Plan, seen: Observation) -> list[NodeClaim]:
+    """Return the NodeClaims of the plan that git itself declares and nobody has made yet."""
+    planned = {action.node_claim for action in plan.actions if action.kind == "provision"}
+    known = {claim.name for claim in seen.claims}
+    return [
+        replace(claim, metadata=replace(claim.metadata, creation_timestamp=seen.at))
+        for claim in desired.node_claims
+        if claim.name in planned and claim.name not in known
+    ]
 
 
 def _remember(world: World, desired: Desired, plan: Plan) -> None:

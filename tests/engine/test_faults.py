@@ -31,6 +31,9 @@ from tests.engine.world import (
 )
 
 
+ON_DEMAND = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}
+
+
 def three_nodes(**fields: Any) -> World:
     """A fleet of three nodes, each full with one pod; every node may go at once."""
     world = a_world(
@@ -653,3 +656,26 @@ def test_what_git_changes_without_moving_a_node_is_recorded_once() -> None:
     )
     assert [c.name for c in world.converge().plan.changes] == ["web"]
     assert world.converge().plan.changes == ()
+
+
+def test_a_claim_that_git_declares_is_launched_once() -> None:
+    claim = {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "metadata": {"name": "own", "labels": {"karpenter.sh/nodepool": "web", "pool": "web"}},
+        "spec": {
+            "nodeClassRef": {
+                "group": "karpenter.k8s.aws",
+                "kind": "EC2NodeClass",
+                "name": "default",
+            },
+            "requirements": [*LARGE, ON_DEMAND],
+            "resources": {"requests": {"cpu": "1"}},
+        },
+    }
+    pool = a_pool("web", after="Never", template={"requirements": LARGE})
+    world = a_world(pool, claim, a_deployment("web", "web", 1))
+    world.converge()
+    assert world.converge().is_quiet
+    assert "own" in world.instances().values()
+    assert launches(world) == len(world.instances())
