@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import cached_property
 
 from reconciler.engine import lifecycle
+from reconciler.engine.nomination import seated
 from reconciler.engine.world import World
 from reconciler.model.labels import INITIALIZED, REGISTERED
 from reconciler.model.node import Node
@@ -50,8 +51,11 @@ class Observation:
         return {n.spec.provider_id: n for n in self.snapshot.nodes if n.spec.provider_id}
 
     def state(self) -> ClusterState:
-        """Return the cluster as a decision sees it: what running commands take counts as going."""
-        return cluster_state(self.snapshot, marked_claims(self.commands))
+        """Return the cluster as a decision sees it.
+
+        What running commands take counts as going; pods sit where a launch was made for them.
+        """
+        return cluster_state(seated(self.snapshot, self.at), marked_claims(self.commands))
 
 
 def marked_claims(commands: Iterable[RunningCommand]) -> set[str]:

@@ -16,6 +16,7 @@ import msgspec
 
 from reconciler.engine import lifecycle
 from reconciler.engine.effects import Effects
+from reconciler.engine.nomination import NOMINATED
 from reconciler.engine.world import World
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
 from reconciler.model.instancetype import InstanceType
@@ -88,6 +89,7 @@ def claim_of(planned: PlannedNodeClaim, blueprint: Blueprint, now: datetime) -> 
                 NODEPOOL_HASH_VERSION: pool_version,
                 NODECLASS_HASH: class_hash,
                 NODECLASS_HASH_VERSION: class_version,
+                NOMINATED: " ".join(planned.pods),
             },
             creation_timestamp=now,
         ),

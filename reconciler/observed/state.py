@@ -195,7 +195,7 @@ def cluster_state(snapshot: Snapshot, marked: Iterable[str] = ()) -> ClusterStat
         StateNode(
             node,
             claim,
-            tuple(pods_by_node.get(node.name, ())) if node is not None else (),
+            tuple(pods_by_node.get(_host(node, claim), ())),
             marked=bool(going)
             and (
                 (claim is not None and claim.name in going)
@@ -216,6 +216,13 @@ def cluster_state(snapshot: Snapshot, marked: Iterable[str] = ()) -> ClusterStat
         csi_nodes={node.metadata.name: node for node in snapshot.csi_nodes},
         namespaces={n.metadata.name: n.metadata.labels for n in snapshot.namespaces},
     )
+
+
+def _host(node: Node | None, claim: NodeClaim | None) -> str:
+    """Return the name under which pods are on it; a claim has pods that are on their way."""
+    source = node or claim
+    assert source is not None, "a state node has a Node or a NodeClaim"
+    return source.metadata.name
 
 
 def _pairs(snapshot: Snapshot) -> list[tuple[Node | None, NodeClaim | None]]:

@@ -1,0 +1,67 @@
+"""Pods keep the seat that a launch was made for, until their node has had time to take them.
+
+A pass that runs while nodes start would otherwise place the same pods once more, on nodes that now
+are there instead of on nodes yet to be made: in another order, and so now and then with one left
+over, for which it would launch a node too many. Karpenter nominates nodes for the same reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace as with_fields
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec.structs import replace
+
+from reconciler.engine.lifecycle import INITIALIZED
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.pod import Pod
+from reconciler.observed.snapshot import Snapshot
+
+NOMINATED: Final = "reconciler/nominated-pods"
+"""Annotation of a claim in our records: the pods it was launched for, parted by spaces."""
+
+WINDOW: Final = timedelta(seconds=60)
+"""How long a pod that is still unbound may hold its seat on a node that is ready."""
+
+
+def seated(snapshot: Snapshot, now: datetime) -> Snapshot:
+    """Return the snapshot with every nominated pod that still waits on the node made for it."""
+    seats = _seats(snapshot, now)
+    if not seats:
+        return snapshot
+    pods = tuple(
+        _on(pod, seats[pod.key]) if pod.key in seats and pod.is_provisionable else pod
+        for pod in snapshot.pods
+    )
+    return with_fields(snapshot, pods=pods)
+
+
+def _seats(snapshot: Snapshot, now: datetime) -> dict[str, str]:
+    """Return the name of its node, or of its claim before there is a node, by pod."""
+    names = {n.spec.provider_id: n.name for n in snapshot.nodes if n.spec.provider_id}
+    return {
+        pod: names.get(claim.status.provider_id, claim.name)
+        for claim in snapshot.node_claims
+        if _is_expected(claim, now)
+        for pod in claim.metadata.annotations.get(NOMINATED, "").split()
+    }
+
+
+def _is_expected(claim: NodeClaim, now: datetime) -> bool:
+    """Return whether the pods of a claim may still be on their way to its node."""
+    if claim.is_deleting or not claim.status.provider_id:
+        return False
+    ready = claim.condition(INITIALIZED)
+    if ready is None or ready.status != "True" or ready.last_transition_time is None:
+        return True
+    return now - ready.last_transition_time < WINDOW
+
+
+def _on(pod: Pod, node: str) -> Pod:
+    conditions = tuple(c for c in pod.status.conditions if c.type != "PodScheduled")
+    return replace(
+        pod,
+        spec=replace(pod.spec, node_name=node),
+        status=replace(pod.status, conditions=conditions),
+    )

@@ -1,0 +1,83 @@
+"""Pods keep the seat that a launch was made for."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from reconciler.engine.nomination import NOMINATED, WINDOW, seated
+from reconciler.model.decode import decode
+from reconciler.model.node import Node
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.pod import Pod
+from reconciler.observed.snapshot import Snapshot, snapshot_of
+from reconciler.observed.state import cluster_state
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+PROVIDER = "aws:///zone-a/i-1"
+
+
+def a_claim(initialized: datetime | None = None, **metadata: Any) -> NodeClaim:
+    conditions = [{"type": "Launched", "status": "True"}]
+    if initialized is not None:
+        conditions.append(
+            {
+                "type": "Initialized",
+                "status": "True",
+                "lastTransitionTime": initialized.isoformat(),
+            }
+        )
+    return decode(
+        {
+            "metadata": {"name": "claim", "annotations": {NOMINATED: "shop/a shop/b"}, **metadata},
+            "status": {"providerID": PROVIDER, "conditions": conditions},
+        },
+        NodeClaim,
+    )
+
+
+def a_pod(name: str, **spec: Any) -> Pod:
+    waiting = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    return decode(
+        {
+            "metadata": {"name": name, "namespace": "shop"},
+            "spec": spec,
+            "status": {"phase": "Pending", "conditions": waiting},
+        },
+        Pod,
+    )
+
+
+def places(snapshot: Snapshot) -> dict[str, str]:
+    return {pod.metadata.name: pod.spec.node_name for pod in seated(snapshot, NOW).pods}
+
+
+def test_pods_wait_on_the_claim_made_for_them_and_on_its_node_once_there_is_one() -> None:
+    pods = [a_pod("a"), a_pod("other")]
+    assert places(snapshot_of([a_claim(), *pods])) == {"a": "claim", "other": ""}
+
+    node = decode({"metadata": {"name": "ip-1"}, "spec": {"providerID": PROVIDER}}, Node)
+    assert places(snapshot_of([a_claim(), node, *pods])) == {"a": "ip-1", "other": ""}
+
+
+def test_a_seated_pod_takes_room_and_is_not_placed_again() -> None:
+    state = cluster_state(seated(snapshot_of([a_claim(), a_pod("a"), a_pod("other")]), NOW))
+    assert [pod.metadata.name for pod in state.nodes[0].pods] == ["a"]
+    assert [pod.metadata.name for pod in state.pending] == ["other"]
+
+
+def test_what_is_bound_already_stays_where_it_is() -> None:
+    bound = a_pod("a", nodeName="elsewhere")
+    assert places(snapshot_of([a_claim(), bound])) == {"a": "elsewhere"}
+
+
+def test_a_seat_lapses_when_the_node_was_ready_for_a_while() -> None:
+    just = snapshot_of([a_claim(NOW - WINDOW + timedelta(seconds=1)), a_pod("a")])
+    long_ago = snapshot_of([a_claim(NOW - WINDOW), a_pod("a")])
+    assert places(just) == {"a": "claim"}
+    assert places(long_ago) == {"a": ""}
+
+
+def test_a_claim_that_goes_keeps_no_seats() -> None:
+    going = a_claim(deletionTimestamp=NOW.isoformat())
+    assert places(snapshot_of([going, a_pod("a")])) == {"a": ""}
