@@ -7,8 +7,9 @@ linear program over classes of pods and kinds of nodes (``packing/covering.py``)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from reconciler.model.resources import Resources
 from reconciler.model.taint import untolerated
@@ -34,8 +35,7 @@ class HeldBy(StrEnum):
     WHOLE_NODES = "WholeNodes"
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """What new nodes cost at least, USD an hour, and why a placement may not come down to it.
 
     ``with_weights`` and ``with_preferences`` are bounds for placements that keep to the NodePools

@@ -10,8 +10,9 @@ solved, the values are right.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import ceil
+
+import msgspec
 
 from reconciler.catalog.table import TypeTable, indices
 from reconciler.placement.packing.goal import Goal
@@ -29,8 +30,7 @@ _ROUNDS = 40
 _CUTS_A_ROUND = 8
 
 
-@dataclass(eq=False, slots=True)
-class Load:
+class Load(msgspec.Struct, eq=False):
     """Pods that are alike: how many, what each asks for, and how many a host takes at most.
 
     ``allowed`` are the spaces that suit them, by NodePool. Of a ``fluid`` load a node may take any
@@ -44,8 +44,7 @@ class Load:
     fluid: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """A node that may be bought: its dollars, its room, and how many it takes of each load."""
 
     cost: float
@@ -53,8 +52,7 @@ class Kind:
     most: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Dual:
+class Dual(msgspec.Struct, frozen=True):
     """Dollars that new nodes cost at least, and the value of a pod of each load in it."""
 
     cost: float

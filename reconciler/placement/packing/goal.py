@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from reconciler.model.settings import Settings
 from reconciler.placement.cohort import Cohort
@@ -13,17 +14,16 @@ from reconciler.placement.template import Template
 CHEAPEST = "cheapest"
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
+class Goal(msgspec.Struct, frozen=True):
     """Which NodePools are packed for their price, and what a node costs beside it.
 
     ``node_costs`` are USD an hour for each node of a pool: licences, monitoring and the like.
     """
 
     packing: str = ""
-    packings: dict[str, str] = field(default_factory=dict)
+    packings: dict[str, str] = {}
     node_cost: float = 0.0
-    node_costs: dict[str, float] = field(default_factory=dict)
+    node_costs: dict[str, float] = {}
 
     @classmethod
     def of(cls, settings: Settings) -> Goal:
@@ -55,8 +55,7 @@ class Goal:
         return Outcome(sum(c.waiting for c in cohorts), round(cost, 9), len(claims))
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, order=True):
     """Less is better: first pods without a place, then dollars an hour, then new nodes."""
 
     unplaced: int

@@ -8,13 +8,14 @@ whatever must hold is checked again with the numbers found (``bound.py``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import msgspec
 
 _EPSILON = 1e-9
 _PIVOTS_A_ROW = 20
 
 
-class Optimum(NamedTuple):
+class Optimum(msgspec.Struct, frozen=True, gc=False):
     """The value reached, the variables, and the price of each row."""
 
     value: float
