@@ -267,9 +267,16 @@ def _clock(args: argparse.Namespace) -> Clock:
 def _compute(settings: Settings, catalog: Catalog, imitation: Imitation) -> Compute:
     from reconciler.adapters.aws.clients import connector
     from reconciler.adapters.aws.compute import AwsCompute
+    from reconciler.adapters.aws.images import types_of
 
-    connect = imitation.connect or connector(settings)
-    return AwsCompute(connect, settings, catalog.get, imitation.clock, workers=imitation.workers)
+    return AwsCompute(
+        imitation.connect or connector(settings),
+        settings,
+        catalog.get,
+        imitation.clock,
+        types_of=types_of(catalog, settings),
+        workers=imitation.workers,
+    )
 
 
 def _cluster(
