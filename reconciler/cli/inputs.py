@@ -245,8 +245,10 @@ def read_desired(
     """
     from reconciler.desired.fleet import read_fleet
 
-    fleet, findings = read_fleet(source.files, any_class=any_class, allow_empty=allow_empty)
-    return fleet, without_errors((*source.findings, *findings))
+    fleet, findings = read_fleet(
+        source.files, refused=source.findings, any_class=any_class, allow_empty=allow_empty
+    )
+    return fleet, without_errors(findings)
 
 
 def without_errors(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

@@ -37,8 +37,7 @@ def run(args: argparse.Namespace) -> int:
         resolve({}, {}, args.settings)  # a setting that is wrong is wrong usage
 
     files, refused = read_folder(args.path)
-    _, findings = read_fleet(files)
-    diagnostics = tuple(sorted((*refused, *findings), key=lambda d: d.order))
+    _, diagnostics = read_fleet(files, refused=refused)
     match args.output:
         case "json":
             text = report.render_json(diagnostics)

@@ -76,15 +76,22 @@ class Fleet:
 
 
 def read_fleet(
-    files: Iterable[SourceFile], *, any_class: bool = False, allow_empty: bool = False
+    files: Iterable[SourceFile],
+    *,
+    refused: Iterable[Diagnostic] = (),
+    any_class: bool = False,
+    allow_empty: bool = False,
 ) -> tuple[Fleet, tuple[Diagnostic, ...]]:
     """Return the fleet that ``files`` describe, and every finding, in order of place.
 
     An object with an error is left out of the fleet: use the fleet only where no finding is an
-    error. ``any_class`` takes every node class as known, as with a catalogue of one's own;
+    error. ``refused`` are the findings about files that were not read at all; they come out among
+    the others, and what such a file may have held is not reported as missing. ``any_class`` takes every node class as known, as with a catalogue of one's own;
     ``allow_empty`` makes a folder without any NodePool worth a warning only.
     """
     reading = _Reading()
+    reading.diagnostics += refused
+    reading.broken = reading.has_errors()
     for file in sorted(files, key=lambda f: f.path):
         documents, findings = parse_documents(file.path, file.content)
         reading.diagnostics += findings
@@ -195,7 +202,7 @@ class _Reading:
     def finish(self, *, any_class: bool, allow_empty: bool) -> None:
         """Check what needs all objects."""
         pools = [entry for (kind, _, _), entry in self.seen.items() if kind == "NodePool"]
-        if not pools and not self.broken and not self._has_errors():
+        if not pools and not self.broken and not self.has_errors():
             message = "no NodePool in the folder: an empty or unreadable checkout plans nothing"
             hint = "add a NodePool, or name the folder that holds the fleet"
             severity = Severity.WARNING if allow_empty else Severity.ERROR
@@ -210,7 +217,8 @@ class _Reading:
             message = f"{count} {objects} of other kinds skipped: {kinds}"
             self.diagnostics.append(Diagnostic(Severity.INFO, "skipped-kinds", message))
 
-    def _has_errors(self) -> bool:
+    def has_errors(self) -> bool:
+        """Return whether any finding so far is an error."""
         return any(d.severity is Severity.ERROR for d in self.diagnostics)
 
     def _check_class(self, resource: Resource, entry: Entry) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_classes, node_overlays, node_pools
 from reconciler.desired.report import render_json
-from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from tests.desired.examples import a_class, a_file, a_pool, a_pool_requiring, an_overlay
 
 SAMPLE = (Path(__file__).parent / "fleet.yaml").read_bytes()
@@ -238,3 +238,9 @@ def test_every_fleet_of_the_scenarios_is_judged_as_they_say() -> None:
             assert expect.get("path", "") in " ".join(errors)
             judged += 1
     assert judged > 1000
+
+
+def test_a_file_that_was_not_read_is_one_finding_and_not_an_empty_fleet() -> None:
+    refused = Diagnostic(Severity.ERROR, "outside-link", "leads out", Place("a.yaml", 1, 1))
+    _, findings = read_fleet([], refused=[refused])
+    assert findings == (refused,)
