@@ -1,0 +1,123 @@
+"""The bound: no placement costs less, an independent solver agrees, and it says what holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as how_often
+from hypothesis import strategies as st
+
+from reconciler.model.pod import Pod
+from reconciler.placement.bound import Bound, HeldBy
+from reconciler.placement.packing import covering
+from reconciler.placement.packing.simplex import maximum
+from reconciler.placement.pending import pods_to_place
+from reconciler.placement.result import Placement
+from tests.placement.builders import (
+    CAPACITY_TYPE,
+    NOW,
+    Object,
+    a_node,
+    a_pool,
+    a_scheduler,
+    pods,
+    spread,
+    wanted,
+)
+from tests.placement.test_laws import thorough
+from tests.placement.test_packing import UNEVEN, cost
+from tests.placement.worlds import worlds
+
+
+def bounded(world: Iterable[Object], packing: str = "default") -> tuple[Placement, Bound]:
+    """Return where the pods of a world go, and the bound for those that have a place."""
+    scheduler, cluster = a_scheduler(world, types=UNEVEN, packing=packing)
+    waiting = pods_to_place(cluster, NOW)
+    placement = scheduler.place(waiting)
+    seats = {key for claim in placement.claims for key in claim.pods} | placement.on_nodes.keys()
+    placed: list[Pod] = [pod for pod in waiting if pod.key in seats]
+    return placement, scheduler.bound(placed)
+
+
+@given(worlds(), st.sampled_from(["default", "cheapest"]))
+@how_often(thorough, max_examples=150)
+def test_no_placement_costs_less(world: list[Object], packing: str) -> None:
+    placement, bound = bounded(world, packing)
+    assert bound.cost <= cost(placement) * (1 + 1e-9)
+
+
+def test_it_is_met_where_pods_fill_nodes_exactly() -> None:
+    world = [a_pool("default", wanted(CAPACITY_TYPE, "In", "spot")), *pods(4, cpu="7900m")]
+    placement, bound = bounded(world, "cheapest")
+    assert bound.cost == pytest.approx(cost(placement))
+    assert bound.held_by(cost(placement)) is None
+
+
+def test_free_room_counts_as_free() -> None:
+    world = [a_pool(), *pods(4, cpu="900m")]
+    _, bound = bounded(world)
+    _, with_node = bounded([*world, *a_node("old", "2")])
+    _, with_room_for_all = bounded([*world, *a_node("old", "8")])
+    assert 0 < with_node.cost < bound.cost
+    assert with_room_for_all.cost == 0
+
+
+def test_many_shapes_are_merged_into_a_bound_that_still_is_one() -> None:
+    sizes = [(100 + 37 * i, 200 + 91 * (i * 7 % 40)) for i in range(40)]
+    world = [a_pool()]
+    for i, (cpu, memory) in enumerate(sizes):
+        world += pods(2, f"app{i}", cpu=f"{cpu}m", memory=f"{memory}Mi")
+    placement, bound = bounded(world, "cheapest")
+    assert len(sizes) > covering.LOADS_MAX
+    assert cost(placement) / 2 < bound.cost <= cost(placement)
+
+
+def test_it_names_what_holds_a_placement_above_it() -> None:
+    dear = a_pool("dear", wanted(CAPACITY_TYPE, "In", "on-demand"), weight=10)
+    placement, bound = bounded([dear, a_pool("cheap"), *pods(8, cpu="900m")], "cheapest")
+    assert bound.held_by(cost(placement)) is HeldBy.WEIGHTS
+    placement, bound = bounded([a_pool(), *pods(8, cpu="900m")])
+    assert bound.held_by(cost(placement)) is HeldBy.PACKING
+    rules = [spread("topology.kubernetes.io/zone")]
+    even = pods(4, cpu="2500m", memory="5Gi", topologySpreadConstraints=rules)
+    placement, bound = bounded([a_pool(), *even], "cheapest")
+    assert bound.held_by(cost(placement)) is HeldBy.POD_RULES
+    placement, bound = bounded([a_pool(), *pods(4, cpu="2500m", memory="5Gi")], "cheapest")
+    assert bound.held_by(cost(placement)) is HeldBy.WHOLE_NODES
+
+
+amounts = st.integers(0, 9).map(float)
+
+
+@given(
+    st.integers(1, 5).flatmap(
+        lambda n: st.tuples(
+            st.lists(amounts, min_size=n, max_size=n),
+            st.lists(
+                st.tuples(st.lists(amounts, min_size=n, max_size=n), amounts),
+                min_size=1,
+                max_size=6,
+            ),
+        )
+    )
+)
+@how_often(thorough, max_examples=200)
+def test_another_solver_finds_the_same_optimum(
+    program: tuple[list[float], list[tuple[list[float], float]]],
+) -> None:
+    highspy = pytest.importorskip("highspy")
+    objective, rows = program
+    limited = [([1.0 if j == i else 0.0 for j in range(len(objective))], 10.0) for i, _ in
+               enumerate(objective)]  # fmt: skip
+    every = [*rows, *limited]
+    found = maximum(objective, [row for row, _ in every], [limit for _, limit in every])
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)
+    columns = [solver.addVariable(0, highspy.kHighsInf) for _ in objective]
+    for row, limit in every:
+        if any(row):
+            solver.addConstr(sum(a * x for a, x in zip(row, columns, strict=True)) <= limit)
+    solver.maximize(sum(c * x for c, x in zip(objective, columns, strict=True)) + 0 * columns[0])
+    assert found.value == pytest.approx(solver.getObjectiveValue(), abs=1e-6)
