@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace as with_fields
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from msgspec.structs import replace
@@ -17,11 +19,14 @@ from reconciler.engine.reconcile import Mandate
 from reconciler.model.errors import CloudError, ClusterError, TransientCloudError, UnreadableError
 from reconciler.model.labels import NODEPOOL_HASH, NODEPOOL_HASH_VERSION
 from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.settings import Settings
 from reconciler.ports import Verb
 from tests.engine.crashes import CutError, Points
 from tests.engine.test_crash import EITHER, LARGE, complaints
 from tests.engine.world import (
+    SETTINGS,
     TAGS,
+    Git,
     World,
     a_deployment,
     a_node_class,
@@ -29,7 +34,6 @@ from tests.engine.world import (
     a_pool,
     a_world,
 )
-
 
 ON_DEMAND = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}
 
@@ -59,6 +63,11 @@ def moved(world: World, *more: dict[str, Any], budget: str = "3", **pool: Any) -
         a_deployment("web", "web", 3),
         *more,
     )
+
+
+def a_world_beside(world: World, settings: Settings) -> World:
+    """Return another fleet in the same account."""
+    return World(world.clock, world.cloud, Git(world.git.objects), settings=settings)
 
 
 def launches(world: World) -> int:
@@ -180,6 +189,7 @@ def test_an_answer_without_details_is_completed_by_a_look() -> None:
     assert launches(world) == 1
     (claim,) = world.claims.values()
     assert claim.metadata.labels["topology.kubernetes.io/zone"].startswith("us-east-1")
+    assert claim.status.allocatable
 
 
 def test_an_answer_that_names_the_wrong_zone_is_corrected() -> None:
@@ -357,6 +367,27 @@ def test_a_list_that_is_empty_for_a_moment_ends_nothing_and_launches_nothing() -
     assert world.instances() == before
     assert launches(world) == 3
     assert complaints(world, world.fleet()) == []
+
+
+def test_a_server_that_ignores_filters_shows_nothing_of_others() -> None:
+    world = three_nodes()
+    for name in ("them", "also-them"):
+        other = with_fields(SETTINGS, fleet=name, cluster_name=name)
+        a_world_beside(world, other).converge()
+
+    def without_filters(request: Request, handle: Callable[[Request], Answer]) -> Answer:
+        if request.operation != "DescribeInstances":
+            return handle(request)
+        kept = [(k, v) for k, v in request.form if not k.startswith("Filter")]
+        return handle(with_fields(request, body=urlencode(kept).encode()))
+
+    wire(world, without_filters)
+    moved(world)
+    world.converge()
+    ours = [t for t in world.cloud.living().values() if t["reconciler/fleet"] == "test"]
+    assert len(ours) == 3
+    assert len(world.cloud.living()) == 9
+    assert len(world.claims) == 3
 
 
 def test_a_lost_state_takes_the_fleet_in_again_at_once() -> None:

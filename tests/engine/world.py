@@ -333,7 +333,11 @@ class Engine:
 
     ports: engine_world.World
     source: Source
-    _desired: PlannedFleet | None = None
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags of every instance, as ``cli/apply`` gives them."""
+        return {**TAGS, "reconciler/fleet": self.source.settings.fleet}
 
     def converge(
         self, *, deadline: timedelta = timedelta(hours=2), busy: float = 5.0, **mandate: Any
@@ -341,14 +345,14 @@ class Engine:
         return converge(
             self.ports,
             self.source,
-            Mandate(TAGS, **mandate),
+            Mandate(self.tags, **mandate),
             deadline=deadline,
             pulse=Pulse(busy=busy),
         )
 
     def run_once(self) -> Pass:
         """Run one pass with desired state as it is now."""
-        return reconcile(self.ports, self.source.read(), Mandate(TAGS))
+        return reconcile(self.ports, self.source.read(), Mandate(self.tags))
 
 
 def a_world(*objects: Mapping[str, Any], **fields: Any) -> World:

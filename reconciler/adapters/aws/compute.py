@@ -95,10 +95,11 @@ class AwsCompute:
 
     def instances(self) -> Sequence[Instance]:
         """Return every instance of this fleet that is not terminated, by id."""
-        return self._describe(
+        found = self._describe(
             {"Name": f"tag:{FLEET}", "Values": [self._settings.fleet]},
             {"Name": "instance-state-name", "Values": list(_NOT_TERMINATED)},
         )
+        return [i for i in found if self._is_ours(i) and i.state in _NOT_TERMINATED]
 
     def find(self, intent: str) -> Sequence[Instance]:
         """Return the instances that bear the tag of that intent, whatever their state, by id."""
@@ -112,7 +113,7 @@ class AwsCompute:
         found: list[Instance] = []
         for batch in _chunks(list(dict.fromkeys(ids)), _VALUES_OF_A_FILTER):
             found += self._describe({"Name": "instance-id", "Values": batch})
-        return sorted(found, key=lambda instance: instance.id)
+        return sorted((i for i in found if i.id in ids), key=lambda instance: instance.id)
 
     def terminate(self, ids: Sequence[str]) -> None:
         """Begin to terminate the instances; those that are gone already count as done.
@@ -150,7 +151,11 @@ class AwsCompute:
                 {"Name": f"tag:{FLEET}", "Values": [self._settings.fleet]},
                 {"Name": f"tag:{INTENT}", "Values": values},
             )
-        return found
+        return [i for i in found if self._is_ours(i) and i.tags.get(INTENT) in intents]
+
+    def _is_ours(self, instance: Instance) -> bool:
+        """Ask again what the filter asked: an imitation of EC2 may ignore filters it lacks."""
+        return instance.tags.get(FLEET) == self._settings.fleet
 
     def _describe(self, *filters: dict[str, Any]) -> list[Instance]:
         with translated("ec2:DescribeInstances"):
