@@ -35,6 +35,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "plan": ("reconciler.cli.plan", "say what would be done, why, and what it costs"),
     "apply": ("reconciler.cli.apply", "carry a plan out, until the fleet is as git wants it"),
     "run": ("reconciler.cli.run", "the daemon: keep the fleet as git wants it"),
+    "simulate": (
+        "reconciler.cli.simulate",
+        "what happens when: the engine against a simulated cloud, in virtual time",
+    ),
     "status": ("reconciler.cli.status", "the fleet in one look, from what is recorded"),
     "get": ("reconciler.cli.get", "list nodeclaims, nodes, nodepools, plans, actions or commands"),
     "describe": ("reconciler.cli.describe", "everything that is recorded about one thing"),

@@ -194,13 +194,22 @@ class EmbeddedCluster:
             if node is not None:
                 self._age(node, instance, claim, now)
 
+    def _joins_at(self, instance: Instance) -> datetime | None:
+        """Return when the node of an instance joins, None if it never does."""
+        return instance.launched_at + self._joining
+
+    def _ready_at(self, instance: Instance) -> datetime | None:
+        """Return when the node of an instance is ready, None if it never is."""
+        return instance.launched_at + self._joining + self._ready
+
     def _join(
         self, instance: Instance, claim: NodeClaim | None, now: datetime
     ) -> NodeRecord | None:
         """Let a running instance join once its time has come."""
         if instance.state != "running" or instance.id in self._record.removed:
             return None
-        if now < instance.launched_at + self._joining:
+        joins_at = self._joins_at(instance)
+        if joins_at is None or now < joins_at:
             return None
         name = instance.private_dns_name or instance.id
         if name in self._record.nodes:
@@ -213,8 +222,8 @@ class EmbeddedCluster:
         self, record: NodeRecord, instance: Instance, claim: NodeClaim | None, now: datetime
     ) -> None:
         """Bring readiness up to date; startup taints go when the node is ready and registered."""
-        due = instance.launched_at + self._joining + self._ready
-        ready = instance.state == "running" and now >= due
+        due = self._ready_at(instance)
+        ready = instance.state == "running" and due is not None and now >= due
         record.node = node_objects.with_readiness(record.node, ready=ready, now=now)
         is_registered = record.node.metadata.labels.get(REGISTERED) == "true"
         if claim is not None and ready and is_registered:

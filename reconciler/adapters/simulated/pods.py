@@ -32,15 +32,15 @@ class PodBook:
 
     def __init__(self, record: ClusterRecord, *, starting: timedelta, leaving: timedelta) -> None:
         self._record = record
-        self._starting = starting
-        self._leaving = leaving
+        self.starting = starting
+        self.leaving = leaving
 
     def follow(self, workloads: Workloads, now: datetime) -> None:
         """Let pods come and go with the workloads, and those that were evicted end."""
         makes: dict[tuple[int, int, int], str] = {}
         known, fresh = self._record.pods, {}
         for pod in workloads.pods:
-            make = _make(pod, makes)
+            make = make_of(pod, makes)
             record = known.get(pod.key)
             if record is None or record.make != make or self._is_over(record, now):
                 record = PodRecord(born=now, make=make)
@@ -49,7 +49,7 @@ class PodBook:
 
     def _is_over(self, record: PodRecord, now: datetime) -> bool:
         """Return whether a pod has left, or lost its node; its successor then takes its place."""
-        if record.leaving is not None and now - record.leaving >= self._leaving:
+        if record.leaving is not None and now - record.leaving >= self.leaving:
             return True
         return bool(record.node) and record.node not in self._record.nodes
 
@@ -99,7 +99,7 @@ class PodBook:
             record.daemons.pop(f"{pod.namespace}/{pod.metadata.owner_references[0].name}", None)
             return None
         known = self._record.pods[pod.key]
-        if self._leaving:
+        if self.leaving:
             known.leaving = now
         else:
             known = PodRecord(born=now, make=known.make)
@@ -131,7 +131,7 @@ class PodBook:
             shown = self._running(pod, record.node, record.born, record.bound, now)
             if record.leaving is None:
                 return shown
-            gone = record.leaving + self._leaving
+            gone = record.leaving + self.leaving
             return replace(shown, metadata=replace(shown.metadata, deletion_timestamp=gone))
         metadata = replace(pod.metadata, creation_timestamp=record.born)
         status = pod.status if pod.spec.scheduling_gates else _UNSCHEDULABLE
@@ -139,7 +139,7 @@ class PodBook:
 
     def _running(self, pod: Pod, node: str, born: datetime, bound: datetime, now: datetime) -> Pod:
         host = self._record.nodes[node].node
-        started = bound + self._starting
+        started = bound + self.starting
         ready = host.is_ready and now >= started
         return Pod(
             metadata=replace(pod.metadata, creation_timestamp=born),
@@ -155,7 +155,7 @@ class PodBook:
         )
 
 
-def _make(pod: Pod, known: dict[tuple[int, int, int], str]) -> str:
+def make_of(pod: Pod, known: dict[tuple[int, int, int], str]) -> str:
     """Return a hash of all that makes a pod what it is; pods of one workload share the parts."""
     parts = (pod.spec, pod.metadata.labels, pod.metadata.annotations)
     key = (id(parts[0]), id(parts[1]), id(parts[2]))

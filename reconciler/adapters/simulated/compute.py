@@ -1,0 +1,313 @@
+"""EC2 in memory, in virtual time: the port ``Compute`` without HTTP, boto3 or moto.
+
+It keeps the promises of the port to the letter, client tokens among them, so that what is seen in
+a simulation is what the engine does. It moves only with its clock; chance comes from a seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, TypeVar
+
+from reconciler.adapters.simulated.chance import Chance
+from reconciler.adapters.simulated.conditions import NOTICE, Conditions, Pool
+from reconciler.adapters.simulated.faults import Fault, Faults
+from reconciler.adapters.simulated.machine import Machine
+from reconciler.model.errors import CloudError, TransientCloudError
+from reconciler.model.instancetype import InstanceType
+from reconciler.model.labels import NODEPOOL, SPOT
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.nodepool import requirements_of
+from reconciler.ports import Clock, Instance, Launch, LaunchAnswer, LaunchOption, Refusal
+
+CLAIM_TAG: Final = "karpenter.sh/nodeclaim"
+INTENT_TAG: Final = "reconciler/intent"
+
+Types = Callable[[str], InstanceType | None]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """EC2 says that it takes a spot instance back, ``NOTICE`` before it does."""
+
+    at: datetime
+    instance: Instance
+
+
+class SimulatedCompute:
+    """EC2 for one fleet.
+
+    ``types`` finds an instance type of the catalogue. ``faults`` fail calls by the names of the
+    EC2 operations: CreateFleet, DescribeInstances, TerminateInstances, CreateTags.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        types: Types,
+        conditions: Conditions | None = None,
+        chance: Chance | None = None,
+        faults: Faults | None = None,
+    ) -> None:
+        self._clock = clock
+        self._types = types
+        self.conditions = conditions or Conditions()
+        self._chance = chance or Chance()
+        self.faults = faults or Faults()
+        self.machines: dict[str, Machine] = {}
+        self._asked: dict[str, tuple[str, str]] = {}
+        self._launches: dict[str, int] = {}
+        self._addresses: set[str] = set()
+        self._told: datetime = clock.now()
+
+    # the port
+
+    def resolve(self, node_class: EC2NodeClass) -> EC2NodeClass:
+        """Return the class as it is: what it selects in an account is not simulated."""
+        return node_class
+
+    def launch(self, wishes: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
+        """Try to get the instances; the answers stand in the order of the wishes.
+
+        Repeating a wish whose intent was fulfilled returns the same instance; with other
+        parameters it is refused, as EC2 does.
+        """
+        return [self._answered(wish) for wish in wishes]
+
+    def instances(self) -> Sequence[Instance]:
+        """Return every instance that is not yet terminated, by id."""
+        listed = self._call("DescribeInstances", self._listed)
+        return [i for i in listed if i.state != "terminated"]
+
+    def find(self, intent: str) -> Sequence[Instance]:
+        """Return the instances that bear the tag of that intent, whatever their state, by id."""
+        listed = self._call("DescribeInstances", self._listed)
+        return [i for i in listed if i.tags.get(INTENT_TAG) == intent]
+
+    def look_up(self, ids: Sequence[str]) -> Sequence[Instance]:
+        """Return these instances, whatever their state, by id."""
+        wanted = frozenset(ids)
+        return [i for i in self._call("DescribeInstances", self._listed) if i.id in wanted]
+
+    def terminate(self, ids: Sequence[str]) -> None:
+        """Begin to terminate the instances; those that are gone already count as done."""
+
+        def begin() -> None:
+            for identity in ids:
+                machine = self.machines.get(identity)
+                if machine is not None and machine.going_at is None:
+                    self._end(machine, self._clock.now())
+
+        self._call("TerminateInstances", begin)
+
+    def tag(self, instance: str, tags: Mapping[str, str]) -> None:
+        """Put further tags on an instance."""
+
+        def put() -> None:
+            machine = self.machines.get(instance)
+            if machine is None:
+                raise CloudError(f"{instance} does not exist", where="ec2:CreateTags")
+            machine.facts = replace(machine.facts, tags={**machine.facts.tags, **tags})
+
+        self._call("CreateTags", put)
+
+    # what a simulation asks
+
+    def add(self, instance: Instance, price: float | None) -> None:
+        """Take in an instance that runs already, at USD an hour where that is known."""
+        machine = Machine(instance, instance.tags.get(INTENT_TAG, ""), instance.launched_at)
+        now = self._clock.now()
+        if price is not None:
+            factor = self.conditions.factor(machine.pool, now)
+            machine.prices.append((now, price * factor))
+        if instance.is_going:
+            machine.going_at = now
+            machine.gone_at = now + timedelta(seconds=self._span("stopping", instance.id))
+        elif instance.capacity_type == SPOT:
+            self._foretell(machine, now)
+        self.machines[instance.id] = machine
+        self._addresses.add(instance.private_dns_name)
+
+    def advance(self) -> list[Interruption]:
+        """Let happen what was due since the last time; return the notices that EC2 gave."""
+        now, since = self._clock.now(), self._told
+        self._told = now
+        notices = []
+        for machine in self.machines.values():
+            if machine.gone_at is not None and machine.gone_at <= since:
+                continue
+            if machine.reclaimed_at is not None and machine.reclaimed_at <= now:
+                if machine.going_at is None:
+                    self._end(machine, machine.reclaimed_at)
+                continue
+            notice = machine.notice_at
+            if notice is not None and since < notice <= now and machine.going_at is None:
+                notices.append(Interruption(notice, machine.facts))
+        self._reprice(since, now)
+        return sorted(notices, key=lambda n: (n.at, n.instance.id))
+
+    def interrupted(self) -> dict[str, str]:
+        """Return the NodeClaims whose instance EC2 is about to take back, with its word for it."""
+        now = self._clock.now()
+        return {
+            m.facts.tags.get(CLAIM_TAG, m.facts.id): "spot interruption"
+            for m in self.machines.values()
+            if m.notice_at is not None and m.notice_at <= now and m.going_at is None
+        }
+
+    def next_moment(self) -> datetime | None:
+        """Return when something happens next by itself, None if nothing does."""
+        now = self._clock.now()
+        return min((m for m in self._moments() if m > now), default=None)
+
+    # how it is done
+
+    def _moments(self) -> Iterator[datetime]:
+        yield from self.conditions.edges()
+        for machine in self.machines.values():
+            yield from machine.moments()
+
+    def _call(self, operation: str, work: Callable[[], T]) -> T:
+        """Do what a call does, unless a fault says otherwise."""
+        fault = self.faults.take(operation)
+        if fault is None:
+            return work()
+        if fault.takes_effect:
+            work()
+        raise _failure(fault, operation)
+
+    def _answered(self, wish: Launch) -> LaunchAnswer | Exception:
+        try:
+            return self._call("CreateFleet", lambda: self._fulfilled(wish))
+        except (TransientCloudError, CloudError) as error:
+            return error
+
+    def _fulfilled(self, wish: Launch) -> LaunchAnswer:
+        parameters = _digest(wish)
+        known = self._asked.get(wish.intent) if self.conditions.honours_tokens else None
+        if known is not None:
+            before, identity = known
+            if before != parameters:
+                text = f"the token {wish.intent} was used with other parameters"
+                raise CloudError(f"IdempotentParameterMismatch: {text}", where="ec2:CreateFleet")
+            return LaunchAnswer(self.machines[identity].seen(self._clock.now()))
+        now = self._clock.now()
+        refused: list[Refusal] = []
+        for option in wish.options:
+            pool = (option.instance_type, option.zone, option.capacity_type)
+            refusal = self.conditions.refusal(pool, now)
+            if refusal is None:
+                machine = self._begin(wish, option, pool)
+                self._asked[wish.intent] = (parameters, machine.facts.id)
+                return LaunchAnswer(machine.facts, tuple(refused))
+            text = f"no {option.instance_type} in {option.zone} now"
+            refused.append(Refusal(*pool, refusal.code, text))
+        return LaunchAnswer(None, tuple(refused))
+
+    def _begin(self, wish: Launch, option: LaunchOption, pool: Pool) -> Machine:
+        """Launch an instance; its id follows from its intent, so that a run can be repeated."""
+        now, claim = self._clock.now(), wish.node_claim
+        nth = self._launches.get(wish.intent, 0)
+        self._launches[wish.intent] = nth + 1
+        name = hashlib.sha256(f"{wish.intent}\0{nth}".encode()).hexdigest()[:17]
+        kind = self._types(option.instance_type)
+        status = wish.node_class.status
+        subnets = sorted(s.id for s in status.subnets if s.zone == option.zone)
+        instance = Instance(
+            id=f"i-{name}",
+            instance_type=option.instance_type,
+            zone=option.zone,
+            capacity_type=option.capacity_type,
+            state="pending",
+            launched_at=now,
+            tags={**wish.tags, NODEPOOL: claim.node_pool, CLAIM_TAG: claim.name},
+            image_id=_image(wish.node_class, kind),
+            subnet_id=subnets[0] if subnets else "",
+            security_groups=tuple(sorted(g.id for g in status.security_groups)),
+            private_dns_name=self._address(name),
+            reservation_id=option.reservation_id,
+        )
+        machine = Machine(
+            instance,
+            wish.intent,
+            now + timedelta(seconds=self._span("launching", instance.id)),
+            prices=[(now, option.price * self.conditions.factor(pool, now))],
+        )
+        if option.capacity_type == SPOT:
+            self._foretell(machine, now)
+        self.machines[instance.id] = machine
+        return machine
+
+    def _address(self, name: str) -> str:
+        """Return a host name in 10.0.0.0/8 that no other instance has."""
+        number = int(name[:6], 16)
+        while True:
+            parts = (number >> 16 & 255, number >> 8 & 255, number & 255)
+            address = "ip-10-{}-{}-{}.ec2.internal".format(*parts)
+            if address not in self._addresses:
+                self._addresses.add(address)
+                return address
+            number += 1
+
+    def _foretell(self, machine: Machine, now: datetime) -> None:
+        """Settle when EC2 will take a spot instance back, if ever."""
+        rate = self.conditions.interruptions
+        wait = self._chance.waiting_s(rate, "interruption", machine.facts.id)
+        if wait is not None:
+            machine.notice_at = now + timedelta(seconds=wait)
+            machine.reclaimed_at = machine.notice_at + NOTICE
+
+    def _end(self, machine: Machine, at: datetime) -> None:
+        machine.going_at = at
+        machine.gone_at = at + timedelta(seconds=self._span("stopping", machine.facts.id))
+
+    def _span(self, what: str, identity: str) -> float:
+        least, most = getattr(self.conditions.latencies, what)
+        return self._chance.between(least, most, what, identity)
+
+    def _reprice(self, since: datetime, now: datetime) -> None:
+        """Give the instances that run the prices that changed meanwhile."""
+        for change in self.conditions.prices:
+            if not since < change.at <= now:
+                continue
+            for machine in self.machines.values():
+                if machine.prices and change.offer.covers(*machine.pool):
+                    before = self.conditions.factor(machine.pool, change.at - _MOMENT)
+                    price = machine.prices[-1][1] / before * change.factor
+                    machine.prices.append((change.at, price))
+
+    def _listed(self) -> list[Instance]:
+        now = self._clock.now()
+        at = now - self.conditions.lag(now)
+        rows = [seen for m in self.machines.values() if (seen := m.seen(at)) is not None]
+        return sorted(rows, key=lambda i: i.id)
+
+
+_MOMENT: Final = timedelta(microseconds=1)
+
+
+def _digest(wish: Launch) -> str:
+    """Return what makes a call the same call again."""
+    facts = [wish.node_claim.name, wish.node_class.name]
+    facts += [f"{o.instance_type} {o.zone} {o.capacity_type} {o.price}" for o in wish.options]
+    facts += [f"{key}={wish.tags[key]}" for key in sorted(wish.tags)]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()
+
+
+def _image(node_class: EC2NodeClass, kind: InstanceType | None) -> str:
+    """Return the first image of the class that suits the type, as drift compares it."""
+    for image in node_class.status.amis:
+        if kind is None or kind.requirements.intersects(requirements_of(image.requirements)):
+            return image.id
+    return ""
+
+
+def _failure(fault: Fault, operation: str) -> TransientCloudError | CloudError:
+    answer = fault.answer
+    text = f"{answer[1]}: {answer[2]}" if answer is not None else f"{fault.value}: no answer"
+    kind = CloudError if fault is Fault.DENIED else TransientCloudError
+    return kind(text, where=f"ec2:{operation}")

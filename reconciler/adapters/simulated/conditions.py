@@ -1,0 +1,132 @@
+"""The weather of a simulation: how long things take, what is refused and when, what goes wrong.
+
+All of it is stated beforehand, in seconds from the first moment on; nothing is left to chance but
+what a seeded rate decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from reconciler.adapters.simulated.market import ANY, NO_CAPACITY
+
+Pool = tuple[str, str, str]
+"""Instance type, zone and capacity type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of time; without an end it lasts for ever."""
+
+    start: datetime
+    end: datetime | None = None
+
+    def holds(self, moment: datetime) -> bool:
+        """Return whether the moment is within; the end is not."""
+        return self.start <= moment and (self.end is None or moment < self.end)
+
+    def edges(self) -> tuple[datetime, ...]:
+        """Return the moments at which it opens and closes."""
+        return (self.start,) if self.end is None else (self.start, self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Some offerings: each part is a name, or ``*`` for all."""
+
+    instance_type: str = ANY
+    zone: str = ANY
+    capacity_type: str = ANY
+
+    def covers(self, instance_type: str, zone: str, capacity_type: str) -> bool:
+        """Return whether an offering is among them."""
+        return (
+            self.instance_type in (ANY, instance_type)
+            and self.zone in (ANY, zone)
+            and self.capacity_type in (ANY, capacity_type)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Offerings that EC2 does not give for a while."""
+
+    offer: Offer
+    window: Window
+    code: str = NO_CAPACITY
+
+
+@dataclass(frozen=True, slots=True)
+class PriceChange:
+    """From a moment on some offerings cost ``factor`` times what the catalogue says."""
+
+    offer: Offer
+    at: datetime
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """For a while EC2's lists show what was true ``lag`` ago."""
+
+    window: Window
+    lag: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """How long things take, in seconds; a pair is the least and the most."""
+
+    launching: tuple[float, float] = (8.0, 16.0)
+    joining: tuple[float, float] = (20.0, 35.0)
+    ready: float = 10.0
+    starting: float = 5.0
+    leaving: float = 15.0
+    stopping: tuple[float, float] = (20.0, 40.0)
+
+
+NOTICE: Final = timedelta(minutes=2)
+"""How long before a spot interruption EC2 gives notice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Everything that is stated of a simulated EC2 beforehand.
+
+    ``interruptions`` is how often a spot instance is taken back, per instance and hour;
+    ``never_joins`` the share of launches whose node never registers. Where tokens are not
+    honoured, a repeated call launches once more.
+    """
+
+    latencies: Latencies = Latencies()
+    refused: tuple[Refused, ...] = ()
+    prices: tuple[PriceChange, ...] = ()
+    stale: tuple[Stale, ...] = ()
+    interruptions: float = 0.0
+    never_joins: float = 0.0
+    honours_tokens: bool = True
+
+    def refusal(self, pool: Pool, now: datetime) -> Refused | None:
+        """Return why an offering cannot be had now, None if it can."""
+        return next(
+            (r for r in self.refused if r.window.holds(now) and r.offer.covers(*pool)), None
+        )
+
+    def factor(self, pool: Pool, now: datetime) -> float:
+        """Return by how much the price of an offering differs from the catalogue's; last wins."""
+        factor = 1.0
+        for change in self.prices:
+            if change.at <= now and change.offer.covers(*pool):
+                factor = change.factor
+        return factor
+
+    def lag(self, now: datetime) -> timedelta:
+        """Return how old the answers of EC2's lists are now."""
+        return max((s.lag for s in self.stale if s.window.holds(now)), default=timedelta(0))
+
+    def edges(self) -> tuple[datetime, ...]:
+        """Return every moment at which something of this changes."""
+        windows = [r.window for r in self.refused] + [s.window for s in self.stale]
+        return (*(e for w in windows for e in w.edges()), *(p.at for p in self.prices))

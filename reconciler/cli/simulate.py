@@ -1,0 +1,111 @@
+"""``reconciler simulate``: what happens when, played by the engine itself in virtual time."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from reconciler.cli import exitcode
+from reconciler.cli.inputs import add_arguments as add_input_arguments
+
+if TYPE_CHECKING:
+    import argparse
+
+    from reconciler.cli.simulation.report import Report
+    from reconciler.cli.simulation.script import Script
+
+_OUTPUTS: Final = ("text", "json", "html")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_input_arguments(parser)
+    add = parser.add_argument
+    add(
+        "-o", "--output", choices=("text", "json", "html"), default="text", help="form of the story"
+    )
+    add(
+        "--until", metavar="DURATION|TIME",
+        help="when to stop (default: when nothing is left to do)",
+    )  # fmt: skip
+    add("--seed", type=int, default=0, metavar="N", help="what chance depends on (default: 0)")
+    add("--faults", metavar="FILE", help="what shall go wrong, as YAML")
+    add("--timings", action="store_true", help="print seconds by phase on stderr, as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play the simulation and tell what happened."""
+    gc.set_threshold(200_000, 20, 20)
+    from reconciler.cli.plan import write
+    from reconciler.cli.simulation.building import built
+    from reconciler.cli.simulation.scenes import played
+    from reconciler.cli.timings import Timings
+
+    timings = Timings()
+    setting = built(args, timings, _script(args))
+    report = played(setting, _until(args.until, setting.start))
+    with timings("render"):
+        text = render(report, args.output)
+    write(text)
+    if args.timings:
+        print(timings.to_json(), file=sys.stderr)
+    return exitcode.DONE
+
+
+def render(report: Report, output: str) -> str:
+    """Return the report in the form that was asked for."""
+    if output == "json":
+        import msgspec
+
+        return msgspec.json.encode(report, order="sorted").decode() + "\n"
+    if output == "html":
+        from reconciler.cli.simulation.page import render_html
+
+        return render_html(report)
+    from reconciler.cli.simulation.timeline import render_text
+
+    return render_text(report)
+
+
+def _script(args: argparse.Namespace) -> Script:
+    from reconciler.cli.inputs import read_bytes
+    from reconciler.cli.simulation.script import Script, read_script
+
+    return read_script(read_bytes(args.faults), args.faults) if args.faults else Script()
+
+
+def _until(text: str | None, start: datetime) -> datetime | None:
+    """Return the moment that ``--until`` names: a span from the start, or a time.
+
+    Raises:
+        UsageError: it is neither, or not after the start.
+    """
+    if text is None:
+        return None
+    from reconciler.cli.inputs import present
+    from reconciler.model.errors import UsageError
+
+    wrong = UsageError(
+        f"not a time to stop at: {text[:60]!r}",
+        where="--until",
+        remedy="write a span such as 24h or 7d, or a time after the first moment",
+    )
+    end = present(text) if "T" in text.upper() else start + _span(text, wrong)
+    if end <= start:
+        raise wrong
+    return end
+
+
+def _span(text: str, wrong: Exception) -> timedelta:
+    """Return a span; beside Go's units it may be in days, as nobody thinks of a week in hours."""
+    from reconciler.model.duration import parse_duration
+
+    days, separator, rest = text.partition("d")
+    try:
+        if separator and days.isdecimal():
+            return timedelta(days=int(days)) + (parse_duration(rest) if rest else timedelta(0))
+        return parse_duration(text)
+    except (ValueError, OverflowError) as error:
+        raise wrong from error

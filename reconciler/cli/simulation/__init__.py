@@ -1,0 +1,1 @@
+"""The parts of ``reconciler simulate``: the engine, carried out in virtual time."""

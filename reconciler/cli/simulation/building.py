@@ -1,0 +1,268 @@
+"""Builds the simulated world from what the arguments name, the same facts as a plan reads."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+
+import msgspec
+
+from reconciler.adapters.simulated.chance import Chance
+from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.cluster import SHELF_NAME
+from reconciler.adapters.simulated.compute import SimulatedCompute
+from reconciler.adapters.simulated.conditions import Conditions
+from reconciler.adapters.simulated.faults import Faults
+from reconciler.adapters.simulated.firststate import FirstState, first_state
+from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
+from reconciler.adapters.simulated.record import encoded
+from reconciler.adapters.simulated.watched import WatchedCluster
+from reconciler.catalog.catalog import Catalog
+from reconciler.cli import inputs
+from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
+from reconciler.cli.simulation.driver import Stage
+from reconciler.cli.simulation.script import Script
+from reconciler.desired.fleet import Fleet
+from reconciler.desired.hash import object_hash
+from reconciler.desired.objects import node_classes, node_pools
+from reconciler.desired.workloads import Workloads, expand
+from reconciler.engine import lifecycle
+from reconciler.engine.observation import Observation
+from reconciler.engine.planning import PlannedFleet, PoolBlueprint
+from reconciler.engine.world import World
+from reconciler.model.decode import decode
+from reconciler.model.labels import NODEPOOL
+from reconciler.model.metadata import Metadata
+from reconciler.model.nodeclass import EC2NodeClass, EC2NodeClassStatus
+from reconciler.observed.snapshot import Snapshot, read_snapshot
+from reconciler.plan.deciding import Phase, untimed
+from reconciler.plan.inputs import Inputs
+from reconciler.plan.plan import Plan
+from reconciler.plan.planner import make_plan
+from reconciler.plan.pools import pool_types
+from reconciler.ports import Instance, RecordedObject, Unavailable
+
+
+@dataclass(frozen=True)
+class SimulatedFleet(PlannedFleet):
+    """Desired state as the engine's own, with what only a simulation adds.
+
+    ``any_class`` takes node classes that are not in the folder as known, as a plan with a
+    catalogue file does. ``compute`` says which instances EC2 is about to take back.
+    """
+
+    any_class: bool = False
+    workloads: Workloads = field(default_factory=Workloads)
+    compute: SimulatedCompute | None = None
+    phase: Phase = untimed
+
+    @cached_property
+    def stand_ins(self) -> Mapping[str, EC2NodeClass]:
+        """Return a class for each name that pools mention and nobody declares."""
+        names = {p.spec.template.spec.node_class_ref.name for p in self.node_pools}
+        missing = sorted(names - self.classes.keys()) if self.any_class else ()
+        return {name: EC2NodeClass(Metadata(name=name)) for name in missing}
+
+    def blueprints(self, unavailable: Sequence[Unavailable]) -> Mapping[str, PoolBlueprint]:
+        """Return what launches need, by NodePool."""
+        found = dict(super().blueprints(unavailable))
+        if not self.stand_ins:
+            return found
+        refused = [(u.instance_type, u.zone, u.capacity_type) for u in unavailable]
+        types = pool_types(
+            self.node_pools, self.classes, (), self.catalog, self.settings, refused=refused
+        )
+        for pool in self.node_pools:
+            stand_in = self.stand_ins.get(pool.spec.template.spec.node_class_ref.name)
+            if stand_in is not None and pool.name not in found:
+                catalog = types.by_name[pool.name].types
+                own = self._hash("NodePool", pool.name)
+                found[pool.name] = PoolBlueprint(pool, stand_in, own, ("", ""), catalog)
+        return found
+
+    def plan(
+        self,
+        seen: Observation,
+        unavailable: Sequence[Unavailable],
+        recorded: Sequence[RecordedObject],
+        serial: int,
+    ) -> Plan:
+        """Decide what is to be done now, with the planner that previews use as well."""
+        return make_plan(self.inputs(seen, unavailable, recorded, serial), self.phase)
+
+    def inputs(
+        self,
+        seen: Observation,
+        unavailable: Sequence[Unavailable],
+        recorded: Sequence[RecordedObject],
+        serial: int,
+    ) -> Inputs:
+        """Return what a plan is made from."""
+        facts = super().inputs(seen, unavailable, recorded, serial)
+        interrupted = self.compute.interrupted() if self.compute is not None else {}
+        return msgspec.structs.replace(facts, any_class=self.any_class, interrupted=interrupted)
+
+
+@dataclass
+class Setting:
+    """What a simulation starts from: the world, and the revisions that it plays.
+
+    ``base`` is the fleet at ``--base``, None without it. ``present`` are the workloads that run
+    now: a snapshot's for ever, else those of the revision that is played.
+    """
+
+    stage: Stage
+    head: SimulatedFleet
+    base: SimulatedFleet | None
+    start: datetime
+    present: _Present
+    is_captured: bool
+
+    def enter(self, fleet: SimulatedFleet) -> None:
+        """Let the workloads of a revision run, unless they come from a snapshot."""
+        if not self.is_captured:
+            self.present.workloads = fleet.workloads
+
+
+@dataclass
+class _Present:
+    workloads: Workloads
+
+
+def built(args: argparse.Namespace, phase: Phase, script: Script) -> Setting:
+    """Return the simulated world at its first moment.
+
+    Raises:
+        ReconcilerError: an argument is wrong or an input cannot be read, as for a plan.
+    """
+    start = inputs.present(args.now)
+    with phase("read"):
+        snapshot = _snapshot(args)
+        conditions = script.conditions(start)
+        leaving = timedelta(seconds=conditions.latencies.leaving)
+        first = first_state(snapshot, start, leaving)
+        head = _fleet(args, snapshot, phase)
+        base = _fleet(_at(args, args.base), snapshot, phase) if args.base else None
+    present = _Present(first.workloads if args.snapshot else (base or head).workloads)
+    stage = _stage(start, first, head.catalog, present, conditions, script.faults(), args.seed)
+    head = replace(head, compute=stage.compute)
+    base = replace(base, compute=stage.compute) if base is not None else None
+    _record_first(stage, first, base or head, snapshot)
+    return Setting(stage, head, base, start, present, is_captured=args.snapshot is not None)
+
+
+def _at(args: argparse.Namespace, ref: str) -> argparse.Namespace:
+    """Return the arguments as they would name the fleet at another ref."""
+    return argparse.Namespace(**{**vars(args), "ref": ref})
+
+
+def _snapshot(args: argparse.Namespace) -> Snapshot:
+    """Return the snapshot of ``--snapshot``, without it an empty one."""
+    if args.snapshot is None:
+        return Snapshot()
+    source = "stdin" if args.snapshot == "-" else args.snapshot
+    return read_snapshot(inputs.read_bytes(args.snapshot), source)
+
+
+def _fleet(args: argparse.Namespace, snapshot: Snapshot, phase: Phase) -> SimulatedFleet:
+    """Return desired state as the arguments name it, and what can be launched."""
+    any_class = args.catalog is not None
+    source = inputs.read_source(args)
+    fleet, findings = inputs.read_desired(
+        source, any_class=any_class, allow_empty=inputs.may_be_empty(args)
+    )
+    resolved = inputs.settings_of(args, fleet)
+    workloads, more = (Workloads(), ()) if args.snapshot else expand(fleet.workloads)
+    with phase("catalog"):
+        catalog = inputs.read_types(args, resolved)
+    digests = inputs.digests_of(fleet, b"", catalog, resolved)
+    return SimulatedFleet(
+        fleet=fleet,
+        head=source.revision,
+        tree=digests.git,
+        node_pools=node_pools(fleet),
+        classes=_classes(fleet, snapshot),
+        settings=resolved.settings,
+        catalog=catalog,
+        diagnostics=inputs.without_errors((*findings, *more)),
+        allow_removal=frozenset(args.allow_removal),
+        digests=digests,
+        any_class=any_class,
+        workloads=workloads,
+        phase=phase,
+    )
+
+
+def _classes(fleet: Fleet, snapshot: Snapshot) -> dict[str, EC2NodeClass]:
+    """Return the classes of a fleet; what was looked up for them may stand in the snapshot."""
+    live = {
+        o["metadata"]["name"]: o["status"]
+        for o in snapshot.live
+        if o.get("kind") == "EC2NodeClass" and o.get("status")
+    }
+    classes = {}
+    for node_class in node_classes(fleet):
+        if node_class.name in live and node_class.status == EC2NodeClassStatus():
+            status = decode(live[node_class.name], EC2NodeClassStatus)
+            node_class = msgspec.structs.replace(node_class, status=status)
+        classes[node_class.name] = node_class
+    return classes
+
+
+def _stage(
+    start: datetime,
+    first: FirstState,
+    catalog: Catalog,
+    present: _Present,
+    conditions: Conditions,
+    faults: Faults,
+    seed: int,
+) -> Stage:
+    clock, chance, chronicle = SimulatedClock(start), Chance(seed), Chronicle()
+    compute = SimulatedCompute(clock, catalog.get, conditions, chance, faults)
+    shelf = MemoryShelf()
+    shelf.write(SHELF_NAME, encoded(first.record))
+    cluster = WatchedCluster(
+        shelf, catalog.get, lambda: present.workloads, clock, chronicle, first, conditions, chance
+    )
+    store = ToldStore(chronicle, clock)
+    ports = World(clock, compute, cluster, store, MemoryJournal(), chronicle)
+    return Stage(clock, compute, cluster, ports, chronicle)
+
+
+def _record_first(
+    stage: Stage, first: FirstState, desired: SimulatedFleet, snapshot: Snapshot
+) -> None:
+    """Record what the snapshot shows as what was known and done before."""
+    now, chronicle, store = stage.clock.now(), stage.chronicle, stage.world.store
+    held: dict[str, list[str]] = {}
+    for pod in snapshot.pods:
+        if pod.spec.node_name and not pod.is_daemon and not pod.is_terminal:
+            held.setdefault(pod.spec.node_name, []).append(pod.key)
+    nodes = {r.node.spec.provider_id: r.node.name for r in first.record.nodes.values()}
+    claims = []
+    for claim in first.claims:
+        pods = held.get(nodes.get(claim.status.provider_id, ""), ())
+        seen = lifecycle.with_pods(claim, pods, now)
+        since = claim.status.last_pod_event_time
+        status = msgspec.structs.replace(seen.status, last_pod_event_time=since)
+        claims.append(msgspec.structs.replace(seen, status=status))
+    chronicle.knows(claims)
+    store.put_node_claims(claims)
+    for instance in first.instances:
+        stage.compute.add(instance, _price(instance, desired))
+    known = [
+        RecordedObject(o["kind"], o["metadata"]["name"], (object_hash(o) or ("",))[0], o)
+        for o in snapshot.live
+    ]
+    if known:
+        store.put_objects(known, "", now)
+
+
+def _price(instance: Instance, desired: SimulatedFleet) -> float | None:
+    """Return USD an hour of an instance, as its NodePool's types have it."""
+    kind = desired.instance_type(instance.tags.get(NODEPOOL, ""), instance.instance_type)
+    return kind.price_of(instance.zone, instance.capacity_type) if kind is not None else None

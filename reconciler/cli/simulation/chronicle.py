@@ -1,0 +1,158 @@
+"""What happened in a simulation, as events: told by the engine, the cluster and the records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from reconciler.adapters.simulated.memory import MemoryStateStore
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.ports import Clock, Notifier, Progress, RunningCommand
+
+KINDS: Final = (
+    "NodeClaimCreated",
+    "Launched",
+    "Registered",
+    "Initialized",
+    "LaunchFailed",
+    "CommandStarted",
+    "CommandValidated",
+    "CommandRolledBack",
+    "Tainted",
+    "Drained",
+    "Terminated",
+    "PodBound",
+    "PodEvicted",
+    "Interrupted",
+    "Expired",
+)
+"""The kinds of events that the contract names; whatever else is told is a note."""
+
+
+class Event(msgspec.Struct, frozen=True, rename="camel"):
+    """Something that happened, with all that it concerns; what it does not concern is empty."""
+
+    at: datetime
+    kind: str
+    node_pool: str = ""
+    node_claim: str = ""
+    node: str = ""
+    command: str = ""
+    reason: str = ""
+    message: str = ""
+    pod: str = ""
+
+
+class Chronicle:
+    """Writes down what is told (the port ``Notifier``), each thing with what it belongs to."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.notes: list[Event] = []
+        self._pools: dict[str, str] = {}
+        self._nodes: dict[str, str] = {}
+        self._claims: dict[str, str] = {}
+        self._commands: dict[str, RunningCommand] = {}
+        self._taken_by: dict[str, str] = {}
+
+    def tell(self, progress: Progress) -> None:
+        """Write it down; must not fail."""
+        event = self._event(progress)
+        (self.events if event.kind in KINDS else self.notes).append(event)
+        if event.kind == "CommandStarted" and event.reason == "Expired":
+            self._expired(event)
+
+    def knows(self, claims: Sequence[NodeClaim]) -> list[NodeClaim]:
+        """Learn what belongs to claims, and return those that are new."""
+        fresh = [claim for claim in claims if claim.name not in self._pools]
+        for claim in claims:
+            self._pools[claim.name] = claim.node_pool
+            if claim.status.node_name:
+                self._nodes[claim.name] = claim.status.node_name
+                self._claims[claim.status.node_name] = claim.name
+        return fresh
+
+    def follows(self, command: RunningCommand) -> None:
+        """Learn which claims a command takes and which it waits for."""
+        self._commands[command.id] = command
+        for name in (*command.node_claims, *command.replacements):
+            self._taken_by[name] = command.id
+
+    def command_of(self, claim: str) -> RunningCommand | None:
+        """Return the last command that took a claim or waited for it."""
+        return self._commands.get(self._taken_by.get(claim, ""))
+
+    def pool_of(self, claim: str) -> str:
+        """Return the NodePool of a claim that was ever known."""
+        return self._pools.get(claim, "")
+
+    def _event(self, told: Progress) -> Event:
+        claim = told.node_claim
+        claim = claim if claim in self._pools else self._claims.get(claim or told.node, claim)
+        command = told.command or self._taken_by.get(claim, "")
+        known = self._commands.get(command)
+        if not claim and known is not None and len(known.node_claims) == 1:
+            (claim,) = known.node_claims
+        pool = told.node_pool or self._pools.get(claim, "")
+        if not pool and known is not None and known.node_claims:
+            pool = self._pools.get(known.node_claims[0], "")
+        return Event(
+            told.at,
+            told.kind,
+            node_pool=pool,
+            node_claim=claim,
+            node=told.node or self._nodes.get(claim, ""),
+            command=command,
+            reason=told.reason or (known.reason if known is not None else ""),
+            message=told.message,
+            pod=told.facts.get("pod", ""),
+        )
+
+    def _expired(self, started: Event) -> None:
+        command = self._commands.get(started.command)
+        for name in command.node_claims if command is not None else ():
+            self.events.append(
+                msgspec.structs.replace(
+                    started,
+                    kind="Expired",
+                    node_claim=name,
+                    node_pool=self._pools.get(name, ""),
+                    node=self._nodes.get(name, ""),
+                    message=f"{name} is as old as its expireAfter allows",
+                )
+            )
+
+
+class ToldStore(MemoryStateStore):
+    """Records in memory that tell the chronicle of claims and commands as they are written."""
+
+    def __init__(self, chronicle: Chronicle, clock: Clock) -> None:
+        super().__init__()
+        self._chronicle = chronicle
+        self._clock = clock
+
+    def put_node_claims(self, claims: Sequence[NodeClaim]) -> None:
+        """Record claims as they are now."""
+        super().put_node_claims(claims)
+        for claim in self._chronicle.knows(claims):
+            _tell_of(self._chronicle, claim, self._clock.now())
+
+    def put_command(self, command: RunningCommand) -> None:
+        """Record where a command stands."""
+        super().put_command(command)
+        self._chronicle.follows(command)
+
+
+def _tell_of(chronicle: Notifier, claim: NodeClaim, now: datetime) -> None:
+    chronicle.tell(
+        Progress(
+            now,
+            "NodeClaimCreated",
+            f"{claim.name} for {claim.node_pool}",
+            node_pool=claim.node_pool,
+            node_claim=claim.name,
+        )
+    )

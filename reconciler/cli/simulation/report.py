@@ -1,0 +1,238 @@
+"""What a simulation comes to: its events, its fleet and its money, ready to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from math import fsum
+
+import msgspec
+
+from reconciler.adapters.simulated.compute import CLAIM_TAG
+from reconciler.adapters.simulated.machine import Machine
+from reconciler.cli.simulation.chronicle import Event
+from reconciler.cli.simulation.driver import Played, Sample, Stage
+from reconciler.model.labels import NODEPOOL
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.plan.plan import UnschedulablePod
+
+
+class _Part(msgspec.Struct, frozen=True, rename="camel"):
+    """A part of the report."""
+
+
+class FleetClaim(_Part, frozen=True):
+    """A NodeClaim at the end; ``price`` is USD an hour, ``pods`` do not count daemons."""
+
+    node_claim: str
+    node_pool: str
+    node: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+    price: float | None
+    pods: int
+
+
+class PoolMoney(_Part, frozen=True):
+    """A NodePool's nodes and USD an hour at the beginning and at the end."""
+
+    nodes_before: int = 0
+    nodes_after: int = 0
+    before: float = 0.0
+    after: float = 0.0
+    spent: float = 0.0
+
+
+class Money(_Part, frozen=True):
+    """USD an hour before and after, the dearest hour between, and USD spent altogether."""
+
+    before: float
+    after: float
+    peak: float
+    spent: float
+    currency: str = "USD"
+    per: str = "hour"
+    by_node_pool: dict[str, PoolMoney] = {}
+    unpriced: int = 0
+
+
+class Life(_Part, frozen=True):
+    """A node's time in the simulation, for the pictures: None where it was there before or after.
+
+    ``ready_at`` is when it was initialized, ``going_at`` when its drain began.
+    """
+
+    node_claim: str
+    node_pool: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+    price: float | None
+    launched_at: datetime | None
+    ready_at: datetime | None
+    going_at: datetime | None
+    gone_at: datetime | None
+    reason: str
+    command: str
+
+
+class Stuck(_Part, frozen=True):
+    """What is left that will not come to an end by itself, and why."""
+
+    kind: str
+    name: str
+    node_pool: str
+    reason: str
+    message: str
+
+
+class Report(_Part, frozen=True):
+    """Everything: the contract's fields first."""
+
+    events: tuple[Event, ...]
+    converged: bool
+    at: datetime
+    cost: Money
+    fleet: tuple[FleetClaim, ...]
+    started_at: datetime
+    passes: int
+    stuck: tuple[Stuck, ...]
+    notes: tuple[Event, ...]
+    nodes: tuple[Life, ...]
+    curve: tuple[Sample, ...]
+
+
+def report_of(stage: Stage, played: Played, start: datetime) -> Report:
+    """Return what came of a simulation that began at ``start``."""
+    chronicle = stage.chronicle
+    return Report(
+        events=tuple(e for e in chronicle.events if e.at >= start),
+        converged=played.converged,
+        at=played.at,
+        cost=_money(stage, start, played.at),
+        fleet=_fleet(stage),
+        started_at=start,
+        passes=stage.passes,
+        stuck=_stuck(played),
+        notes=tuple(e for e in chronicle.notes if e.at >= start),
+        nodes=_lives(stage, start),
+        curve=tuple(s for s in stage.samples if s.at >= start),
+    )
+
+
+def _fleet(stage: Stage) -> tuple[FleetClaim, ...]:
+    now = stage.clock.now()
+    pods = stage.cluster.load()
+    rows = []
+    for claim in stage.world.store.node_claims():
+        machine = stage.compute.machines.get(claim.status.provider_id.rpartition("/")[2])
+        node = claim.status.node_name
+        pool = machine.pool if machine is not None else ("", "", "")
+        price = machine.price(now) if machine is not None else None
+        rows.append(
+            FleetClaim(claim.name, claim.node_pool, node, *pool, _cents(price), pods.get(node, 0))
+        )
+    return tuple(rows)
+
+
+def _cents(price: float | None) -> float | None:
+    return None if price is None else round(price, 9)
+
+
+def _money(stage: Stage, start: datetime, end: datetime) -> Money:
+    by_pool: dict[str, list[Machine]] = {}
+    for machine in stage.compute.machines.values():
+        by_pool.setdefault(machine.facts.tags.get(NODEPOOL, ""), []).append(machine)
+    rows = {}
+    for pool in sorted(by_pool):
+        machines = by_pool[pool]
+        before = [m for m in machines if _costs(m, start) and m.facts.launched_at < start]
+        after = [m for m in machines if _costs(m, end)]
+        rows[pool] = PoolMoney(
+            len(before),
+            len(after),
+            _sum(m.price(start) for m in before),
+            _sum(m.price(end) for m in after),
+            round(fsum(m.cost(start, end) for m in machines), 6),
+        )
+    samples = [s.per_hour for s in stage.samples if s.at >= start]
+    before_all = round(fsum(row.before for row in rows.values()), 9)
+    after_all = round(fsum(row.after for row in rows.values()), 9)
+    return Money(
+        before_all,
+        after_all,
+        max([*samples, before_all, after_all]),
+        round(fsum(row.spent for row in rows.values()), 6),
+        by_node_pool=rows,
+        unpriced=sum(not m.prices for m in stage.compute.machines.values()),
+    )
+
+
+def _costs(machine: Machine, at: datetime) -> bool:
+    return machine.facts.launched_at <= at and (machine.going_at is None or machine.going_at > at)
+
+
+def _sum(prices: Iterable[float | None]) -> float:
+    return round(fsum(price for price in prices if price is not None), 9)
+
+
+def _lives(stage: Stage, start: datetime) -> tuple[Life, ...]:
+    """Return every node that lived after ``start``, in the order of their launches."""
+    ready: dict[str, datetime] = {}
+    going: dict[str, Event] = {}
+    for event in stage.chronicle.events:
+        if event.kind == "Initialized":
+            ready.setdefault(event.node_claim, event.at)
+        elif event.kind in ("Tainted", "Interrupted"):
+            going.setdefault(event.node_claim, event)
+    lives = []
+    for machine in stage.compute.machines.values():
+        if machine.gone_at is not None and machine.gone_at < start:
+            continue
+        claim = machine.facts.tags.get(CLAIM_TAG, "")
+        command = stage.chronicle.command_of(claim)
+        taint = going.get(claim)
+        taken = command is not None and claim in command.node_claims
+        launched = machine.facts.launched_at
+        lives.append(
+            Life(
+                claim,
+                machine.facts.tags.get(NODEPOOL, ""),
+                *machine.pool,
+                _cents(machine.prices[-1][1]) if machine.prices else None,
+                launched if launched >= start else None,
+                ready.get(claim),
+                taint.at if taint is not None and machine.going_at is not None else None,
+                machine.going_at,
+                command.reason if taken and command is not None else "",
+                command.id if taken and command is not None else "",
+            )
+        )
+    return tuple(sorted(lives, key=lambda x: (x.launched_at or start, x.node_pool, x.node_claim)))
+
+
+def _stuck(played: Played) -> tuple[Stuck, ...]:
+    """Return what waits for somebody: pods without a place, drains, nodes that may not go."""
+    if played.last is None:
+        return ()
+    plan, seen = played.last.plan, played.last.seen
+    found = [
+        Stuck("Pod", p.pod, "", p.reasons[0].code if p.reasons else "", _why(p))
+        for p in plan.unschedulable
+    ]
+    found += [
+        Stuck("NodeClaim", c.name, c.node_pool, "Draining", _drain(c))
+        for c in seen.claims
+        if c.metadata.deletion_timestamp is not None
+    ]
+    return tuple(found)
+
+
+def _why(pod: UnschedulablePod) -> str:
+    return pod.reasons[0].message if pod.reasons else ""
+
+
+def _drain(claim: NodeClaim) -> str:
+    known = claim.condition("Drained")
+    return known.message if known is not None else "its instance is being terminated"

@@ -1,0 +1,220 @@
+"""The scenario file of ``--faults``: what shall go wrong in a simulation, and when.
+
+Times are spans from the first moment on (``90s``, ``2h``) or RFC 3339. Schema:
+``schemas/faults.v1.json``.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from reconciler.adapters.simulated.conditions import (
+    Conditions,
+    Latencies,
+    Offer,
+    PriceChange,
+    Refused,
+    Stale,
+    Window,
+)
+from reconciler.adapters.simulated.faults import Fault, Faults
+from reconciler.adapters.simulated.market import ANY, NO_CAPACITY
+from reconciler.model.duration import parse_duration
+from reconciler.model.errors import UnreadableError, UsageError
+
+_OPERATIONS = ("CreateFleet", "DescribeInstances", "TerminateInstances", "CreateTags", ANY)
+
+
+class _Part(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A part of the file."""
+
+
+class Refusal(_Part, frozen=True):
+    """Offerings that EC2 has no capacity for, from a moment on, for a while or for ever."""
+
+    instance_type: str = ANY
+    zone: str = ANY
+    capacity_type: str = ANY
+    start: str = msgspec.field(default="0s", name="from")
+    lasts: str | None = msgspec.field(default=None, name="for")
+    code: str = NO_CAPACITY
+
+
+class Price(_Part, frozen=True):
+    """From a moment on some offerings cost ``factor`` times what the catalogue says."""
+
+    at: str
+    factor: float
+    instance_type: str = ANY
+    zone: str = ANY
+    capacity_type: str = ANY
+
+
+class StaleReads(_Part, frozen=True):
+    """For a while EC2's lists lag."""
+
+    by: str
+    start: str = msgspec.field(default="0s", name="from")
+    lasts: str | None = msgspec.field(default=None, name="for")
+
+
+class Call(_Part, frozen=True):
+    """Calls of an EC2 operation that fail; ``times`` null is for ever."""
+
+    call: str
+    fault: Fault
+    times: int | None = 1
+    skip: int = 0
+
+
+class Kill(_Part, frozen=True):
+    """The daemon is killed just after its ``step``-th write or call, and started again."""
+
+    step: int
+    restart_after: str = "30s"
+
+
+class Latency(_Part, frozen=True):
+    """How long things take; a pair is the least and the most."""
+
+    launching: tuple[str, str] | None = None
+    joining: tuple[str, str] | None = None
+    ready: str | None = None
+    starting: str | None = None
+    leaving: str | None = None
+    stopping: tuple[str, str] | None = None
+
+
+class Script(_Part, frozen=True):
+    """The whole file. ``interruptions`` is per spot instance and hour, ``never_register`` a share.
+
+    ``duplicates`` lets EC2 ignore client tokens: a repeated call launches once more.
+    """
+
+    refusals: tuple[Refusal, ...] = ()
+    prices: tuple[Price, ...] = ()
+    stale_reads: tuple[StaleReads, ...] = ()
+    calls: tuple[Call, ...] = ()
+    kills: tuple[Kill, ...] = ()
+    latencies: Latency = Latency()
+    interruptions: float = 0.0
+    never_register: float = 0.0
+    duplicates: bool = False
+
+    def conditions(self, start: datetime) -> Conditions:
+        """Return what of it the simulated EC2 and cluster go by.
+
+        Raises:
+            UsageError: a time is not one, or a share is out of its range.
+        """
+        if not 0 <= self.never_register <= 1 or self.interruptions < 0:
+            raise _wrong("neverRegister is a share from 0 to 1, interruptions at least 0")
+        return Conditions(
+            latencies=_latencies(self.latencies),
+            refused=tuple(
+                Refused(_offer(r), _window(r.start, r.lasts, start), r.code) for r in self.refusals
+            ),
+            prices=tuple(
+                PriceChange(_offer(p), _moment(p.at, start), p.factor) for p in self.prices
+            ),
+            stale=tuple(
+                Stale(_window(s.start, s.lasts, start), _span(s.by)) for s in self.stale_reads
+            ),
+            interruptions=self.interruptions,
+            never_joins=self.never_register,
+            honours_tokens=not self.duplicates,
+        )
+
+    def faults(self) -> Faults:
+        """Return the calls that fail, in their order."""
+        faults = Faults()
+        for call in self.calls:
+            if call.call not in _OPERATIONS:
+                raise _wrong(f"no such call: {call.call!r} ({', '.join(_OPERATIONS)})")
+            faults.add(call.call, call.fault, times=call.times, skip=call.skip)
+        return faults
+
+
+def read_script(content: bytes, source: str) -> Script:
+    """Return the script that a file holds.
+
+    Raises:
+        UnreadableError: it is not YAML, or not of this form.
+    """
+    import yaml
+
+    try:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        data: Any = yaml.load(content, Loader=loader)  # noqa: S506 - it is a safe one
+        return msgspec.convert(data if data is not None else {}, Script)
+    except (yaml.YAMLError, msgspec.ValidationError, RecursionError) as error:
+        text = " ".join(str(error).split())
+        raise UnreadableError(
+            f"not a script of faults: {text}", where=source, remedy="see docs/operations.md"
+        ) from error
+
+
+def _wrong(message: str) -> UsageError:
+    return UsageError(message, where="--faults")
+
+
+def _span(text: str) -> timedelta:
+    try:
+        span = parse_duration(text)
+    except ValueError as error:
+        raise _wrong(str(error)) from error
+    if span < timedelta(0):
+        raise _wrong(f"a span of time is not negative: {text}")
+    return span
+
+
+def _moment(text: str, start: datetime) -> datetime:
+    if "T" in text:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError as error:
+            raise _wrong(f"not a time: {text[:60]!r}") from error
+        if moment.tzinfo is None:
+            raise _wrong(f"a time needs its zone: {text!r}")
+        return moment.astimezone(start.tzinfo)
+    return start + _span(text)
+
+
+def _window(start: str, lasts: str | None, first: datetime) -> Window:
+    begin = _moment(start, first)
+    return Window(begin, None if lasts is None else begin + _span(lasts))
+
+
+def _offer(part: Refusal | Price) -> Offer:
+    return Offer(part.instance_type, part.zone, part.capacity_type)
+
+
+def _latencies(given: Latency) -> Latencies:
+    known = Latencies()
+
+    def seconds(name: str) -> float:
+        text = getattr(given, name)
+        plain: float = getattr(known, name)
+        return plain if text is None else _span(text).total_seconds()
+
+    def pair(name: str) -> tuple[float, float]:
+        texts = getattr(given, name)
+        plain: tuple[float, float] = getattr(known, name)
+        if texts is None:
+            return plain
+        least, most = (_span(text).total_seconds() for text in texts)
+        if least > most:
+            raise _wrong(f"latencies.{name}: {texts[0]} is more than {texts[1]}")
+        return (least, most)
+
+    return Latencies(
+        pair("launching"),
+        pair("joining"),
+        seconds("ready"),
+        seconds("starting"),
+        seconds("leaving"),
+        pair("stopping"),
+    )
