@@ -1,0 +1,147 @@
+"""How cheap consolidation ends and how fast it decides, beside Karpenter.
+
+``python -m benchmarks.disruption [CASE ...]`` (``--large`` adds ``fleet-1000``) writes fleets with
+the ``make_bench.py`` of the conformance folder (``CONFORMANCE``, by default beside the checkout)
+into a temporary folder. Each is consolidated in a fresh process, round after round: what a pass
+decides is carried out at once, each replacement at its cheapest offering, until a pass finds
+nothing. Karpenter's figures are those of ``karpenter.json``, measured in the same way; it does one
+command a round and its evictions are not recorded. Nothing is asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+BENCH = Path(os.environ.get("CONFORMANCE") or ROOT.parent / "shared" / "conformance") / "bench"
+CASES = ("fleet-100", "fleet-300")
+LARGE = "fleet-1000"
+_ONE_CASE = """
+import json, sys, time
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from msgspec.structs import replace as with_
+from reconciler.catalog.catalogfile import read_catalog
+from reconciler.disruption.cost import node_price
+from reconciler.disruption.decide import decide
+from reconciler.disruption.simulation import after
+from reconciler.disruption.situation import Situation
+from reconciler.model.decode import decode
+from reconciler.model.labels import INITIALIZED, INSTANCE_TYPE
+from reconciler.model.metadata import Condition
+from reconciler.model.nodepool import NodePool
+from reconciler.model.settings import Settings
+from reconciler.observed.snapshot import read_snapshot
+from reconciler.observed.state import cluster_state
+from reconciler.placement.pending import pods_to_place
+from reconciler.placement.problem import LaunchPool
+from reconciler.placement.result import Placement
+
+folder, now = Path(sys.argv[1]), datetime(2026, 3, 1, 12, tzinfo=UTC)
+files = sorted((folder / "desired").glob("*.yaml"))
+pools = [decode(json.loads(file.read_text()), NodePool) for file in files]
+catalog = read_catalog((folder / "catalog.json").read_bytes(), "catalog")
+launch_pools = [LaunchPool(pool, catalog) for pool in pools]
+cluster = cluster_state(read_snapshot((folder / "snapshot.json").read_bytes(), "snapshot"))
+
+def cost(cluster):
+    owned = [node for node in cluster.nodes if node.claim is not None]
+    return sum(node_price(n, catalog.get(n.labels.get(INSTANCE_TYPE, ""))) for n in owned)
+
+def started(node):
+    seen, claim = node.node, node.claim
+    if seen is None or claim is None or not claim.status.provider_id.startswith("planned"):
+        return node
+    labels = {**seen.metadata.labels, INITIALIZED: "true"}
+    seen = with_(
+        seen,
+        metadata=with_(seen.metadata, labels=labels),
+        spec=with_(seen.spec, taints=claim.spec.taints),
+        status=with_(seen.status, conditions=(Condition("Ready", "True"),)),
+    )
+    steps = ("Launched", "Registered", "Initialized")
+    done = tuple(Condition(step, "True", last_transition_time=now) for step in steps)
+    return replace(node, node=seen, claim=with_(claim, status=with_(claim.status, conditions=done)))
+
+figures = {"nodes": len(cluster.nodes), "start": cost(cluster)}
+seconds, commands, evicted, rounds, converged = 0.0, 0, 0, 0, False
+while rounds < 1000 and not converged:
+    began = time.process_time()
+    decisions = decide(Situation(
+        cluster=cluster, pools=pools, launch_pools=launch_pools, settings=Settings(), now=now,
+        pending=pods_to_place(cluster, now),
+    ))
+    seconds += time.process_time() - began
+    rounds += 1
+    converged = not decisions.commands
+    for command in decisions.commands:
+        cluster = after(cluster, command.nodes, command.placement or Placement())
+        commands += 1
+        evicted += command.pods_evicted
+    cluster = replace(cluster, nodes=tuple(map(started, cluster.nodes)))
+print(json.dumps(figures | {
+    "end": cost(cluster), "seconds": seconds, "commands": commands, "evicted": evicted,
+    "rounds": rounds, "converged": converged, "left": len(cluster.nodes),
+}))
+"""
+HEADING = (
+    f"{'':12} {'nodes':>11} {'USD/h before':>12} {'after':>8} {'commands':>8} {'evicted':>8} "
+    f"{'USD/h a pod':>11} {'passes':>6} {'CPU s':>7} | {'after':>8} {'commands':>8} {'CPU s':>8} "
+    f"{'faster':>8}"
+)
+
+
+def measured(folder: Path) -> dict[str, Any]:
+    """Return the figures of one fleet."""
+    command = [sys.executable, "-c", _ONE_CASE, str(folder)]
+    figures: dict[str, Any] = json.loads(subprocess.check_output(command, text=True, cwd=ROOT))
+    return figures
+
+
+def row(case: str, ours: dict[str, Any], theirs: dict[str, Any]) -> str:
+    """Return one line of the table; what did not come to its end is marked ``…``."""
+    saved = (ours["start"] - ours["end"]) / max(ours["evicted"], 1)
+    line = (
+        f"{case:12} {ours['nodes']:>4} → {ours['left']:>4} {ours['start']:12.2f} "
+        f"{ours['end']:8.2f} {ours['commands']:8} {ours['evicted']:8} {saved:11.4f} "
+        f"{ours['rounds']:6} {ours['seconds']:7.2f}{_end(ours)}"
+    )
+    if not theirs:
+        return line
+    seconds = theirs["decisionCPUSeconds"]
+    return (
+        f"{line}| {theirs['costEnd']:8.2f} {theirs['commands']:8} {seconds:8.2f}{_end(theirs)}"
+        f"{seconds / ours['seconds']:6.0f} x"
+    )
+
+
+def _end(figures: dict[str, Any]) -> str:
+    return " " if figures["converged"] else "…"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.disruption")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"by default {' '.join(CASES)}")
+    parser.add_argument("--large", action="store_true", help=f"{LARGE} as well")
+    args = parser.parse_args()
+    cases = [*(args.cases or CASES), *([LARGE] if args.large else [])]
+    text = (BENCH / "karpenter.json").read_text(encoding="utf-8")
+    recorded = json.loads(text)["consolidation"]
+    print(HEADING)
+    with tempfile.TemporaryDirectory() as folder:
+        for case in cases:
+            maker = [sys.executable, str(BENCH / "make_bench.py"), folder, case]
+            subprocess.run(maker, check=True, stdout=subprocess.DEVNULL)
+            print(row(case, measured(Path(folder) / case), recorded.get(case, {})), flush=True)
+
+
+if __name__ == "__main__":
+    main()
