@@ -1,0 +1,172 @@
+"""What the second packing saves: ``python -m benchmarks.packing [--every] [TEXT]``.
+
+Plans the random scenarios of the conformance folder (``CONFORMANCE``, by default beside the
+checkout) that use the EC2 catalogue and have no nodes yet, or ``--every`` one of them, by the
+default packing and by ``packing=cheapest``, in this process. Prints the dollars an hour of the new
+nodes beside Karpenter's (``costAtMost``) and beside the lower bound, and CPU milliseconds of the
+placement alone. TEXT is part of the name of those to run. Nothing is asserted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from statistics import mean, median
+from typing import Any, NamedTuple
+
+from reconciler.catalog.catalog import Catalog
+from reconciler.catalog.catalogfile import read_catalog
+from reconciler.desired.fleet import SourceFile, read_fleet
+from reconciler.desired.settings import resolve
+from reconciler.observed.snapshot import read_snapshot
+from reconciler.observed.state import cluster_state
+from reconciler.placement.pending import pods_to_place
+from reconciler.placement.result import Placement
+from reconciler.placement.scheduler import Scheduler
+from reconciler.plan.deciding import Facts
+from reconciler.plan.inputs import Inputs
+from reconciler.plan.planner import facts_of
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = Path(os.environ.get("CONFORMANCE") or ROOT.parent / "shared" / "conformance")
+EC2 = "aws-us-east-1"
+DESIRED = {"NodePool", "NodeOverlay", "EC2NodeClass", "TestNodeClass", "KWOKNodeClass"}
+
+
+class Line(NamedTuple):
+    """One scenario: dollars an hour, new nodes, CPU milliseconds."""
+
+    name: str
+    pods: int
+    usual: float
+    packed: float
+    karpenter: float
+    bound: float
+    nodes: tuple[int, int]
+    milliseconds: tuple[float, float]
+    unplaced: tuple[int, int]
+
+
+@cache
+def catalog(name: str) -> Catalog:
+    return read_catalog((FOLDER / "catalogs" / f"{name}.json").read_bytes(), name)
+
+
+def scenarios(text: str, *, every: bool) -> Iterator[dict[str, Any]]:
+    for path in sorted((FOLDER / "scenarios" / "random").glob("*.json")):
+        scenario: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        has_nodes = any(o["kind"] == "Node" for o in scenario["objects"])
+        if text in scenario["name"] and (every or (scenario["catalog"] == EC2 and not has_nodes)):
+            yield scenario
+
+
+def inputs_of(scenario: dict[str, Any], packing: str) -> Inputs:
+    """Return what the command line would read of a scenario."""
+    desired = [o for o in scenario["objects"] if o["kind"] in DESIRED]
+    others = [o for o in scenario["objects"] if o["kind"] not in DESIRED]
+    files = [SourceFile(f"{i:03}.yaml", json.dumps(o).encode()) for i, o in enumerate(desired)]
+    fleet, _ = read_fleet(files, any_class=True, allow_empty=True)
+    chosen = [f"packing={packing}"]
+    for key, value in (scenario.get("settings") or {}).items():
+        for name, item in value.items() if isinstance(value, dict) else [("", value)]:
+            spelled = str(item).lower() if isinstance(item, bool) else str(item)
+            chosen.append(f"{key}.{name}={spelled}" if name else f"{key}={spelled}")
+    snapshot = json.dumps({"apiVersion": "v1", "kind": "List", "items": others}).encode()
+    return Inputs(
+        fleet=fleet,
+        cluster=cluster_state(read_snapshot(snapshot, "snapshot")),
+        catalog=catalog(scenario["catalog"]),
+        settings=resolve(fleet.config, {}, chosen, fleet="benchmark").settings,
+        now=datetime.fromisoformat(scenario["now"]),
+        any_class=True,
+    )
+
+
+def asked(inputs: Inputs, facts: Facts) -> tuple[Scheduler, Placement, float]:
+    """Return a scheduler, its answer, and the CPU milliseconds of a second one like it."""
+    pods = pods_to_place(facts.cluster, inputs.now)
+    for _ in range(2):
+        scheduler = Scheduler(facts.types.ready, facts.cluster, inputs.settings, inputs.now)
+        start = time.process_time()
+        placement = scheduler.place(pods)
+        seconds = time.process_time() - start
+    return scheduler, placement, 1000 * seconds
+
+
+def line_of(scenario: dict[str, Any]) -> Line:
+    found = []
+    for packing in ("default", "cheapest"):
+        inputs = inputs_of(scenario, packing)
+        facts = facts_of(inputs)
+        found.append((*asked(inputs, facts), facts))
+    (_, usual, before, _), (scheduler, packed, after, facts) = found
+    seats = {pod for claim in packed.claims for pod in claim.pods} | packed.on_nodes.keys()
+    placed = [pod for pod in facts.cluster.pods if pod.key in seats]
+    return Line(
+        name=scenario["name"],
+        pods=len(pods_to_place(facts.cluster, datetime.fromisoformat(scenario["now"]))),
+        usual=cost(usual),
+        packed=cost(packed),
+        karpenter=scenario.get("expect", {}).get("costAtMost", 0.0),
+        bound=scheduler.bound(placed).cost,
+        nodes=(len(usual.claims), len(packed.claims)),
+        milliseconds=(before, after),
+        unplaced=(unplaced(usual), unplaced(packed)),
+    )
+
+
+def cost(placement: Placement) -> float:
+    return sum(claim.launch[1].price for claim in placement.claims)
+
+
+def unplaced(placement: Placement) -> int:
+    return len(placement.unschedulable) + len(placement.deferred)
+
+
+def main() -> None:
+    arguments = [a for a in sys.argv[1:] if a != "--every"]
+    every = "--every" in sys.argv
+    print(
+        f"{'':38}{'pods':>5} {'nodes':>9} {'default':>9} {'cheapest':>9} {'Karpenter':>9} "
+        f"{'bound':>9} {'/Karp.':>7} {'/bound':>7} {'ms':>11}"
+    )
+    lines = []
+    for scenario in scenarios(arguments[0] if arguments else "", every=every):
+        line = line_of(scenario)
+        lines.append(line)
+        print(
+            f"{line.name:38}{line.pods:5} {line.nodes[0]:4}{line.nodes[1]:5} {line.usual:9.4f} "
+            f"{line.packed:9.4f} {line.karpenter:9.4f} {line.bound:9.4f} "
+            f"{ratio(line.packed, line.karpenter):7.3f} {ratio(line.packed, line.bound):7.3f} "
+            f"{line.milliseconds[0]:5.0f} {line.milliseconds[1]:5.0f}",
+            flush=True,
+        )
+    if lines:
+        summary(lines)
+
+
+def ratio(amount: float, of: float) -> float:
+    return amount / of if of else 1.0
+
+
+def summary(lines: list[Line]) -> None:
+    worse = [
+        x.name for x in lines if (x.unplaced[1], x.packed) > (x.unplaced[0], x.usual * (1 + 1e-9))
+    ]
+    to_karpenter = [ratio(x.packed, x.karpenter) for x in lines]
+    to_bound = [ratio(x.packed, x.bound) for x in lines]
+    usual = [ratio(x.usual, x.bound) for x in lines]
+    print(f"\n{len(lines)} scenarios; worse than the default: {', '.join(worse) or 'none'}")
+    print(f"to Karpenter's cost: mean {mean(to_karpenter):.3f}, median {median(to_karpenter):.3f}")
+    print(f"to the lower bound: mean {mean(to_bound):.3f}, median {median(to_bound):.3f}")
+    print(f"the default to the lower bound: mean {mean(usual):.3f}, median {median(usual):.3f}")
+
+
+if __name__ == "__main__":
+    main()
