@@ -23,9 +23,26 @@ class Choice:
         self._requirements = requirements
         self._zone = requirements.allowed(ZONE)
         self._capacity_type = requirements.allowed(CAPACITY_TYPE)
+        self._known: dict[object, bool] = {}
 
     def allows(self, offering: Offering) -> bool:
-        """Return whether the claim may take the offering, available or not."""
+        """Return whether the claim may take the offering, available or not.
+
+        Hundreds of types share a few kinds of offerings, so each kind is asked about once.
+        """
+        kind = (
+            offering.zone,
+            offering.capacity_type,
+            offering.zone_id,
+            offering.reservation_id,
+            offering.extra,
+        )
+        known = self._known.get(kind)
+        if known is None:
+            known = self._known[kind] = self._allows(offering)
+        return known
+
+    def _allows(self, offering: Offering) -> bool:
         if not self._capacity_type.has(offering.capacity_type):
             return False
         if not self._zone.has(offering.zone):

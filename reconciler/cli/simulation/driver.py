@@ -22,7 +22,7 @@ from reconciler.engine.world import World
 from reconciler.model.errors import CloudError, ClusterError, TransientCloudError
 from reconciler.ports import Progress
 
-LOOK: Final = timedelta(seconds=5)
+LOOK: Final = timedelta(seconds=10)
 """How soon the engine looks again while something is under way."""
 
 PATIENCE: Final = timedelta(days=30)

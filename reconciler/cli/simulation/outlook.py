@@ -94,13 +94,16 @@ def _starting(
         yield command.started_at + patience
         yield command.started_at + patience + _MOMENT
     for claim in claims:
-        for kind, span in (
-            (lifecycle.MISSING, lifecycle.VANISHED_AFTER),
-            (lifecycle.LAUNCHED, lifecycle.REGISTRATION_TIMEOUT),
-        ):
-            known = claim.condition(kind)
-            if known is not None and known.last_transition_time is not None:
-                yield known.last_transition_time + span
+        missing = claim.condition(lifecycle.MISSING)
+        if missing is not None and missing.last_transition_time is not None:
+            yield missing.last_transition_time + lifecycle.VANISHED_AFTER
+        launched = claim.condition(lifecycle.LAUNCHED)
+        if launched is None or launched.last_transition_time is None:
+            continue
+        if not claim.is_true(lifecycle.REGISTERED):
+            yield launched.last_transition_time + lifecycle.REGISTRATION_TIMEOUT
+        if claim.is_true(lifecycle.TERMINATING):
+            yield launched.last_transition_time + lifecycle.VANISHED_AFTER
     for entry in journal.in_doubt():
         if entry.intent.verb is Verb.LAUNCH:
             yield entry.intent.at + recovery.LAG

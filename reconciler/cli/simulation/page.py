@@ -1,0 +1,119 @@
+"""A simulation as one self-contained page: a Gantt of its nodes and a curve of its cost.
+
+Nothing is fetched; the pictures are inline SVG, and it reads well by day and night.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from typing import Final
+
+from reconciler.cli.simulation.curve import cost_curve
+from reconciler.cli.simulation.gantt import gantt
+from reconciler.cli.simulation.report import Report
+from reconciler.cli.simulation.timeline import outcome_of, story_of
+
+ROWS_MAX: Final = 2000
+
+_STYLE: Final = """
+:root{color-scheme:light dark;--ink:#1f2328;--soft:#59636e;--line:#d1d9e0;--paper:#fff;
+--wash:#f6f8fa;--go:#1a7f37;--gone:#cf222e}
+@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9198a1;--line:#3d444d;
+--paper:#0d1117;--wash:#151b23;--go:#3fb950;--gone:#f85149}}
+*{box-sizing:border-box}
+body{margin:0 auto;padding:2rem 1.5rem 4rem;max-width:76rem;background:var(--paper);
+color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
+h1{font-size:1.5rem;margin:0 0 .2rem}h2{font-size:1.1rem;margin:2rem 0 .5rem}
+p{margin:.3rem 0}.soft{color:var(--soft)}
+.sum{margin:1rem 0;padding:.8rem 1rem;background:var(--wash);border:1px solid var(--line);
+border-radius:8px}
+.wide{overflow-x:auto}table{border-collapse:collapse;width:100%}
+th{text-align:left;font-weight:600;color:var(--soft);font-size:.85rem}
+th,td{padding:.3rem .7rem .3rem 0;border-bottom:1px solid var(--line);vertical-align:top}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+svg{width:100%;height:auto;display:block}
+svg text{font:11px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:var(--ink)}
+svg .soft{fill:var(--soft)}svg .grid{stroke:var(--line);stroke-width:1}
+svg .cost{fill:none;stroke:var(--go);stroke-width:2}svg .area{fill:var(--go);opacity:.12}
+svg .wait{opacity:.35}svg .drain{fill:var(--gone);opacity:.75}
+.key{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin:0 .35em 0 1em}
+summary{cursor:pointer}pre{font:12px/1.5 ui-monospace,Menlo,Consolas,monospace;overflow-x:auto}
+"""
+_HEAD: Final = (
+    '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+    '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
+    "<title>Simulation</title>\n"
+)
+
+
+def render_html(report: Report) -> str:
+    """Return the page."""
+    begin, end = report.started_at, report.at
+    cost = report.cost
+    parts = [
+        _HEAD,
+        f"<style>{_STYLE}</style></head><body>\n<h1>What happens when</h1>\n",
+        f'<p class="soft">{begin:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} UTC, '
+        "played by the engine in virtual time</p>\n",
+        f'<div class="sum"><p>{escape(outcome_of(report))}</p><p>${cost.before:.4f}/h before, '
+        f"<b>${cost.after:.4f}/h after</b>, at most ${cost.peak:.4f}/h; "
+        f"${cost.spent:.2f} spent meanwhile</p></div>\n",
+        "<h2>Cost</h2>\n<p class=soft>USD an hour</p>\n",
+        cost_curve(report.curve, begin, end, cost.before),
+        "<h2>Nodes</h2>\n",
+        gantt(report.nodes, begin, end),
+        _pools(report),
+        _stuck(report),
+        _story(report),
+        "</body></html>\n",
+    ]
+    return "".join(parts)
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]], numbers: int) -> str:
+    """Return a table whose last ``numbers`` columns are numbers."""
+    names = list(head)
+    first = len(names) - numbers
+
+    def cells(tag: str, row: Iterable[str]) -> str:
+        kinds = ("" if i < first else ' class="n"' for i in range(len(names)))
+        return "".join(
+            f"<{tag}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, row, strict=True)
+        )
+
+    body = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return (
+        f'<div class="wide"><table><thead><tr>{cells("th", names)}</tr></thead>\n'
+        f"<tbody>{body}</tbody></table></div>\n"
+    )
+
+
+def _pools(report: Report) -> str:
+    rows = [
+        (
+            name or "(none)",
+            f"{pool.nodes_before} to {pool.nodes_after}",
+            f"${pool.before:.4f}",
+            f"${pool.after:.4f}",
+            f"${pool.spent:.2f}",
+        )
+        for name, pool in report.cost.by_node_pool.items()
+    ]
+    head = ("NodePool", "nodes", "before, an hour", "after, an hour", "spent")
+    return f"<h2>Money</h2>\n{_table(head, rows, 4)}" if rows else ""
+
+
+def _stuck(report: Report) -> str:
+    if not report.stuck:
+        return ""
+    rows = [(s.kind, s.name, s.reason, s.message) for s in report.stuck[:ROWS_MAX]]
+    return f"<h2>Stuck</h2>\n{_table(('what', 'name', 'why', 'in words'), rows, 0)}"
+
+
+def _story(report: Report) -> str:
+    lines = "\n".join(escape(line) for line in story_of(report)[:ROWS_MAX])
+    return (
+        "<h2>What happened</h2>\n<details open><summary>"
+        f"{len(report.events)} events</summary><pre>{lines}</pre></details>\n"
+    )

@@ -1,0 +1,154 @@
+"""A simulation as a readable story: moments in order, alike things in one line, money at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from reconciler.cli.simulation.chronicle import Event
+from reconciler.cli.simulation.report import Money, Report
+
+_NAMES_MAX: Final = 3
+_LINES_MAX: Final = 400
+_VERBS: Final = {
+    "NodeClaimCreated": "wanted",
+    "Launched": "launched",
+    "Registered": "joined",
+    "Initialized": "ready",
+    "LaunchFailed": "refused",
+    "CommandStarted": "command",
+    "CommandValidated": "validated",
+    "CommandRolledBack": "rolled back",
+    "Tainted": "tainted",
+    "Drained": "drained",
+    "Terminated": "gone",
+    "PodBound": "pods bound",
+    "PodEvicted": "pods evicted",
+    "Interrupted": "interrupted",
+    "Expired": "expired",
+    "Stalled": "stalled",
+    "Unavailable": "no capacity",
+    "Retrying": "call failed",
+    "Failed": "failed",
+    "Killed": "daemon killed",
+    "Vanished": "vanished",
+}
+_QUIET: Final = frozenset({"NodeClaimCreated", "Registered", "Tainted", "CommandValidated"})
+"""Steps that follow from others and would only lengthen the story."""
+
+
+def render_text(report: Report) -> str:
+    """Return the story; virtual times are spans since the first moment."""
+    lines = [f"Simulation from {_moment(report.started_at)} to {_moment(report.at)}", ""]
+    told = story_of(report)
+    lines += told[:_LINES_MAX]
+    if len(told) > _LINES_MAX:
+        lines.append(f"  ... and {len(told) - _LINES_MAX} lines more: -o json has them all")
+    if not told:
+        lines.append("  Nothing happens.")
+    lines += ["", outcome_of(report), *_stuck(report), "", *_money(report.cost), ""]
+    return "\n".join(lines)
+
+
+def story_of(report: Report) -> list[str]:
+    """Return a line for each moment, kind and NodePool, in the order of the first of them."""
+    lines = []
+    happened = [e for e in (*report.events, *report.notes) if e.kind not in _QUIET]
+    groups: dict[tuple[datetime, str, str, str], list[Event]] = {}
+    for event in sorted(happened, key=lambda e: e.at):
+        if event.kind not in _VERBS:
+            continue
+        reason = event.reason if event.kind.startswith("Command") else ""
+        groups.setdefault((event.at, event.kind, event.node_pool, reason), []).append(event)
+    for (at, kind, pool, reason), events in groups.items():
+        when = span(at - report.started_at)
+        lines.append(f"  {when:>10}  {_VERBS[kind]:<12}  {_what(kind, pool, reason, events)}")
+    return lines
+
+
+def _what(kind: str, pool: str, reason: str, events: list[Event]) -> str:
+    count, where = len(events), f"{pool}: " if pool else ""
+    if kind in ("PodBound", "PodEvicted"):
+        places = sorted({e.node for e in events if e.node})
+        return f"{where}{count} on {_some(places)}"
+    if kind == "CommandStarted":
+        if count == 1:
+            return f"{where}{events[0].message}"
+        return f"{where}{count} commands ({reason})"
+    if kind in ("Launched", "LaunchFailed", "Stalled", "Unavailable", "Retrying", "Failed"):
+        shown = _some([e.message for e in events]) if count <= 2 else _launches(events)
+        return f"{where}{shown}"
+    names = [e.node or e.node_claim or e.message for e in events]
+    return f"{where}{_some(names) if any(names) else events[0].message}"
+
+
+def _launches(events: list[Event]) -> str:
+    """Return messages of the form «name: what» summed up by what they say."""
+    counts: dict[str, int] = {}
+    for event in events:
+        what = event.message.partition(": ")[2] or event.message
+        counts[what] = counts.get(what, 0) + 1
+    ranked = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
+    shown = [f"{count} x {what}" for what, count in ranked[:_NAMES_MAX]]
+    rest = sum(count for _, count in ranked[_NAMES_MAX:])
+    return ", ".join([*shown, f"{rest} others"] if rest else shown)
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = list(names)
+    shown = ", ".join(listed[:_NAMES_MAX])
+    more = len(listed) - _NAMES_MAX
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def outcome_of(report: Report) -> str:
+    """Return in one sentence how it ended."""
+    after = span(report.at - report.started_at)
+    how = f"At rest after {after}" if report.converged else f"Not at rest after {after}"
+    launched = sum(e.kind == "Launched" for e in report.events)
+    gone = sum(e.kind == "Terminated" for e in report.events)
+    moved = sum(e.kind == "PodEvicted" for e in report.events)
+    return (
+        f"{how}: {launched} nodes launched, {gone} gone, {moved} pods moved, "
+        f"{len(report.fleet)} NodeClaims at the end."
+    )
+
+
+def _stuck(report: Report) -> list[str]:
+    if not report.stuck:
+        return []
+    lines = ["", "Stuck:"]
+    for item in report.stuck[:10]:
+        lines.append(f"  {item.kind} {item.name} ({item.reason}): {item.message}")
+    if len(report.stuck) > 10:
+        lines.append(f"  ... and {len(report.stuck) - 10} more")
+    return lines
+
+
+def _money(cost: Money) -> list[str]:
+    change = cost.after - cost.before
+    lines = [
+        f"Cost: ${cost.before:.4f}/h -> ${cost.after:.4f}/h ({change:+.4f}/h, "
+        f"{change * 730:+.2f} a month); at most ${cost.peak:.4f}/h; spent ${cost.spent:.2f}."
+    ]
+    for name, pool in cost.by_node_pool.items():
+        lines.append(
+            f"  {name}: {pool.nodes_before} -> {pool.nodes_after} nodes, "
+            f"${pool.before:.4f}/h -> ${pool.after:.4f}/h, spent ${pool.spent:.2f}"
+        )
+    if cost.unpriced:
+        lines.append(f"  {cost.unpriced} instances have no known price and count as nothing.")
+    return lines
+
+
+def span(length: timedelta) -> str:
+    """Return a span as people read it: ``+1d 02:03:04``, to the second."""
+    seconds = int(length.total_seconds())
+    days, rest = divmod(seconds, 86400)
+    clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return f"+{days}d {clock}" if days else f"+{clock}"
+
+
+def _moment(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
