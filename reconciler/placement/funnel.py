@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
+from reconciler.catalog.table import indices
 from reconciler.model.quantity import MILLI
 from reconciler.model.resources import EPHEMERAL_STORAGE, HUGEPAGES, MEMORY, Resources
 from reconciler.placement.cohort import View
@@ -12,7 +14,8 @@ from reconciler.placement.result import Rejection
 from reconciler.placement.space import Space
 from reconciler.placement.template import Template, shortfalls
 
-_UNITS = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
+_AFTER: Final = "after "
+_UNITS: Final = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 
 
 def amount_text(name: str, amount: int) -> str:
@@ -36,8 +39,17 @@ class Funnel:
         self._types = table.meeting(template.space.requirements) & table.usable
         self._facts: dict[str, str | int | float] = {"types": self._types.bit_count()}
 
+    def left(self) -> tuple[tuple[str, int], ...]:
+        """Return how many types each filter leaves, in order, as far as some are left."""
+        self._first_no()
+        return filters_of(self._facts)
+
     def rejection(self) -> Rejection:
         """Return the first filter that leaves no type, with what would help."""
+        found = self._first_no()
+        return found or self._say("Unschedulable", "no single type meets everything at once")
+
+    def _first_no(self) -> Rejection | None:
         template, shape = self._template, self._view.cohort.shape
         mask = self._types
         for key, wanted in self._view.stage.step.demand.requirements.items():
@@ -63,7 +75,7 @@ class Funnel:
             return self._too_large(offered)
         return self._after_resources(fits)
 
-    def _after_resources(self, fits: int) -> Rejection:
+    def _after_resources(self, fits: int) -> Rejection | None:
         template, shape = self._template, self._view.cohort.shape
         free = template.fitting(fits, shape.requests, shape.ports)
         if not free:
@@ -85,7 +97,7 @@ class Funnel:
                     f"the types it fits have {achieved} values of {key}, and minValues asks for "
                     f"{wanted.min_values}: lower it, or ask for less",
                 )
-        return self._say("Unschedulable", "no single type meets everything at once")
+        return None
 
     def _spaces(self) -> list[Space]:
         return [s for equals in self._view.spaces(self._template.space) for s in equals]
@@ -102,17 +114,58 @@ class Funnel:
             if amount > 0 and amount > most:
                 wanted, largest = amount_text(name, amount), amount_text(name, max(most, 0))
                 self._facts |= {f"needs {name}": wanted, f"largest {name}": largest}
+                self._nearest(mask)
                 return self._say(
                     "TooLarge", f"needs {wanted} {name}, largest allowed type has {largest}{beside}"
                 )
         asked = " and ".join(
             f"{amount_text(name, amount)} {name}" for name, amount in _notable(requests).items()
         )
-        return self._say("TooLarge", f"no allowed type has {asked} together{beside}")
+        nearest, lacks = self._nearest(mask)
+        return self._say(
+            "TooLarge",
+            f"no allowed type has {asked} together{beside}; {nearest} comes nearest and lacks "
+            f"{lacks}",
+        )
+
+    def _nearest(self, mask: int) -> tuple[str, str]:
+        """Return the type that lacks the smallest share of what is asked for, and what it lacks."""
+        template = self._template
+        table, requests = template.table, self._view.cohort.shape.requests
+        offered = {name: table.allocatable(name) for name in requests}
+        best: tuple[float, str, str] | None = None
+        for group in template.daemon_groups:
+            for index in indices(mask & group.mask):
+                missing = {
+                    name: amount + group.requests.get(name, 0) - offered[name][index]
+                    for name, amount in requests.items()
+                    if amount > 0
+                }
+                lacks = {name: gap for name, gap in missing.items() if gap > 0}
+                share = sum(gap / requests[name] for name, gap in lacks.items())
+                if lacks and (best is None or (share, table.names[index]) < best[:2]):
+                    said = " and ".join(f"{amount_text(n, gap)} {n}" for n, gap in lacks.items())
+                    best = (share, table.names[index], said)
+        if best is None:
+            return "no type", "everything"
+        self._facts |= {"nearest type": best[1], "nearest type lacks": best[2]}
+        return best[1], best[2]
 
     def _say(self, code: str, sentence: str) -> Rejection:
         text = f"NodePool {self._template.name}: {sentence}"
         return Rejection(code, text, self._template.name, dict(self._facts))
+
+
+def filters_of(facts: Mapping[str, str | int | float]) -> tuple[tuple[str, int], ...]:
+    """Return the filters that a rejection's facts tell of, in order, with the types left by each.
+
+    The first are the types that the NodePool allows.
+    """
+    found = [("NodePool", int(facts["types"]))] if "types" in facts else []
+    for name, count in facts.items():
+        if name.startswith(_AFTER):
+            found.append((name.removeprefix(_AFTER), int(count)))
+    return tuple(found)
 
 
 def _notable(requests: Mapping[str, int]) -> dict[str, int]:

@@ -47,9 +47,13 @@ class Explainer:
             return (NO_NODE_POOLS,)
         view = View(cohort, cohort.stages[-1], self._solving.demands)
         waits = cohort in self._solving.deferred
-        return tuple(self._why_not(view, template, waits) for template in self._templates)
+        return tuple(self.why_not_of(view, t, waits=waits) for t in self._templates)
 
-    def _why_not(self, view: View, template: Template, waits: bool) -> Rejection:
+    def why_not_of(self, view: View, template: Template, *, waits: bool = False) -> Rejection:
+        """Return the first filter by which one NodePool refuses the pods of ``view``.
+
+        ``waits`` says that the pass held them back for reserved capacity.
+        """
         if not template.types:
             return _no_types(template)
         for check in (_taints, _requirements, _volumes):

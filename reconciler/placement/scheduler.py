@@ -44,6 +44,7 @@ from reconciler.placement.volumes import needs
 
 if TYPE_CHECKING:
     from reconciler.placement.bound import Bound
+    from reconciler.placement.survey import Survey
 
 
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
@@ -177,6 +178,26 @@ class Scheduler:
             frozenset(without), strict_reservations, self._guarded if consolidation_guard else 0
         )
         return self._answer(self._best(cohorts, world), cohorts, refused)
+
+    def survey(self, pod: Pod) -> Survey | Rejection:
+        """Return every place that the pod could have were it alone, its own node left out.
+
+        A rejection says that nothing can be launched or found for it, whatever the NodePools are.
+        """
+        from reconciler.placement.survey import survey
+
+        ((shape, members),) = self._shapes.sorted([pod]).items()
+        problem = invalid(shape, self._well_known)
+        if problem is not None:
+            return problem
+        cohort = Cohort(shape, members, guarded=False)
+        world = _World(frozenset({pod.spec.node_name} - {""}), strict_reservations=False, guarded=0)
+        self._topology([cohort], world.without)
+        return survey(self._pass(world, to_front=True), self._all_templates, cohort)
+
+    def template(self, node_pool: str) -> Template | None:
+        """Return what a NodePool launches from, None where it is not one that can."""
+        return next((t for t in self._all_templates if t.name == node_pool), None)
 
     def bound(self, pods: Iterable[Pod]) -> Bound:
         """Return what new nodes for these pods cost at least, however they are placed."""

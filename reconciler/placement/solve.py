@@ -57,6 +57,10 @@ class Pass:
             for cohort in cohorts:
                 _Serving(self, cohort).settle()
 
+    def takers(self, cohort: Cohort, view: View) -> list[int]:
+        """Return the nodes that are there and would take a pod of the cohort, in order."""
+        return [] if view.hopeless else list(_Serving(self, cohort).takers(view))
+
     def put(
         self, cohort: Cohort, claim: OpenClaim, found: Fit, most: int, *, is_new: bool
     ) -> list[Pod]:
@@ -182,6 +186,14 @@ class _Serving:
                 del seen[position]
             else:
                 position += 1
+
+    def takers(self, view: View) -> Iterator[int]:
+        """Yield the nodes that are there and would take a pod now, in order."""
+        allowed, rows = self._allowed_nodes(view), self.solving.nodes.nodes.rows
+        for index in self._candidates(view):
+            may = allowed >> index & 1 and self._most_on_node(index, 1)
+            if may and view.room_on(rows[index].host) > 0:
+                yield index
 
     def _candidates(self, view: View) -> Iterator[int]:
         """Yield the nodes that may suit the cohort and have room, in order."""

@@ -63,7 +63,7 @@ CASES: dict[str, tuple[Object, Object, str, str]] = {
         "TooLarge",
         (
             "NodePool default: no allowed type has 15 cpu and 20Gi memory and 1 example.com/gpu "
-            "together"
+            "together; gpu comes nearest and lacks 7.1 cpu"
         ),
     ),
     "taint": (
@@ -174,6 +174,8 @@ def test_the_facts_are_a_funnel_of_types() -> None:
         "after resources": 0,
         "needs cpu": "70",
         "largest cpu": "15.9",
+        "nearest type": "huge",
+        "nearest type lacks": "54.1 cpu",
     }
 
 

@@ -1,0 +1,110 @@
+"""Every place that one pod could have: what is there, and what each NodePool would launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reconciler.model.decode import decode
+from reconciler.model.pod import Pod
+from reconciler.placement.result import Rejection
+from reconciler.placement.survey import PoolVerdict, Survey
+from tests.placement.builders import (
+    ARCH,
+    HOST,
+    ZONE,
+    Object,
+    a_node,
+    a_pod,
+    a_pool,
+    a_scheduler,
+    pods,
+    spread,
+    wanted,
+)
+
+
+def _survey(pod: Object, *objects: Object, **how: Any) -> Survey | Rejection:
+    return a_scheduler([pod, *objects], **how)[0].survey(decode(pod, Pod))
+
+
+def _found(pod: Object, *objects: Object) -> Survey:
+    found = _survey(pod, *objects)
+    assert isinstance(found, Survey)
+    return found
+
+
+def _pool(found: Survey, name: str) -> PoolVerdict:
+    return next(pool for pool in found.pools if pool.node_pool == name)
+
+
+def test_every_pool_says_what_it_would_launch_or_why_not() -> None:
+    found = _found(
+        a_pod("app-0", "10"),
+        a_pool("any"),
+        a_pool("arm", wanted(ARCH, "In", "arm64")),
+        a_pool("dear", taints=[{"key": "team", "value": "red", "effect": "NoSchedule"}]),
+    )
+    option = _pool(found, "any").cheapest
+    assert option is not None
+    assert (option.instance_type, option.capacity_type, option.zone) == ("huge", "spot", "zone-a")
+    assert option.price == round(0.8 / 3, 6)
+    assert _pool(found, "any").filters == (
+        ("catalog", 6),
+        ("NodePool", 6),
+        ("offerings", 6),
+        ("resources", 1),
+        ("limits", 1),
+    )
+    arm = _pool(found, "arm")
+    assert arm.cheapest is None
+    assert arm.rejection is not None
+    assert arm.rejection.message == ("NodePool arm: needs 10 cpu, largest allowed type has 7.9")
+    assert arm.rejection.facts["nearest type"] == "arm"
+    assert arm.filters[-1] == ("resources", 0)
+    assert _pool(found, "dear").filters[-1] == ("team=red:NoSchedule", 0)
+
+
+def test_nodes_that_are_there_are_told_apart_from_those_that_suit() -> None:
+    found = _found(
+        a_pod("app-0", "3", nodeSelector={ZONE: "zone-a"}),
+        a_pool(),
+        *a_node("free"),
+        *a_node("full", "2"),
+        *a_node("elsewhere", zone="zone-b"),
+    )
+    assert (found.nodes, found.nodes_suited, found.nodes_total) == (("free",), 2, 3)
+
+
+def test_pods_that_run_bind_even_a_pod_that_is_asked_for_alone() -> None:
+    crowd = [a_pod(f"app-{i}", node="full", labels={"app": "app"}) for i in range(1, 3)]
+    one = a_pod("app-0", labels={"app": "app"}, topologySpreadConstraints=[spread(HOST)])
+    found = _found(one, a_pool(), *crowd, *a_node("full", "16"), *a_node("free"))
+    assert found.nodes == ("free",)
+
+
+def test_what_waits_beside_it_does_not_count() -> None:
+    others = pods(30, "other", cpu="4")
+    alone = _found(a_pod("app-0", "1"), a_pool(limits={"cpu": "2"}))
+    assert _found(a_pod("app-0", "1"), a_pool(limits={"cpu": "2"}), *others) == alone
+
+
+def test_preferences_are_dropped_until_a_place_is_found() -> None:
+    soft = {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "weight": 1,
+                    "preference": {"matchExpressions": [wanted(ZONE, "In", "zone-x")]},
+                }
+            ]
+        }
+    }
+    found = _found(a_pod("app-0", affinity=soft), a_pool())
+    assert len(found.dropped) == 1
+    assert _pool(found, "default").cheapest is not None
+
+
+def test_a_pod_that_nothing_can_help_is_refused_at_once() -> None:
+    found = _survey(a_pod("app-0", nodeSelector={"karpenter.sh/initialized": "true"}), a_pool())
+    assert isinstance(found, Rejection)
+    assert found.code == "RestrictedLabel"
