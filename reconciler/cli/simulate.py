@@ -76,8 +76,8 @@ def _script(args: argparse.Namespace) -> Script:
     return read_script(read_bytes(args.faults), args.faults) if args.faults else Script()
 
 
-def _until(text: str | None, start: datetime) -> datetime | None:
-    """Return the moment that ``--until`` names: a span from the start, or a time.
+def _until(text: str | None, start: datetime) -> datetime | timedelta | None:
+    """Return what ``--until`` names: a span or a time.
 
     Raises:
         UsageError: it is neither, or not after the start.
@@ -92,10 +92,11 @@ def _until(text: str | None, start: datetime) -> datetime | None:
         where="--until",
         remedy="write a span such as 24h or 7d, or a time after the first moment",
     )
-    end = present(text) if "T" in text.upper() else start + _span(text, wrong)
-    if end <= start:
+    is_time = "T" in text.upper()
+    span = present(text) - start if is_time else _span(text, wrong)
+    if span <= timedelta(0):
         raise wrong
-    return end
+    return start + span if is_time else span
 
 
 def _span(text: str, wrong: Exception) -> timedelta:

@@ -209,11 +209,15 @@ class SimulatedCompute:
         return LaunchAnswer(None, tuple(refused))
 
     def _begin(self, wish: Launch, option: LaunchOption, pool: Pool) -> Machine:
-        """Launch an instance; its id follows from its intent, so that a run can be repeated."""
+        """Launch an instance; its id follows from its claim, so that a run can be repeated.
+
+        An intent would not do: it names the commit, and another one with the same content would
+        give every node another fate.
+        """
         now, claim = self._clock.now(), wish.node_claim
-        nth = self._launches.get(wish.intent, 0)
-        self._launches[wish.intent] = nth + 1
-        name = hashlib.sha256(f"{wish.intent}\0{nth}".encode()).hexdigest()[:17]
+        nth = self._launches.get(claim.name, 0)
+        self._launches[claim.name] = nth + 1
+        name = hashlib.sha256(f"{claim.name}\0{nth}".encode()).hexdigest()[:17]
         kind = self._types(option.instance_type)
         status = wish.node_class.status
         subnets = sorted(s.id for s in status.subnets if s.zone == option.zone)

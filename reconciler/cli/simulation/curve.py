@@ -22,11 +22,8 @@ def cost_curve(samples: Sequence[Sample], begin: datetime, end: datetime, before
     def y(price: float) -> float:
         return round(_BOTTOM - price / highest * (_BOTTOM - _TOP), 1)
 
-    path = [f"M{axis.x(begin)} {y(before)}"]
-    for sample in samples:
-        path.append(f"H{axis.x(sample.at)}V{y(sample.per_hour)}")
-    path.append(f"H{axis.x(end)}")
-    line = "".join(path)
+    steps = "".join(f"H{axis.x(s.at)}V{y(s.per_hour)}" for s in samples)
+    line = f"M{axis.x(begin)} {y(before)}{steps}H{axis.x(end)}"
     marks = "".join(_mark(highest * share / 4, y(highest * share / 4)) for share in range(5))
     return (
         f'<svg viewBox="0 0 {WIDTH} {_HEIGHT}" role="img" aria-label="cost over time">'

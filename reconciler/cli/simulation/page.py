@@ -12,7 +12,7 @@ from typing import Final
 from reconciler.cli.simulation.curve import cost_curve
 from reconciler.cli.simulation.gantt import gantt
 from reconciler.cli.simulation.report import Report
-from reconciler.cli.simulation.timeline import outcome_of, story_of
+from reconciler.cli.simulation.timeline import merge_of, outcome_of, span, story_of
 
 ROWS_MAX: Final = 2000
 
@@ -54,15 +54,20 @@ def render_html(report: Report) -> str:
     parts = [
         _HEAD,
         f"<style>{_STYLE}</style></head><body>\n<h1>What happens when</h1>\n",
-        f'<p class="soft">{begin:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} UTC, '
-        "played by the engine in virtual time</p>\n",
-        f'<div class="sum"><p>{escape(outcome_of(report))}</p><p>${cost.before:.4f}/h before, '
-        f"<b>${cost.after:.4f}/h after</b>, at most ${cost.peak:.4f}/h; "
-        f"${cost.spent:.2f} spent meanwhile</p></div>\n",
+        (
+            f'<p class="soft">{begin:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} UTC, '
+            "played by the engine in virtual time</p>\n"
+        ),
+        (
+            f'<div class="sum"><p>{escape(outcome_of(report))}</p><p>${cost.before:.4f}/h before, '
+            f"<b>${cost.after:.4f}/h after</b>, at most ${cost.peak:.4f}/h; "
+            f"${cost.spent:.2f} spent meanwhile</p></div>\n"
+        ),
         "<h2>Cost</h2>\n<p class=soft>USD an hour</p>\n",
         cost_curve(report.curve, begin, end, cost.before),
         "<h2>Nodes</h2>\n",
         gantt(report.nodes, begin, end),
+        _merge(report),
         _pools(report),
         _stuck(report),
         _story(report),
@@ -87,6 +92,26 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]], numbers: int) -> 
         f'<div class="wide"><table><thead><tr>{cells("th", names)}</tr></thead>\n'
         f"<tbody>{body}</tbody></table></div>\n"
     )
+
+
+def _merge(report: Report) -> str:
+    merge, begin = report.merge, report.started_at
+    if merge is None:
+        return ""
+    rows = [
+        (
+            node.node_claim,
+            node.node_pool,
+            node.reason,
+            ", ".join(node.replacements),
+            span(node.started_at - begin),
+            span(node.gone_at - begin) if node.gone_at is not None else "not yet",
+        )
+        for node in merge.replaced[:ROWS_MAX]
+    ]
+    head = ("NodeClaim", "NodePool", "why", "replaced by", "begins", "gone")
+    text = f"Merging {merge.head} into {merge.base}: {merge_of(merge)}"
+    return f"<h2>What merging does</h2>\n<p>{escape(text)}</p>\n{_table(head, rows, 2)}"
 
 
 def _pools(report: Report) -> str:

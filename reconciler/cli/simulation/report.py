@@ -87,8 +87,39 @@ class Stuck(_Part, frozen=True):
     message: str
 
 
+class Replaced(_Part, frozen=True):
+    """A node that the base had and the head takes away: when, for what, and what replaces it."""
+
+    node_claim: str
+    node_pool: str
+    node: str
+    reason: str
+    command: str
+    started_at: datetime
+    gone_at: datetime | None
+    replacements: tuple[str, ...]
+
+
+class Merge(_Part, frozen=True):
+    """What happens if the head is merged into a base that has come to rest.
+
+    ``before`` and ``after`` are USD an hour; ``extra`` is what was spent on the way beyond what
+    the base alone would have cost in that time, negative where it was less. ``kept`` counts the
+    nodes of the base that stay.
+    """
+
+    base: str
+    head: str
+    base_converged: bool
+    before: float
+    after: float
+    extra: float
+    kept: int
+    replaced: tuple[Replaced, ...]
+
+
 class Report(_Part, frozen=True):
-    """Everything: the contract's fields first."""
+    """Everything: the contract's fields first. ``merge`` is told with ``--base`` alone."""
 
     events: tuple[Event, ...]
     converged: bool
@@ -101,6 +132,7 @@ class Report(_Part, frozen=True):
     notes: tuple[Event, ...]
     nodes: tuple[Life, ...]
     curve: tuple[Sample, ...]
+    merge: Merge | None = None
 
 
 def report_of(stage: Stage, played: Played, start: datetime) -> Report:
@@ -221,6 +253,22 @@ def _stuck(played: Played) -> tuple[Stuck, ...]:
         Stuck("Pod", p.pod, "", p.reasons[0].code if p.reasons else "", _why(p))
         for p in plan.unschedulable
     ]
+    waits = {d.node_claim: d.message for d in plan.deferred}
+    refuses = {b.node: b.message for b in plan.blocked if b.reason == "Drifted"}
+    refuses |= {b.node: b.message for b in plan.blocked if b.node not in refuses}
+    going = {name for command in plan.commands for name in command.node_claims}
+    going |= {c.name for c in seen.claims if c.metadata.deletion_timestamp is not None}
+    found += [
+        Stuck(
+            "NodeClaim",
+            d.node_claim,
+            d.node_pool,
+            d.reason,
+            waits.get(d.node_claim) or refuses.get(d.node or "") or "it has drifted",
+        )
+        for d in plan.drift
+        if d.node_claim not in going
+    ]
     found += [
         Stuck("NodeClaim", c.name, c.node_pool, "Draining", _drain(c))
         for c in seen.claims
@@ -236,3 +284,46 @@ def _why(pod: UnschedulablePod) -> str:
 def _drain(claim: NodeClaim) -> str:
     known = claim.condition("Drained")
     return known.message if known is not None else "its instance is being terminated"
+
+
+def merge_of(
+    report: Report, stage: Stage, had: Iterable[NodeClaim], base: str, head: str, rested: bool
+) -> Merge:
+    """Return what became of the nodes that the base ``had``."""
+    begin, cost = report.started_at, report.cost
+    gone = {e.node_claim: e.at for e in report.events if e.kind == "Terminated"}
+    replaced, kept = [], 0
+    for claim in had:
+        command = stage.chronicle.command_of(claim.name)
+        taken = command is not None and claim.name in command.node_claims
+        if command is None or not taken or (claim.name not in gone and not _is_going(stage, claim)):
+            kept += claim.name not in gone
+            continue
+        replaced.append(
+            Replaced(
+                claim.name,
+                claim.node_pool,
+                claim.status.node_name,
+                command.reason,
+                command.id,
+                command.started_at,
+                gone.get(claim.name),
+                command.replacements,
+            )
+        )
+    hours = (report.at - begin).total_seconds() / 3600
+    return Merge(
+        base,
+        head,
+        rested,
+        cost.before,
+        cost.after,
+        round(cost.spent - cost.before * hours, 6),
+        kept,
+        tuple(sorted(replaced, key=lambda r: (r.started_at, r.node_claim))),
+    )
+
+
+def _is_going(stage: Stage, claim: NodeClaim) -> bool:
+    now = {c.name: c for c in stage.world.store.node_claims()}
+    return claim.name in now and now[claim.name].metadata.deletion_timestamp is not None

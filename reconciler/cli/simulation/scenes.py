@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
 
 from reconciler.cli.apply import tags_of
-from reconciler.cli.simulation.building import Setting
-from reconciler.cli.simulation.driver import play
-from reconciler.cli.simulation.report import Report, report_of
+from reconciler.cli.simulation.building import Setting, SimulatedFleet
+from reconciler.cli.simulation.driver import Played, play
+from reconciler.cli.simulation.report import Report, merge_of, report_of
 from reconciler.engine.reconcile import Mandate
 
 
-def played(setting: Setting, until: datetime | None) -> Report:
-    """Play it, and return what happened from the first moment of the head revision on."""
-    stage, head = setting.stage, setting.head
-    setting.enter(head)
-    outcome = play(stage, lambda: head, Mandate(tags_of(head.settings)), until)
-    return report_of(stage, outcome, setting.start)
+def played(setting: Setting, until: datetime | timedelta | None) -> Report:
+    """Play it, and return what happened from the first moment of the head revision on.
+
+    A span ``until`` counts from that moment.
+    """
+    stage, base, head = setting.stage, setting.base, setting.head
+    before = _scene(setting, base, None) if base is not None else None
+    begin = stage.clock.now()
+    had = list(stage.world.store.node_claims())
+    end = begin + until if isinstance(until, timedelta) else until
+    if before is not None:
+        stage.samples.clear()
+    outcome = _scene(setting, head, end)
+    report = report_of(stage, outcome, begin)
+    if base is None or before is None:
+        return report
+    names = (_name(base), _name(head))
+    merge = merge_of(report, stage, had, *names, before.converged)
+    return replace(report, merge=merge)
+
+
+def _scene(setting: Setting, fleet: SimulatedFleet, until: datetime | None) -> Played:
+    setting.enter(fleet)
+    return play(setting.stage, lambda: fleet, Mandate(tags_of(fleet.settings)), until)
+
+
+def _name(fleet: SimulatedFleet) -> str:
+    """Return a revision as people name it: the commit in short, or that it is as it stands."""
+    if fleet.head.head is None or fleet.head.dirty:
+        return "the working tree"
+    return fleet.head.head[:12]

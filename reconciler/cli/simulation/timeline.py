@@ -1,4 +1,4 @@
-"""A simulation as a readable story: moments in order, alike things in one line, money at the end."""
+"""A simulation as a story: moments in order, alike things in one line, money at the end."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.cli.simulation.chronicle import Event
-from reconciler.cli.simulation.report import Money, Report
+from reconciler.cli.simulation.report import Merge, Money, Report
 
 _NAMES_MAX: Final = 3
 _LINES_MAX: Final = 400
+_REPLACED_MAX: Final = 40
 _VERBS: Final = {
     "NodeClaimCreated": "wanted",
     "Launched": "launched",
@@ -47,7 +48,8 @@ def render_text(report: Report) -> str:
         lines.append(f"  ... and {len(told) - _LINES_MAX} lines more: -o json has them all")
     if not told:
         lines.append("  Nothing happens.")
-    lines += ["", outcome_of(report), *_stuck(report), "", *_money(report.cost), ""]
+    lines += ["", outcome_of(report), *_merge(report), *_stuck(report)]
+    lines += ["", *_money(report.cost), ""]
     return "\n".join(lines)
 
 
@@ -115,12 +117,36 @@ def outcome_of(report: Report) -> str:
     )
 
 
+def _merge(report: Report) -> list[str]:
+    """Return what the change from base to head does to the nodes that the base had."""
+    merge = report.merge
+    if merge is None:
+        return []
+    lines = ["", f"Merging {merge.head} into {merge.base}: {merge_of(merge)}"]
+    for node in merge.replaced[:_REPLACED_MAX]:
+        done = f"gone {span(node.gone_at - report.started_at)}" if node.gone_at else "not gone yet"
+        by = f", by {_some(node.replacements)}" if node.replacements else ""
+        start = span(node.started_at - report.started_at)
+        lines.append(f"  {node.node_claim}: {node.reason} {start}, {done}{by}")
+    if len(merge.replaced) > _REPLACED_MAX:
+        lines.append(f"  ... and {len(merge.replaced) - _REPLACED_MAX} more")
+    return lines
+
+
+def merge_of(merge: Merge) -> str:
+    """Return in one sentence what a merge does to the nodes of the base and to the money."""
+    change = merge.after - merge.before
+    return (
+        f"{len(merge.replaced)} of {len(merge.replaced) + merge.kept} nodes go, {change:+.4f} $/h "
+        f"({change * 730:+.2f} a month), {merge.extra:+.2f} $ on the way beside the base's own."
+    )
+
+
 def _stuck(report: Report) -> list[str]:
     if not report.stuck:
         return []
     lines = ["", "Stuck:"]
-    for item in report.stuck[:10]:
-        lines.append(f"  {item.kind} {item.name} ({item.reason}): {item.message}")
+    lines += [f"  {s.kind} {s.name} ({s.reason}): {s.message}" for s in report.stuck[:10]]
     if len(report.stuck) > 10:
         lines.append(f"  ... and {len(report.stuck) - 10} more")
     return lines
@@ -128,10 +154,11 @@ def _stuck(report: Report) -> list[str]:
 
 def _money(cost: Money) -> list[str]:
     change = cost.after - cost.before
-    lines = [
+    whole = (
         f"Cost: ${cost.before:.4f}/h -> ${cost.after:.4f}/h ({change:+.4f}/h, "
         f"{change * 730:+.2f} a month); at most ${cost.peak:.4f}/h; spent ${cost.spent:.2f}."
-    ]
+    )
+    lines = [whole]
     for name, pool in cost.by_node_pool.items():
         lines.append(
             f"  {name}: {pool.nodes_before} -> {pool.nodes_after} nodes, "
