@@ -1,0 +1,97 @@
+"""The daemon before a git that cannot be read.
+
+Each test fails when the guard that it is about is taken out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reconciler.engine.loop import Pulse, run
+from reconciler.engine.reconcile import Mandate
+from reconciler.model.errors import TransientCloudError, UnreadableError
+from tests.engine.trouble import moved, three_nodes
+from tests.engine.world import (
+    TAGS,
+)
+
+
+def test_the_daemon_keeps_the_last_good_revision_and_goes_on_with_it() -> None:
+    world = three_nodes()
+    engine = world.engine()
+    victim = next(iter(world.instances()))
+    passes = iter(range(40))
+
+    def stop() -> bool:
+        number = next(passes, None)
+        if number == 4:
+            world.git.unreadable = UnreadableError("the checkout is empty")
+            world.git.commit()
+        if number == 8:
+            world.cloud.vanish(victim)
+        return number is None
+
+    run(
+        engine.ports,
+        engine.source,
+        Mandate(TAGS),
+        pulse=Pulse(busy=5.0),
+        stop=stop,
+        next_change=lambda _: None,
+    )
+    assert len(world.ears.said("InvalidRevision")) == 1
+    assert "stays in force" in world.ears.said("InvalidRevision")[0]
+    assert victim not in world.instances()
+    assert len(world.instances()) == 3
+
+
+def test_the_daemon_survives_a_git_that_cannot_be_asked() -> None:
+    world = three_nodes()
+    engine = world.engine()
+    asked = iter(range(30))
+
+    class Source:
+        def read(self) -> Any:
+            return engine.source.read()
+
+        def fingerprint(self) -> str:
+            if next(asked, 0) % 3 == 2:
+                raise UnreadableError("the remote does not answer")
+            return engine.source.fingerprint()
+
+    passes = iter(range(20))
+    run(
+        engine.ports,
+        Source(),
+        Mandate(TAGS),
+        pulse=Pulse(),
+        stop=lambda: next(passes, None) is None,
+        next_change=lambda _: None,
+    )
+    assert len(world.instances()) == 3
+
+
+def test_a_revision_that_could_not_be_read_for_a_moment_is_carried_out_later() -> None:
+    world = three_nodes()
+    engine = world.engine()
+    passes = iter(range(60))
+
+    def stop() -> bool:
+        number = next(passes, None)
+        if number == 3:
+            moved(world)
+            world.git.unreadable = TransientCloudError("busy")
+        if number == 6:
+            world.git.unreadable = None
+        return number is None
+
+    before = set(world.instances())
+    run(
+        engine.ports,
+        engine.source,
+        Mandate(TAGS),
+        pulse=Pulse(busy=5.0),
+        stop=stop,
+        next_change=lambda _: None,
+    )
+    assert not before & set(world.instances())

@@ -1,0 +1,224 @@
+"""Launches that fail, hang or are refused: never two instances, never a claim that waits for ever.
+
+Each test fails when the guard that it is about is taken out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.wire import Answer, Request
+from reconciler.engine.loop import Pulse, run
+from reconciler.engine.reconcile import Mandate
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.ports import Verb
+from tests.engine.crashes import CutError, Points
+from tests.engine.test_crash import EITHER, LARGE, complaints
+from tests.engine.trouble import (
+    ON_DEMAND,
+    ever_launched,
+    killed_after,
+    launches,
+    lists_late,
+    three_nodes,
+    wire,
+)
+from tests.engine.world import (
+    TAGS,
+    World,
+    a_deployment,
+    a_pool,
+    a_world,
+)
+
+
+def test_a_launch_that_ec2_does_not_list_yet_is_not_repeated_after_a_crash() -> None:
+    world = a_world(a_pool("web"), a_deployment("web", "web", 1))
+    world.cloud.honours_tokens = False
+    lists_late(world, 3)
+    killed_after(world, "CreateFleet")
+    world.converge(busy=1.0)
+    assert ever_launched(world) == 1
+    assert complaints(world, world.fleet()) == []
+
+
+def test_of_two_instances_for_one_intent_the_second_is_terminated() -> None:
+    world = a_world(a_pool("web"), a_deployment("web", "web", 1))
+    world.cloud.honours_tokens = False
+    lists_late(world, 8)
+    killed_after(world, "CreateFleet")
+    world.converge(busy=1.0)
+    assert ever_launched(world) == 2
+    (instance,) = world.instances()
+    (claim,) = world.claims.values()
+    assert claim.status.provider_id.endswith(instance)
+    (orphan,) = [e for e in world.journal.entries() if e.intent.verb is Verb.TERMINATE]
+    assert orphan.intent.reason == "Orphaned"
+
+
+def test_a_launch_in_doubt_is_not_taken_for_an_orphan() -> None:
+    world = a_world(a_pool("web"), a_deployment("web", "web", 1))
+    world.cloud.faults.add("CreateFleet", Fault.RESET_AFTER)
+    world.cloud.faults.add("DescribeInstances", Fault.THROTTLE, skip=2, times=5)
+    engine = world.engine()
+    engine.run_once()
+    assert [e.intent.verb for e in world.journal.in_doubt()] == [Verb.LAUNCH]
+    (instance,) = world.instances()
+    world.clock.advance(60)
+    world.cloud.faults.add("DescribeInstances", Fault.THROTTLE, times=5)
+    engine.run_once()
+    world.converge()
+    assert list(world.instances()) == [instance]
+
+
+def test_an_answer_with_an_error_and_an_instance_is_read_twice() -> None:
+    world = a_world(a_pool("web", template={"requirements": EITHER}), a_deployment("web", "web", 1))
+    world.cloud.market.refuse("m7i.large", "us-east-1a")
+    world.engine().run_once()
+    assert world.fleet() == {("web", "c7i.large", "us-east-1a"): 1}
+    (refused,) = world.store.unavailable(world.clock.now())
+    assert (refused.instance_type, refused.zone) == ("m7i.large", "us-east-1a")
+    world.converge()
+    assert launches(world) == 1
+
+
+def test_a_claim_that_was_never_launched_is_forgotten() -> None:
+    world = three_nodes()
+    some = next(iter(world.claims.values()))
+    bare = NodeClaim(replace(some.metadata, name="web-never"), some.spec)
+    world.store.put_node_claims([bare])
+    world.converge()
+    assert "web-never" not in world.claims
+    assert len(world.instances()) == 3
+
+
+def test_a_launch_that_is_refused_leaves_no_claim_behind_wherever_it_is_killed() -> None:
+    def make() -> World:
+        world = a_world(
+            a_pool("web", capacity_types=["spot", "on-demand"]), a_deployment("web", "web", 1)
+        )
+        world.cloud.market.refuse(capacity_type="spot")
+        return world
+
+    whole = Points()
+    whole.wrap(make()).engine().run_once()
+    for number in range(1, len(whole.names) + 1):
+        points = Points()
+        world = points.wrap(make())
+
+        def at(reached: int, number: int = number, points: Points = points) -> None:
+            if reached == number:
+                raise CutError(points.names[-1])
+
+        points.at = at
+        with pytest.raises(CutError):
+            world.engine().run_once()
+        points.at = lambda _: None
+        world.converge()
+        assert complaints(world, world.fleet()) == [], whole.names[number - 1]
+        assert list(world.fleet().values()) == [1]
+
+
+def test_where_no_spot_is_left_on_demand_is_taken() -> None:
+    world = a_world(
+        a_pool("web", capacity_types=["spot", "on-demand"]), a_deployment("web", "web", 1)
+    )
+    world.cloud.market.refuse(capacity_type="spot")
+    world.converge()
+    (claim,) = world.claims.values()
+    assert claim.metadata.labels["karpenter.sh/capacity-type"] == "on-demand"
+    assert launches(world) <= 3
+
+
+def test_a_refused_pool_is_left_alone_for_longer_each_time() -> None:
+    world = a_world(a_pool("web", template={"requirements": LARGE}), a_deployment("web", "web", 1))
+    world.cloud.market.refuse()
+    end = world.clock.now() + timedelta(hours=3)
+    engine = world.engine()
+    run(
+        engine.ports,
+        engine.source,
+        Mandate(TAGS),
+        pulse=Pulse(busy=5.0, quiet=30.0),
+        stop=lambda: world.clock.now() >= end,
+        next_change=lambda _: None,
+    )
+    assert 5 <= launches(world) <= 10
+    world.cloud.market.clear()
+    world.clock.advance(3600)
+    world.converge()
+    assert len(world.instances()) == 1
+
+
+def test_a_refusal_that_names_no_offering_is_about_all_of_them() -> None:
+    world = a_world(a_pool("web", template={"requirements": LARGE}), a_deployment("web", "web", 1))
+
+    def vague(request: Request, handle: Callable[[Request], Answer]) -> Answer:
+        answer = handle(request)
+        if request.operation != "CreateFleet":
+            return answer
+        body = (
+            b"<CreateFleetResponse><errorSet><item><errorCode>InsufficientInstanceCapacity"
+            b"</errorCode></item></errorSet></CreateFleetResponse>"
+        )
+        return Answer(200, body, answer.headers)
+
+    world.cloud.market.refuse()
+    wire(world, vague)
+    world.converge()
+    assert launches(world) == 1
+
+
+def test_a_call_that_is_refused_for_capacity_is_about_all_that_it_asked_for() -> None:
+    world = a_world(a_pool("web", template={"requirements": LARGE}), a_deployment("web", "web", 1))
+
+    def blunt(request: Request, handle: Callable[[Request], Answer]) -> Answer:
+        if request.operation != "CreateFleet":
+            return handle(request)
+        body = (
+            b"<Response><Errors><Error><Code>InsufficientInstanceCapacity</Code>"
+            b"<Message>none</Message></Error></Errors><RequestID>1</RequestID></Response>"
+        )
+        world.cloud.calls.append(world.cloud.calls[-1].__class__("CreateFleet", "1", 400))
+        return Answer(400, body, {})
+
+    wire(world, blunt)
+    world.converge()
+    assert launches(world) == 1
+    assert len(world.store.unavailable(world.clock.now())) == 2
+
+
+def test_a_launch_that_is_denied_is_repeated_ever_more_slowly() -> None:
+    world = a_world(a_pool("web"), a_deployment("web", "web", 1))
+    world.cloud.faults.add("CreateFleet", Fault.DENIED, times=20)
+    world.converge(busy=1.0)
+    assert len(world.instances()) == 1
+    assert world.clock.now() - min(p.at for p in world.ears.heard) > timedelta(minutes=10)
+
+
+def test_a_claim_that_git_declares_is_launched_once() -> None:
+    claim = {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "metadata": {"name": "own", "labels": {"karpenter.sh/nodepool": "web", "pool": "web"}},
+        "spec": {
+            "nodeClassRef": {
+                "group": "karpenter.k8s.aws",
+                "kind": "EC2NodeClass",
+                "name": "default",
+            },
+            "requirements": [*LARGE, ON_DEMAND],
+            "resources": {"requests": {"cpu": "1"}},
+        },
+    }
+    pool = a_pool("web", after="Never", template={"requirements": LARGE})
+    world = a_world(pool, claim, a_deployment("web", "web", 1))
+    world.converge()
+    assert world.converge().is_quiet
+    assert "own" in world.instances().values()
+    assert launches(world) == len(world.instances())

@@ -1,0 +1,186 @@
+"""Nodes on their way out, and back when it does not work out.
+
+Each test fails when the guard that it is about is taken out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from reconciler.model.errors import ClusterError
+from tests.engine.crashes import CutError, Points
+from tests.engine.test_crash import LARGE, complaints
+from tests.engine.trouble import moved, tainted, three_nodes
+from tests.engine.world import (
+    a_deployment,
+    a_node_class,
+    a_pdb,
+    a_pool,
+    a_world,
+)
+
+
+def test_a_node_that_never_joins_is_given_up_after_fifteen_minutes() -> None:
+    world = a_world(a_pool("web"), a_deployment("web", "web", 1), latencies={"joining_s": 1e6})
+    engine = world.engine()
+    engine.run_once()
+    (first,) = world.instances()
+    world.clock.advance(899)
+    engine.run_once()
+    assert list(world.instances()) == [first]
+    world.clock.advance(1)
+    engine.run_once()
+    assert first not in world.instances()
+    assert "never joined" in world.ears.said("Failed")[0]
+
+
+def test_a_drain_that_a_budget_of_pods_holds_up_says_which() -> None:
+    world = three_nodes()
+    moved(world, a_pdb("holds", "web", minAvailable=3), budget="1")
+    victim, name = next(iter(world.instances().items()))
+    claim = world.claims[name]
+    metadata = replace(claim.metadata, deletion_timestamp=world.clock.now())
+    world.store.put_node_claims([replace(claim, metadata=metadata)])
+    engine = world.engine()
+    for _ in range(3):
+        engine.run_once()
+        world.clock.advance(60)
+    (said,) = world.ears.said("Draining")
+    assert "PodDisruptionBudget default/holds holds default/web-" in said
+    world.clock.advance(600)
+    engine.run_once()
+    assert world.ears.said("Stalled") == [said]
+    assert victim in world.instances()
+
+
+def test_a_replacement_that_vanishes_gives_the_old_node_back() -> None:
+    world = three_nodes(latencies={"ready_s": 30.0})
+    moved(world, budget="1")
+    engine = world.engine()
+    engine.run_once()
+    (old,) = tainted(world)
+    (command,) = world.store.commands()
+    new = next(i for i, name in world.instances().items() if name in command.replacements)
+    moved(world, budget="0")
+    world.cloud.vanish(new)
+    for _ in range(3):
+        engine.run_once()
+        world.clock.advance(1)
+    assert old not in tainted(world)
+    assert world.store.commands() == []
+    assert "is gone" in world.ears.said("CommandRolledBack")[0]
+    world.converge()
+    assert complaints(world, world.fleet()) == []
+
+
+def test_a_replacement_that_never_gets_ready_gives_the_old_node_back() -> None:
+    world = three_nodes()
+    world.clock.advance(7200)
+    world.latencies = {"ready_s": 3600.0}
+    moved(world, budget="1")
+    engine = world.engine()
+    engine.run_once()
+    assert tainted(world)
+    moved(world, budget="0")
+    world.clock.advance(601)
+    engine.run_once()
+    assert tainted(world) == []
+    assert "was not ready" in world.ears.said("CommandRolledBack")[0]
+
+
+def test_a_move_that_git_takes_back_is_rolled_back() -> None:
+    world = three_nodes()
+    original = world.git.objects
+    before = set(world.instances())
+    moved(world)
+    engine = world.engine()
+    engine.run_once()
+    assert len(tainted(world)) == 3
+    world.git.commit(*original)
+    engine.run_once()
+    engine.run_once()
+    assert tainted(world) == []
+    assert before <= set(world.instances())
+    world.converge()
+    assert before == set(world.instances())
+
+
+def test_a_taint_that_could_not_be_taken_back_is_taken_back_later() -> None:
+    world = three_nodes()
+    refusals = [ClusterError("the API server is busy")] * 2
+
+    class Flaky:
+        def __init__(self, cluster: Any) -> None:
+            self._cluster = cluster
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._cluster, name)
+
+        def untaint(self, node: str) -> None:
+            if refusals:
+                raise refusals.pop()
+            self._cluster.untaint(node)
+
+    world.around = lambda port, name: Flaky(port) if name == "cluster" else port
+    original = world.git.objects
+    moved(world, budget="1")
+    engine = world.engine()
+    engine.run_once()
+    world.git.commit(*original)
+    for _ in range(3):
+        engine.run_once()
+        world.clock.advance(1)
+    world.converge()
+    assert refusals == []
+    assert complaints(world, world.fleet()) == []
+
+
+def test_an_empty_node_that_gets_a_pod_before_it_goes_stays() -> None:
+    world = three_nodes()
+    world.git.commit(
+        a_node_class(),
+        a_pool("web", budgets=[{"nodes": "3"}], template={"requirements": LARGE}),
+        a_deployment("web", "web", 2),
+    )
+    points = Points()
+    points.wrap(world)
+
+    def at(_: int) -> None:
+        if points.names[-1] == "after store.put_command":
+            raise CutError(points.names[-1])
+
+    points.at = at
+    with pytest.raises(CutError):
+        world.converge()
+    points.at = lambda _: None
+    (command,) = world.store.commands()
+    assert command.reason == "Empty"
+    world.git.commit(
+        a_node_class(),
+        a_pool("web", budgets=[{"nodes": "3"}], template={"requirements": LARGE}),
+        a_deployment("web", "web", 3),
+    )
+    before = set(world.instances())
+    world.converge()
+    assert set(world.instances()) == before
+    assert "not empty any more" in world.ears.said("CommandRolledBack")[0]
+
+
+def test_a_node_counts_as_quiet_only_since_its_last_pod_left() -> None:
+    pool = a_pool("web", after="5m", budgets=[{"nodes": "3"}], template={"requirements": LARGE})
+    world = a_world(pool, a_deployment("web", "web", 2))
+    world.converge()
+    world.clock.advance(3600)
+    world.converge()
+    world.git.commit(a_node_class(), pool, a_deployment("web", "web", 1))
+    world.converge()
+    assert len(world.instances()) == 2
+    world.clock.advance(299)
+    world.converge()
+    assert len(world.instances()) == 2
+    world.clock.advance(1)
+    world.converge()
+    assert len(world.instances()) == 1

@@ -1,0 +1,192 @@
+"""What EC2 shows is late, cut short or wrong: unknown is not empty.
+
+Each test fails when the guard that it is about is taken out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace as with_fields
+from datetime import timedelta
+from urllib.parse import urlencode
+
+import pytest
+from msgspec.structs import replace
+
+from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
+from reconciler.adapters.simulated.wire import Answer, Request
+from reconciler.model.errors import CloudError, TransientCloudError
+from reconciler.model.labels import NODEPOOL_HASH, NODEPOOL_HASH_VERSION
+from tests.engine.test_crash import LARGE, complaints
+from tests.engine.trouble import (
+    a_world_beside,
+    launches,
+    lists_late,
+    moved,
+    tainted,
+    three_nodes,
+    wire,
+)
+from tests.engine.world import (
+    SETTINGS,
+    a_deployment,
+    a_node_class,
+    a_pool,
+    a_world,
+)
+
+
+def test_an_answer_without_details_is_completed_by_a_look() -> None:
+    world = a_world(a_pool("web"), a_deployment("web", "web", 1))
+
+    def terse(request: Request, handle: Callable[[Request], Answer]) -> Answer:
+        answer = handle(request)
+        if request.operation != "CreateFleet":
+            return answer
+        body = answer.body
+        for tag in (b"launchTemplateAndOverrides", b"instanceType"):
+            start, end = body.find(b"<" + tag), body.find(b"</" + tag + b">")
+            if start >= 0:
+                body = body[:start] + body[end + len(tag) + 3 :]
+        return Answer(answer.status, body, answer.headers)
+
+    wire(world, terse)
+    lists_late(world, 1)
+    world.converge(busy=1.0)
+    world.clock.advance(120)
+    assert world.converge().is_quiet
+    assert launches(world) == 1
+    (claim,) = world.claims.values()
+    assert claim.metadata.labels["topology.kubernetes.io/zone"].startswith("us-east-1")
+    assert claim.status.allocatable
+
+
+def test_an_answer_that_names_the_wrong_zone_is_corrected() -> None:
+    world = a_world(a_pool("web"), a_deployment("web", "web", 1))
+
+    def wrong(request: Request, handle: Callable[[Request], Answer]) -> Answer:
+        answer = handle(request)
+        if request.operation != "CreateFleet":
+            return answer
+        return Answer(answer.status, answer.body.replace(b"us-east-1a", b"us-east-1b"), {})
+
+    wire(world, wrong)
+    world.converge()
+    world.clock.advance(120)
+    world.converge()
+    assert launches(world) == 1
+    (claim,) = world.claims.values()
+    assert claim.metadata.labels["topology.kubernetes.io/zone"] == "us-east-1a"
+    assert claim.is_true("Initialized")
+
+
+def test_hashes_of_another_version_say_nothing() -> None:
+    world = three_nodes()
+    old = {NODEPOOL_HASH: "123", NODEPOOL_HASH_VERSION: "v2"}
+    for claim in world.claims.values():
+        metadata = replace(claim.metadata, annotations={**claim.metadata.annotations, **old})
+        world.store.put_node_claims([replace(claim, metadata=metadata)])
+    before = world.instances()
+    world.converge()
+    assert world.instances() == before
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"), [(Fault.DENIED, CloudError), (Fault.SERVER_ERROR, TransientCloudError)]
+)
+def test_a_list_that_breaks_off_decides_nothing(fault: Fault, error: type[Exception]) -> None:
+    world = three_nodes(page_size=1)
+    moved(world)
+    serial, entries = world.store.serial(), world.journal.entries()
+    world.cloud.faults.add("DescribeInstances", fault, times=None, skip=2)
+    with pytest.raises(error):
+        world.engine().run_once()
+    assert (world.store.serial(), world.journal.entries()) == (serial, entries)
+    world.cloud.faults.clear()
+    world.converge()
+    assert len(world.instances()) == 3
+
+
+def test_a_list_that_is_empty_for_a_moment_ends_nothing_and_launches_nothing() -> None:
+    world = three_nodes()
+    before = world.instances()
+    lists_late(world, 10_000)
+    engine = world.engine()
+    for _ in range(4):
+        engine.run_once()
+        world.clock.advance(5)
+    assert world.instances() == before
+    assert launches(world) == 3
+    world.clock.advance(20_000)
+    world.converge()
+    assert world.instances() == before
+    assert launches(world) == 3
+    assert complaints(world, world.fleet()) == []
+
+
+def test_a_server_that_ignores_filters_shows_nothing_of_others() -> None:
+    world = three_nodes()
+    for name in ("them", "also-them"):
+        other = with_fields(SETTINGS, fleet=name, cluster_name=name)
+        a_world_beside(world, other).converge()
+
+    def without_filters(request: Request, handle: Callable[[Request], Answer]) -> Answer:
+        if request.operation != "DescribeInstances":
+            return handle(request)
+        kept = [(k, v) for k, v in request.form if not k.startswith("Filter")]
+        return handle(with_fields(request, body=urlencode(kept).encode()))
+
+    wire(world, without_filters)
+    moved(world)
+    world.converge()
+    ours = [t for t in world.cloud.living().values() if t["reconciler/fleet"] == "test"]
+    assert len(ours) == 3
+    assert len(world.cloud.living()) == 9
+    assert len(world.claims) == 3
+
+
+def test_a_lost_state_takes_the_fleet_in_again_at_once() -> None:
+    world = three_nodes()
+    before = world.instances()
+    world.store, world.journal, world.shelf = MemoryStateStore(), MemoryJournal(), MemoryShelf()
+    world.converge()
+    assert world.instances() == before
+    assert {c.name for c in world.claims.values()} == set(before.values())
+    assert complaints(world, world.fleet()) == []
+
+
+def test_a_node_that_a_lost_state_left_tainted_is_given_back() -> None:
+    world = three_nodes()
+    moved(world, budget="1")
+    world.engine().run_once()
+    assert tainted(world)
+    world.store, world.journal = MemoryStateStore(), MemoryJournal()
+    moved(world, budget="0")
+    world.converge()
+    assert tainted(world) == []
+
+
+@pytest.mark.parametrize("stopping_s", [0.0, 60.0])
+def test_an_instance_that_somebody_terminates_is_replaced(stopping_s: float) -> None:
+    world = three_nodes(stopping_s=stopping_s)
+    victim, name = next(iter(world.instances().items()))
+    world.cloud.vanish(victim)
+    started = world.clock.now()
+    world.converge()
+    assert victim not in world.instances()
+    assert name not in world.claims
+    assert complaints(world, world.fleet()) == []
+    assert len(world.instances()) == 3
+    assert world.clock.now() - started < timedelta(seconds=100)
+
+
+def test_what_git_changes_without_moving_a_node_is_recorded_once() -> None:
+    world = three_nodes()
+    world.git.commit(
+        a_node_class(),
+        a_pool("web", budgets=[{"nodes": "2"}], template={"requirements": LARGE}),
+        a_deployment("web", "web", 3),
+    )
+    assert [c.name for c in world.converge().plan.changes] == ["web"]
+    assert world.converge().plan.changes == ()

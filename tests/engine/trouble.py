@@ -1,0 +1,112 @@
+"""Builders of fleets in trouble: what is late, killed or cut off on the way to EC2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from reconciler.adapters.simulated.wire import Answer, Request
+from reconciler.model.settings import Settings
+from tests.engine.crashes import CutError
+from tests.engine.test_crash import LARGE
+from tests.engine.world import (
+    Git,
+    World,
+    a_deployment,
+    a_node_class,
+    a_pool,
+    a_world,
+)
+
+ON_DEMAND = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}
+
+
+def three_nodes(**fields: Any) -> World:
+    """A fleet of three nodes, each full with one pod; every node may go at once."""
+    world = a_world(
+        a_pool("web", budgets=[{"nodes": "3"}], template={"requirements": LARGE}),
+        a_deployment("web", "web", 3),
+        **fields,
+    )
+    world.converge()
+    return world
+
+
+def moved(world: World, *more: dict[str, Any], budget: str = "3", **pool: Any) -> None:
+    """Let git move so that all nodes drift."""
+    world.git.commit(
+        a_node_class(),
+        a_pool(
+            "web",
+            labels={"version": "2"},
+            budgets=[{"nodes": budget}],
+            template={"requirements": LARGE},
+            **pool,
+        ),
+        a_deployment("web", "web", 3),
+        *more,
+    )
+
+
+def a_world_beside(world: World, settings: Settings) -> World:
+    """Return another fleet in the same account."""
+    return World(world.clock, world.cloud, Git(world.git.objects), settings=settings)
+
+
+def launches(world: World) -> int:
+    return sum(call.operation == "CreateFleet" for call in world.cloud.calls)
+
+
+def ever_launched(world: World) -> int:
+    return len(world.cloud._account.backend.all_instances())
+
+
+def wire(world: World, change: Callable[[Request, Callable[[Request], Answer]], Answer]) -> None:
+    """Put something between boto3 and EC2."""
+    handle = world.cloud.handle
+    world.cloud.handle = lambda request: change(request, handle)  # type: ignore[method-assign]
+
+
+def lists_late(world: World, seconds: float) -> None:
+    """Let DescribeInstances leave out what is younger than that."""
+
+    def late(request: Request, handle: Callable[[Request], Answer]) -> Answer:
+        if request.operation != "DescribeInstances":
+            return handle(request)
+        oldest = world.clock.now().replace(tzinfo=None) - timedelta(seconds=seconds)
+        reservations = world.cloud._account.backend.reservations.values()
+        kept = {id(r): r.instances for r in reservations}
+        for r in reservations:
+            r.instances = [i for i in r.instances if i.launch_time <= oldest]
+        try:
+            return handle(request)
+        finally:
+            for r in reservations:
+                r.instances = kept[id(r)]
+
+    wire(world, late)
+
+
+def killed_after(world: World, operation: str) -> None:
+    """Run until EC2 has carried a call out, and no further."""
+
+    def die(done: str) -> None:
+        if done == operation:
+            world.cloud.after_call = lambda _: None
+            raise CutError(done)
+
+    world.cloud.after_call = die
+    with pytest.raises(CutError):
+        world.converge(busy=1.0)
+
+
+def tainted(world: World) -> list[str]:
+    nodes = world.engine().ports.cluster._record.nodes  # type: ignore[attr-defined]
+    return [
+        name
+        for name, record in nodes.items()
+        if any(t.key == "karpenter.sh/disrupted" for t in record.node.spec.taints)
+    ]
