@@ -37,6 +37,12 @@ def seated(snapshot: Snapshot, now: datetime) -> Snapshot:
     return with_fields(snapshot, pods=pods)
 
 
+def waiting(snapshot: Snapshot, now: datetime) -> int:
+    """Return how many pods hold a seat that they have not taken: until then nothing is settled."""
+    seats = _seats(snapshot, now)
+    return sum(pod.key in seats and pod.is_provisionable for pod in snapshot.pods)
+
+
 def _seats(snapshot: Snapshot, now: datetime) -> dict[str, str]:
     """Return the name of its node, or of its claim before there is a node, by pod."""
     names = {n.spec.provider_id: n.name for n in snapshot.nodes if n.spec.provider_id}

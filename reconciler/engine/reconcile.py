@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from reconciler.engine import adoption, commands, provision, recovery, termination
+from reconciler.engine import adoption, commands, nomination, provision, recovery, termination
 from reconciler.engine.desired import Desired
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation, observe
@@ -81,7 +81,8 @@ def reconcile(world: World, desired: Desired, mandate: Mandate) -> Pass:
     if (plan.changes and mandate.decides) or not plan.is_empty:
         _record_objects(world, desired, seen)
     in_vain = not _act(world, desired, plan, seen, mandate.tags)
-    return Pass(plan, seen, _under_way(world) + len(forgotten), in_vain)
+    under_way = _under_way(world) + len(forgotten) + nomination.waiting(seen.snapshot, seen.at)
+    return Pass(plan, seen, under_way, in_vain)
 
 
 def _refreshed(world: World, seen: Observation) -> Observation:
