@@ -21,9 +21,11 @@ from reconciler.placement.packing.tries import Tries
 from reconciler.placement.packing.worth import set_duals, set_shares
 from reconciler.placement.solve import Pass
 
-_CARRIED_OUT = 2
+_CARRIED_OUT = 3
 """How many of the packings on paper are carried out, the cheapest first."""
-_WORK_BASE = 20_000
+_BEGINNINGS = 12
+"""With how many different first nodes a packing of everything is begun."""
+_WORK_BASE = 80_000
 _WORK_A_POD = 100
 """How often lots may be held against nodes in one packing: so often, and for each pod."""
 
@@ -69,8 +71,7 @@ def _papers(tries: Tries, goal: Goal) -> Iterator[_Paper]:
             continue
         seen.add(found.content)
         set_shares(found.lots, market)
-        if len(seen) == 1:
-            yield _paper(found, market, work_max)
+        yield _paper(found, market, work_max)
         if set_duals(found.lots, market, solving.templates, goal):
             yield _paper(found, market, work_max)
 
@@ -79,6 +80,6 @@ def _paper(found: Sorted, market: Market, work_max: int) -> _Paper:
     filler = Filler(market, found.lots)
     greedy = Greedy(filler, work_max)
     left: dict[Lot, int] = dict(filler.left)
-    _, nodes, over = best_of_beginnings(greedy, left)
+    _, nodes, over = best_of_beginnings(greedy, left, _BEGINNINGS)
     nodes = improved(greedy, nodes)
     return _Paper(sum(over.values()), sum(node.cost for node in nodes), nodes, found)
