@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reconciler.engine.loop import Pulse, run
+from reconciler.engine.loop import READ_AGAIN, Pulse, run
 from reconciler.engine.reconcile import Mandate
 from reconciler.model.errors import TransientCloudError, UnreadableError
 from tests.engine.trouble import moved, three_nodes
@@ -85,7 +85,7 @@ def test_a_revision_that_could_not_be_read_for_a_moment_is_carried_out_later() -
             world.git.unreadable = None
         return number is None
 
-    before = set(world.instances())
+    before, started = set(world.instances()), world.clock.now()
     run(
         engine.ports,
         engine.source,
@@ -95,3 +95,5 @@ def test_a_revision_that_could_not_be_read_for_a_moment_is_carried_out_later() -
         next_change=lambda _: None,
     )
     assert not before & set(world.instances())
+    told = [p.at for p in world.ears.heard if p.kind == "Revision"]
+    assert told[-1] - started < READ_AGAIN

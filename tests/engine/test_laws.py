@@ -249,3 +249,16 @@ def test_a_pool_that_left_git_keeps_its_budgets_to_the_last() -> None:
         world.clock.advance(5)
     assert {name.partition("-")[0] for name in world.instances().values()} == {"b"}
     assert [o.name for o in world.store.objects() if o.kind == "NodePool"] == ["b"]
+
+
+def test_a_pool_that_left_git_with_its_budgets_closed_keeps_its_nodes() -> None:
+    world = a_world()
+    commit(world, [Pool("a", [{"nodes": "0"}], 2), Pool("b", [{"nodes": "1"}], 1)])
+    world.converge()
+    commit(world, [Pool("b", [{"nodes": "1"}], 1)])
+    world.git.allow_removal = frozenset({"a"})
+    engine = world.engine()
+    for _ in range(5):
+        engine.run_once()
+        world.clock.advance(5)
+    assert len(world.instances()) == 3
