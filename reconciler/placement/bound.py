@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from reconciler.model.resources import Resources
+from reconciler.model.resources import CPU, MEMORY, Resources
 from reconciler.model.taint import untolerated
 from reconciler.placement.packing.covering import LOADS_MAX, Load, kinds_of, merged, solve, worth
 from reconciler.placement.packing.goal import Goal
@@ -75,7 +75,8 @@ def bound(
     ``free`` is the room on nodes that are there, which costs nothing. To have it ``explained``
     takes two more bounds.
     """
-    names = sorted({name for shape in shapes for name in shape.requests})
+    others = {name for shape in shapes for name in shape.requests} - {CPU, MEMORY}
+    names = [CPU, MEMORY, *sorted(others)]
     lefts = list(free)
     room = [sum(max(left.get(name, 0), 0) for left in lefts) for name in names]
 

@@ -6,25 +6,29 @@ node costs beside its price is not in a plan's dollars either.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from reconciler.observed.state import ClusterState
 from reconciler.placement.result import Placement
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.costs import money
-from reconciler.plan.deciding import Facts
-from reconciler.plan.inputs import Inputs
 from reconciler.plan.plan import Cost
 
 
-def with_bound(cost: Cost, inputs: Inputs, facts: Facts, placement: Placement | None) -> Cost:
+def with_bound(
+    cost: Cost,
+    scheduler: Callable[[], Scheduler],
+    cluster: ClusterState,
+    placement: Placement | None,
+) -> Cost:
     """Return the cost with the bound for ``placement``; as it is where nothing new is launched."""
     if placement is None or not placement.claims:
         return cost
     placed = {pod for claim in placement.claims for pod in claim.pods} | placement.on_nodes.keys()
-    pods = [pod for pod in facts.cluster.pods if pod.key in placed]
-    scheduler = Scheduler(facts.types.ready, facts.cluster, inputs.settings, inputs.now)
-    bound = scheduler.bound(pods)
+    bound = scheduler().bound([pod for pod in cluster.pods if pod.key in placed])
     launched = money(claim.launch[1].price for claim in placement.claims)
     gap = bound.gap(launched)
     return replace(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -58,36 +59,57 @@ class Places(msgspec.Struct, frozen=True):
     limits_hit: tuple[str, ...] = ()
 
 
+def scheduler_of(inputs: Inputs, facts: Facts, salt: str) -> Callable[[], Scheduler]:
+    """Return what gives the scheduler of a plan: made when first asked for, then kept."""
+    renew = _scheduler(inputs, facts, salt)
+    return cache(lambda: renew(facts.cluster, 0))
+
+
 def decided_by(
-    inputs: Inputs, facts: Facts, drift: Sequence[Drift], salt: str, phase: Phase
+    inputs: Inputs,
+    facts: Facts,
+    drift: Sequence[Drift],
+    salt: str,
+    phase: Phase,
+    scheduler: Callable[[], Scheduler] | None = None,
 ) -> Decisions | Places:
-    """Return what disruption and placement decide together; ``salt`` goes into new names."""
+    """Return what disruption and placement decide together; ``salt`` goes into new names.
+
+    ``scheduler`` gives that of the cluster as it is, where the caller wants to ask it as well.
+    """
+    first = scheduler or scheduler_of(inputs, facts, salt)
     if facts.cluster.unlaunched or any(node.is_managed for node in facts.cluster.nodes):
         from reconciler.disruption.decide import decide
 
         with phase("placement"):
-            situation = situation_of(inputs, facts, drift, salt, phase)
+            situation = situation_of(inputs, facts, drift, salt, phase, first)
         with phase("disruption"):
             return decide(situation)
     pending = pods_to_place(facts.cluster, inputs.now)
     if not pending:
         return Places(None)
     with phase("placement"):
-        return Places(_scheduler(inputs, facts, salt)(facts.cluster, 0).place(pending))
+        return Places(first().place(pending))
 
 
 def situation_of(
-    inputs: Inputs, facts: Facts, drift: Sequence[Drift], salt: str = "", phase: Phase = untimed
+    inputs: Inputs,
+    facts: Facts,
+    drift: Sequence[Drift],
+    salt: str = "",
+    phase: Phase = untimed,
+    scheduler: Callable[[], Scheduler] | None = None,
 ) -> Situation:
     """Return what disruption is asked: also by who validates a command before it goes on."""
     from reconciler.disruption.situation import Situation
 
     renew = _scheduler(inputs, facts, salt)
+    first = scheduler() if scheduler is not None else renew(facts.cluster, 0)
     return Situation(
         cluster=facts.cluster,
         pools=facts.pools,
         launch_pools=facts.types.every,
-        scheduler=_Timed(renew(facts.cluster, 0), phase),
+        scheduler=_Timed(first, phase),
         renew=renew,
         settings=inputs.settings,
         drifted=drift,

@@ -23,7 +23,7 @@ from reconciler.plan.actions import OwnedNode, UnlaunchedClaim, actions_of
 from reconciler.plan.bounds import with_bound
 from reconciler.plan.claims import Namer, unlaunched_claim
 from reconciler.plan.costs import cost_of, owned_nodes, with_base
-from reconciler.plan.deciding import Facts, Phase, Places, decided_by, untimed
+from reconciler.plan.deciding import Facts, Phase, Places, decided_by, scheduler_of, untimed
 from reconciler.plan.inputs import Inputs
 from reconciler.plan.moves import changes_of, drift_of, drifted_claims
 from reconciler.plan.plan import (
@@ -93,7 +93,8 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
     digests = inputs.digests
     combined = content_digest(*(getattr(digests, n).encode() for n in digests.__struct_fields__))
     salt = f"{combined}\n{inputs.serial}"
-    decisions = decided_by(inputs, facts, drift, salt, phase)
+    scheduler = scheduler_of(inputs, facts, salt)
+    decisions = decided_by(inputs, facts, drift, salt, phase, scheduler)
     static = static_claims(facts.types.ready, facts.cluster, inputs.settings, salt=salt)
     namer = Namer(_names(facts.cluster))
     seating = decided.seated(decisions, static, namer, facts.types.by_name)
@@ -102,7 +103,7 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
     nodes = owned_nodes(facts.cluster, facts.types.by_name, inputs.catalog)
     unlaunched = _unlaunched(facts, commands)
     cost = cost_of([p.name for p in facts.pools], nodes, commands, claims, unlaunched)
-    cost = with_bound(cost, inputs, facts, decisions.placement)
+    cost = with_bound(cost, scheduler, facts.cluster, decisions.placement)
     if inputs.against is not None:
         cost = with_base(cost, make_plan(inputs.against, phase).cost)
     return Plan(
