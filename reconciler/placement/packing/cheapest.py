@@ -28,6 +28,8 @@ _BEGINNINGS = 12
 _WORK_BASE = 80_000
 _WORK_A_POD = 100
 """How often lots may be held against nodes in one packing: so often, and for each pod."""
+_LOTS_FOR_ONE_TRY = 96
+"""With more lots one packing on paper is all: each more would take as long as the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ def _papers(tries: Tries, goal: Goal) -> Iterator[_Paper]:
         seen.add(found.content)
         set_shares(found.lots, market)
         yield _paper(found, market, work_max)
+        if len(found.lots) > _LOTS_FOR_ONE_TRY:
+            return
         if set_duals(found.lots, market, solving.templates, goal):
             yield _paper(found, market, work_max)
 
