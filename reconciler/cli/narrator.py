@@ -88,6 +88,8 @@ class Narrator:
 
     def event(self, at: datetime, sign: str, text: str, aside: str = "") -> None:
         """Show what has just happened; ``aside`` stands at the right edge where there is room."""
+        room = WIDTH - 2 - _INDENT - len(f"{at:%H:%M:%S}  {sign} ")
+        text = text if len(text) <= room else f"{text[: room - 1]}…"
         line = f"{at:%H:%M:%S}  {sign} {text}"
         gap = WIDTH - 2 - _INDENT - len(line) - len(aside)
         shown = f"{at:%H:%M:%S}  {self._paint(sign, sign)} {text}"
