@@ -20,6 +20,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+from reconciler.desired.policy import budgets, suspensions, windows, written
 from reconciler.model.duration import parse_nanoseconds
 from reconciler.model.errors import UsageError
 from reconciler.model.settings import (
@@ -241,6 +242,8 @@ def _values(settings: Settings, chosen: Mapping[str, Any]) -> dict[str, Any]:
     for key, definition in _KEYS.items():
         if key.startswith("featureGates."):
             values[key] = settings.gate(definition.attribute)
+        elif key in _LISTS:
+            values[key] = written(getattr(settings, definition.attribute))
         elif key in _PLAIN:
             values[key] = getattr(settings, definition.attribute)
         elif key in chosen:
@@ -306,6 +309,20 @@ def _duration(value: Any) -> str:
     return text
 
 
+def _wait(value: Any) -> str:
+    text = _text(value)
+    if parse_nanoseconds(text) < 0:
+        raise ValueError(f"{text!r} is shorter than nothing")
+    return text
+
+
+def _percent(value: Any) -> float:
+    number = _amount(value)
+    if number > 100:
+        raise ValueError(f"{value!r} is not a percentage from 0 to 100")
+    return number
+
+
 def _region(value: Any) -> str:
     text = _text(value)
     if not re.fullmatch(r"[a-z]{2,}(-[a-z0-9]+)+", text, re.ASCII):
@@ -314,6 +331,14 @@ def _region(value: Any) -> str:
 
 
 _PACKING: Final = _choice("default", "cheapest")
+_DISRUPTION_OPTIONS: Final = (
+    _Key("minimumSavings", "minimum_savings", _amount),
+    _Key("minimumSavingsPercent", "minimum_savings_percent", _percent),
+    _Key("minimumAge", "minimum_age", _wait),
+    _Key("expirationPolicy", "expiration_policy", _choice("Forceful", "Graceful")),
+    _Key("expirationCeiling", "expiration_ceiling", _wait),
+)
+"""How a fleet, or one NodePool, may be stricter in disruption than Karpenter."""
 _KEYS: Final = {
     key.key: key
     for key in (
@@ -333,6 +358,10 @@ _KEYS: Final = {
         _Key("packing", "packing", _PACKING),
         _Key("perNodeCost", "per_node_cost", _amount),
         _Key("removalPolicy", "removal_policy", _choice("Guarded", "Allow")),
+        *_DISRUPTION_OPTIONS,
+        _Key("disruption.budgets", "fleet_budgets", budgets),
+        _Key("disruption.windows", "windows", windows),
+        _Key("disruption.suspend", "suspensions", suspensions),
         _Key("vmMemoryOverheadPercent", "vm_memory_overhead_percent", _share),
         _Key("reservedEnis", "reserved_enis", _count),
         _Key("batchMaxDuration", "batch_max_duration", _duration),
@@ -350,9 +379,11 @@ _PLAIN: Final = {
     for key, definition in _KEYS.items()
     if definition.attribute in _ATTRIBUTES and not key.startswith("placementGroup.")
 }
+_LISTS: Final = {key for key in _KEYS if key.startswith("disruption.")}
 _POOL_OPTIONS: Final = {
     "packing": _Key("packing", "packing", _PACKING),
     "perNodeCost": _Key("perNodeCost", "per_node_cost", _amount),
+    **{key.key: key for key in _DISRUPTION_OPTIONS},
 }
 _GROUPS: Final = ("aws", "featureGates", "subnetFreeAddresses", "placementGroup", "nodePools")
 _AWS_VARIABLES: Final = (

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from reconciler.disruption.command import BudgetState
-from reconciler.model.budget import DisruptionReason, allowance, next_change_of
+from reconciler.model.budget import Budget, DisruptionReason, allowance, next_change_of
 from reconciler.model.nodepool import NodePool
 from reconciler.observed.state import StateNode
 
@@ -54,39 +54,77 @@ def budget_states(
     by_pool = counts(nodes)
     states: list[BudgetState] = []
     for pool in sorted(pools, key=lambda p: p.name):
-        count = by_pool.get(pool.name, Count())
-        budgets = pool.spec.disruption.budgets
-        change = next_change_of(budgets, now)
-        for reason in REASONS:
-            allowed = allowance(budgets, reason, count.total, now)
-            states.append(
-                BudgetState(
-                    node_pool=pool.name,
-                    reason=reason,
-                    total=count.total,
-                    disrupting=count.disrupting,
-                    allowed=remaining(allowed.nodes, count.disrupting),
-                    next_change=change,
-                    binding=allowed.binding,
-                    error=allowed.error,
-                )
-            )
+        count, budgets = by_pool.get(pool.name, Count()), pool.spec.disruption.budgets
+        states += (_state(pool.name, budgets, reason, count, now) for reason in REASONS)
     return tuple(states)
+
+
+def _state(
+    pool: str, budgets: Sequence[Budget], reason: DisruptionReason, count: Count, now: datetime
+) -> BudgetState:
+    allowed = allowance(budgets, reason, count.total, now)
+    return BudgetState(
+        node_pool=pool,
+        reason=reason,
+        total=count.total,
+        disrupting=count.disrupting,
+        allowed=remaining(allowed.nodes, count.disrupting),
+        next_change=next_change_of(budgets, now),
+        binding=allowed.binding,
+        error=allowed.error,
+    )
+
+
+def fleet_states(
+    budgets: Sequence[Budget], nodes: Iterable[StateNode], now: datetime
+) -> tuple[BudgetState, ...]:
+    """Return what the budgets of the whole fleet say by reason; nothing where there are none.
+
+    They count as those of a NodePool do, over all nodes; ``node_pool`` is empty.
+    """
+    if not budgets:
+        return ()
+    by_pool = counts(nodes).values()
+    total, disrupting = sum(c.total for c in by_pool), sum(c.disrupting for c in by_pool)
+    return tuple(_state("", budgets, reason, Count(total, disrupting), now) for reason in REASONS)
 
 
 class BudgetLedger:
     """What is left of the budgets while a pass takes nodes; one node counts for every reason.
 
+    ``fleet`` are the states of the whole fleet's budgets, which hold beside each pool's; ``held``
+    are pools and reasons for which nothing may go, whatever is left.
+
     A node that is not ready counts against its budget before it is taken and once more then: the
     strict reading, under which a pass never takes more nodes than a budget allowed at its start.
     """
 
-    def __init__(self, states: Iterable[BudgetState]) -> None:
+    def __init__(
+        self,
+        states: Iterable[BudgetState],
+        fleet: Iterable[BudgetState] = (),
+        held: Collection[tuple[str, DisruptionReason]] = (),
+    ) -> None:
         self._left = {(s.node_pool, s.reason): s.allowed for s in states}
+        self._fleet = {s.reason: s.allowed for s in fleet}
+        self._held = held
 
     def left(self, node_pool: str, reason: DisruptionReason) -> int:
         """Return how many more nodes of the pool may go; 0 for a pool that is not known."""
+        if (node_pool, reason) in self._held:
+            return 0
+        of_pool = self.left_of_pool(node_pool, reason)
+        return min(of_pool, self._fleet.get(reason, of_pool))
+
+    def left_of_pool(self, node_pool: str, reason: DisruptionReason) -> int:
+        """Return what the pool's own budgets leave."""
         return self._left.get((node_pool, reason), 0)
+
+    def copy(self) -> BudgetLedger:
+        """Return a ledger to try on what a command of several nodes would take."""
+        trial = BudgetLedger((), (), self._held)
+        trial._left, trial._fleet = dict(self._left), dict(self._fleet)
+        return trial
 
     def take(self, node_pool: str) -> None:
         """Count one node of the pool that a command takes."""
@@ -94,3 +132,5 @@ class BudgetLedger:
             key = (node_pool, reason)
             if key in self._left:
                 self._left[key] = max(self._left[key] - 1, 0)
+            if reason in self._fleet:
+                self._fleet[reason] = max(self._fleet[reason] - 1, 0)

@@ -56,6 +56,7 @@ class BlockCode(StrEnum):
     MIN_VALUES = "MinValues"
     SPOT_TO_SPOT = "SpotToSpot"
     SCORE = "Score"
+    MINIMUM_SAVINGS = "MinimumSavings"
     REPLICAS = "Replicas"
     NODE_LIMIT = "NodeLimit"
     UNHEALTHY_SHARE = "UnhealthyShare"
@@ -80,7 +81,8 @@ class Command:
     ``nodes`` and ``node_claims`` run in parallel where both exist; a claim without a Node yet
     stands in ``node_claims`` alone. ``placement`` says where the pods that leave will go, None
     where nobody asked (empty nodes, forceful reasons). ``savings`` is USD an hour; ``score`` the
-    least score that a Balanced pool gave it.
+    least score that a Balanced pool gave it. ``graceful`` says that budgets and pods were asked,
+    though the reason may be one that else goes by force.
     """
 
     reason: Reason
@@ -92,6 +94,7 @@ class Command:
     savings: float | None = None
     score: float | None = None
     pods_evicted: int = 0
+    graceful: bool = False
     id: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
@@ -104,7 +107,7 @@ class Command:
     @property
     def is_forceful(self) -> bool:
         """Whether it goes past budgets and blocks."""
-        return isinstance(self.reason, ForcefulReason)
+        return isinstance(self.reason, ForcefulReason) and not self.graceful
 
     @property
     def savings_per_eviction(self) -> float | None:

@@ -20,6 +20,7 @@ from reconciler.disruption.candidates import (
 from reconciler.disruption.command import BlockCode
 from reconciler.disruption.consolidatable import is_consolidatable
 from reconciler.disruption.deliberation import Deliberation, with_claims
+from reconciler.disruption.policy import too_little, too_young
 from reconciler.disruption.pricing import (
     cheaper_than,
     estimated_savings,
@@ -92,7 +93,12 @@ def consolidatable(work: Deliberation) -> list[Candidate]:
         if refusal is not None:
             work.refuse(candidate, REASON, refusal)
         elif is_consolidatable(candidate.claim, candidate.pool, work.now):
-            found.append(candidate)
+            hold = work.holds.get((candidate.pool.name, REASON))
+            hold = hold or too_young(candidate, work.settings, work.now)
+            if hold is None:
+                found.append(candidate)
+            else:
+                work.defer(candidate, REASON, hold)
     return found
 
 
@@ -185,7 +191,13 @@ def _spot_to_spot(
 
 
 def scored(proposal: Proposal, work: Deliberation) -> Proposal | Refusal:
-    """Return the proposal with the least score of the Balanced pools it touches, or their «no»."""
+    """Return the proposal with the least score of the Balanced pools it touches, or their «no».
+
+    Before them the config is asked how much a move must save at least.
+    """
+    refusal = too_little(proposal.candidates, proposal.savings, work.settings)
+    if refusal is not None:
+        return refusal
     balanced = any(
         c.pool.spec.disruption.consolidation_policy == "Balanced" for c in proposal.candidates
     )

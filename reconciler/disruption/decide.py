@@ -26,7 +26,9 @@ from reconciler.disruption.command import (
 from reconciler.disruption.deliberation import Deliberation, Method
 from reconciler.disruption.drift import DriftMethod
 from reconciler.disruption.emptiness import Emptiness
+from reconciler.disruption.expiry import GracefulExpiry
 from reconciler.disruption.multinode import MultiNodeConsolidation
+from reconciler.disruption.policy import is_due
 from reconciler.disruption.removal import Removal
 from reconciler.disruption.singlenode import SingleNodeConsolidation
 from reconciler.disruption.situation import Situation, open_pass
@@ -39,10 +41,12 @@ METHODS: Final[tuple[Method, ...]] = (
     StaticDrift(),
     DriftMethod(),
     Removal(),
+    GracefulExpiry(),
     MultiNodeConsolidation(),
     SingleNodeConsolidation(),
 )
-"""Karpenter's methods in its order; Removal, which is ours, stands beside drift."""
+"""Karpenter's methods in its order; Removal and graceful expiry, which are ours, stand beside
+drift."""
 
 
 def decide(situation: Situation, methods: Sequence[Method] = METHODS) -> Decisions:
@@ -66,8 +70,9 @@ def decide(situation: Situation, methods: Sequence[Method] = METHODS) -> Decisio
 def _refused(work: Deliberation, drifted: Sequence[DriftedClaim]) -> list[Block]:
     """Return the blocks of nodes that are no candidates though something wants them.
 
-    A node that is drifted is wanted for that; any other that is ready, for consolidation where
-    its pool does it. Nodes that start up or go already are not worth a word unless drifted.
+    A node that is drifted or that expires gracefully is wanted for that; any other that is ready,
+    for consolidation where its pool does it. Nodes that start up or go already are not worth a
+    word unless drifted.
     """
     wanted = {drift.node_claim for drift in drifted}
     blocks: list[Block] = []
@@ -76,6 +81,8 @@ def _refused(work: Deliberation, drifted: Sequence[DriftedClaim]) -> list[Block]
             continue
         if node.claim.name in wanted:
             blocks.append(refusal.block(node.name, DisruptionReason.DRIFTED))
+        elif is_due(node.claim, node.node_pool, work.settings, work.now):
+            blocks.append(refusal.block(node.name, ForcefulReason.EXPIRED))
         elif refusal.code is BlockCode.NODE_POOL_NOT_FOUND:
             blocks.append(refusal.block(node.name, ForcefulReason.NODE_POOL_DELETED))
         elif refusal.code is BlockCode.NODE_DO_NOT_DISRUPT and _consolidates(work, node):

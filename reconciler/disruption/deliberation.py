@@ -21,9 +21,10 @@ from reconciler.disruption.command import (
     WaitsFor,
 )
 from reconciler.disruption.cost import node_price
+from reconciler.disruption.policy import Hold, Holds
 from reconciler.disruption.pricing import estimated_savings
 from reconciler.disruption.simulation import Simulation
-from reconciler.model.budget import DisruptionReason
+from reconciler.model.budget import Budget, DisruptionReason
 from reconciler.model.labels import INSTANCE_TYPE
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.settings import Settings
@@ -65,11 +66,13 @@ class Deliberation:
     roster: Roster
     simulation: Simulation
     nodes: Sequence[StateNode]
+    fleet: Sequence[BudgetState] = ()
+    holds: Holds = field(default_factory=dict)
     unlaunched: Sequence[NodeClaim] = ()
     untouchable: set[str] = field(default_factory=set)
     commands: list[Command] = field(default_factory=list)
     blocks: dict[Block, None] = field(default_factory=dict)
-    deferrals: list[Deferral] = field(default_factory=list)
+    deferrals: dict[Deferral, None] = field(default_factory=dict)
     limits_hit: list[str] = field(default_factory=list)
     has_merged: bool = False
     _totals: dict[str, Totals] | None = None
@@ -113,6 +116,7 @@ class Deliberation:
                 savings=estimated_savings((c.price for c in ordered), replaced),
                 score=score,
                 pods_evicted=sum(len(c.reschedulable) for c in ordered),
+                graceful=True,
             )
         )
         for candidate in ordered:
@@ -136,33 +140,56 @@ class Deliberation:
         """Keep a «no»."""
         self.blocks[refusal.block(candidate.name, reason)] = None
 
-    def defer_for_budget(self, candidate: Candidate, reason: DisruptionReason) -> None:
-        """Keep that a node waits for its pool's budget, and for a window if one would open it."""
+    def defer(self, candidate: Candidate, reason: Reason, hold: Hold) -> None:
+        """Keep that a node waits, and for what."""
+        deferral = Deferral(
+            node_claim=candidate.claim.name,
+            node=candidate.name,
+            node_pool=candidate.pool.name,
+            reason=reason,
+            waits_for=hold.waits_for,
+            not_before=hold.until,
+            message=hold.message,
+        )
+        self.deferrals[deferral] = None
+
+    def defer_for_budget(
+        self,
+        candidate: Candidate,
+        reason: DisruptionReason,
+        *,
+        said: Reason | None = None,
+        ledger: BudgetLedger | None = None,
+    ) -> None:
+        """Keep that a node waits for a budget, and for a window if one would open it.
+
+        What holds its pool is told before budgets, its pool's before the fleet's. ``said`` is the
+        reason where it is not that of the budget; ``ledger`` that which had nothing left.
+        """
         pool = candidate.pool.name
-        state = next(s for s in self.states if (s.node_pool, s.reason) == (pool, reason))
-        budgets = candidate.pool.spec.disruption.budgets
+        hold = self.holds.get((pool, reason))
+        if hold is None and (ledger or self.ledger).left_of_pool(pool, reason) > 0:
+            state = next(s for s in self.fleet if s.reason == reason)
+            whose = f"the fleet (disruption.budgets[{state.binding}])"
+            hold = self._spent(state, self.settings.fleet_budgets, whose)
+        elif hold is None:
+            state = next(s for s in self.states if (s.node_pool, s.reason) == (pool, reason))
+            hold = self._spent(state, candidate.pool.spec.disruption.budgets, f"NodePool {pool}")
+        self.defer(candidate, said or reason, hold)
+
+    def _spent(self, state: BudgetState, budgets: Sequence[Budget], whose: str) -> Hold:
         binding = budgets[state.binding] if state.binding is not None else None
         scheduled = binding is not None and binding.schedule is not None
         change = binding.next_change(self.now) if binding is not None and scheduled else None
         if state.error is not None:
-            message = f"a budget of NodePool {pool} cannot be read: {state.error}"
+            message = f"a budget of {whose} cannot be read: {state.error}"
         else:
             at_once = state.allowed + state.disrupting
             message = (
-                f"the budget of NodePool {pool} allows {at_once} of {state.total} nodes at once "
-                f"for {reason}, {state.disrupting} are disrupted or not ready"
+                f"the budget of {whose} allows {at_once} of {state.total} nodes at once "
+                f"for {state.reason}, {state.disrupting} are disrupted or not ready"
             )
-        self.deferrals.append(
-            Deferral(
-                node_claim=candidate.claim.name,
-                node=candidate.name,
-                node_pool=pool,
-                reason=reason,
-                waits_for=WaitsFor.SCHEDULE if scheduled else WaitsFor.BUDGET,
-                not_before=change,
-                message=message,
-            )
-        )
+        return Hold(WaitsFor.SCHEDULE if scheduled else WaitsFor.BUDGET, change, message)
 
     @property
     def totals(self) -> Mapping[str, Totals]:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from reconciler.disruption.candidates import Candidate, Refusal
-from reconciler.disruption.command import BlockCode
+from reconciler.disruption.command import BlockCode, Reason
 from reconciler.disruption.deliberation import Deliberation
 from reconciler.model.budget import DisruptionReason
 
@@ -27,26 +27,26 @@ class DriftMethod:
         for candidate in sorted(drifted, key=_by_age):
             if not work.is_free(candidate):
                 continue  # pods of an earlier command go there
-            refusal = candidate.refusal(eventual=True)
-            if refusal is not None:
-                work.refuse(candidate, self.reason, refusal)
-            elif work.left(candidate, self.reason) == 0:
-                work.defer_for_budget(candidate, self.reason)
-            elif work.has_work_left("drift"):
-                self._replace(candidate, work)
+            replace_or_refuse(candidate, work, self.reason)
 
-    def _replace(self, candidate: Candidate, work: Deliberation) -> None:
+
+def replace_or_refuse(candidate: Candidate, work: Deliberation, said: Reason) -> None:
+    """Replace one node by whatever its pods need, within the budgets for Drifted, or say why not.
+
+    ``said`` is the reason that is named.
+    """
+    refusal = candidate.refusal(eventual=True)
+    if refusal is not None:
+        work.refuse(candidate, said, refusal)
+    elif work.left(candidate, DisruptionReason.DRIFTED) == 0:
+        work.defer_for_budget(candidate, DisruptionReason.DRIFTED, said=said)
+    elif work.has_work_left("drift"):
         outcome = work.simulation.without([candidate], consolidating=False)
         if outcome.failure is not None:
-            refusal = Refusal(BlockCode.UNSCHEDULABLE, outcome.failure)
-            work.refuse(candidate, self.reason, refusal)
+            work.refuse(candidate, said, Refusal(BlockCode.UNSCHEDULABLE, outcome.failure))
             return
-        work.start(
-            self.reason,
-            [candidate],
-            replacements=outcome.placement.claims,
-            placement=outcome.placement,
-        )
+        claims = outcome.placement.claims
+        work.start(said, [candidate], replacements=claims, placement=outcome.placement)
 
 
 def drifted_since(candidate: Candidate) -> datetime:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from reconciler.disruption.candidates import Candidate
-from reconciler.disruption.command import Deferral, WaitsFor
+from reconciler.disruption.command import WaitsFor
 from reconciler.disruption.consolidatable import consolidatable_at, is_consolidatable
 from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.policy import Hold
 from reconciler.model.budget import DisruptionReason
 
 
@@ -22,7 +23,7 @@ class Emptiness:
 
     def decide(self, work: Deliberation) -> None:
         chosen: list[Candidate] = []
-        taken: dict[str, int] = {}
+        trial = work.ledger.copy()
         for candidate in sorted(work.candidates(_may_be_empty), key=by_ratio):
             if not is_consolidatable(candidate.claim, candidate.pool, work.now):
                 self._wait(candidate, work)
@@ -32,10 +33,10 @@ class Emptiness:
                 work.refuse(candidate, self.reason, refusal)
                 continue
             pool = candidate.pool.name
-            if work.left(candidate, self.reason) <= taken.get(pool, 0):
-                work.defer_for_budget(candidate, self.reason)
+            if trial.left(pool, self.reason) == 0:
+                work.defer_for_budget(candidate, self.reason, ledger=trial)
                 continue
-            taken[pool] = taken.get(pool, 0) + 1
+            trial.take(pool)
             chosen.append(candidate)
         if chosen:
             work.start(self.reason, chosen)
@@ -46,17 +47,8 @@ class Emptiness:
         if at is None:
             return
         wait = candidate.pool.spec.disruption.consolidate_after or "0s"
-        work.deferrals.append(
-            Deferral(
-                node_claim=candidate.claim.name,
-                node=candidate.name,
-                node_pool=candidate.pool.name,
-                reason=self.reason,
-                waits_for=WaitsFor.CONSOLIDATE_AFTER,
-                not_before=at,
-                message=f"empty, and NodePool {candidate.pool.name} waits {wait} before it acts",
-            )
-        )
+        text = f"empty, and NodePool {candidate.pool.name} waits {wait} before it acts"
+        work.defer(candidate, self.reason, Hold(WaitsFor.CONSOLIDATE_AFTER, at, text))
 
 
 def _may_be_empty(candidate: Candidate) -> bool:

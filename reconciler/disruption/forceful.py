@@ -13,6 +13,7 @@ from typing import Final
 
 from reconciler.disruption.command import Block, BlockCode, Command, ForcefulReason
 from reconciler.disruption.cost import scale_down_cost
+from reconciler.disruption.policy import forced_out_at
 from reconciler.model.metadata import Condition
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.nodepool import NodePool
@@ -60,7 +61,7 @@ def forceful_commands(
     taken: dict[str, Command] = {}
     for reason, nodes in (
         (ForcefulReason.INTERRUPTED, _named(cluster, interrupted)),
-        (ForcefulReason.EXPIRED, _expired(cluster, now)),
+        (ForcefulReason.EXPIRED, _expired(cluster, settings, now)),
         (ForcefulReason.UNHEALTHY, unhealthy),
     ):
         for node in nodes:
@@ -91,11 +92,15 @@ def _named(cluster: ClusterState, names: Mapping[str, str]) -> Iterator[StateNod
     return (n for n in _living(cluster) if n.claim is not None and n.claim.name in names)
 
 
-def _expired(cluster: ClusterState, now: datetime) -> Iterator[StateNode]:
-    """Yield the nodes that are as old as their claim allows; the moment itself counts."""
+def _expired(cluster: ClusterState, settings: Settings, now: datetime) -> Iterator[StateNode]:
+    """Yield the nodes that are older than may be; the moment itself counts.
+
+    That is what their claim allows, and the ceiling above it where the pool expires gracefully.
+    """
     for node in _living(cluster):
-        expires = node.claim.expires_at if node.claim is not None else None
-        if expires is not None and now >= expires:
+        assert node.claim is not None
+        at = forced_out_at(node.claim, node.node_pool, settings)
+        if at is not None and now >= at:
             yield node
 
 

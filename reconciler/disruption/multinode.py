@@ -47,12 +47,12 @@ class MultiNodeConsolidation:
             work.has_merged = True
 
     def _within_budget(self, wanted: Sequence[Candidate], work: Deliberation) -> list[Candidate]:
-        taken: dict[str, int] = {}
+        trial = work.ledger.copy()
         chosen: list[Candidate] = []
         for candidate in wanted:
             pool = candidate.pool.name
-            if work.is_free(candidate) and work.left(candidate, self.reason) > taken.get(pool, 0):
-                taken[pool] = taken.get(pool, 0) + 1
+            if work.is_free(candidate) and trial.left(pool, self.reason) > 0:
+                trial.take(pool)
                 chosen.append(candidate)
         return chosen
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from reconciler.disruption.candidates import Candidate, Refusal
-from reconciler.disruption.command import BlockCode, ForcefulReason
+from reconciler.disruption.candidates import Candidate
+from reconciler.disruption.command import ForcefulReason
 from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.drift import replace_or_refuse
 from reconciler.model.budget import DisruptionReason
 
 
@@ -25,22 +26,7 @@ class Removal:
         for candidate in sorted(work.roster.removals, key=_emptiest):
             if not work.is_free(candidate):
                 continue
-            refusal = candidate.refusal(eventual=True)
-            if refusal is not None:
-                work.refuse(candidate, ForcefulReason.NODE_POOL_DELETED, refusal)
-            elif work.left(candidate, self.reason) == 0:
-                work.defer_for_budget(candidate, self.reason)
-            elif work.has_work_left("removal"):
-                self._remove(candidate, work)
-
-    def _remove(self, candidate: Candidate, work: Deliberation) -> None:
-        outcome = work.simulation.without([candidate], consolidating=False)
-        reason = ForcefulReason.NODE_POOL_DELETED
-        if outcome.failure is not None:
-            work.refuse(candidate, reason, Refusal(BlockCode.UNSCHEDULABLE, outcome.failure))
-            return
-        claims = outcome.placement.claims
-        work.start(reason, [candidate], replacements=claims, placement=outcome.placement)
+            replace_or_refuse(candidate, work, ForcefulReason.NODE_POOL_DELETED)
 
 
 def _emptiest(candidate: Candidate) -> tuple[float, str]:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from reconciler.disruption.budgets import BudgetLedger, budget_states
+from reconciler.disruption.budgets import BudgetLedger, budget_states, fleet_states
 from reconciler.disruption.candidates import DriftedClaim, Roster
 from reconciler.disruption.command import Block, Command
 from reconciler.disruption.deliberation import Deliberation
 from reconciler.disruption.forceful import forceful_commands
 from reconciler.disruption.pdb import PodDisruptionBudgets
+from reconciler.disruption.policy import holds_of
 from reconciler.disruption.simulation import Placer, Simulation
 from reconciler.model.metadata import Metadata
 from reconciler.model.nodepool import NodePool
@@ -89,7 +90,9 @@ def open_pass(situation: Situation) -> Opening:
         cluster, desired, situation.settings, now, situation.interrupted
     )
     states = budget_states([*situation.pools, *removed.values()], cluster.nodes, now)
-    ledger = BudgetLedger(states)
+    fleet = fleet_states(situation.settings.fleet_budgets, cluster.nodes, now)
+    holds = holds_of([*desired, *removed], situation.settings, now)
+    ledger = BudgetLedger(states, fleet, holds)
     simulation = situation.simulation()
     budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
     gone = _forced_nodes(cluster, forced)
@@ -111,6 +114,8 @@ def open_pass(situation: Situation) -> Opening:
         settings=situation.settings,
         pools=launch_pools,
         states=states,
+        fleet=fleet,
+        holds=holds,
         ledger=ledger,
         roster=roster,
         simulation=simulation,

@@ -6,11 +6,12 @@ says how far the pool may exceed its number meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
 from reconciler.disruption.candidates import Candidate, Refusal
-from reconciler.disruption.command import BlockCode
+from reconciler.disruption.command import BlockCode, Reason
 from reconciler.disruption.deliberation import Deliberation
 from reconciler.disruption.statics import claims_of, node_limit, template_claim
 from reconciler.model.budget import UNBOUNDED, DisruptionReason
@@ -22,9 +23,16 @@ class StaticDrift:
 
     reason: Final = DisruptionReason.DRIFTED
 
+    def __init__(self, said: Reason = DisruptionReason.DRIFTED) -> None:
+        self._said = said
+
     def decide(self, work: Deliberation) -> None:
         drifted = work.candidates(lambda c: c.drift is not None and c.pool.is_static)
-        ordered = sorted(drifted, key=lambda c: (c.pool.name, c.name))
+        self.replace(drifted, work)
+
+    def replace(self, candidates: Iterable[Candidate], work: Deliberation) -> None:
+        """Replace nodes of static pools; ``said`` of the method is the reason that is named."""
+        ordered = sorted(candidates, key=lambda c: (c.pool.name, c.name))
         for _, group in groupby(ordered, key=lambda c: c.pool.name):
             self._replace(list(group), work)
 
@@ -34,27 +42,27 @@ class StaticDrift:
         refusal, room = self._room(pool, work)
         if refusal is not None:
             for candidate in open_:
-                work.refuse(candidate, self.reason, refusal)
+                work.refuse(candidate, self._said, refusal)
             return
         for candidate in open_:
             if work.left(candidate, self.reason) == 0:
-                work.defer_for_budget(candidate, self.reason)
+                work.defer_for_budget(candidate, self.reason, said=self._said)
             elif room == 0:
                 text = f'NodePool "{pool.name}" has reached limits.nodes: no room for a replacement'
-                work.refuse(candidate, self.reason, Refusal(BlockCode.NODE_LIMIT, text))
+                work.refuse(candidate, self._said, Refusal(BlockCode.NODE_LIMIT, text))
             else:
                 claim = template_claim(work.pools[pool.name], candidate.claim.name)
                 if claim is None:
                     text = f'NodePool "{pool.name}" has no instance type that can be launched now'
-                    work.refuse(candidate, self.reason, Refusal(BlockCode.UNSCHEDULABLE, text))
+                    work.refuse(candidate, self._said, Refusal(BlockCode.UNSCHEDULABLE, text))
                     continue
                 room -= 1
-                work.start(self.reason, [candidate], replacements=[claim])
+                work.start(self._said, [candidate], replacements=[claim])
 
     def _is_open(self, candidate: Candidate, work: Deliberation) -> bool:
         refusal = candidate.refusal(eventual=True)
         if refusal is not None:
-            work.refuse(candidate, self.reason, refusal)
+            work.refuse(candidate, self._said, refusal)
         return refusal is None
 
     def _room(self, pool: NodePool, work: Deliberation) -> tuple[Refusal | None, int]:

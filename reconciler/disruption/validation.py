@@ -18,6 +18,7 @@ from reconciler.disruption.command import Command
 from reconciler.disruption.consolidation import consolidatable
 from reconciler.disruption.deliberation import Deliberation
 from reconciler.disruption.emptiness import quiet_and_empty
+from reconciler.disruption.policy import holds_of
 from reconciler.disruption.situation import Situation, open_pass
 from reconciler.model.budget import DisruptionReason
 from reconciler.placement.result import PlannedClaim
@@ -52,12 +53,29 @@ def validate(command: Command, situation: Situation) -> Command | Invalid:
     gone = _gone(command, situation)
     if gone:
         return Invalid(Failure.CHURN, f"gone already: {', '.join(gone)}")
+    held = _held(command, situation)
+    if held is not None:
+        return Invalid(Failure.BUDGET, held)
     if command.reason not in (DisruptionReason.EMPTY, DisruptionReason.UNDERUTILIZED):
         return command
     work = open_pass(situation).work
     if command.reason is DisruptionReason.EMPTY:
         return _still_empty(command, work)
     return _still_underutilized(command, work)
+
+
+def _held(command: Command, situation: Situation) -> str | None:
+    """Return what holds a pool of the command since: a suspension, or a window that closed."""
+    if command.is_forceful:
+        return None
+    gate = (
+        command.reason if isinstance(command.reason, DisruptionReason) else DisruptionReason.DRIFTED
+    )
+    named = set(command.node_claims)
+    nodes = situation.cluster.nodes
+    pools = {n.node_pool for n in nodes if n.claim is not None and n.claim.name in named}
+    holds = holds_of(sorted(pools), situation.settings, situation.now)
+    return next((hold.message for (_, reason), hold in holds.items() if reason is gate), None)
 
 
 def _gone(command: Command, situation: Situation) -> list[str]:

@@ -6,6 +6,11 @@ Where each value came from is kept beside it by whoever reads them (``desired/se
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from reconciler.model.budget import Budget
+    from reconciler.model.policy import Suspension, Window
 
 DEFAULT_FEATURE_GATES = {
     "NodeRepair": False,
@@ -30,10 +35,15 @@ class PlacementGroup:
 
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
-    """What our config adds to one NodePool."""
+    """What our config adds to one NodePool; None where the fleet's value holds."""
 
     packing: str | None = None
     per_node_cost: float | None = None
+    minimum_savings: float | None = None
+    minimum_savings_percent: float | None = None
+    minimum_age: str | None = None
+    expiration_policy: str | None = None
+    expiration_ceiling: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +70,14 @@ class Settings:
     packing: str = "default"
     per_node_cost: float = 0.0
     removal_policy: str = "Guarded"
+    minimum_savings: float = 0.0
+    minimum_savings_percent: float = 0.0
+    minimum_age: str = "0s"
+    expiration_policy: str = "Forceful"
+    expiration_ceiling: str = "24h"
+    fleet_budgets: tuple[Budget, ...] = ()
+    windows: tuple[Window, ...] = ()
+    suspensions: tuple[Suspension, ...] = ()
     feature_gates: dict[str, bool] = field(default_factory=lambda: dict(DEFAULT_FEATURE_GATES))
     subnet_free_addresses: dict[str, int] = field(default_factory=dict)
     placement_group: PlacementGroup | None = None
@@ -68,3 +86,15 @@ class Settings:
     def gate(self, name: str) -> bool:
         """Return whether the feature gate is on; an unknown one is off."""
         return self.feature_gates.get(name, DEFAULT_FEATURE_GATES.get(name, False))
+
+    def option(self, node_pool: str, name: str) -> Any:
+        """Return an option as it holds for a NodePool: its own value, else the fleet's."""
+        own = self.node_pools.get(node_pool)
+        value = getattr(own, name) if own is not None else None
+        return getattr(self, name) if value is None else value
+
+    def option_key(self, node_pool: str, name: str, key: str) -> str:
+        """Return under which key of the config the value stands that holds for a NodePool."""
+        own = self.node_pools.get(node_pool)
+        is_own = own is not None and getattr(own, name) is not None
+        return f"nodePools.{node_pool}.{key}" if is_own else key

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,24 @@ def test_gates_subnets_groups_and_pools_have_names_of_the_authors() -> None:
     assert settings.node_pools == {"team.a": PoolOptions("cheapest", 0.01)}
 
 
+def test_what_disruption_may_do_comes_from_the_file_or_as_json() -> None:
+    frozen = {"owner": "platform", "until": "2026-03-01T06:00:00Z", "nodePools": ["web"]}
+    nightly = {"schedule": "0 22 * * *", "duration": "8h", "timeZone": "Europe/Berlin"}
+    config = {"disruption": {"suspend": [frozen], "budgets": [{"nodes": "3"}]}}
+    environ = {"RECONCILER_DISRUPTION__WINDOWS": json.dumps([nightly])}
+    resolved = resolve(config, environ, ["nodePools.web.minimumAge=30m", "minimumSavings=0.05"])
+    made = resolved.settings
+    assert [(s.owner, s.node_pools, s.until) for s in made.suspensions] == [
+        ("platform", ("web",), datetime(2026, 3, 1, 6, tzinfo=UTC))
+    ]
+    assert [(b.nodes, b.reasons) for b in made.fleet_budgets] == [("3", None)]
+    assert [(w.schedule, w.time_zone) for w in made.windows] == [("0 22 * * *", "Europe/Berlin")]
+    assert (made.option("web", "minimum_age"), made.option("api", "minimum_age")) == ("30m", "0s")
+    assert made.option("web", "minimum_savings") == 0.05
+    assert resolved.values["disruption.windows"] == [nightly]
+    assert json.loads(json.dumps(resolved.values["disruption.suspend"]))[0]["owner"] == "platform"
+
+
 def test_a_fleet_is_named_by_its_folder_unless_named() -> None:
     assert resolve({}, {}, fleet="web").settings.fleet == "web"
     assert resolve({"fleet": "shop"}, {}, fleet="web").settings.fleet == "shop"
@@ -132,6 +151,37 @@ def test_kubernetes_own_variables_are_not_ours() -> None:
         ({}, {}, ["featureGates=NodeOverlay"], "'NodeOverlay' is not name=value"),
         ({"subnetFreeAddresses": {"": 1}}, {}, [], "no such setting"),
         ({"packing": {"default": True}}, {}, [], "packing.default: no such setting"),
+        ({}, {}, ["minimumSavingsPercent=101"], "'101' is not a percentage from 0 to 100"),
+        ({}, {}, ["minimumAge=-1m"], "'-1m' is shorter than nothing"),
+        ({"disruption": {"suspend": [{}]}}, {}, [], "owner: who suspends must be named"),
+        ({"disruption": {"suspend": {"owner": "me"}}}, {}, [], "suspend.owner: no such setting"),
+        ({}, {}, ["disruption.suspend=me"], "a list in JSON is expected, not 'me'"),
+        (
+            {"disruption": {"suspend": [{"owner": "me", "until": "2026-03-01"}]}},
+            {},
+            [],
+            "until: a moment with its offset is expected",
+        ),
+        (
+            {"disruption": {"suspend": [{"owner": "me", "reasons": ["Drift"]}]}},
+            {},
+            [],
+            "'Drift' is not allowed (one of Drifted, Empty, Underutilized)",
+        ),
+        ({"disruption": {"budgets": [{"nodes": "101%"}]}}, {}, [], "is not a count or a share"),
+        (
+            {"disruption": {"budgets": [{"schedule": "@daily"}]}},
+            {},
+            [],
+            "a schedule needs a duration",
+        ),
+        (
+            {"disruption": {"windows": [{"schedule": "0 25 * * *", "duration": "1h"}]}},
+            {},
+            [],
+            "disruption.windows: end of range (25) above maximum (23)",
+        ),
+        ({"disruption": {"windows": [{"when": "now"}]}}, {}, [], "[0].when: no such key"),
         (
             {},
             {},

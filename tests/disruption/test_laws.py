@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.disruption.budgets import budget_states
+from reconciler.desired.settings import resolve
+from reconciler.disruption.budgets import budget_states, fleet_states
 from reconciler.disruption.command import Decisions
 from reconciler.disruption.decide import decide
 from reconciler.model.budget import DisruptionReason
@@ -100,6 +102,27 @@ def test_no_pass_takes_more_than_a_budget_allows(
     for pool in POOLS:
         together = sum(1 for row in taken if row[0] == pool)
         assert together <= max(allowed[pool, reason] for reason in DisruptionReason)
+
+
+@settings(max_examples=100, deadline=None)
+@given(fleets(), budgets)
+def test_no_pass_takes_more_of_the_fleet_than_its_budget_allows(
+    fleet: tuple[list[Any], list[dict[str, Any]], tuple[str, ...]],
+    of_fleet: list[dict[str, Any]],
+) -> None:
+    objects, pools, gone = fleet
+    cluster = a_cluster(*objects)
+    made = resolve({"disruption": {"budgets": of_fleet}}, {}).settings
+    states = fleet_states(made.fleet_budgets, cluster.nodes, NOW)
+    allowed = {state.reason: state.allowed for state in states}
+
+    made_pools = [a_pool(**pool) for pool in pools]
+    decisions = decide(a_situation(cluster, made_pools, drifted=drifted(*gone), settings=made))
+
+    taken = Counter(c.reason for c in decisions.commands for _ in c.nodes)
+    for reason, most in allowed.items():
+        assert taken[reason] <= most
+    assert sum(taken.values()) <= max(allowed.values())
 
 
 @settings(max_examples=100, deadline=None)

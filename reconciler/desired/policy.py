@@ -1,0 +1,166 @@
+"""Reads the lists of our config about disruption: fleet budgets, windows, suspensions.
+
+Each is a list of objects as YAML has them, or the same as JSON text where it comes from the
+environment or a flag. What is wrong is said with the entry that is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.model.duration import parse_duration
+from reconciler.model.policy import Suspension, Window
+from reconciler.model.schedule import parse_schedule, time_zone
+
+if TYPE_CHECKING:
+    from reconciler.model.budget import Budget
+
+_REASONS: Final = ("Drifted", "Empty", "Underutilized")
+_NODES: Final = re.compile(r"(100|[0-9]{1,2})%|[0-9]{1,9}", re.ASCII)
+
+
+def budgets(value: Any) -> tuple[Budget, ...]:
+    """Return the budgets of the whole fleet, in the form of a NodePool's.
+
+    Raises:
+        ValueError: an entry cannot be read.
+    """
+    from reconciler.model.budget import Budget  # loads msgspec: only where there are any
+
+    made: list[Budget] = []
+    for entry in _entries(value, ("nodes", "reasons", "schedule", "duration", "timeZone")):
+        nodes = str(entry.get("nodes", "10%"))
+        if not _NODES.fullmatch(nodes):
+            raise ValueError(f"nodes: {nodes[:40]!r} is not a count or a share (5, 10%)")
+        if ("schedule" in entry) is not ("duration" in entry):
+            raise ValueError("a schedule needs a duration, and a duration a schedule")
+        if "schedule" in entry:
+            _timed(entry)
+        reasons = _names(entry, "reasons", _REASONS) or None
+        schedule, duration, zone = (entry.get(k) for k in ("schedule", "duration", "timeZone"))
+        made.append(Budget(nodes, reasons, schedule, duration, zone))
+    return tuple(made)
+
+
+def windows(value: Any) -> tuple[Window, ...]:
+    """Return the windows outside which nothing is disrupted.
+
+    Raises:
+        ValueError: an entry cannot be read.
+    """
+    keys = ("schedule", "duration", "timeZone", "nodePools", "reasons", "owner")
+    made: list[Window] = []
+    for entry in _entries(value, keys):
+        _timed(entry)
+        made.append(
+            Window(
+                schedule=entry["schedule"],
+                duration=entry["duration"],
+                time_zone=entry.get("timeZone"),
+                node_pools=_names(entry, "nodePools"),
+                reasons=_names(entry, "reasons", _REASONS),
+                owner=_text(entry, "owner"),
+            )
+        )
+    return tuple(made)
+
+
+def suspensions(value: Any) -> tuple[Suspension, ...]:
+    """Return the suspensions; each has an owner.
+
+    Raises:
+        ValueError: an entry cannot be read.
+    """
+    made: list[Suspension] = []
+    for entry in _entries(value, ("owner", "until", "nodePools", "reasons", "note")):
+        owner = _text(entry, "owner")
+        if not owner:
+            raise ValueError("owner: who suspends must be named")
+        made.append(
+            Suspension(
+                owner=owner,
+                until=_moment(entry["until"]) if "until" in entry else None,
+                node_pools=_names(entry, "nodePools"),
+                reasons=_names(entry, "reasons", _REASONS),
+                note=_text(entry, "note"),
+            )
+        )
+    return tuple(made)
+
+
+def written(entries: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return entries as they would stand in the file, without what they leave open."""
+    return [dict(_fields(entry)) for entry in entries]
+
+
+def _fields(entry: Any) -> Iterator[tuple[str, Any]]:
+    names = getattr(entry, "__struct_fields__", None) or entry.__dataclass_fields__
+    for name in names:
+        value = getattr(entry, name)
+        if value not in (None, "", ()):
+            first, *rest = name.split("_")
+            key = first + "".join(map(str.title, rest))
+            plain = list(value) if isinstance(value, tuple) else value
+            yield key, plain.isoformat() if isinstance(plain, datetime) else plain
+
+
+def _entries(value: Any, allowed: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
+    """Yield the entries, each an object of the allowed keys; errors get the entry's number."""
+    entries = _from_json(value) if isinstance(value, str) else value
+    if not isinstance(entries, list):
+        raise ValueError("a list is expected")  # noqa: TRY004 - of the author's making
+    for index, entry in enumerate(entries):
+        if not isinstance(entry, Mapping):
+            raise ValueError(f"[{index}] is not an object")  # noqa: TRY004 - likewise
+        unknown = sorted(str(key)[:40] for key in entry if key not in allowed)
+        if unknown:
+            known = ", ".join(allowed)
+            raise ValueError(f"[{index}].{unknown[0]}: no such key (one of {known})")
+        yield entry
+
+
+def _from_json(text: str) -> Any:
+    import json
+
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"a list in JSON is expected, not {text[:40]!r}") from error
+
+
+def _names(entry: Mapping[str, Any], key: str, allowed: tuple[str, ...] = ()) -> tuple[str, ...]:
+    value = entry.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise ValueError(f"{key}: a list of names is expected")
+    wrong = [name for name in value if allowed and name not in allowed]
+    if wrong:
+        raise ValueError(f"{key}: {wrong[0][:40]!r} is not allowed (one of {', '.join(allowed)})")
+    return tuple(value)
+
+
+def _text(entry: Mapping[str, Any], key: str) -> str:
+    value = entry.get(key, "")
+    if not isinstance(value, str):
+        raise ValueError(f"{key}: text is expected")  # noqa: TRY004 - of the author's making
+    return value
+
+
+def _timed(entry: Mapping[str, Any]) -> None:
+    """Check schedule, duration and time zone: what cannot be read must not open or close."""
+    parse_schedule(_text(entry, "schedule"))
+    if parse_duration(_text(entry, "duration")).total_seconds() <= 0:
+        raise ValueError("duration: longer than nothing is expected")
+    time_zone(_text(entry, "timeZone") or None)
+
+
+def _moment(value: Any) -> datetime:
+    try:
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    except ValueError as error:
+        raise ValueError(f"until: {str(value)[:40]!r} is not a moment") from error
+    if moment.tzinfo is None:
+        raise ValueError("until: a moment with its offset is expected (2026-03-01T06:00:00Z)")
+    return moment
