@@ -1,23 +1,28 @@
 """``reconciler explain``: why a pod has no node, why a node is or is not disrupted.
 
-The answer is read from the reasons that the newest plan kept, or from a plan in a file.
+The answer is read from the reasons that the newest plan kept, or from a plan in a file. With
+inputs of its own (``--snapshot``, ``--catalog``, ``--ref``, ``--repo``), or where nothing has been
+recorded yet, a plan is made on the spot, and the scheduler is asked further: what else was
+possible, and what each constraint costs.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.cli import exitcode, opening
+from reconciler.cli.inputs import add_arguments as add_input_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
     from reconciler.adapters.database.history import GivenReason
     from reconciler.cli.opening import Recorded
-    from reconciler.plan.explain import Answer
+    from reconciler.plan.answer import Answer
+    from reconciler.plan.inquiry import Inquiry
     from reconciler.plan.plan import Plan
 
 KINDS: Final = {
@@ -42,14 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name", metavar="NAME", help="its name; a pod's with its namespace, where needed"
     )
-    opening.add_path(parser)
+    add_input_arguments(parser)
     parser.add_argument(
         "--plan", metavar="FILE", help="a plan saved with `plan --out` (- for stdin)"
     )
     parser.add_argument(
         "-o", "--output", choices=("text", "json"), default="text", help="form of the answer"
     )
-    opening.add_arguments(parser)
 
 
 def kind(word: str) -> str:
@@ -66,63 +70,58 @@ def run(args: argparse.Namespace) -> int:
         plan = _saved(args.plan)
         source = Source(plan, plan.digest, args.plan)
         answer = _answer(source, args, None)
+    elif _has_inputs(args):
+        source, answer = _on_the_spot(args)
     else:
         with opening.recorded(args) as recorded:
             source = _newest(recorded)
             pair = _pair(recorded, args)
             answer = _answer(source, args, pair)
             source = source._replace(earlier=_earlier(recorded, answer, source, pair))
+    from reconciler.cli import explained
+
+    told = (answer, source.plan, source.digest, source.earlier)
     if args.output == "json":
         from reconciler.cli.listing import as_json
 
-        sys.stdout.write(as_json(document(answer, source)))
+        sys.stdout.write(as_json(explained.document(*told)))
     else:
         from reconciler.cli.inputs import present
 
-        sys.stdout.write(text_of(answer, source, present(args.now)))
+        sys.stdout.write(explained.text_of(*told, present(args.now)))
     return exitcode.DONE
 
 
-def text_of(answer: Answer, source: Source, now: datetime) -> str:
-    """Return the answer for a person: the verdict, what will be done, what stands against it."""
-    from reconciler.cli.listing import age, columns, stamp
-    from reconciler.plan.wording import moment
-
-    lines = [f"{answer.kind} {answer.name}: {answer.verdict}."]
-    lines += [f"  {fact}" for fact in answer.facts]
-    text = "\n".join(lines) + "\n"
-    if answer.reasons:
-        rows = [(reason.code, reason.message) for reason in answer.reasons]
-        text += "\nWhy not:\n" + columns(rows, indent=2)
-    if source.earlier:
-        past = [(stamp(g.at), g.decision.code, g.decision.message) for g in source.earlier]
-        text += "\nSaid earlier:\n" + columns(past, indent=2)
-    ago = f", {age(source.plan.at, now)} ago" if now > source.plan.at else ""
-    return f"{text}\nFrom plan {source.digest} of {moment(source.plan.at)}{ago}.\n"
+def _has_inputs(args: argparse.Namespace) -> bool:
+    """Return whether a plan is to be made: inputs are named, or there is no record of any plan."""
+    if any(x is not None for x in (args.snapshot, args.catalog, args.ref, args.repo)):
+        return True
+    place = opening.state_location(
+        args.path, opening.settings_of(args.path, args.state, args.settings)
+    )
+    return "://" not in place and not os.path.lexists(place)
 
 
-def document(answer: Answer, source: Source) -> dict[str, Any]:
-    """Return the answer as an object."""
-    import msgspec
+def _on_the_spot(args: argparse.Namespace) -> tuple[Source, Answer]:
+    """Return a plan of the inputs that the arguments name, and the answer from it.
 
-    return {
-        "apiVersion": "reconciler/v1",
-        "kind": "Explanation",
-        "about": {"kind": answer.kind, "name": answer.name},
-        "plan": {"digest": source.digest, "at": msgspec.to_builtins(source.plan.at)},
-        "verdict": answer.verdict,
-        "facts": list(answer.facts),
-        "reasons": [{"code": r.code, "message": r.message} for r in answer.reasons],
-        "earlier": [
-            {
-                "at": msgspec.to_builtins(g.at),
-                "code": g.decision.code,
-                "message": g.decision.message,
-                "plan": g.plan,
-            }
-            for g in source.earlier
-        ],
-    }
+    Raises:
+        UnreadableError: neither the plan nor the cluster knows the name.
+    """
+    from reconciler.cli.inputs import read_inputs
+    from reconciler.cli.timings import Timings
+    from reconciler.plan.inquiry import Inquiry
+    from reconciler.plan.planner import make_plan
+
+    inputs = read_inputs(args, Timings())
+    plan = make_plan(inputs)
+    source = Source(plan, plan.digest, f"plan {plan.digest}")
+    inquiry = Inquiry(inputs, plan)
+    if args.kind == "pod":
+        return source, inquiry.of_pod(_of_pod(source, args.name, inquiry))
+    pair = inquiry.pair(args.name, is_claim=args.kind == "nodeclaim")
+    answer = _answer(source, args, pair)
+    return source, inquiry.of_claim(answer) if args.kind == "nodeclaim" else answer
 
 
 def _saved(path: str) -> Plan:
@@ -181,13 +180,16 @@ def _answer(source: Source, args: argparse.Namespace, pair: tuple[str, str] | No
     return explain.explain_node(plan, *pair, "Node" if args.kind == "node" else "NodeClaim")
 
 
-def _of_pod(source: Source, name: str) -> Answer:
+def _of_pod(source: Source, name: str, inquiry: Inquiry | None = None) -> Answer:
     from reconciler.model.errors import UsageError
     from reconciler.plan import explain
     from reconciler.plan.wording import listed
 
     plan = source.plan
     names = explain.matching_pods(plan, name)
+    settled = inquiry.settled(name) if inquiry is not None and not names else None
+    if settled is not None:
+        return settled
     if len(names) > 1:
         raise UsageError(f"{name} may be {listed(names)}", remedy="name one of these pods")
     answer = explain.explain_pod(plan, names[0]) if names else None

@@ -6,9 +6,8 @@ answer to «why not?» is what the decision itself said, never a second opinion.
 
 from __future__ import annotations
 
-import msgspec
-
-from reconciler.plan.decisions import Decision, Subject, decisions_of
+from reconciler.plan.answer import Answer
+from reconciler.plan.decisions import Subject, decisions_of
 from reconciler.plan.plan import Plan, PlannedCommand, PlannedNodeClaim
 from reconciler.plan.wording import (
     dollars,
@@ -18,20 +17,6 @@ from reconciler.plan.wording import (
     side_said,
     value_said,
 )
-
-
-class Answer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What a plan says about one thing.
-
-    ``verdict`` is one sentence; ``facts`` are what will be done with it, ``reasons`` what stands
-    against more.
-    """
-
-    kind: Subject
-    name: str
-    verdict: str
-    facts: tuple[str, ...] = ()
-    reasons: tuple[Decision, ...] = ()
 
 
 def pod_names(plan: Plan) -> list[str]:

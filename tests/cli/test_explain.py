@@ -1,0 +1,169 @@
+"""``reconciler explain`` with inputs of its own: what else was possible, and at which price."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator, FormatChecker
+
+from reconciler._resources import resource
+from reconciler.cli.main import main
+from tests.placement.builders import (
+    CAPACITY_TYPE,
+    TYPES,
+    ZONE,
+    Object,
+    a_node,
+    a_pod,
+    a_pool,
+    apart,
+    pods,
+    rule,
+    spread,
+    wanted,
+)
+
+NOW = "2026-03-01T12:00:00Z"
+Explain = Callable[..., str]
+
+
+def _dearer_outside_a(kind: Object) -> Object:
+    offerings = [
+        {**o, "price": o["price"] * (1 if o["zone"] == "zone-a" else 2)} for o in kind["offerings"]
+    ]
+    return {**kind, "offerings": offerings}
+
+
+@pytest.fixture
+def explain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Explain:
+    def asked(kind: str, name: str, *objects: Object, code: int = 0, form: str = "text") -> str:
+        folder = tmp_path / "fleet"
+        folder.mkdir(exist_ok=True)
+        fleet = [o for o in objects if o["kind"] == "NodePool"]
+        (folder / "pools.yaml").write_text(
+            "\n---\n".join(json.dumps({"apiVersion": "karpenter.sh/v1", **o}) for o in fleet)
+        )
+        rest = [o for o in objects if o["kind"] != "NodePool"]
+        (tmp_path / "snapshot.json").write_text(json.dumps({"kind": "List", "items": rest}))
+        catalog = [_dearer_outside_a(t) for t in TYPES]
+        (tmp_path / "catalog.json").write_text(json.dumps(catalog))
+        words = ["explain", kind, name, str(folder), "--now", NOW, "-o", form]
+        words += ["--snapshot", str(tmp_path / "snapshot.json")]
+        assert main([*words, "--catalog", str(tmp_path / "catalog.json")]) == code
+        said = capsys.readouterr()
+        return said.out if code == 0 else said.err
+
+    return asked
+
+
+def _document(text: str) -> dict[str, Any]:
+    schema = json.loads(Path(resource("schemas", "explanation.v1.json")).read_bytes())
+    found: dict[str, Any] = json.loads(text)
+    Draft202012Validator(schema, format_checker=FormatChecker()).validate(found)
+    return found
+
+
+ON_DEMAND = wanted(CAPACITY_TYPE, "In", "on-demand")
+
+
+def test_a_pod_without_a_place_is_told_each_pool_and_how_far_its_types_came(
+    explain: Explain,
+) -> None:
+    world = (
+        a_pod("app-0", "70"),
+        a_pool("big"),
+        a_pool("other", taints=[{"key": "team", "value": "red", "effect": "NoSchedule"}]),
+    )
+    text = explain("pod", "default/app-0", *world)
+    assert "needs 70 cpu, largest allowed type has 15.9" in text
+    assert "the nearest type, huge, lacks 54.1 cpu" in text
+    assert "instance types: 6 catalog → 6 NodePool → 6 offerings → 0 resources" in text
+    found = _document(explain("pod", "app-0", *world, form="json"))
+    pools = {p["nodePool"]: p for p in found["pools"]}
+    assert {name: p["code"] for name, p in pools.items()} == {
+        "big": "TooLarge",
+        "other": "TaintNotTolerated",
+    }
+    assert pools["big"]["nearestType"] == "huge"
+
+
+def test_a_pod_with_a_place_is_told_what_else_was_possible(explain: Explain) -> None:
+    world = (a_pod("app-0", "1"), a_pool("default", ON_DEMAND), a_pool("spot"), *a_node("n1"))
+    text = explain("pod", "app-0", *world)
+    assert text.startswith("Pod default/app-0: it fits on node n1, which is there.")
+    assert "of 1 node that could be used, 1 suit it; it could go to n1" in text
+    found = _document(explain("pod", "app-0", *world, form="json"))
+    launches = {p["nodePool"]: p["launch"] for p in found["pools"]}
+    assert launches["default"]["capacityType"] == "on-demand"
+    assert launches["spot"]["price"] < launches["default"]["price"]
+    assert found["nodes"] == {"total": 1, "suited": 1, "takers": ["n1"]}
+
+
+def test_a_pod_that_runs_and_stays_is_told_where_it_could_go(explain: Explain) -> None:
+    world = (a_pod("app-0", node="n1"), a_pool(), *a_node("n1"), *a_node("n2"))
+    text = explain("pod", "app-0", *world)
+    assert "it could go to n2" in text
+
+
+def _planned(explain: Explain, *world: Object) -> str:
+    found = _document(explain("pod", "app-00", *world, form="json"))
+    name: str = found["verdict"].split()[3].rstrip(",")
+    return name
+
+
+def test_a_claim_is_told_what_each_constraint_costs(explain: Explain) -> None:
+    even = pods(3, cpu="3", topologySpreadConstraints=[spread(ZONE)])
+    world = (*even, a_pool("default", ON_DEMAND))
+    name = _planned(explain, *world)
+    found = _document(explain("nodeclaim", name, *world, form="json"))
+    saved = {c["constraint"]: c["saves"] for c in found["constraints"]}
+    # three mediums: one in zone-a at 0.2, two outside at 0.4; one huge would hold them for 0.8
+    assert saved[f"the spread over {ZONE}"] == pytest.approx(0.2)
+    assert saved[f"the NodePool's requirement on {CAPACITY_TYPE}"] == pytest.approx(2 / 3, abs=1e-5)
+    assert found["filters"][0] == {"filter": "catalog", "types": 6}
+    assert found["offerings"][0]["capacityType"] == "on-demand"
+    prices = [o["price"] for o in found["offerings"]]
+    assert prices == sorted(prices)
+    text = explain("nodeclaim", name, *world)
+    assert f"the NodePool's requirement on {CAPACITY_TYPE}" in text
+    assert "Its instance types: 6 catalog →" in text
+
+
+def test_a_constraint_may_stand_between_a_pod_and_any_place(explain: Explain) -> None:
+    world = (
+        *pods(2, affinity=apart(rule(ZONE))),
+        a_pool("default", wanted(ZONE, "In", "zone-a")),
+    )
+    name = _planned(explain, *world)
+    found = _document(explain("nodeclaim", name, *world, form="json"))
+    first = found["constraints"][0]
+    assert (first["constraint"], first["placed"]) == (f"the anti-affinity by {ZONE}", 1)
+    assert "places 1 more pod" in explain("nodeclaim", name, *world)
+
+
+def test_a_claim_that_is_there_is_told_the_cheapest_that_it_may_be(explain: Explain) -> None:
+    world = (a_pod("app-0", "3", node="n1"), a_pool(), *a_node("n1"))
+    text = explain("nodeclaim", "claim-n1", *world)
+    assert "the cheapest that its requirements allow now is small spot in zone-a" in text
+
+
+def test_a_name_that_nothing_has_is_refused(explain: Explain) -> None:
+    assert "does not speak of pod nosuch" in explain("pod", "nosuch", a_pool(), code=1)
+    assert "does not speak of nodeclaim x" in explain("nodeclaim", "x", a_pool(), code=1)
+
+
+def test_without_any_record_the_folder_itself_is_planned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RECONCILER_STATE", "RECONCILER_FLEET"):
+        monkeypatch.delenv(name, raising=False)
+    from tests.cli.test_plan import CLASS, DEPLOYMENT, POOL
+
+    for name, text in (("pool", POOL), ("class", CLASS), ("api", DEPLOYMENT)):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    assert main(["explain", "pod", "web/api-00000", str(tmp_path), "--now", NOW]) == 0
+    assert "NodePool general: would launch" in capsys.readouterr().out

@@ -1,0 +1,77 @@
+"""Constraints are found, and left out one at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.model.decode import decode
+from reconciler.model.nodepool import NodePool
+from reconciler.model.pod import Pod, PodSpec
+from reconciler.placement.loosening import constraints_of, pool_without, spec_without
+from tests.placement.builders import (
+    ARCH,
+    HOST,
+    PREFERRED,
+    REQUIRED,
+    ZONE,
+    a_pod,
+    a_pool,
+    rule,
+    spread,
+    wanted,
+)
+
+SOFT = {"weight": 1, "preference": {"matchExpressions": [wanted(ARCH, "In", "arm64")]}}
+EVERYTHING: dict[str, Any] = {
+    "nodeSelector": {"team": "red"},
+    "affinity": {
+        "nodeAffinity": {
+            REQUIRED: {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [wanted(ZONE, "In", "zone-a"), wanted(ARCH, "Exists")]},
+                    {"matchExpressions": [wanted(ZONE, "In", "zone-b")]},
+                ]
+            },
+            PREFERRED: [SOFT],
+        },
+        "podAffinity": {REQUIRED: [rule(ZONE), rule(HOST)]},
+        "podAntiAffinity": {REQUIRED: [rule("rack")]},
+    },
+    "topologySpreadConstraints": [spread(ZONE), spread(HOST), spread("rack", soft=True)],
+}
+NAMES = (
+    "the affinity to pods of one kubernetes.io/hostname",
+    f"the affinity to pods of one {ZONE}",
+    "the anti-affinity by rack",
+    f"what the pods ask of {ARCH}",
+    "what the pods ask of team",
+    f"what the pods ask of {ZONE}",
+    f"the NodePool's requirement on {ARCH}",
+    "what the pods prefer",
+    "the spread over kubernetes.io/hostname",
+    f"the spread over {ZONE}",
+)
+POOL = decode(a_pool("default", wanted(ARCH, "In", "amd64")), NodePool)
+
+
+def _spec() -> PodSpec:
+    return decode(a_pod("app-0", **EVERYTHING), Pod).spec
+
+
+def test_every_constraint_of_pods_and_pool_is_named_once() -> None:
+    assert tuple(map(str, constraints_of([_spec(), _spec()], POOL))) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_constraint_goes_and_all_others_stay(name: str) -> None:
+    constraint = next(c for c in constraints_of([_spec()], POOL) if str(c) == name)
+    spec, pool = spec_without(_spec(), constraint), pool_without(POOL, constraint)
+    left = [str(c) for c in constraints_of([spec], pool)]
+    assert left == [n for n in NAMES if n != name]
+
+
+def test_what_a_pod_does_not_ask_changes_nothing() -> None:
+    plain = decode(a_pod("app-1"), Pod).spec
+    assert all(spec_without(plain, c) is plain for c in constraints_of([_spec()], POOL))
