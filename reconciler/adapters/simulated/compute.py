@@ -228,7 +228,12 @@ class SimulatedCompute:
             capacity_type=option.capacity_type,
             state="pending",
             launched_at=now,
-            tags={**wish.tags, NODEPOOL: claim.node_pool, CLAIM_TAG: claim.name},
+            tags={
+                **wish.tags,
+                NODEPOOL: claim.node_pool,
+                CLAIM_TAG: claim.name,
+                INTENT_TAG: wish.intent,
+            },
             image_id=_image(wish.node_class, kind),
             subnet_id=subnets[0] if subnets else "",
             security_groups=tuple(sorted(g.id for g in status.security_groups)),

@@ -15,7 +15,6 @@ from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.cluster import SHELF_NAME
 from reconciler.adapters.simulated.compute import SimulatedCompute
 from reconciler.adapters.simulated.conditions import Conditions
-from reconciler.adapters.simulated.faults import Faults
 from reconciler.adapters.simulated.firststate import FirstState, first_state
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
 from reconciler.adapters.simulated.record import encoded
@@ -24,6 +23,7 @@ from reconciler.catalog.catalog import Catalog
 from reconciler.cli import inputs
 from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
 from reconciler.cli.simulation.driver import Stage
+from reconciler.cli.simulation.killing import Steps, mortal
 from reconciler.cli.simulation.script import Script
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
@@ -121,10 +121,14 @@ class Setting:
     present: _Present
     is_captured: bool
 
-    def enter(self, fleet: SimulatedFleet) -> None:
-        """Let the workloads of a revision run, unless they come from a snapshot."""
+    def enter(self, fleet: SimulatedFleet) -> SimulatedFleet:
+        """Return a revision as it is in this world, and let its workloads run.
+
+        Those of a snapshot run for ever.
+        """
         if not self.is_captured:
             self.present.workloads = fleet.workloads
+        return replace(fleet, compute=self.stage.compute)
 
 
 @dataclass
@@ -144,12 +148,10 @@ def built(args: argparse.Namespace, phase: Phase, script: Script) -> Setting:
         conditions = script.conditions(start)
         leaving = timedelta(seconds=conditions.latencies.leaving)
         first = first_state(snapshot, start, leaving)
-        head = _fleet(args, snapshot, phase)
-        base = _fleet(_at(args, args.base), snapshot, phase) if args.base else None
+        head = fleet_of(args, snapshot, phase)
+        base = fleet_of(_at(args, args.base), snapshot, phase) if args.base else None
     present = _Present(first.workloads if args.snapshot else (base or head).workloads)
-    stage = _stage(start, first, head.catalog, present, conditions, script.faults(), args.seed)
-    head = replace(head, compute=stage.compute)
-    base = replace(base, compute=stage.compute) if base is not None else None
+    stage = _stage(start, first, head.catalog, present, conditions, script, args.seed)
     _record_first(stage, first, base or head, snapshot)
     return Setting(stage, head, base, start, present, is_captured=args.snapshot is not None)
 
@@ -167,7 +169,7 @@ def _snapshot(args: argparse.Namespace) -> Snapshot:
     return read_snapshot(inputs.read_bytes(args.snapshot), source)
 
 
-def _fleet(args: argparse.Namespace, snapshot: Snapshot, phase: Phase) -> SimulatedFleet:
+def fleet_of(args: argparse.Namespace, snapshot: Snapshot, phase: Phase) -> SimulatedFleet:
     """Return desired state as the arguments name it, and what can be launched."""
     any_class = args.catalog is not None
     source = inputs.read_source(args)
@@ -218,11 +220,11 @@ def _stage(
     catalog: Catalog,
     present: _Present,
     conditions: Conditions,
-    faults: Faults,
+    script: Script,
     seed: int,
 ) -> Stage:
     clock, chance, chronicle = SimulatedClock(start), Chance(seed), Chronicle()
-    compute = SimulatedCompute(clock, catalog.get, conditions, chance, faults)
+    compute = SimulatedCompute(clock, catalog.get, conditions, chance, script.faults())
     shelf = MemoryShelf()
     shelf.write(SHELF_NAME, encoded(first.record))
     cluster = WatchedCluster(
@@ -230,6 +232,9 @@ def _stage(
     )
     store = ToldStore(chronicle, clock)
     ports = World(clock, compute, cluster, store, MemoryJournal(), chronicle)
+    deaths = script.deaths()
+    if deaths:
+        ports = mortal(ports, Steps(deaths))
     return Stage(clock, compute, cluster, ports, chronicle)
 
 

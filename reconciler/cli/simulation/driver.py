@@ -15,6 +15,7 @@ from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.compute import CLAIM_TAG, SimulatedCompute
 from reconciler.adapters.simulated.watched import WatchedCluster
 from reconciler.cli.simulation.chronicle import Chronicle
+from reconciler.cli.simulation.killing import KilledError
 from reconciler.cli.simulation.outlook import Outlook, outlook
 from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
@@ -29,10 +30,6 @@ PATIENCE: Final = timedelta(days=30)
 """How far a simulation without an end goes on hoping."""
 
 _PAUSE_MAX_S: Final = 60.0
-
-
-class KilledError(BaseException):
-    """The daemon is killed here; nothing of the engine may catch this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,6 @@ class Stage:
     cluster: WatchedCluster
     world: World
     chronicle: Chronicle
-    restart: timedelta = timedelta(seconds=30)
     samples: list[Sample] = field(default_factory=list)
     passes: int = 0
 
@@ -77,7 +73,7 @@ class Played:
 
 def play(
     stage: Stage,
-    desired: Callable[[], PlannedFleet],
+    desired: PlannedFleet,
     mandate: Mandate,
     until: datetime | None = None,
     watch: Callable[[Pass], None] = lambda _: None,
@@ -90,7 +86,7 @@ def play(
     last, ahead, failures = None, None, 0
     while True:
         before = _mark(stage)
-        done, pause = _pass(stage, desired(), mandate)
+        done, pause = _pass(stage, desired, mandate)
         now = stage.clock.now()
         if done is None or done.in_vain:
             failures += 1
@@ -99,7 +95,7 @@ def play(
             failures = 0
         if done is not None:
             last = done
-            pools = {p.name: p for p in desired().node_pools}
+            pools = {p.name: p for p in desired.node_pools}
             ahead = outlook(done, stage.world.store, stage.world.journal, pools, now)
             watch(done)
         moved = done is None or _mark(stage) != before
@@ -130,7 +126,7 @@ def _pass(
         stage.world.tell("Retrying", str(error))
     except KilledError as error:
         stage.world.tell("Killed", str(error))
-        pause = stage.restart
+        pause = error.restart
     _sample(stage)
     return done, pause
 

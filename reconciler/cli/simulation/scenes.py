@@ -35,8 +35,8 @@ def played(setting: Setting, until: datetime | timedelta | None) -> Report:
 
 
 def _scene(setting: Setting, fleet: SimulatedFleet, until: datetime | None) -> Played:
-    setting.enter(fleet)
-    return play(setting.stage, lambda: fleet, Mandate(tags_of(fleet.settings)), until)
+    entered = setting.enter(fleet)
+    return play(setting.stage, entered, Mandate(tags_of(fleet.settings)), until)
 
 
 def _name(fleet: SimulatedFleet) -> str:

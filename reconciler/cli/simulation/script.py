@@ -71,7 +71,7 @@ class Call(_Part, frozen=True):
 
 
 class Kill(_Part, frozen=True):
-    """The daemon is killed just after its ``step``-th write or call, and started again."""
+    """The daemon is killed just after its ``step``-th write or effect, and started again."""
 
     step: int
     restart_after: str = "30s"
@@ -136,6 +136,10 @@ class Script(_Part, frozen=True):
                 raise _wrong(f"no such call: {call.call!r} ({', '.join(_OPERATIONS)})")
             faults.add(call.call, call.fault, times=call.times, skip=call.skip)
         return faults
+
+    def deaths(self) -> dict[int, timedelta]:
+        """Return after which steps the daemon dies, and how long it is gone."""
+        return {kill.step: _span(kill.restart_after) for kill in self.kills}
 
 
 def read_script(content: bytes, source: str) -> Script:

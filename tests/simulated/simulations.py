@@ -1,0 +1,94 @@
+"""Small fleets in files, and the simulated world that the command line builds of them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+import yaml
+
+from reconciler.cli.simulate import add_arguments
+from reconciler.cli.simulation.building import Setting, SimulatedFleet, built, fleet_of
+from reconciler.cli.simulation.script import Script
+from reconciler.observed.snapshot import Snapshot
+from reconciler.plan.deciding import untimed
+from tests.engine.world import PRICES, SIZES, ZONES, a_node_class
+
+START = "2026-03-02T09:00:00Z"
+
+
+def catalog_rows() -> list[dict[str, Any]]:
+    """Return three types in two zones, on demand and spot (at 0.4 of the price)."""
+
+    def equal(key: str, value: str) -> dict[str, Any]:
+        return {"key": key, "operator": "In", "values": [value]}
+
+    return [
+        {
+            "name": name,
+            "capacity": {"cpu": cpu, "memory": memory, "pods": "30", "ephemeral-storage": "20Gi"},
+            "overhead": {"cpu": "100m", "memory": "512Mi"},
+            "requirements": [
+                equal("kubernetes.io/arch", "amd64"),
+                equal("kubernetes.io/os", "linux"),
+                equal("node.kubernetes.io/instance-type", name),
+            ],
+            "offerings": [
+                {"zone": zone, "capacityType": kind, "price": round(PRICES[name] * share, 4)}
+                for zone in ZONES
+                for kind, share in (("on-demand", 1.0), ("spot", 0.4))
+            ],
+        }
+        for name, (cpu, memory) in SIZES.items()
+    ]
+
+
+def write_fleet(folder: Path, objects: Sequence[Mapping[str, Any]]) -> None:
+    """Write a fleet with the default node class, and its catalogue beside it."""
+    fleet = folder / "fleet"
+    fleet.mkdir(exist_ok=True)
+    text = yaml.safe_dump_all([a_node_class(), *objects], sort_keys=True)
+    (fleet / "fleet.yaml").write_text(text, encoding="utf-8")
+    (folder / "catalog.json").write_text(json.dumps(catalog_rows()), encoding="utf-8")
+
+
+def words(folder: Path, *more: str) -> list[str]:
+    """Return the arguments of ``simulate`` for the fleet in a folder."""
+    catalog = str(folder / "catalog.json")
+    return [str(folder / "fleet"), "--catalog", catalog, "--now", START, *more]
+
+
+@dataclass
+class Parsed:
+    """Builds worlds in a folder of its own."""
+
+    folder: Path
+
+    def setting(
+        self, objects: Sequence[Mapping[str, Any]], script: Mapping[str, Any], seed: int = 0
+    ) -> Setting:
+        """Return the world of a fleet under a script."""
+        args = self._arguments(objects, "--seed", str(seed))
+        return built(args, untimed, msgspec.convert(script, Script))
+
+    def fleet(self, objects: Sequence[Mapping[str, Any]]) -> SimulatedFleet:
+        """Return another revision of the fleet."""
+        return fleet_of(self._arguments(objects), Snapshot(), untimed)
+
+    def _arguments(self, objects: Sequence[Mapping[str, Any]], *more: str) -> argparse.Namespace:
+        write_fleet(self.folder, objects)
+        parser = argparse.ArgumentParser()
+        add_arguments(parser)
+        return parser.parse_args(words(self.folder, *more))
+
+
+def in_a_folder() -> Iterator[Parsed]:
+    """Yield a builder whose folder goes away."""
+    with TemporaryDirectory() as name:
+        yield Parsed(Path(name))
