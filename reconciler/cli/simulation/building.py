@@ -153,6 +153,9 @@ def built(args: argparse.Namespace, phase: Phase, script: Script) -> Setting:
     present = _Present(first.workloads if args.snapshot else (base or head).workloads)
     stage = _stage(start, first, head.catalog, present, conditions, script, args.seed)
     _record_first(stage, first, base or head, snapshot)
+    deaths = script.deaths()
+    if deaths:
+        stage.world = mortal(stage.world, Steps(deaths))
     return Setting(stage, head, base, start, present, is_captured=args.snapshot is not None)
 
 
@@ -232,9 +235,6 @@ def _stage(
     )
     store = ToldStore(chronicle, clock)
     ports = World(clock, compute, cluster, store, MemoryJournal(), chronicle)
-    deaths = script.deaths()
-    if deaths:
-        ports = mortal(ports, Steps(deaths))
     return Stage(clock, compute, cluster, ports, chronicle)
 
 

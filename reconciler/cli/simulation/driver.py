@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
+import msgspec
+
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.compute import CLAIM_TAG, SimulatedCompute
 from reconciler.adapters.simulated.watched import WatchedCluster
@@ -32,8 +34,7 @@ PATIENCE: Final = timedelta(days=30)
 _PAUSE_MAX_S: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True, rename="camel"):
     """The fleet at a moment: USD an hour, nodes that run, pods without a node."""
 
     at: datetime

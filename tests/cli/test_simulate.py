@@ -1,0 +1,300 @@
+"""``reconciler simulate`` from outside: what it prints, and that it can be repeated."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator, FormatChecker
+
+from reconciler._resources import resource
+from reconciler.cli.main import main
+from tests.engine.world import a_deployment, a_pool
+from tests.simulated.simulations import words, write_fleet
+
+KINDS = {
+    "NodeClaimCreated", "Launched", "Registered", "Initialized", "LaunchFailed", "CommandStarted",
+    "CommandValidated", "CommandRolledBack", "Tainted", "Drained", "Terminated", "PodBound",
+    "PodEvicted", "Interrupted", "Expired",
+}  # fmt: skip
+
+Capture = pytest.CaptureFixture[str]
+
+
+SMALL = {
+    "requirements": [
+        {
+            "key": "node.kubernetes.io/instance-type",
+            "operator": "In",
+            "values": ["m7i.large", "c7i.large"],
+        }
+    ]
+}
+"""A pool of nodes with room for one pod each."""
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    write_fleet(tmp_path, [a_pool("web", template=SMALL), a_deployment("web", "web", 3)])
+    return tmp_path
+
+
+def simulated(capsys: Capture, folder: Path, *more: str) -> dict[str, Any]:
+    """Return the report as JSON, checked against its schema."""
+    assert main(["simulate", *words(folder, "-o", "json", *more)]) == 0
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    validator("simulation.v1.json").validate(report)
+    return report
+
+
+def validator(name: str) -> Draft202012Validator:
+    schema = json.loads(Path(resource("schemas", name)).read_bytes())
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema, format_checker=FormatChecker())
+
+
+def kinds(report: dict[str, Any], claim: str = "") -> list[str]:
+    return [e["kind"] for e in report["events"] if claim in ("", e["nodeClaim"])]
+
+
+def test_an_empty_world_comes_to_run_the_workloads(capsys: Capture, fleet: Path) -> None:
+    report = simulated(capsys, fleet)
+    assert report["converged"]
+    assert [c["pods"] for c in report["fleet"]] == [1, 1, 1]
+    assert report["cost"]["after"] == pytest.approx(0.3)
+    assert set(kinds(report)) <= KINDS
+
+
+def test_a_node_lives_through_its_kinds_in_order(capsys: Capture, fleet: Path) -> None:
+    report = simulated(capsys, fleet)
+    claim = report["fleet"][0]["nodeClaim"]
+    told = kinds(report, claim)
+    assert told[:3] == ["NodeClaimCreated", "Launched", "Registered"]
+    assert sorted(told[3:]) == ["Initialized", "PodBound"]
+    times = [e["at"] for e in report["events"]]
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize(("until", "at"), [("1h", "10:00"), ("1d", "09:00"), ("90s", "09:01:30")])
+def test_it_stops_when_it_is_told_to(capsys: Capture, fleet: Path, until: str, at: str) -> None:
+    report = simulated(capsys, fleet, "--until", until)
+    assert report["at"][11:].startswith(at)
+
+
+def test_an_idle_day_takes_a_handful_of_passes(capsys: Capture, fleet: Path) -> None:
+    """Time is leapt over: what costs passes is what happens, and nothing does."""
+    rest, week = (simulated(capsys, fleet, "--until", span)["passes"] for span in ("1h", "7d"))
+    assert week - rest <= 2
+
+
+@pytest.mark.parametrize("until", ["", "soon", "-1h", "0s", "2020-01-01T00:00:00Z", "1x", "d"])
+def test_what_is_no_time_to_stop_at_is_refused(capsys: Capture, fleet: Path, until: str) -> None:
+    assert main(["simulate", *words(fleet, f"--until={until}")]) == 2
+    assert "--until" in capsys.readouterr().err
+
+
+def test_the_same_seed_gives_the_same_bytes_under_any_hash_seed(fleet: Path) -> None:
+    (fleet / "faults.yaml").write_text("interruptions: 2\nneverRegister: 0.2\n")
+    more = ("-o", "json", "--seed", "7", "--until", "5h", "--faults", str(fleet / "faults.yaml"))
+    command = [sys.executable, "-m", "reconciler", "simulate", *words(fleet, *more)]
+    answers = {
+        subprocess.run(
+            command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("0", "1", "77")
+    }
+    assert len(answers) == 1
+
+
+def test_a_snapshot_is_the_first_state(capsys: Capture, fleet: Path) -> None:
+    snapshot = fleet / "snapshot.json"
+    snapshot.write_text(json.dumps({"kind": "List", "items": a_cluster(pods=1, nodes=2)}))
+    report = simulated(capsys, fleet, "--snapshot", str(snapshot))
+    assert report["cost"]["before"] == pytest.approx(0.2)
+    assert [c["nodeClaim"] for c in report["fleet"]] == ["old-0"]
+    assert "Drained" in kinds(report, "old-1")
+    assert report["cost"]["after"] == pytest.approx(0.1)
+
+
+def test_nodes_that_nobody_owns_stay(capsys: Capture, fleet: Path) -> None:
+    items = a_cluster(pods=1, nodes=1)
+    foreign = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "mine"},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    guest = a_pod("guest", "mine")
+    (fleet / "s.json").write_text(json.dumps({"kind": "List", "items": [*items, foreign, guest]}))
+    report = simulated(capsys, fleet, "--snapshot", str(fleet / "s.json"))
+    assert report["events"] == []
+    assert report["converged"]
+
+
+def test_a_merge_tells_when_each_node_is_replaced(capsys: Capture, tmp_path: Path) -> None:
+    write_fleet(tmp_path, [a_pool("web", template=SMALL), a_deployment("web", "web", 2)])
+    git(tmp_path / "fleet", "init", "-q")
+    git(tmp_path / "fleet", "add", ".")
+    git(tmp_path / "fleet", "commit", "-qm", "one")
+    write_fleet(
+        tmp_path,
+        [a_pool("web", template=SMALL, labels={"new": "yes"}), a_deployment("web", "web", 2)],
+    )
+    report = simulated(capsys, tmp_path, "--base", "HEAD")
+    merge = report["merge"]
+    assert [node["reason"] for node in merge["replaced"]] == ["Drifted", "Drifted"]
+    assert all(len(node["replacements"]) == 1 and node["goneAt"] for node in merge["replaced"])
+    first, second = merge["replaced"]
+    drained = [
+        e["at"] for e in report["events"] if (e["kind"], e["node"]) == ("Drained", first["node"])
+    ]
+    assert drained[0] <= second["startedAt"], "the budget is one node"
+    assert merge["before"] == pytest.approx(merge["after"])
+    assert merge["extra"] > 0
+
+
+def test_what_drifts_and_may_not_go_is_stuck(capsys: Capture, tmp_path: Path) -> None:
+    pod = a_deployment("web", "web", 1, annotations={"karpenter.sh/do-not-disrupt": "true"})
+    write_fleet(tmp_path, [a_pool("web", template=SMALL), pod])
+    git(tmp_path / "fleet", "init", "-q")
+    git(tmp_path / "fleet", "add", ".")
+    git(tmp_path / "fleet", "commit", "-qm", "one")
+    write_fleet(tmp_path, [a_pool("web", template=SMALL, labels={"new": "yes"}), pod])
+    report = simulated(capsys, tmp_path, "--base", "HEAD")
+    (stuck,) = report["stuck"]
+    assert stuck["name"] == report["fleet"][0]["nodeClaim"]
+    assert "do-not-disrupt" in stuck["message"]
+    assert report["merge"]["kept"] == 1
+
+
+def test_a_script_of_faults_is_followed(capsys: Capture, fleet: Path) -> None:
+    script = {
+        "refusals": [{"instanceType": "m7i.large", "for": "1h"}],
+        "calls": [{"call": "CreateFleet", "fault": "timeout-after", "times": 1}],
+        "kills": [{"step": 3}],
+    }
+    text = yaml.safe_dump(script)
+    validator("faults.v1.json").validate(script)
+    (fleet / "faults.yaml").write_text(text)
+    report = simulated(capsys, fleet, "--faults", str(fleet / "faults.yaml"))
+    assert {"Retrying", "Killed", "Unavailable"} <= {n["kind"] for n in report["notes"]}
+    assert {c["instanceType"] for c in report["fleet"]} == {"c7i.large"}
+    assert report["converged"]
+    assert kinds(report).count("Launched") == 3
+
+
+@pytest.mark.parametrize(
+    "text", ["refusal: []", "calls: [{call: RunInstances, fault: throttle}]", "a: [", "- 1",
+             "neverRegister: 2", "staleReads: [{by: soon}]"],
+)  # fmt: skip
+def test_what_is_no_script_is_refused(capsys: Capture, fleet: Path, text: str) -> None:
+    (fleet / "faults.yaml").write_text(text)
+    assert main(["simulate", *words(fleet, "--faults", str(fleet / "faults.yaml"))]) in (1, 2)
+    told = capsys.readouterr()
+    assert told.err.startswith("reconciler: ")
+    assert "internal error" not in told.err
+
+
+def test_timings_name_the_phases(capsys: Capture, fleet: Path) -> None:
+    assert main(["simulate", *words(fleet, "--timings")]) == 0
+    timings = json.loads(capsys.readouterr().err)
+    assert set(timings) == {"read", "catalog", "placement", "disruption", "render", "total"}
+
+
+def test_the_page_fetches_nothing_and_closes_its_tags(capsys: Capture, fleet: Path) -> None:
+    assert main(["simulate", *words(fleet, "-o", "html")]) == 0
+    page = capsys.readouterr().out
+    assert not re.search(r"(src|href)=|url\(|@import|https?://", page)
+    assert page.count("<svg") == page.count("</svg>") == 2
+    assert page.count("<rect") >= 6, "each node starts and runs"
+    assert page.endswith("</html>\n")
+
+
+def test_the_story_reads_in_virtual_time(capsys: Capture, fleet: Path) -> None:
+    assert main(["simulate", *words(fleet)]) == 0
+    story = capsys.readouterr().out
+    assert "Simulation from 2026-03-02 09:00:00 UTC" in story
+    assert re.search(r"\+00:00:00  launched +web: .*3 x m7i.large on-demand", story)
+    assert "Cost: $0.0000/h -> $0.3000/h" in story
+
+
+def git(folder: Path, *more: str) -> None:
+    who = {
+        f"GIT_{r}_{k}": "nobody@example.com"
+        for r in ("AUTHOR", "COMMITTER")
+        for k in ("NAME", "EMAIL")
+    }
+    subprocess.run(["git", *more], cwd=folder, check=True, env={**os.environ, **who})
+
+
+def a_pod(name: str, node: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u",
+                 "controller": True}
+            ],
+        },
+        "spec": {"nodeName": node, "containers": [{"resources": {"requests": {"cpu": "1500m"}}}]},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    }  # fmt: skip
+
+
+def a_cluster(*, pods: int, nodes: int) -> list[dict[str, Any]]:
+    """Return nodes of the pool ``web``, the first of them with a pod each."""
+    items: list[dict[str, Any]] = [a_pod(f"web-{n}", f"node-{n}") for n in range(pods)]
+    amounts = {"cpu": "2", "memory": "8Gi", "pods": "30"}
+    for number in range(nodes):
+        provider = f"aws:///us-east-1a/i-{number:017x}"
+        labels = {
+            "karpenter.sh/nodepool": "web",
+            "karpenter.sh/capacity-type": "on-demand",
+            "node.kubernetes.io/instance-type": "m7i.large",
+            "topology.kubernetes.io/zone": "us-east-1a",
+            "kubernetes.io/arch": "amd64",
+            "kubernetes.io/os": "linux",
+            "pool": "web",
+        }
+        there = {"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"}
+        status = {"capacity": amounts, "allocatable": amounts}
+        done = [
+            {"type": kind, "status": "True", "lastTransitionTime": "2026-03-01T09:00:00Z"}
+            for kind in ("Launched", "Registered", "Initialized", "Consolidatable")
+        ]
+        items += [
+            {
+                "apiVersion": "karpenter.sh/v1",
+                "kind": "NodeClaim",
+                "metadata": {
+                    "name": f"old-{number}",
+                    "labels": labels,
+                    "creationTimestamp": "2026-03-01T09:00:00Z",
+                },
+                "spec": {"nodeClassRef": {"name": "default"}, "expireAfter": "Never"},
+                "status": {
+                    **status,
+                    "providerID": provider,
+                    "nodeName": f"node-{number}",
+                    "conditions": done,
+                },
+            },
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": f"node-{number}", "labels": {**labels, **there}},
+                "spec": {"providerID": provider},
+                "status": {**status, "conditions": [{"type": "Ready", "status": "True"}]},
+            },
+        ]
+    return items
