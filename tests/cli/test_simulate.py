@@ -190,6 +190,20 @@ def test_a_script_of_faults_is_followed(capsys: Capture, fleet: Path) -> None:
     assert kinds(report).count("Launched") == 3
 
 
+def test_a_fleet_follows_prices_that_change(capsys: Capture, tmp_path: Path) -> None:
+    """The type that was cheapest costs thrice as much from the second hour on."""
+    pool = a_pool("web", template=SMALL, policy="WhenEmptyOrUnderutilized")
+    write_fleet(tmp_path, [pool, a_deployment("web", "web", 1)])
+    prices = {"prices": [{"at": "2h", "instanceType": "m7i.large", "factor": 3}]}
+    (tmp_path / "faults.yaml").write_text(yaml.safe_dump(prices))
+    report = simulated(capsys, tmp_path, "--until", "4h", "--faults", str(tmp_path / "faults.yaml"))
+    (claim,) = report["fleet"]
+    assert (claim["instanceType"], claim["price"]) == ("c7i.large", 0.11)
+    (command,) = [e for e in report["events"] if e["kind"] == "CommandStarted"]
+    assert command["at"].startswith("2026-03-02T11:00")
+    assert report["cost"]["peak"] == pytest.approx(0.41), "the dear one and its replacement"
+
+
 @pytest.mark.parametrize(
     "text", ["refusal: []", "calls: [{call: RunInstances, fault: throttle}]", "a: [", "- 1",
              "neverRegister: 2", "staleReads: [{by: soon}]"],

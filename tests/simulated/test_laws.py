@@ -114,7 +114,7 @@ def run(
 ) -> Played:
     stage, entered = setting.stage, setting.enter(fleet)
     end = stage.clock.now() + until if until is not None else None
-    return play(stage, entered, Mandate(tags_of(fleet.settings)), end, witness.look)
+    return play(stage, entered.at, Mandate(tags_of(fleet.settings)), end, witness.look)
 
 
 def living(setting: Setting) -> list[Machine]:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 from reconciler.adapters.simulated.chance import Chance
-from reconciler.adapters.simulated.conditions import NOTICE, Conditions, Pool
+from reconciler.adapters.simulated.conditions import NOTICE, Conditions
 from reconciler.adapters.simulated.faults import Fault, Faults
 from reconciler.adapters.simulated.machine import Machine
 from reconciler.model.errors import CloudError, TransientCloudError
@@ -201,14 +201,14 @@ class SimulatedCompute:
             pool = (option.instance_type, option.zone, option.capacity_type)
             refusal = self.conditions.refusal(pool, now)
             if refusal is None:
-                machine = self._begin(wish, option, pool)
+                machine = self._begin(wish, option)
                 self._asked[wish.intent] = (parameters, machine.facts.id)
                 return LaunchAnswer(machine.facts, tuple(refused))
             text = f"no {option.instance_type} in {option.zone} now"
             refused.append(Refusal(*pool, refusal.code, text))
         return LaunchAnswer(None, tuple(refused))
 
-    def _begin(self, wish: Launch, option: LaunchOption, pool: Pool) -> Machine:
+    def _begin(self, wish: Launch, option: LaunchOption) -> Machine:
         """Launch an instance; its id follows from its claim, so that a run can be repeated.
 
         An intent would not do: it names the commit, and another one with the same content would
@@ -244,7 +244,7 @@ class SimulatedCompute:
             instance,
             wish.intent,
             now + timedelta(seconds=self._span("launching", instance.id)),
-            prices=[(now, option.price * self.conditions.factor(pool, now))],
+            prices=[(now, option.price)],
         )
         if option.capacity_type == SPOT:
             self._foretell(machine, now)

@@ -20,6 +20,7 @@ from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
 from reconciler.adapters.simulated.record import encoded
 from reconciler.adapters.simulated.watched import WatchedCluster
 from reconciler.catalog.catalog import Catalog
+from reconciler.catalog.repriced import RepricedCatalog
 from reconciler.cli import inputs
 from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
 from reconciler.cli.simulation.driver import Stage
@@ -58,6 +59,7 @@ class SimulatedFleet(PlannedFleet):
     workloads: Workloads = field(default_factory=Workloads)
     compute: SimulatedCompute | None = None
     phase: Phase = untimed
+    _priced: dict[str, SimulatedFleet] = field(default_factory=dict, init=False)
 
     @cached_property
     def stand_ins(self) -> Mapping[str, EC2NodeClass]:
@@ -65,6 +67,22 @@ class SimulatedFleet(PlannedFleet):
         names = {p.spec.template.spec.node_class_ref.name for p in self.node_pools}
         missing = sorted(names - self.classes.keys()) if self.any_class else ()
         return {name: EC2NodeClass(Metadata(name=name)) for name in missing}
+
+    def at(self, moment: datetime) -> SimulatedFleet:
+        """Return the fleet at the prices of a moment."""
+        conditions = self.compute.conditions if self.compute is not None else Conditions()
+        name = ", ".join(str(p.at) for p in conditions.prices if p.at <= moment)
+        if not name:
+            return self
+        known = self._priced.get(name)
+        if known is None:
+
+            def factor(instance_type: str, zone: str, capacity_type: str) -> float:
+                return conditions.factor((instance_type, zone, capacity_type), moment)
+
+            known = replace(self, catalog=RepricedCatalog(self.catalog, factor, name))
+            self._priced[name] = known
+        return known
 
     def blueprints(self, unavailable: Sequence[Unavailable]) -> Mapping[str, PoolBlueprint]:
         """Return what launches need, by NodePool."""

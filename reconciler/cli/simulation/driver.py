@@ -74,20 +74,22 @@ class Played:
 
 def play(
     stage: Stage,
-    desired: PlannedFleet,
+    desired: Callable[[datetime], PlannedFleet],
     mandate: Mandate,
     until: datetime | None = None,
     watch: Callable[[Pass], None] = lambda _: None,
 ) -> Played:
     """Run passes until ``until``, without it until nothing is left to hope for.
 
+    ``desired`` is asked at the beginning of each pass what the fleet shall be.
     ``watch`` sees every pass that came to its end.
     """
     end = until or stage.clock.now() + PATIENCE
     last, ahead, failures = None, None, 0
     while True:
         before = _mark(stage)
-        done, pause = _pass(stage, desired, mandate)
+        fleet = desired(stage.clock.now())
+        done, pause = _pass(stage, fleet, mandate)
         now = stage.clock.now()
         if done is None or done.in_vain:
             failures += 1
@@ -96,7 +98,7 @@ def play(
             failures = 0
         if done is not None:
             last = done
-            pools = {p.name: p for p in desired.node_pools}
+            pools = {p.name: p for p in fleet.node_pools}
             ahead = outlook(done, stage.world.store, stage.world.journal, pools, now)
             watch(done)
         moved = done is None or _mark(stage) != before

@@ -36,7 +36,7 @@ def played(setting: Setting, until: datetime | timedelta | None) -> Report:
 
 def _scene(setting: Setting, fleet: SimulatedFleet, until: datetime | None) -> Played:
     entered = setting.enter(fleet)
-    return play(setting.stage, entered, Mandate(tags_of(fleet.settings)), until)
+    return play(setting.stage, entered.at, Mandate(tags_of(fleet.settings)), until)
 
 
 def _name(fleet: SimulatedFleet) -> str:
