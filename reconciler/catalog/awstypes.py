@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 from reconciler.catalog.classfacts import GIB, ClassFacts, Texts
@@ -134,6 +135,7 @@ def guest_memory(machine: Machine, overhead_percent: float) -> int:
     return (mebibytes - taken) * _MIB_MILLI
 
 
+@cache
 def reserved_cpu(cores: int) -> int:
     """Return the milli-cores kept for the kubelet: a share that falls with the number of cores.
 
