@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from reconciler.model.labels import (
     CAPACITY_TYPE,
@@ -21,6 +22,23 @@ from reconciler.model.resources import HUGEPAGES, MEMORY, Resources, subtract
 
 LAUNCH_PREFERENCE = (RESERVED, SPOT, ON_DEMAND)
 """Which capacity type a launch takes first where its claim allows several."""
+
+
+@lru_cache(maxsize=4096)
+def _labels(
+    zone: str,
+    capacity_type: str,
+    zone_id: str | None,
+    reservation_id: str | None,
+    extra: tuple[Requirement, ...],
+) -> Requirements:
+    """Return the labels of an offering; thousands of offerings bear the same few."""
+    items = [equals(ZONE, zone), equals(CAPACITY_TYPE, capacity_type)]
+    if zone_id:
+        items.append(equals(ZONE_ID, zone_id))
+    if reservation_id:
+        items.append(equals(RESERVATION_ID, reservation_id))
+    return Requirements([*items, *extra])
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +62,7 @@ class Offering:
     @property
     def requirements(self) -> Requirements:
         """The labels that a node launched from this offering bears."""
-        items = [equals(ZONE, self.zone), equals(CAPACITY_TYPE, self.capacity_type)]
-        if self.zone_id:
-            items.append(equals(ZONE_ID, self.zone_id))
-        if self.reservation_id:
-            items.append(equals(RESERVATION_ID, self.reservation_id))
-        return Requirements([*items, *self.extra])
+        return _labels(self.zone, self.capacity_type, self.zone_id, self.reservation_id, self.extra)
 
     def satisfies(self, requirements: Requirements) -> bool:
         """Return whether a claim with these requirements may take this offering.
