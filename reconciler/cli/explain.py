@@ -1,4 +1,4 @@
-"""``reconciler explain``: why a pod has no node, why a node is or is not disrupted.
+"""``reconciler explain``: why a pod has no node, why a node is disrupted or not, when a pool's may.
 
 The answer is read from the reasons that the newest plan kept, or from a plan in a file. With
 inputs of its own (``--snapshot``, ``--catalog``, ``--ref``, ``--repo``), or where nothing has been
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from reconciler.adapters.database.history import GivenReason
     from reconciler.cli.opening import Recorded
     from reconciler.plan.answer import Answer
+    from reconciler.plan.inputs import Inputs
     from reconciler.plan.inquiry import Inquiry
     from reconciler.plan.plan import Plan
 
@@ -29,7 +30,13 @@ KINDS: Final = {
     "pod": "pod", "pods": "pod",
     "node": "node", "nodes": "node",
     "nodeclaim": "nodeclaim", "nodeclaims": "nodeclaim",
+    "nodepool": "nodepool", "nodepools": "nodepool",
 }  # fmt: skip
+
+_ADVICE: Final = {
+    "pod": "it runs and stays where it is, or it was not there",
+    "nodepool": "git has no NodePool of that name",
+}
 
 
 class Source(NamedTuple):
@@ -43,7 +50,7 @@ class Source(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is to be explained, and from which plan."""
-    parser.add_argument("kind", type=kind, metavar="KIND", help="pod, node or nodeclaim")
+    parser.add_argument("kind", type=kind, metavar="KIND", help="pod, node, nodeclaim or nodepool")
     parser.add_argument(
         "name", metavar="NAME", help="its name; a pod's with its namespace, where needed"
     )
@@ -60,13 +67,15 @@ def kind(word: str) -> str:
     """Return the kind that ``word`` means, as argparse asks for it."""
     found = KINDS.get(word.lower())
     if found is None:
-        raise argparse.ArgumentTypeError(f"{word[:60]!r} is none of pod, node, nodeclaim")
+        raise argparse.ArgumentTypeError(f"{word[:60]!r} is none of pod, node, nodeclaim, nodepool")
     return found
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the answer; 1 where the plan does not know the name."""
     if args.plan is not None:
+        if args.kind == "nodepool":
+            raise _no_plan_for_pools()
         plan = _saved(args.plan)
         source = Source(plan, plan.digest, args.plan)
         answer = _answer(source, args, None)
@@ -93,8 +102,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _has_inputs(args: argparse.Namespace) -> bool:
-    """Return whether a plan is to be made: inputs are named, or there is no record of any plan."""
-    if any(x is not None for x in (args.snapshot, args.catalog, args.ref, args.repo)):
+    """Return whether a plan is to be made: inputs are named, or there is no record of any plan.
+
+    The calendar of a NodePool is of what git says now, never of a record.
+    """
+    if args.kind == "nodepool" or any(
+        x is not None for x in (args.snapshot, args.catalog, args.ref, args.repo)
+    ):
         return True
     place = opening.state_location(
         args.path, opening.settings_of(args.path, args.state, args.settings)
@@ -116,12 +130,39 @@ def _on_the_spot(args: argparse.Namespace) -> tuple[Source, Answer]:
     inputs = read_inputs(args, Timings())
     plan = make_plan(inputs)
     source = Source(plan, plan.digest, f"plan {plan.digest}")
+    if args.kind == "nodepool":
+        return source, _of_pool(source, args.name, inputs)
     inquiry = Inquiry(inputs, plan)
     if args.kind == "pod":
         return source, inquiry.of_pod(_of_pod(source, args.name, inquiry))
     pair = inquiry.pair(args.name, is_claim=args.kind == "nodeclaim")
     answer = _answer(source, args, pair)
-    return source, inquiry.of_claim(answer) if args.kind == "nodeclaim" else answer
+    if args.kind == "nodeclaim":
+        return source, inquiry.of_claim(answer)
+    from reconciler.plan.explainnode import explain_fully
+    from reconciler.plan.planner import facts_of
+
+    return source, explain_fully(answer, inputs, facts_of(inputs), plan)
+
+
+def _of_pool(source: Source, name: str, inputs: Inputs) -> Answer:
+    from reconciler.desired.objects import node_pools
+    from reconciler.plan.budgetcalendar import explain_node_pool
+
+    pools = {pool.name: pool for pool in node_pools(inputs.fleet)}
+    if name not in pools:
+        raise _unknown("nodepool", name, source.name, list(pools))
+    return explain_node_pool(pools[name], inputs.settings, inputs.cluster.nodes, inputs.now)
+
+
+def _no_plan_for_pools() -> Exception:
+    from reconciler.model.errors import UsageError
+
+    return UsageError(
+        "a saved plan does not keep what NodePools allow when",
+        where="--plan",
+        remedy="ask without it, with --snapshot FILE where there is one",
+    )
 
 
 def _saved(path: str) -> Plan:
@@ -204,11 +245,7 @@ def _unknown(kind: str, name: str, source: str, names: Sequence[str]) -> Excepti
     from reconciler.model.errors import UnreadableError
 
     near = get_close_matches(name, names, n=1)
-    advice = (
-        "it runs and stays where it is, or it was not there"
-        if kind == "pod"
-        else "`reconciler get nodes` lists those that are recorded"
-    )
+    advice = _ADVICE.get(kind, "`reconciler get nodes` lists those that are recorded")
     return UnreadableError(
         f"the plan does not speak of {kind} {name}",
         where=source,

@@ -25,7 +25,8 @@ def text_of(
     text = "\n".join(lines) + "\n"
     if answer.reasons:
         rows = [(reason.code, reason.message) for reason in answer.reasons]
-        text += "\nWhy not:\n" + columns(rows, indent=2)
+        title = "Holes and contradictions" if answer.kind == "NodePool" else "Why not"
+        text += f"\n{title}:\n" + columns(rows, indent=2)
     if earlier:
         past = [(stamp(g.at), g.decision.code, g.decision.message) for g in earlier]
         text += "\nSaid earlier:\n" + columns(past, indent=2)

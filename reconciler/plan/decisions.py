@@ -13,7 +13,7 @@ import msgspec
 from reconciler.plan.plan import DeferredClaim, Plan
 from reconciler.plan.wording import moment, reason_said
 
-Subject = Literal["Pod", "Node", "NodeClaim"]
+Subject = Literal["Pod", "Node", "NodeClaim", "NodePool"]
 
 
 class Decision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

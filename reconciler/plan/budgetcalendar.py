@@ -1,0 +1,216 @@
+"""When nodes of one NodePool may be disrupted in the next days, and where the rules gape.
+
+The calendar lays over each other what holds at each moment: the pool's budgets, those of the fleet,
+windows and suspensions. Holes are reasons that can never act, or not for long; contradictions are
+rules that can never matter beside the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from reconciler.disruption.budgets import Count, counts, fleet_states
+from reconciler.disruption.policy import holds_of, policy_changes
+from reconciler.model.budget import (
+    Budget,
+    DisruptionReason,
+    allowance,
+    next_change_of,
+)
+from reconciler.model.nodepool import NodePool
+from reconciler.model.settings import Settings
+from reconciler.observed.state import StateNode
+from reconciler.plan.answer import Answer
+from reconciler.plan.decisions import Decision
+from reconciler.plan.wording import counted, moment
+
+SPAN: Final = timedelta(days=7)
+_STEPS_MAX: Final = 3000
+"""How many changes are looked at: a window every five minutes for a week."""
+_ROWS_MAX: Final = 40
+"""How many times of the calendar are told one by one."""
+_LONG_HOLE: Final = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A time in which the same holds: how many nodes may go at once, by reason."""
+
+    start: datetime
+    end: datetime
+    allowed: Mapping[DisruptionReason, int]
+
+
+def calendar_of(
+    pool: NodePool, settings: Settings, nodes: Sequence[StateNode], now: datetime
+) -> list[Span]:
+    """Return the spans of the next seven days, in order and without a gap.
+
+    As many nodes as there are now are reckoned with, and none as disrupted already.
+    """
+    total = counts(nodes).get(pool.name, Count()).total
+    states = fleet_states(settings.fleet_budgets, nodes, now)
+    of_fleet = states[0].total if states else 0
+    spans: list[Span] = []
+    at = now
+    for change in _changes(pool, settings, now):
+        allowed = _allowed(pool, settings, (total, of_fleet), at)
+        if spans and spans[-1].allowed == allowed:
+            spans[-1] = Span(spans[-1].start, change, allowed)
+        else:
+            spans.append(Span(at, change, allowed))
+        at = change
+    return spans
+
+
+def _changes(pool: NodePool, settings: Settings, now: datetime) -> Iterator[datetime]:
+    """Yield each moment at which something may change, and the end of the calendar last."""
+    end, at = now + SPAN, now
+    for _ in range(_STEPS_MAX):
+        moments = [
+            next_change_of(pool.spec.disruption.budgets, at),
+            *policy_changes(settings, at),
+        ]
+        at = min((m for m in moments if m is not None and at < m), default=end)
+        if at >= end:
+            break
+        yield at
+    yield end
+
+
+def _allowed(
+    pool: NodePool, settings: Settings, totals: tuple[int, int], at: datetime
+) -> dict[DisruptionReason, int]:
+    holds = holds_of([pool.name], settings, at)
+    total, of_fleet = totals
+    allowed: dict[DisruptionReason, int] = {}
+    for reason in DisruptionReason:
+        own = min(allowance(pool.spec.disruption.budgets, reason, total, at).nodes, total)
+        fleet = allowance(settings.fleet_budgets, reason, of_fleet, at).nodes
+        allowed[reason] = 0 if (pool.name, reason) in holds else min(own, fleet)
+    return allowed
+
+
+def explain_node_pool(
+    pool: NodePool, settings: Settings, nodes: Sequence[StateNode], now: datetime
+) -> Answer:
+    """Return the calendar of a NodePool, with its holes and contradictions as reasons."""
+    total = counts(nodes).get(pool.name, Count()).total
+    spans = calendar_of(pool, settings, nodes, now)
+    found = [
+        Decision(kind="NodePool", name=pool.name, code=code, message=message)
+        for code, message in (
+            *_unreadable(pool, now),
+            *(_holes(spans) if total else ()),
+            *_contradictions(pool, now, total),
+            *_powerless(pool),
+        )
+    ]
+    verdict = (
+        f"it has {counted(total, 'node')} that count; nodes that may go at once in the next 7 days"
+    )
+    rows = [_row(span) for span in spans[:_ROWS_MAX]]
+    if len(spans) > _ROWS_MAX:
+        rows.append(f"and {len(spans) - _ROWS_MAX} more changes until {moment(spans[-1].end)}")
+    return Answer(
+        kind="NodePool", name=pool.name, verdict=verdict, facts=tuple(rows), reasons=tuple(found)
+    )
+
+
+def _row(span: Span) -> str:
+    said = ", ".join(f"{reason} {span.allowed[reason]}" for reason in sorted(DisruptionReason))
+    return f"{moment(span.start)} to {moment(span.end)}: {said}"
+
+
+def _unreadable(pool: NodePool, now: datetime) -> Iterator[tuple[str, str]]:
+    found = allowance(pool.spec.disruption.budgets, DisruptionReason.DRIFTED, 1, now)
+    if found.error is not None:
+        text = f"budgets[{found.binding}] cannot be read, which closes the pool: {found.error}"
+        yield "BudgetUnreadable", text
+
+
+def _holes(spans: Sequence[Span]) -> Iterator[tuple[str, str]]:
+    """Yield the reasons that can never act, and their longest wait where it is a day or more."""
+    for reason in sorted(DisruptionReason):
+        closed = _closed(spans, reason)
+        if closed and all(span.allowed[reason] == 0 for span in spans):
+            yield "NeverOpen", f"no node may go as {reason} in the next 7 days"
+        elif closed:
+            start, end = max(closed, key=lambda row: row[1] - row[0])
+            if end - start >= _LONG_HOLE:
+                hours = int((end - start).total_seconds() // 3600)
+                text = f"no node may go as {reason} for {hours} hours from {moment(start)}"
+                yield "LongHole", text
+
+
+def _closed(spans: Sequence[Span], reason: DisruptionReason) -> list[tuple[datetime, datetime]]:
+    """Return the times in which nothing may go for the reason."""
+    closed: list[tuple[datetime, datetime]] = []
+    for span in spans:
+        if span.allowed[reason] > 0:
+            continue
+        if closed and closed[-1][1] == span.start:
+            closed[-1] = (closed[-1][0], span.end)
+        else:
+            closed.append((span.start, span.end))
+    return closed
+
+
+def _contradictions(pool: NodePool, now: datetime, total: int) -> Iterator[tuple[str, str]]:
+    """Yield the budgets that never matter: out of season, or always above another one."""
+    budgets = pool.spec.disruption.budgets
+    for index, budget in enumerate(budgets):
+        try:
+            change, is_active = budget.next_change(now), budget.is_active(now)
+        except ValueError:
+            continue  # told as unreadable
+        if budget.schedule is not None and change is None and is_active:
+            text = f"budgets[{index}]: {budget.schedule!r} never hits, so it holds at all times"
+            yield "NeverHits", text
+        elif budget.schedule is not None and not is_active and change and change > now + SPAN:
+            yield "OutOfSeason", f"budgets[{index}] next holds at {moment(change)}"
+        rival = _rival(budgets, index, total, now)
+        if rival is not None:
+            text = f"budgets[{index}] never counts: budgets[{rival}] always allows as few or fewer"
+            yield "Shadowed", text
+
+
+def _rival(budgets: Sequence[Budget], index: int, total: int, now: datetime) -> int | None:
+    """Return a budget without a schedule that is as strict, for at least the same reasons."""
+    own = budgets[index]
+    for other, budget in enumerate(budgets):
+        if other == index or budget.schedule is not None or budget.duration is not None:
+            continue
+        wide = budget.reasons is None or (
+            own.reasons is not None and set(own.reasons) <= set(budget.reasons)
+        )
+        mine, theirs = (_limit(b, total, now) for b in (own, budget))
+        if not wide or mine is None or theirs is None:
+            continue
+        if theirs < mine or (theirs == mine and other < index):
+            return other
+    return None
+
+
+def _limit(budget: Budget, total: int, now: datetime) -> int | None:
+    """Return what the budget allows within its window, None where it cannot be read."""
+    try:
+        return Budget(nodes=budget.nodes).allowed(total, now)
+    except ValueError:
+        return None
+
+
+def _powerless(pool: NodePool) -> Iterator[tuple[str, str]]:
+    """Yield why a reason is not acted on whatever the budgets allow."""
+    disruption = pool.spec.disruption
+    if pool.is_static:
+        yield "Static", "a static pool is not consolidated: budgets count for Drifted alone"
+    elif disruption.consolidates_after is None:
+        text = "consolidateAfter is Never: nothing goes as Empty or Underutilized"
+        yield "ConsolidationDisabled", text
+    elif disruption.consolidation_policy == "WhenEmpty":
+        text = "consolidationPolicy is WhenEmpty: nothing goes as Underutilized"
+        yield "WhenEmpty", text

@@ -1,0 +1,100 @@
+"""``reconciler explain node`` and ``nodepool`` with inputs of their own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator, FormatChecker
+
+from reconciler._resources import resource
+from reconciler.cli.main import main
+from tests.disruption.builders import SIZES, a_node, a_pod
+
+Ask = Callable[..., str]
+POOL = {
+    "apiVersion": "karpenter.sh/v1",
+    "kind": "NodePool",
+    "metadata": {"name": "default"},
+    "spec": {
+        "template": {
+            "spec": {
+                "nodeClassRef": {
+                    "group": "karpenter.k8s.aws",
+                    "kind": "EC2NodeClass",
+                    "name": "default",
+                },
+                "requirements": [{"key": "karpenter.sh/capacity-type", "operator": "Exists"}],
+            }
+        },
+        "disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}, {"nodes": "2"}]},
+    },
+}
+
+
+@pytest.fixture
+def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
+    fleet = tmp_path / "fleet"
+    fleet.mkdir()
+    (fleet / "pool.yaml").write_text(json.dumps(POOL))
+    items = [*a_node("n", "large"), a_pod("p", "n", "1")]
+    (tmp_path / "snapshot.json").write_text(json.dumps({"kind": "List", "items": items}))
+    types = [
+        {
+            "name": name,
+            "capacity": {"cpu": str(cpu), "memory": f"{cpu * 4}Gi", "pods": "110"},
+            "requirements": [
+                {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [name]}
+            ],
+            "offerings": [{"zone": "zone-a", "capacityType": "on-demand", "price": price}],
+        }
+        for name, (cpu, price) in SIZES.items()
+    ]
+    (tmp_path / "catalog.json").write_text(json.dumps(types))
+
+    def asked(kind: str, name: str, *more: str, code: int = 0) -> str:
+        words = ["explain", kind, name, str(fleet), "--now", "2026-01-05T12:00:00Z", *more]
+        if "--plan" not in more:
+            words += ["--snapshot", str(tmp_path / "snapshot.json")]
+            words += ["--catalog", str(tmp_path / "catalog.json")]
+        assert main(words) == code
+        said = capsys.readouterr()
+        return said.err if code else said.out
+
+    return asked
+
+
+def _document(text: str) -> dict[str, Any]:
+    schema = json.loads(Path(resource("schemas", "explanation.v1.json")).read_bytes())
+    found: dict[str, Any] = json.loads(text)
+    Draft202012Validator(schema, format_checker=FormatChecker()).validate(found)
+    return found
+
+
+def test_a_node_is_told_what_would_replace_it_and_its_budgets(ask: Ask) -> None:
+    text = ask("node", "n")
+    assert "Node n: it is to go: Underutilized" in text
+    assert "the cheapest replacement considered is small for $0.1000 an hour" in text
+    assert "the budgets of default let 1 more of its 1 nodes go as Drifted" in text
+    assert _document(ask("node", "n", "-o", "json"))["about"] == {"kind": "Node", "name": "n"}
+
+
+def test_a_pool_is_told_its_calendar_and_its_contradictions(ask: Ask) -> None:
+    text = ask("nodepool", "default")
+    assert "Mon 5 Jan 2026 12:00 UTC to Mon 12 Jan 2026 12:00 UTC: Drifted 1, Empty 1" in text
+    assert "Holes and contradictions:\n  Shadowed  budgets[1] never counts" in text
+    found = _document(ask("nodepool", "default", "-o", "json"))
+    assert [reason["code"] for reason in found["reasons"]] == ["Shadowed"]
+
+
+def test_the_config_is_part_of_the_calendar(ask: Ask) -> None:
+    suspend = 'disruption.suspend=[{"owner": "me"}]'
+    assert "no node may go as Drifted" in ask("nodepool", "default", "--set", suspend)
+
+
+def test_a_pool_that_is_not_there_and_a_saved_plan_are_refused(ask: Ask) -> None:
+    assert "did you mean default?" in ask("nodepool", "defalt", code=1)
+    assert "--plan: a saved plan does not keep" in ask("nodepool", "x", "--plan", "p", code=2)

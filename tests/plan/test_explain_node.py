@@ -1,0 +1,157 @@
+"""What is said about one node and one pool: the rules' own answers, beside what the plan did."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+from msgspec.structs import replace
+
+from reconciler.desired.objects import node_pools
+from reconciler.desired.settings import resolve
+from reconciler.model.budget import DisruptionReason
+from reconciler.plan.answer import Answer
+from reconciler.plan.budgetcalendar import SPAN, calendar_of, explain_node_pool
+from reconciler.plan.explain import explain_node
+from reconciler.plan.explainnode import explain_fully
+from reconciler.plan.inputs import Inputs
+from reconciler.plan.planner import facts_of, make_plan
+from tests.plan.test_planner import NOW, a_class, a_node, a_pod, a_pool, inputs
+
+ACT = {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]}
+PROTECTED = "karpenter.sh/do-not-disrupt"
+
+
+def asked(*observed: dict, rules: dict | None = None, **config: object) -> Inputs:
+    pool = a_pool(disruption=rules or ACT)
+    settings = resolve(config, {}).settings
+    return inputs([pool, a_class()], observed, settings=settings)
+
+
+def told(question: Inputs, node: str) -> Answer:
+    plan = make_plan(question)
+    answer = explain_node(plan, node, f"claim-{node}")
+    return explain_fully(answer, question, facts_of(question), plan)
+
+
+def pool_told(question: Inputs) -> Answer:
+    [pool] = node_pools(question.fleet)
+    return explain_node_pool(pool, question.settings, question.cluster.nodes, question.now)
+
+
+def test_a_protected_node_names_whose_protection_it_is_and_what_it_costs() -> None:
+    pod = a_pod("p", 500, "n")
+    pod["metadata"] |= {
+        "annotations": {PROTECTED: "true"},
+        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "api"}],
+    }
+    facts = told(asked(*a_node("n"), pod), "n").facts
+    assert facts[0] == "it is large on-demand in z-a, $0.3500 an hour, with 1 pod to move"
+    assert facts[1].startswith("the first that says no: pod has")
+    assert "(Pod=web/p)" in facts[1]
+    assert (
+        facts[2] == f"for it to go, ReplicaSet web/api must do without the annotation {PROTECTED}"
+    )
+    assert facts[3].startswith("the cheapest replacement considered is small for $0.05")
+    assert facts[4] == "the fleet forgoes $219 a month"
+
+
+def test_a_node_that_is_as_cheap_as_can_be_says_what_would_have_to_change() -> None:
+    node = a_node("n", "medium")
+    for item in node:
+        item["metadata"]["labels"]["karpenter.sh/capacity-type"] = "spot"
+    facts = told(asked(*node, a_pod("p", 500, "n")), "n").facts
+    assert "it is medium spot in z-a, $0.0950 an hour, with 1 pod to move" in facts
+    assert any(fact.startswith("consolidation says no: SpotToSpot") for fact in facts)
+    assert any(fact.startswith("for it to go, the NodePool has to allow more") for fact in facts)
+
+
+def test_a_node_that_waits_its_turn_names_the_command_before_it() -> None:
+    fleet = [o for n in ("a", "b") for o in (*a_node(n), a_pod(f"p-{n}", 6000, n))]
+    question = asked(*fleet)
+    [command] = make_plan(question).commands
+    [other] = {"a", "b"} - {*command.nodes}
+    answer = told(question, other)
+    assert answer.verdict == "it may go, in a later pass"
+    assert f"other commands of this plan come first: {command.id}" in " ".join(answer.facts)
+    assert told(question, command.nodes[0]).verdict.startswith("it is to go")
+
+
+def test_a_setting_that_says_no_is_told_with_its_name() -> None:
+    question = asked(*a_node("n"), a_pod("p", 500, "n"), minimumSavings=9)
+    answer = told(question, "n")
+    assert any("(minimumSavings) (MinimumSavings)" in fact for fact in answer.facts)
+
+
+def test_a_node_that_is_not_there_keeps_its_answer() -> None:
+    question = asked(*a_node("n"))
+    plan = make_plan(question)
+    answer = explain_node(plan, "gone", "")
+    assert explain_fully(answer, question, facts_of(question), plan) == answer
+
+
+def test_the_calendar_covers_seven_days_without_a_gap() -> None:
+    night = {"nodes": "0", "schedule": "0 22 * * *", "duration": "8h", "reasons": ["Drifted"]}
+    question = asked(*a_node("n"), rules={**ACT, "budgets": [{"nodes": "1"}, night]})
+    [pool] = node_pools(question.fleet)
+    spans = calendar_of(pool, question.settings, question.cluster.nodes, NOW)
+    assert (spans[0].start, spans[-1].end) == (NOW, NOW + SPAN)
+    assert all(a.end == b.start for a, b in pairwise(spans))
+    closed = sum(
+        (s.end - s.start for s in spans if not s.allowed[DisruptionReason.DRIFTED]), timedelta()
+    )
+    assert closed == 7 * timedelta(hours=8)
+    assert all(s.allowed[DisruptionReason.EMPTY] == 1 for s in spans)
+
+
+@pytest.mark.parametrize(
+    ("rules", "config", "code", "message"),
+    [
+        ({"budgets": [{"nodes": "0"}]}, {}, "NeverOpen", "no node may go as Drifted in the next"),
+        (
+            {"budgets": [{"nodes": "10%"}, {"nodes": "50%", "reasons": ["Empty"]}]},
+            {},
+            "Shadowed",
+            "budgets[1] never counts: budgets[0] always allows as few or fewer",
+        ),
+        (
+            {"budgets": [{"nodes": "0", "schedule": "0 0 31 2 *", "duration": "1h"}]},
+            {},
+            "NeverHits",
+            "budgets[0]: '0 0 31 2 *' never hits, so it holds at all times",
+        ),
+        (
+            {"budgets": [{"nodes": "0", "schedule": "0 0 1 6 *", "duration": "1h"}]},
+            {},
+            "OutOfSeason",
+            "budgets[0] next holds at Mon 1 Jun 2026 00:00 UTC",
+        ),
+        (
+            {},
+            {"disruption": {"suspend": [{"owner": "me", "until": "2026-01-05T12:00:00Z"}]}},
+            "LongHole",
+            "no node may go as Drifted for 48 hours from Sat 3 Jan 2026 12:00 UTC",
+        ),
+        ({"consolidateAfter": "Never"}, {}, "ConsolidationDisabled", "consolidateAfter is Never"),
+    ],
+)
+def test_holes_and_contradictions_are_pointed_out(
+    rules: dict, config: dict, code: str, message: str
+) -> None:
+    answer = pool_told(asked(*a_node("n"), rules={**ACT, **rules}, **config))
+    found = {reason.code: reason.message for reason in reversed(answer.reasons)}
+    assert found[code].startswith(message)
+
+
+def test_a_pool_without_fault_has_only_its_calendar() -> None:
+    answer = pool_told(asked(*a_node("n")))
+    assert answer.reasons == ()
+    [row] = answer.facts
+    assert row.startswith("Sat 3 Jan 2026 12:00 UTC to Sat 10 Jan 2026 12:00 UTC: ")
+    assert row.endswith(": Drifted 1, Empty 1, Underutilized 1")
+
+
+def test_the_answer_is_the_same_whatever_was_asked_before() -> None:
+    question = asked(*a_node("n"), a_pod("p", 500, "n"))
+    assert told(question, "n") == told(replace(question), "n")
