@@ -26,7 +26,12 @@ from reconciler.model.errors import CloudError, ClusterError, TransientCloudErro
 from reconciler.ports import Progress
 
 LOOK: Final = timedelta(seconds=10)
-"""How soon the engine looks again while something is under way."""
+LOOK_MAX: Final = timedelta(seconds=30)
+"""How soon the engine looks again while something is under way.
+
+A tenth of a second for each NodeClaim, within these bounds: a large fleet's pass takes longer, in a
+daemon as here, and nobody reads the day of three hundred nodes by the second.
+"""
 
 PATIENCE: Final = timedelta(days=30)
 """How far a simulation without an end goes on hoping."""
@@ -153,12 +158,13 @@ def _following(
     now = stage.clock.now()
     if pause is not None:
         return now + pause
+    look = min(max(len(stage.world.store.node_claims()) * timedelta(seconds=0.1), LOOK), LOOK_MAX)
     if moved:
-        return now + LOOK
+        return now + look
     moments = [stage.compute.next_moment(), stage.cluster.next_moment()]
     moments.append(ahead.next(now) if ahead is not None else None)
     known = [m for m in moments if m is not None]
-    return max(min(known), now + LOOK) if known else None
+    return max(min(known), now + look) if known else None
 
 
 def _tell_notices(stage: Stage) -> None:
