@@ -7,9 +7,10 @@ rules that can never matter beside the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from reconciler.disruption.budgets import Count, counts, fleet_states
@@ -51,19 +52,26 @@ def calendar_of(
 
     As many nodes as there are now are reckoned with, and none as disrupted already.
     """
-    total = counts(nodes).get(pool.name, Count()).total
-    states = fleet_states(settings.fleet_budgets, nodes, now)
-    of_fleet = states[0].total if states else 0
+    totals = _totals(pool, settings, nodes, now)
     spans: list[Span] = []
     at = now
     for change in _changes(pool, settings, now):
-        allowed = _allowed(pool, settings, (total, of_fleet), at)
+        allowed = _allowed(pool, settings, totals, at)
         if spans and spans[-1].allowed == allowed:
             spans[-1] = Span(spans[-1].start, change, allowed)
         else:
             spans.append(Span(at, change, allowed))
         at = change
     return spans
+
+
+def _totals(
+    pool: NodePool, settings: Settings, nodes: Sequence[StateNode], now: datetime
+) -> tuple[int, int]:
+    """Return how many nodes count of the pool, and of the fleet where that has budgets."""
+    states = fleet_states(settings.fleet_budgets, nodes, now)
+    total = counts(nodes).get(pool.name, Count()).total
+    return total, states[0].total if states else 0
 
 
 def _changes(pool: NodePool, settings: Settings, now: datetime) -> Iterator[datetime]:
@@ -94,17 +102,36 @@ def _allowed(
     return allowed
 
 
+def _cause(
+    pool: NodePool,
+    settings: Settings,
+    totals: tuple[int, int],
+    reason: DisruptionReason,
+    at: datetime,
+) -> str:
+    """Return what allows nothing for the reason at that moment."""
+    hold = holds_of([pool.name], settings, at).get((pool.name, reason))
+    if hold is not None:
+        return hold.message
+    own = allowance(pool.spec.disruption.budgets, reason, totals[0], at)
+    if own.nodes == 0:
+        return f"budgets[{own.binding}] allows none"
+    fleet = allowance(settings.fleet_budgets, reason, totals[1], at)
+    return f"disruption.budgets[{fleet.binding}] of the fleet allows none"
+
+
 def explain_node_pool(
     pool: NodePool, settings: Settings, nodes: Sequence[StateNode], now: datetime
 ) -> Answer:
     """Return the calendar of a NodePool, with its holes and contradictions as reasons."""
-    total = counts(nodes).get(pool.name, Count()).total
+    totals = _totals(pool, settings, nodes, now)
+    total = totals[0]
     spans = calendar_of(pool, settings, nodes, now)
     found = [
         Decision(kind="NodePool", name=pool.name, code=code, message=message)
         for code, message in (
             *_unreadable(pool, now),
-            *(_holes(spans) if total else ()),
+            *(_holes(spans, partial(_cause, pool, settings, totals)) if total else ()),
             *_contradictions(pool, now, total),
             *_powerless(pool),
         )
@@ -132,18 +159,21 @@ def _unreadable(pool: NodePool, now: datetime) -> Iterator[tuple[str, str]]:
         yield "BudgetUnreadable", text
 
 
-def _holes(spans: Sequence[Span]) -> Iterator[tuple[str, str]]:
+def _holes(
+    spans: Sequence[Span], cause: Callable[[DisruptionReason, datetime], str]
+) -> Iterator[tuple[str, str]]:
     """Yield the reasons that can never act, and their longest wait where it is a day or more."""
     for reason in sorted(DisruptionReason):
         closed = _closed(spans, reason)
         if closed and all(span.allowed[reason] == 0 for span in spans):
-            yield "NeverOpen", f"no node may go as {reason} in the next 7 days"
+            why = cause(reason, spans[0].start)
+            yield "NeverOpen", f"no node may go as {reason} in the next 7 days: {why}"
         elif closed:
             start, end = max(closed, key=lambda row: row[1] - row[0])
             if end - start >= _LONG_HOLE:
                 hours = int((end - start).total_seconds() // 3600)
                 text = f"no node may go as {reason} for {hours} hours from {moment(start)}"
-                yield "LongHole", text
+                yield "LongHole", f"{text}: {cause(reason, start)}"
 
 
 def _closed(spans: Sequence[Span], reason: DisruptionReason) -> list[tuple[datetime, datetime]]:

@@ -212,7 +212,7 @@ def _deferred(plan: Plan) -> str:
         for group in groups
     ]
     head = ("nodes", "NodePool", "reason", "waits for", "not before", "")
-    note = f"{counted(len(plan.deferred), 'node')} will go later"
+    note = f"{counted(len(plan.deferred), 'node')} may go later"
     return _section("Waiting", note, _table(head, rows, "<<<<<<"))
 
 

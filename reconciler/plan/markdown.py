@@ -210,7 +210,7 @@ class _Comment:
             for group in groups
         ]
         head = ("nodes", "NodePool", "reason", "waits for", "not before", "")
-        title = f"{counted(len(plan.deferred), 'node')} will go later"
+        title = f"{counted(len(plan.deferred), 'node')} may go later"
         return [_folded(title, self._table(head, rows, "<<<<<<"))]
 
     def _blocked(self) -> list[str]:

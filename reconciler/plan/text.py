@@ -202,7 +202,7 @@ def _reasons(paper: Paper, step: Step) -> None:
 def _deferred(paper: Paper, plan: Plan) -> None:
     if not plan.deferred:
         return
-    paper.heading("Waiting", f"{counted(len(plan.deferred), 'node')} will go later")
+    paper.heading("Waiting", f"{counted(len(plan.deferred), 'node')} may go later")
 
     def key(item: DeferredClaim) -> object:
         return (item.node_pool, item.reason, item.waits_for, item.not_before, item.message)

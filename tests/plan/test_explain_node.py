@@ -108,7 +108,12 @@ def test_the_calendar_covers_seven_days_without_a_gap() -> None:
 @pytest.mark.parametrize(
     ("rules", "config", "code", "message"),
     [
-        ({"budgets": [{"nodes": "0"}]}, {}, "NeverOpen", "no node may go as Drifted in the next"),
+        (
+            {"budgets": [{"nodes": "0"}]},
+            {},
+            "NeverOpen",
+            "no node may go as Drifted in the next 7 days: budgets[0] allows none",
+        ),
         (
             {"budgets": [{"nodes": "10%"}, {"nodes": "50%", "reasons": ["Empty"]}]},
             {},
@@ -131,7 +136,13 @@ def test_the_calendar_covers_seven_days_without_a_gap() -> None:
             {},
             {"disruption": {"suspend": [{"owner": "me", "until": "2026-01-05T12:00:00Z"}]}},
             "LongHole",
-            "no node may go as Drifted for 48 hours from Sat 3 Jan 2026 12:00 UTC",
+            "no node may go as Drifted for 48 hours from Sat 3 Jan 2026 12:00 UTC: me",
+        ),
+        (
+            {},
+            {"disruption": {"budgets": [{"nodes": "0", "reasons": ["Drifted"]}]}},
+            "NeverOpen",
+            "no node may go as Drifted in the next 7 days: disruption.budgets[0] of the fleet",
         ),
         ({"consolidateAfter": "Never"}, {}, "ConsolidationDisabled", "consolidateAfter is Never"),
     ],
