@@ -1,0 +1,95 @@
+"""Leaping over time misses nothing that looking all the time would see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from reconciler.cli.apply import tags_of
+from reconciler.cli.simulation.chronicle import Event
+from reconciler.cli.simulation.driver import play
+from reconciler.engine.reconcile import Mandate
+from tests.engine.world import a_deployment, a_pdb, a_pool
+from tests.simulated.simulations import Parsed, in_a_folder
+
+NIGHT = {"nodes": "0", "schedule": "0 9 * * *", "duration": "2h"}
+"""Nobody may be moved before eleven."""
+
+
+@pytest.fixture
+def parsed() -> Iterator[Parsed]:
+    yield from in_a_folder()
+
+
+class Restless:
+    """A cluster in which something may happen every half minute."""
+
+    def __init__(self, cluster: Any, clock: Any) -> None:
+        self._cluster, self._clock = cluster, clock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    def next_moment(self) -> datetime:
+        soon: datetime = self._clock.now() + timedelta(seconds=30)
+        known = self._cluster.next_moment()
+        return min(soon, known) if known is not None else soon
+
+
+def told(parsed: Parsed, revisions: list[list[dict[str, Any]]], *, leaps: bool) -> list[Event]:
+    """Return what happens in six hours, of which the second revision has the last five."""
+    setting = parsed.setting(revisions[0], {})
+    stage = setting.stage
+    if not leaps:
+        stage.cluster = Restless(stage.cluster, stage.clock)  # type: ignore[assignment]
+    for fleet, end in ((setting.head, 1), (parsed.fleet(revisions[1]), 6)):
+        until = setting.start + timedelta(hours=end)
+        play(stage, setting.enter(fleet).at, Mandate(tags_of(fleet.settings)), until)
+    return stage.chronicle.events
+
+
+STORIES = {
+    "drift that waits for a window": [
+        [a_pool("web", budgets=[NIGHT]), a_deployment("web", "web", 2)],
+        [a_pool("web", budgets=[NIGHT], labels={"v": "2"}), a_deployment("web", "web", 2)],
+    ],
+    "a node that expires": [
+        [a_pool("web", template={"expireAfter": "3h"}), a_deployment("web", "web", 1)]
+    ]
+    * 2,
+    "emptiness after a quiet while": [
+        [a_pool("web", after="25m"), a_deployment("web", "web", 5)],
+        [a_pool("web", after="25m"), a_deployment("web", "web", 1)],
+    ],
+    "a protection that ends": [
+        [
+            a_pool("web", labels={"v": version}),
+            a_deployment("web", "web", 1, annotations={"karpenter.sh/do-not-disrupt": "2h"}),
+        ]
+        for version in ("1", "2")
+    ],
+    "a drain that only its grace period ends": [
+        [
+            a_pool("web", labels={"v": version}, template={"terminationGracePeriod": "1h"}),
+            a_deployment("web", "web", 1),
+            a_pdb("web", "web", maxUnavailable=0),
+        ]
+        for version in ("1", "2")
+    ],
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_leaping_sees_what_looking_all_the_time_sees(parsed: Parsed, name: str) -> None:
+    leapt, looked = (told(parsed, STORIES[name], leaps=leaps) for leaps in (True, False))
+    assert [_what(e) for e in leapt] == [_what(e) for e in looked]
+    late = [a.at - b.at for a, b in zip(leapt, looked, strict=True)]
+    assert all(abs(gap) <= timedelta(seconds=40) for gap in late)
+    assert any(e.kind == "Terminated" for e in leapt), "the story has a point"
+
+
+def _what(event: Event) -> tuple[str, str, str]:
+    return (event.kind, event.node_pool, event.reason)
