@@ -58,7 +58,9 @@ def _is_fully_blocked(pod: Pod, budgets: Iterable[PodDisruptionBudget], now: dat
 def opts_out(pod: Pod) -> bool:
     """Return whether the pod demands a node without a NodePool."""
     affinity = pod.spec.affinity
-    node = affinity.node_affinity if affinity is not None else None
+    if affinity is None:  # nearly always, and it is asked of every pod that waits
+        return False
+    node = affinity.node_affinity
     terms: list[NodeSelectorTerm] = []
     if node is not None and node.required is not None:
         terms += node.required.node_selector_terms[:1]

@@ -95,19 +95,46 @@ class Shapes:
         self._demands = demands
         self._respect = respect
         self._tolerate_soft_taints = tolerate_soft_taints
-        self._keys: frozenset[str] = frozenset()
+        self._keys: tuple[str, ...] = ()
+        self._spec_keys: dict[bytes, bytes] = {}
         self._read: set[bytes] = set()
         self._shapes: dict[object, Shape] = {}
         self._requests: dict[bytes, Resources] = {}
 
     def sorted(self, pods: Iterable[Pod]) -> dict[Shape, list[Pod]]:
         """Return the pods by shape, in the order in which each first occurs."""
-        rows = [(pod, spec_key(pod)) for pod in pods]
+        rows = [(pod, self._spec_key(pod)) for pod in pods]
         self._learn_keys(rows)
+        keys, known = self._keys, self._shapes
         found: dict[Shape, list[Pod]] = {}
         for pod, spec in rows:
-            found.setdefault(self._shape(pod, spec), []).append(pod)
+            metadata = pod.metadata
+            key = (
+                spec,
+                metadata.namespace or "default",
+                tuple(map(metadata.labels.get, keys)),
+                len(keys),
+            )
+            shape = known.get(key)
+            if shape is None:
+                shape = known[key] = self._made(pod)
+            members = found.get(shape)
+            if members is None:
+                found[shape] = [pod]
+            else:
+                members.append(pod)
         return found
+
+    def _spec_key(self, pod: Pod) -> bytes:
+        """Return the pod's ``spec_key``; of pods that wait, worked out once for equal specs."""
+        spec = pod.spec
+        if spec.node_name or spec.volumes or pod.status.container_statuses:
+            return spec_key(pod)
+        whole = _encode(spec)
+        known = self._spec_keys.get(whole)
+        if known is None:
+            known = self._spec_keys[whole] = spec_key(pod)
+        return known
 
     def _learn_keys(self, rows: list[tuple[Pod, bytes]]) -> None:
         """Note which labels the rules of these pods, and of those that are bound, read."""
@@ -119,18 +146,11 @@ class Shapes:
             if spec not in self._read:
                 self._read.add(spec)
                 keys.update(_keys_read(pod.spec))
-        if not keys <= self._keys:
-            self._keys |= keys
+        if not keys.issubset(self._keys):
+            self._keys = tuple(sorted(keys.union(self._keys)))
 
-    def _shape(self, pod: Pod, spec: bytes) -> Shape:
+    def _made(self, pod: Pod) -> Shape:
         labels = {k: v for k, v in pod.metadata.labels.items() if k in self._keys}
-        key = (spec, pod.namespace, frozenset(labels.items()), len(self._keys))
-        shape = self._shapes.get(key)
-        if shape is None:
-            shape = self._shapes[key] = self._made(pod, labels)
-        return shape
-
-    def _made(self, pod: Pod, labels: dict[str, str]) -> Shape:
         try:
             volumes = needs(pod, self._cluster)
             wishes = steps(

@@ -81,7 +81,8 @@ class Seating:
         name = self._names[claim.name]
         own = sorted(pods)
         made = planned_node_claim(claim, name, reason, types, own)
-        later = [by_key[pod].requests() for pod in own if pod not in claim.pods and pod in by_key]
+        known = set(claim.pods)
+        later = [by_key[pod].requests() for pod in own if pod not in known and pod in by_key]
         if not later:
             return made
         from msgspec.structs import replace
