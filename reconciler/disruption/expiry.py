@@ -30,7 +30,8 @@ class GracefulExpiry:
         static = [c for c in expired if c.pool.is_static]
         StaticDrift(ForcefulReason.EXPIRED).replace(static, work)
         for candidate in sorted((c for c in expired if not c.pool.is_static), key=_oldest):
-            replace_or_refuse(candidate, work, ForcefulReason.EXPIRED)
+            if work.is_free(candidate):  # else pods of an earlier command go there
+                replace_or_refuse(candidate, work, ForcefulReason.EXPIRED)
 
 
 def _is_due(candidate: Candidate, work: Deliberation) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 from hypothesis import given, settings
@@ -24,6 +25,7 @@ from tests.disruption.builders import (
     a_pool,
     a_situation,
     drifted,
+    stamp,
 )
 
 POOLS = ("alpha", "beta")
@@ -123,6 +125,42 @@ def test_no_pass_takes_more_of_the_fleet_than_its_budget_allows(
     for reason, most in allowed.items():
         assert taken[reason] <= most
     assert sum(taken.values()) <= max(allowed.values())
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(-2, 3), st.integers(0, 4), st.booleans()), min_size=1, max_size=6
+    ),
+    budgets,
+)
+def test_graceful_expiry_keeps_the_budgets_and_brings_room_for_every_pod(
+    drawn: list[tuple[int, int, bool]], of_pool: list[dict[str, Any]]
+) -> None:
+    objects: list[Any] = []
+    for index, (hours, pods, ready) in enumerate(drawn):
+        born = stamp(NOW - timedelta(hours=24 + hours))
+        objects += a_node(
+            f"n{index}",
+            ready=ready,
+            claim={"expireAfter": "24h"},
+            claim_metadata={"creationTimestamp": born},
+        )
+        objects += [a_pod(f"p{index}-{n}", f"n{index}") for n in range(pods)]
+    pool = a_pool(budgets=of_pool, consolidateAfter="Never")
+    cluster = a_cluster(*objects)
+    made = resolve({"expirationPolicy": "Graceful", "expirationCeiling": "48h"}, {}).settings
+    states = budget_states([pool], cluster.nodes, NOW)
+    allowed = next(s.allowed for s in states if s.reason is DisruptionReason.DRIFTED)
+
+    decisions = decide(a_situation(cluster, [pool], settings=made))
+
+    assert {str(c.reason) for c in decisions.commands} <= {"Expired"}
+    assert not any(c.is_forceful for c in decisions.commands)
+    assert sum(len(c.nodes) for c in decisions.commands) <= allowed
+    for command in decisions.commands:
+        assert command.placement is not None
+        assert not command.placement.unschedulable
 
 
 @settings(max_examples=100, deadline=None)
