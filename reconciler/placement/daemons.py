@@ -65,13 +65,41 @@ def daemons(cluster: ClusterState) -> tuple[Daemon, ...]:
 
 def _daemon(daemon_set: DaemonSet, newest: dict[tuple[str, str], Pod]) -> Daemon:
     template = daemon_set.pod()
-    key = (daemon_set.metadata.namespace or "default", daemon_set.metadata.name)
-    pod = newest.get(key, template)
+    pod = newest.get(_key(daemon_set), template)
     spec = pod.spec
     own = template.spec.affinity.node_affinity if template.spec.affinity is not None else None
     if pod is not template and own is not None and own.required is not None:
         spec = replace(spec, affinity=Affinity(node_affinity=own))
-    return Daemon(pod.requests(), spec.tolerations, node_terms(spec), pod.host_ports())
+    try:
+        terms = node_terms(spec)
+    except ValueError:  # see ``unreadable``
+        terms = (Requirements(),)
+    try:
+        requests = pod.requests()
+    except ValueError:
+        requests = {}
+    return Daemon(requests, spec.tolerations, terms, pod.host_ports())
+
+
+def _key(daemon_set: DaemonSet) -> tuple[str, str]:
+    return (daemon_set.metadata.namespace or "default", daemon_set.metadata.name)
+
+
+def unreadable(cluster: ClusterState) -> tuple[tuple[str, str], ...]:
+    """Return each DaemonSet that nobody can make sense of, ``namespace/name``, and why.
+
+    Unknown is not empty: where its affinity cannot be read it counts on every node whose taints
+    it tolerates. Only requests that are no quantities count as nothing.
+    """
+    found = []
+    for daemon_set in cluster.daemon_sets:
+        pod = daemon_set.pod()
+        try:
+            node_terms(pod.spec)
+            pod.requests()
+        except ValueError as error:
+            found.append(("/".join(_key(daemon_set)), str(error)))
+    return tuple(sorted(found))
 
 
 def groups(

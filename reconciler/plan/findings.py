@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from reconciler.catalog.catalog import Catalog
 from reconciler.model.diagnostics import Diagnostic
+from reconciler.observed.state import ClusterState
+from reconciler.placement.daemons import unreadable
 from reconciler.plan.plan import Finding, PlannedNodeClaim
 from reconciler.plan.wording import counted
 
@@ -40,6 +42,15 @@ def of_catalog(catalog: Catalog, claims: Iterable[PlannedNodeClaim]) -> Iterator
         launches = f"; {counted(estimated, 'launch', 'launches')} of this plan priced so"
         shown = note + (launches if code == "spot-estimated" and estimated else "")
         yield Finding(severity="info", code=code, message=shown)
+
+
+def of_daemon_sets(cluster: ClusterState) -> Iterator[Finding]:
+    """Name the DaemonSets that cannot be read, and how they count."""
+    for name, why in unreadable(cluster):
+        message = (
+            f"DaemonSet {name} cannot be read, so it counts on every node that it tolerates: {why}"
+        )
+        yield Finding(severity="warning", code="daemonset-unreadable", message=message)
 
 
 def of_decisions(decisions: Decisions | Places) -> Iterator[Finding]:

@@ -159,6 +159,7 @@ def _findings(
     found = [
         *map(findings.finding, inputs.diagnostics),
         *facts.types.findings,
+        *findings.of_daemon_sets(facts.cluster),
         *findings.of_decisions(decisions),
         *findings.of_catalog(inputs.catalog, claims),
     ]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.placement.daemons import unreadable
 from reconciler.placement.result import Rejection
 from tests.placement.builders import (
     ARCH,
@@ -17,6 +18,7 @@ from tests.placement.builders import (
     a_daemon_set,
     a_pod,
     a_pool,
+    a_scheduler,
     a_type,
     on,
     placed,
@@ -222,3 +224,11 @@ def test_wishes_that_nobody_can_read_are_refused_and_not_fatal(pod: Object) -> N
     placement = placed([a_pool(), pod, a_pod("app-1")])
     assert [r.code for r in placement.unschedulable["default/app-0"]] == ["Unreadable"]
     assert len(placement.claims) == 1
+
+
+def test_a_daemon_set_that_cannot_be_read_counts_everywhere_and_is_named() -> None:
+    odd = a_daemon_set("odd", "1", affinity=on([wanted(ZONE, "Near", "zone-a")]))
+    scheduler, cluster = a_scheduler([a_pool(), a_pod("app-0", "15"), odd])
+    assert [name for name, _ in unreadable(cluster)] == ["default/odd"]
+    (reason,) = scheduler.place(cluster.pods).unschedulable["default/app-0"]
+    assert "largest allowed type has 14.9 beside its DaemonSets" in reason.message
