@@ -22,6 +22,7 @@ from reconciler.model.budget import (
     next_change_of,
 )
 from reconciler.model.nodepool import NodePool
+from reconciler.model.schedule import parse_schedule
 from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
 from reconciler.plan.answer import Answer
@@ -29,8 +30,8 @@ from reconciler.plan.decisions import Decision
 from reconciler.plan.wording import counted, moment
 
 SPAN: Final = timedelta(days=7)
-_STEPS_MAX: Final = 3000
-"""How many changes are looked at: a window every five minutes for a week."""
+_STEPS_MAX: Final = 500
+"""How many changes are looked at: a window each half hour for a week."""
 _ROWS_MAX: Final = 40
 """How many times of the calendar are told one by one."""
 _LONG_HOLE: Final = timedelta(hours=24)
@@ -50,6 +51,7 @@ def calendar_of(
 ) -> list[Span]:
     """Return the spans of the next seven days, in order and without a gap.
 
+    With more changes than are looked at, the calendar ends with the last of them.
     As many nodes as there are now are reckoned with, and none as disrupted already.
     """
     totals = _totals(pool, settings, nodes, now)
@@ -75,7 +77,7 @@ def _totals(
 
 
 def _changes(pool: NodePool, settings: Settings, now: datetime) -> Iterator[datetime]:
-    """Yield each moment at which something may change, and the end of the calendar last."""
+    """Yield each moment at which something may change; the end of the calendar is the last."""
     end, at = now + SPAN, now
     for _ in range(_STEPS_MAX):
         moments = [
@@ -84,9 +86,9 @@ def _changes(pool: NodePool, settings: Settings, now: datetime) -> Iterator[date
         ]
         at = min((m for m in moments if m is not None and at < m), default=end)
         if at >= end:
-            break
+            yield end
+            return
         yield at
-    yield end
 
 
 def _allowed(
@@ -127,11 +129,12 @@ def explain_node_pool(
     totals = _totals(pool, settings, nodes, now)
     total = totals[0]
     spans = calendar_of(pool, settings, nodes, now)
+    is_whole = spans[-1].end == now + SPAN
     found = [
         Decision(kind="NodePool", name=pool.name, code=code, message=message)
         for code, message in (
             *_unreadable(pool, now),
-            *(_holes(spans, partial(_cause, pool, settings, totals)) if total else ()),
+            *(_holes(spans, partial(_cause, pool, settings, totals)) if total and is_whole else ()),
             *_contradictions(pool, now, total),
             *_powerless(pool),
         )
@@ -142,6 +145,8 @@ def explain_node_pool(
     rows = [_row(span) for span in spans[:_ROWS_MAX]]
     if len(spans) > _ROWS_MAX:
         rows.append(f"and {len(spans) - _ROWS_MAX} more changes until {moment(spans[-1].end)}")
+    if not is_whole:
+        rows.append(f"too many changes for 7 days: looked at until {moment(spans[-1].end)} only")
     return Answer(
         kind="NodePool", name=pool.name, verdict=verdict, facts=tuple(rows), reasons=tuple(found)
     )
@@ -198,8 +203,10 @@ def _contradictions(pool: NodePool, now: datetime, total: int) -> Iterator[tuple
         except ValueError:
             continue  # told as unreadable
         if budget.schedule is not None and change is None and is_active:
-            text = f"budgets[{index}]: {budget.schedule!r} never hits, so it holds at all times"
-            yield "NeverHits", text
+            hits = parse_schedule(budget.schedule).next_after(now) is not None
+            why = "begins again before it ends" if hits else "never hits"
+            text = f"budgets[{index}]: {budget.schedule!r} {why}, so it holds at all times"
+            yield "AlwaysHolds" if hits else "NeverHits", text
         elif budget.schedule is not None and not is_active and change and change > now + SPAN:
             yield "OutOfSeason", f"budgets[{index}] next holds at {moment(change)}"
         rival = _rival(budgets, index, total, now)

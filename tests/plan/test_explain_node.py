@@ -155,6 +155,21 @@ def test_holes_and_contradictions_are_pointed_out(
     assert found[code].startswith(message)
 
 
+def test_a_calendar_of_too_many_changes_says_how_far_it_looked() -> None:
+    often = {"nodes": "0", "schedule": "*/5 * * * *", "duration": "2m"}
+    answer = pool_told(asked(*a_node("n"), rules={**ACT, "budgets": [often]}))
+    assert answer.reasons == ()
+    assert answer.facts[-1] == (
+        "too many changes for 7 days: looked at until Sun 4 Jan 2026 08:50 UTC only"
+    )
+
+
+def test_windows_that_overlap_hold_always() -> None:
+    always = {"nodes": "0", "schedule": "0 * * * *", "duration": "2h"}
+    answer = pool_told(asked(*a_node("n"), rules={**ACT, "budgets": [always]}))
+    assert answer.reasons[-1].code == "AlwaysHolds"
+
+
 def test_a_pool_without_fault_has_only_its_calendar() -> None:
     answer = pool_told(asked(*a_node("n")))
     assert answer.reasons == ()
