@@ -132,6 +132,9 @@ class EmbeddedCluster:
             return 0
         workloads = self._workloads()
         self._pods.follow(workloads, now)
+        if not _draining(self._pods.objects(workloads, now, node), node, now):
+            self._save()
+            return 0
         budgets = workloads.pod_disruption_budgets
         pods = {pod.key: pod for pod in self._pods.objects(workloads, now)}
         asked = True

@@ -34,18 +34,26 @@ class PodBook:
         self._record = record
         self.starting = starting
         self.leaving = leaving
+        self._source: tuple[Pod, ...] = ()
+        self._listed: list[tuple[str, str, Pod]] = []
 
     def follow(self, workloads: Workloads, now: datetime) -> None:
         """Let pods come and go with the workloads, and those that were evicted end."""
-        makes: dict[tuple[int, int, int], str] = {}
         known, fresh = self._record.pods, {}
-        for pod in workloads.pods:
-            make = make_of(pod, makes)
-            record = known.get(pod.key)
+        for key, make, _ in self._rows(workloads):
+            record = known.get(key)
             if record is None or record.make != make or self._is_over(record, now):
                 record = PodRecord(born=now, make=make)
-            fresh[pod.key] = record
+            fresh[key] = record
         self._record.pods = fresh
+
+    def _rows(self, workloads: Workloads) -> list[tuple[str, str, Pod]]:
+        """Return the pods with their keys and what they are made of, worked out once for each."""
+        if workloads.pods is not self._source:
+            makes: dict[tuple[int, int, int], str] = {}
+            self._listed = [(pod.key, make_of(pod, makes), pod) for pod in workloads.pods]
+            self._source = workloads.pods
+        return self._listed
 
     def _is_over(self, record: PodRecord, now: datetime) -> bool:
         """Return whether a pod has left, or lost its node; its successor then takes its place."""
@@ -66,7 +74,7 @@ class PodBook:
             volumes.suit,
         )
         self._start_daemons(workloads, seats, now)
-        by_key = {pod.key: pod for pod in workloads.pods}
+        by_key = {key: pod for key, _, pod in self._rows(workloads)}
         pending = [
             by_key[key]
             for key, record in self._record.pods.items()
@@ -77,10 +85,15 @@ class PodBook:
             record.node, record.bound = node.name, now
             volumes.settle(by_key[key], node)
 
-    def objects(self, workloads: Workloads, now: datetime) -> list[Pod]:
-        """Return all pods as the cluster shows them."""
-        pods = [self._shown(pod, self._record.pods[pod.key], now) for pod in workloads.pods]
-        for name in sorted(self._record.nodes):
+    def objects(self, workloads: Workloads, now: datetime, node: str = "") -> list[Pod]:
+        """Return the pods as the cluster shows them: all, or those of one node."""
+        records = self._record.pods
+        pods = [
+            self._shown(pod, records[key], now)
+            for key, _, pod in self._rows(workloads)
+            if not node or records[key].node == node
+        ]
+        for name in (node,) if node else sorted(self._record.nodes):
             record = self._record.nodes[name]
             for daemon in workloads.daemon_sets:
                 started = record.daemons.get(daemons.key_of(daemon))
