@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from typing import Final
 
 import msgspec
 
@@ -13,6 +14,7 @@ from reconciler.catalog.catalog import Catalog
 from reconciler.desired.fleet import Fleet, Resource
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_claims, node_overlays
+from reconciler.disruption.command import ForcefulReason
 from reconciler.engine.observation import Observation
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.instancetype import InstanceType
@@ -185,6 +187,8 @@ class PlannedFleet:
             outdated = self._outdated(claims[name])
             if outdated:
                 return outdated
+        if command.reason in _FORCEFUL:
+            return None
         nodes = {n.claim.name: n for n in seen.state().nodes if n.claim is not None}
         for name in command.node_claims:
             node = nodes.get(name)
@@ -204,6 +208,10 @@ class PlannedFleet:
         if recorded and comparable and recorded != known:
             return f"NodePool {claim.node_pool} has changed since {claim.name} was launched"
         return None
+
+
+_FORCEFUL: Final = frozenset(reason.value for reason in ForcefulReason)
+"""These ask nobody: rolled back over a protected pod, such a command would start in every pass."""
 
 
 def _refused(unavailable: Sequence[Unavailable]) -> list[tuple[str, str, str]]:

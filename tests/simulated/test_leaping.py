@@ -93,3 +93,13 @@ def test_leaping_sees_what_looking_all_the_time_sees(parsed: Parsed, name: str) 
 
 def _what(event: Event) -> tuple[str, str, str]:
     return (event.kind, event.node_pool, event.reason)
+
+
+def test_a_node_that_expires_is_let_go_once_whoever_protects_its_pods(parsed: Parsed) -> None:
+    """Expiry is forceful: asked for their word, protected pods would undo it in every pass."""
+    protected = a_deployment("web", "web", 1, annotations={"karpenter.sh/do-not-disrupt": "true"})
+    objects = [a_pool("web", template={"expireAfter": "3h"}), protected]
+    events = told(parsed, [objects, objects], leaps=True)
+    kinds = [e.kind for e in events if e.reason == "Expired"]
+    assert kinds.count("CommandStarted") == 1
+    assert "CommandRolledBack" not in kinds
