@@ -97,33 +97,41 @@ class Shapes:
         self._tolerate_soft_taints = tolerate_soft_taints
         self._keys: tuple[str, ...] = ()
         self._spec_keys: dict[bytes, bytes] = {}
+        self._known: dict[int, tuple[Pod, Shape]] = {}  # by identity; the pod stays, so its id does
         self._read: set[bytes] = set()
         self._shapes: dict[object, Shape] = {}
         self._requests: dict[bytes, Resources] = {}
 
     def sorted(self, pods: Iterable[Pod]) -> dict[Shape, list[Pod]]:
         """Return the pods by shape, in the order in which each first occurs."""
-        rows = [(pod, self._spec_key(pod)) for pod in pods]
-        self._learn_keys(rows)
-        keys, known = self._keys, self._shapes
+        asked = list(pods)
+        known = self._known
+        self._learn([pod for pod in asked if id(pod) not in known])
+        if not all(id(pod) in known for pod in asked):  # labels matter that did not before
+            self._learn([pod for pod in asked if id(pod) not in known])
         found: dict[Shape, list[Pod]] = {}
-        for pod, spec in rows:
-            metadata = pod.metadata
-            key = (
-                spec,
-                metadata.namespace or "default",
-                tuple(map(metadata.labels.get, keys)),
-                len(keys),
-            )
-            shape = known.get(key)
-            if shape is None:
-                shape = known[key] = self._made(pod)
+        for pod in asked:
+            shape = known[id(pod)][1]
             members = found.get(shape)
             if members is None:
                 found[shape] = [pod]
             else:
                 members.append(pod)
         return found
+
+    def _learn(self, pods: list[Pod]) -> None:
+        """Note the shape of each pod; all others are forgotten where more labels matter by them."""
+        rows = [(pod, self._spec_key(pod)) for pod in pods]
+        self._learn_keys(rows)
+        keys, shapes, known = self._keys, self._shapes, self._known
+        for pod, spec in rows:
+            metadata = pod.metadata
+            labels = tuple(map(metadata.labels.get, keys))
+            key = (spec, metadata.namespace or "default", labels, len(keys))
+            shape = shapes.get(key)
+            if shape is None:
+                shape = shapes[key] = self._made(pod)
+            known[id(pod)] = (pod, shape)
 
     def _spec_key(self, pod: Pod) -> bytes:
         """Return the pod's ``spec_key``; of pods that wait, worked out once for equal specs."""
@@ -148,6 +156,7 @@ class Shapes:
                 keys.update(_keys_read(pod.spec))
         if not keys.issubset(self._keys):
             self._keys = tuple(sorted(keys.union(self._keys)))
+            self._known.clear()
 
     def _made(self, pod: Pod) -> Shape:
         labels = {k: v for k, v in pod.metadata.labels.items() if k in self._keys}

@@ -108,3 +108,13 @@ def test_a_pod_that_nothing_can_help_is_refused_at_once() -> None:
     found = _survey(a_pod("app-0", nodeSelector={"karpenter.sh/initialized": "true"}), a_pool())
     assert isinstance(found, Rejection)
     assert found.code == "RestrictedLabel"
+
+
+def test_a_scheduler_that_was_asked_before_answers_like_a_new_one() -> None:
+    plain = pods(3, "plain", cpu="2", labels={"app": "app"}, nodeSelector={ZONE: "zone-a"})
+    choosy = pods(3, "choosy", labels={"app": "app"}, topologySpreadConstraints=[spread(ZONE)])
+    world = [a_pool(), *plain, *choosy]
+    asked, cluster = a_scheduler(world)
+    asked.place([pod for pod in cluster.pods if "plain" in pod.key])
+    fresh, again = a_scheduler(world)
+    assert asked.place(cluster.pods) == fresh.place(again.pods)
