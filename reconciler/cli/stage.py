@@ -94,7 +94,6 @@ class Stage:
         self.ec2 = ec2
         self.reporter = reporter
         self.ledger = {}
-        self._url = url
         settings = Settings(region=REGION, endpoint_url=url)
         self._imitation = wiring.Imitation(
             clock,
@@ -202,6 +201,7 @@ class Stage:
         It dies when EC2 has launched the instance, and before the answer is on its way.
         """
         from reconciler.adapters.simulated.faults import Fault
+        from reconciler.adapters.simulated.server import serve
 
         before, threads = len(self.ledger), set(threading.enumerate())
         begun = threading.Event()
@@ -215,13 +215,17 @@ class Stage:
                 self.ec2.faults.add("*", Fault.RESET_BEFORE, times=None)
 
         self.ec2.after_call = note_and_kill
-        child = self._process()
-        begun.set()
         try:
-            child.wait(_CHILD_TIMEOUT_S)
+            # A door of its own, shut for good when it dies: nothing it sent comes in later.
+            with serve(self.ec2) as url:
+                child = self._process(url)
+                begun.set()
+                try:
+                    child.wait(_CHILD_TIMEOUT_S)
+                finally:
+                    child.kill()
+                    child.wait()
         finally:
-            child.kill()
-            child.wait()
             for thread in set(threading.enumerate()) - threads:
                 thread.join(_THREAD_TIMEOUT_S)
             self.ec2.faults.clear()
@@ -253,12 +257,12 @@ class Stage:
         inputs.add_arguments(parser)
         return parser.parse_args([str(self.folder), "--set", "cluster=embedded", *words])
 
-    def _process(self) -> subprocess.Popen[bytes]:
-        """Start ``reconciler apply`` on this stage, quietly."""
+    def _process(self, url: str) -> subprocess.Popen[bytes]:
+        """Start ``reconciler apply`` on this stage against the EC2 at ``url``, quietly."""
         import reconciler
 
         now = f"{self.clock.now():%Y-%m-%dT%H:%M:%SZ}"
-        endpoint = f"aws.endpointUrl={self._url}"
+        endpoint = f"aws.endpointUrl={url}"
         code = str(Path(reconciler.__file__).resolve().parents[1])
         paths = os.pathsep.join(filter(None, (code, os.environ.get("PYTHONPATH"))))
         return subprocess.Popen(
