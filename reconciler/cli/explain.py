@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
 
         sys.stdout.write(as_json(explained.document(*told)))
     else:
-        from reconciler.cli.inputs import present
+        from reconciler.cli.moment import present
 
         sys.stdout.write(explained.text_of(*told, present(args.now)))
     return exitcode.DONE
@@ -122,7 +122,7 @@ def _on_the_spot(args: argparse.Namespace) -> tuple[Source, Answer]:
     Raises:
         UnreadableError: neither the plan nor the cluster knows the name.
     """
-    from reconciler.cli.inputs import read_inputs
+    from reconciler.cli.asked import read_inputs
     from reconciler.cli.timings import Timings
     from reconciler.plan.inquiry import Inquiry
     from reconciler.plan.planner import make_plan

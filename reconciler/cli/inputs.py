@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from reconciler.adapters.git.source import Source
     from reconciler.catalog.catalog import Catalog
-    from reconciler.cli.timings import Timings
     from reconciler.desired.fleet import Fleet, SourceFile
     from reconciler.desired.settings import Resolved
     from reconciler.model.diagnostics import Diagnostic
@@ -45,78 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--allow-removal", action="append", default=[], metavar="NAME",
         help="let a NodePool go that git no longer has",
     )  # fmt: skip
-
-
-def present(text: str | None) -> datetime:
-    """Return the moment that ``--now`` names, by default the clock's.
-
-    Raises:
-        UsageError: the text is not a time with its zone.
-    """
-    if text is None:
-        return datetime.now(UTC)
-    from reconciler.model.errors import UsageError
-
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None or "T" not in text.upper():
-        raise UsageError(
-            f"not a time: {text[:60]!r}", where="--now", remedy="write it as 2026-01-31T12:00:00Z"
-        )
-    return moment.astimezone(UTC)
-
-
-def read_inputs(args: argparse.Namespace, phase: Timings) -> Inputs:
-    """Return everything that the arguments name.
-
-    Raises:
-        UsageError: an argument or setting is wrong.
-        UnreadableError: an input cannot be read.
-        InvalidFleetError: the desired state has errors.
-    """
-    now = present(args.now)
-    with phase("read"):
-        head = read_source(args)
-        fleet, findings = read_desired(
-            head, any_class=args.catalog is not None, allow_empty=may_be_empty(args)
-        )
-        resolved = settings_of(args, fleet)
-        if is_live(args, resolved):
-            from reconciler.cli.wiring import live_inputs
-
-            return live_inputs(args)
-        base = read_base(args)
-        snapshot, observed, more = read_cluster(args, fleet, now)
-    with phase("catalog"):
-        catalog = read_types(args, resolved)
-    from msgspec.structs import replace
-
-    from reconciler.observed.state import cluster_state
-    from reconciler.plan.inputs import Inputs
-
-    inputs = Inputs(
-        fleet=fleet,
-        cluster=cluster_state(snapshot),
-        catalog=catalog,
-        settings=resolved.settings,
-        now=now,
-        revision=replace(head.revision, base=base.head) if base is not None else head.revision,
-        base=base.objects if base is not None else snapshot.live or None,
-        compared_with="base" if base is not None else "cluster" if snapshot.live else "",
-        live=snapshot.live,
-        diagnostics=(*findings, *more),
-        any_class=args.catalog is not None,
-        allow_removal=frozenset(args.allow_removal),
-        digests=digests_of(fleet, observed, catalog, resolved),
-    )
-    return inputs if base is None else replace(inputs, against=asked_of(base, args, inputs))
-
-
-def is_live(args: argparse.Namespace, resolved: Resolved) -> bool:
-    """Return whether the plan is of the fleet that runs, and not of a snapshot or of files."""
-    return args.snapshot is None and resolved.settings.cluster == "embedded"
 
 
 class SourceRead(NamedTuple):

@@ -93,7 +93,7 @@ def recorded(args: argparse.Namespace, *, create: bool = False) -> Iterator[Reco
         StateError: it cannot be used, or does not know the fleet.
     """
     from reconciler.adapters.database.state import open_state
-    from reconciler.cli.inputs import present
+    from reconciler.cli.moment import present
 
     now = present(args.now)
     resolved = settings_of(args.path, args.state, args.settings)

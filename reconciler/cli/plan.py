@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     # A plan is one burst of values that live to its end: looking for garbage among them often
     # costs a tenth of the time and finds none.
     gc.set_threshold(200_000, 20, 20)
-    from reconciler.cli.inputs import read_inputs
+    from reconciler.cli.asked import read_inputs
     from reconciler.cli.timings import Timings
     from reconciler.model.errors import InvalidFleetError
 

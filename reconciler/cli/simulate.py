@@ -84,7 +84,7 @@ def _until(text: str | None, start: datetime) -> datetime | timedelta | None:
     """
     if text is None:
         return None
-    from reconciler.cli.inputs import present
+    from reconciler.cli.moment import present
     from reconciler.model.errors import UsageError
 
     wrong = UsageError(

@@ -259,7 +259,7 @@ def _facts(args: argparse.Namespace) -> tuple[Resolved, Catalog]:
 def _clock(args: argparse.Namespace) -> Clock:
     """Return the machine's clock, set to ``--now`` where that is given."""
     from reconciler.adapters.clock import SystemClock
-    from reconciler.cli.inputs import present
+    from reconciler.cli.moment import present
 
     return SystemClock() if args.now is None else SystemClock(present(args.now))
 

@@ -21,7 +21,7 @@ from reconciler.adapters.simulated.record import encoded
 from reconciler.adapters.simulated.watched import WatchedCluster
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.repriced import RepricedCatalog
-from reconciler.cli import inputs
+from reconciler.cli import inputs, moment
 from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
 from reconciler.cli.simulation.driver import Stage
 from reconciler.cli.simulation.killing import Steps, mortal
@@ -160,7 +160,7 @@ def built(args: argparse.Namespace, phase: Phase, script: Script) -> Setting:
     Raises:
         ReconcilerError: an argument is wrong or an input cannot be read, as for a plan.
     """
-    start = inputs.present(args.now)
+    start = moment.present(args.now)
     with phase("read"):
         snapshot = _snapshot(args)
         conditions = script.conditions(start)

@@ -1,0 +1,66 @@
+"""What a plan is asked for: of files and a snapshot, or of the fleet that runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.cli import inputs as given
+from reconciler.cli.moment import present
+
+if TYPE_CHECKING:
+    import argparse
+
+    from reconciler.cli.timings import Timings
+    from reconciler.desired.settings import Resolved
+    from reconciler.plan.inputs import Inputs
+
+
+def read_inputs(args: argparse.Namespace, phase: Timings) -> Inputs:
+    """Return everything that the arguments name.
+
+    Raises:
+        UsageError: an argument or setting is wrong.
+        UnreadableError: an input cannot be read.
+        InvalidFleetError: the desired state has errors.
+    """
+    now = present(args.now)
+    with phase("read"):
+        head = given.read_source(args)
+        fleet, findings = given.read_desired(
+            head, any_class=args.catalog is not None, allow_empty=given.may_be_empty(args)
+        )
+        resolved = given.settings_of(args, fleet)
+        if is_live(args, resolved):
+            from reconciler.cli.wiring import live_inputs
+
+            return live_inputs(args)
+        base = given.read_base(args)
+        snapshot, observed, more = given.read_cluster(args, fleet, now)
+    with phase("catalog"):
+        catalog = given.read_types(args, resolved)
+    from msgspec.structs import replace
+
+    from reconciler.observed.state import cluster_state
+    from reconciler.plan.inputs import Inputs
+
+    inputs = Inputs(
+        fleet=fleet,
+        cluster=cluster_state(snapshot),
+        catalog=catalog,
+        settings=resolved.settings,
+        now=now,
+        revision=replace(head.revision, base=base.head) if base is not None else head.revision,
+        base=base.objects if base is not None else snapshot.live or None,
+        compared_with="base" if base is not None else "cluster" if snapshot.live else "",
+        live=snapshot.live,
+        diagnostics=(*findings, *more),
+        any_class=args.catalog is not None,
+        allow_removal=frozenset(args.allow_removal),
+        digests=given.digests_of(fleet, observed, catalog, resolved),
+    )
+    return inputs if base is None else replace(inputs, against=given.asked_of(base, args, inputs))
+
+
+def is_live(args: argparse.Namespace, resolved: Resolved) -> bool:
+    """Return whether the plan is of the fleet that runs, and not of a snapshot or of files."""
+    return args.snapshot is None and resolved.settings.cluster == "embedded"

@@ -1,0 +1,26 @@
+"""The present, as the command line names it or the clock has it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def present(text: str | None) -> datetime:
+    """Return the moment that ``--now`` names, by default the clock's.
+
+    Raises:
+        UsageError: the text is not a time with its zone.
+    """
+    if text is None:
+        return datetime.now(UTC)
+    from reconciler.model.errors import UsageError
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None or "T" not in text.upper():
+        raise UsageError(
+            f"not a time: {text[:60]!r}", where="--now", remedy="write it as 2026-01-31T12:00:00Z"
+        )
+    return moment.astimezone(UTC)
