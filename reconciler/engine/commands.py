@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
-from typing import Final
 
 from msgspec.structs import replace
 
+from reconciler.disruption.progress import command_timeout
 from reconciler.engine import lifecycle
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation, marked_claims
@@ -26,17 +26,8 @@ from reconciler.model.nodeclaim import NodeClaim
 from reconciler.plan.plan import PlannedCommand
 from reconciler.ports import CommandPhase, RunningCommand, Verb
 
-TIMEOUT_MIN: Final = timedelta(minutes=10)
-TIMEOUT_MAX: Final = timedelta(hours=1)
-_TIMEOUT_EACH: Final = timedelta(milliseconds=80)
-
 Objection = Callable[[RunningCommand], str | None]
 """Says why a command may no longer go on, None if it may."""
-
-
-def timeout(candidates: int) -> timedelta:
-    """Return how long a command may wait for its replacements, by how many nodes are queued."""
-    return min(max(_TIMEOUT_EACH * candidates, TIMEOUT_MIN), TIMEOUT_MAX)
 
 
 def start(effects: Effects, command: PlannedCommand, seen: Observation) -> None:
@@ -95,7 +86,7 @@ def advance(effects: Effects, seen: Observation, objection: Objection) -> None:
     queued = sum(len(c.node_claims) for c in seen.commands)
     for command in seen.commands:
         if command.phase in (CommandPhase.MARKED, CommandPhase.WAITING):
-            _advance_waiting(effects, command, claims, seen, objection, timeout(queued))
+            _advance_waiting(effects, command, claims, seen, objection, command_timeout(queued))
         elif not any(name in claims for name in command.node_claims):
             _record(effects, command, CommandPhase.DONE)
 

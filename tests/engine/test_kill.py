@@ -46,8 +46,8 @@ def test_a_killed_apply_goes_on_where_it_was(seed: int, tmp_path: Path) -> None:
         for _ in range(2):
             site.killed_at(chance, 30, "apply", *QUICK)
         site.finish("apply", *QUICK)
-        # A kill may leave replacements that are ready and replace nothing: they stay as ordinary
-        # nodes until consolidateAfter, at most as many for each kill as the budget of 20% lets go.
+        # Equality was seen to fail once, with four nodes more after two kills; the cause is not
+        # known. Until it is, the surplus is held to what a budget of 20% lets go for each kill.
         surplus = sum(site.fleet().values()) - sum(first.values())
         assert site.fleet().keys() == first.keys()
         assert 0 <= surplus <= 2 * -(-sum(first.values()) // 5)
