@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.disruption.forceful import patience_ends
-from reconciler.engine import commands, lifecycle, recovery, termination
+from reconciler.disruption.progress import command_timeout
+from reconciler.engine import lifecycle, recovery, termination
 from reconciler.engine.reconcile import Pass
 from reconciler.model.duration import parse_duration
 from reconciler.model.labels import DO_NOT_DISRUPT
@@ -89,7 +90,7 @@ def _starting(
 ) -> Iterator[datetime]:
     """Yield when the engine loses patience with what it started."""
     running = store.commands()
-    patience = commands.timeout(sum(len(c.node_claims) for c in running))
+    patience = command_timeout(sum(len(c.node_claims) for c in running))
     for command in running:
         yield command.started_at + patience
         yield command.started_at + patience + _MOMENT
