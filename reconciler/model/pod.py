@@ -39,9 +39,16 @@ class _Struct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A part of a pod in the API's spelling."""
 
 
+class DeviceClaim(_Struct, frozen=True):
+    """A reference to a ResourceClaim, of a pod or of one of its containers."""
+
+    name: str = ""
+
+
 class ResourceRequirements(_Struct, frozen=True):
     requests: Amounts = {}
     limits: Amounts = {}
+    claims: tuple[DeviceClaim, ...] = ()
 
 
 class ContainerPort(_Struct, frozen=True):
@@ -171,11 +178,19 @@ class PodSpec(_Struct, frozen=True):
     volumes: tuple[Volume, ...] = ()
     overhead: Amounts = {}
     resources: ResourceRequirements | None = None
+    resource_claims: tuple[DeviceClaim, ...] = ()
     priority: int | None = None
     priority_class_name: str = ""
     scheduler_name: str = ""
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     termination_grace_period_seconds: int | None = None
+
+    @property
+    def claims_devices(self) -> bool:
+        """Whether it asks for devices by ResourceClaim (dynamic resource allocation)."""
+        if self.resource_claims:
+            return True
+        return any(c.resources.claims for c in (*self.init_containers, *self.containers))
 
 
 class ContainerStatus(_Struct, frozen=True):

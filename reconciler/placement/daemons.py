@@ -48,7 +48,8 @@ class DaemonGroup:
 def daemons(cluster: ClusterState) -> tuple[Daemon, ...]:
     """Return a daemon for each DaemonSet, as its newest pod is, else as its template says.
 
-    The template's required affinity holds even so: on the pod it names the pod's own node.
+    The template's required affinity holds even so: on the pod it names the pod's own node. One
+    that asks for devices by ResourceClaim counts for nothing, as its pods would not be placed.
     """
     if not cluster.daemon_sets:
         return ()
@@ -60,15 +61,14 @@ def daemons(cluster: ClusterState) -> tuple[Daemon, ...]:
                 known = newest.get(key)
                 if known is None or queue_position(pod) > queue_position(known):
                     newest[key] = pod
-    return tuple(_daemon(d, newest) for d in cluster.daemon_sets)
+    found = ((d, newest.get(_key(d), d.pod())) for d in cluster.daemon_sets)
+    return tuple(_daemon(d, pod) for d, pod in found if not pod.spec.claims_devices)
 
 
-def _daemon(daemon_set: DaemonSet, newest: dict[tuple[str, str], Pod]) -> Daemon:
-    template = daemon_set.pod()
-    pod = newest.get(_key(daemon_set), template)
-    spec = pod.spec
-    own = template.spec.affinity.node_affinity if template.spec.affinity is not None else None
-    if pod is not template and own is not None and own.required is not None:
+def _daemon(daemon_set: DaemonSet, pod: Pod) -> Daemon:
+    template, spec = daemon_set.spec.template.spec, pod.spec
+    own = template.affinity.node_affinity if template.affinity is not None else None
+    if own is not None and own.required is not None:
         spec = replace(spec, affinity=Affinity(node_affinity=own))
     try:
         terms = node_terms(spec)

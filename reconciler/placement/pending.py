@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Final
 
 from reconciler.model.cluster import PodDisruptionBudget
 from reconciler.model.labels import NODEPOOL, is_restricted
@@ -17,6 +18,13 @@ from reconciler.observed.state import ClusterState
 from reconciler.placement.result import Rejection
 from reconciler.placement.rules import expressions
 from reconciler.placement.shape import Shape
+
+CLAIMS_IGNORED: Final = Rejection(
+    "ResourceClaimsIgnored",
+    "it asks for devices by ResourceClaim, and which node would have them is not known here: ask "
+    "for an extended resource of a device plugin, or give it a node by hand",
+)
+"""Karpenter's answer too, unless it is started with ``--ignore-dra-requests=false``."""
 
 
 def pods_to_place(cluster: ClusterState, now: datetime) -> tuple[Pod, ...]:
@@ -73,10 +81,20 @@ def opts_out(pod: Pod) -> bool:
     )
 
 
-def invalid(shape: Shape, well_known: frozenset[str]) -> Rejection | None:
-    """Return why waiting pods of a shape cannot be placed whatever is launched, or None."""
+def impossible(shape: Shape) -> Rejection | None:
+    """Return why pods of a shape have no place anywhere, also those that run already, or None."""
     if shape.unreadable is not None:
         return Rejection("Unreadable", f"what it asks for cannot be read: {shape.unreadable}")
+    if shape.model.spec.claims_devices:
+        return CLAIMS_IGNORED
+    return shape.volumes.missing
+
+
+def invalid(shape: Shape, well_known: frozenset[str]) -> Rejection | None:
+    """Return why waiting pods of a shape cannot be placed whatever is launched, or None."""
+    certain = impossible(shape)
+    if certain is not None:
+        return certain
     spec = shape.model.spec
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     terms = affinity.required.node_selector_terms if affinity and affinity.required else ()
@@ -92,7 +110,7 @@ def invalid(shape: Shape, well_known: frozenset[str]) -> Rejection | None:
         problem = _restricted(item, well_known)
         if problem is not None:
             return problem
-    return shape.volumes.missing
+    return None
 
 
 def _restricted(item: Requirement, well_known: frozenset[str]) -> Rejection | None:

@@ -29,7 +29,7 @@ from reconciler.placement.limits import Limits
 from reconciler.placement.nodes import Nodes, Target
 from reconciler.placement.nodeuse import NodeUse
 from reconciler.placement.packing.goal import Goal
-from reconciler.placement.pending import invalid
+from reconciler.placement.pending import impossible, invalid
 from reconciler.placement.problem import LaunchPool
 from reconciler.placement.reasons import Explainer
 from reconciler.placement.reservations import Reservations
@@ -260,7 +260,7 @@ class Scheduler:
         problem = invalid(shape, self._well_known)
         if problem is None:
             return pods
-        certain = problem if shape.unreadable is not None else shape.volumes.missing
+        certain = impossible(shape)
         for pod in pods:
             if not pod.spec.node_name:
                 refused[pod.key] = (problem,)

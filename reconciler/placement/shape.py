@@ -226,6 +226,7 @@ def spec_key(pod: Pod) -> bytes:
             [v for v in spec.volumes if v.persistent_volume_claim or v.ephemeral],
             spec.overhead,
             spec.resources,
+            spec.resource_claims,
             own,
             resized,
         )

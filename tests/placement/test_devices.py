@@ -1,0 +1,60 @@
+"""Devices by ResourceClaim (DRA): refused with a reason, as Karpenter does unless told otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.placement.builders import (
+    Object,
+    a_daemon_set,
+    a_node,
+    a_pod,
+    a_pool,
+    a_scheduler,
+    placed,
+)
+
+CLAIMED = {"resources": {"requests": {"cpu": "1"}, "claims": [{"name": "gpu"}]}}
+ASKING: dict[str, Object] = {
+    "the pod": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "shared-gpu"}]},
+    "a container": {"containers": [{"name": "main", **CLAIMED}]},
+    "an init container": {"initContainers": [{"name": "first", **CLAIMED}]},
+}
+
+
+def _asking(how: str, name: str = "app-0", **more: Any) -> Object:
+    pod = a_pod(name, **more)
+    pod["spec"] |= ASKING[how]
+    return pod
+
+
+@pytest.mark.parametrize("how", ASKING)
+def test_a_pod_that_claims_devices_gets_no_node_and_is_told_why(how: str) -> None:
+    placement = placed([a_pool(), *a_node("n-1"), _asking(how), a_pod("other-0")])
+
+    (reason,) = placement.unschedulable["default/app-0"]
+    assert (reason.code, reason.node_pool) == ("ResourceClaimsIgnored", None)
+    assert "ResourceClaim" in reason.message
+    assert dict(placement.on_nodes) == {"default/other-0": "n-1"}
+    assert placement.claims == ()
+
+
+def test_a_running_pod_that_claims_devices_keeps_its_node() -> None:
+    """Nobody knows whether another node had such a device: so it is not moved."""
+    running = _asking("the pod", node="n-1")
+    scheduler, cluster = a_scheduler([a_pool(), *a_node("n-1"), *a_node("n-2"), running])
+
+    placement = scheduler.place(cluster.pods, without=["n-1"])
+
+    assert [r.code for r in placement.unschedulable["default/app-0"]] == ["ResourceClaimsIgnored"]
+
+
+def test_a_daemon_that_claims_devices_takes_nothing_of_a_new_node() -> None:
+    daemon = a_daemon_set("drivers", "15", resourceClaims=[{"name": "gpu"}])
+
+    placement = placed([a_pool(), daemon, a_pod("app-0", "1")])
+
+    (claim,) = placement.claims
+    assert claim.types[0].name == "small"
