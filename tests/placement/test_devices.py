@@ -1,4 +1,4 @@
-"""Devices by ResourceClaim (DRA): refused with a reason, as Karpenter does unless told otherwise."""
+"""Devices by ResourceClaim (DRA): refused with a reason, as Karpenter refuses them by default."""
 
 from __future__ import annotations
 
