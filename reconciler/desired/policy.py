@@ -22,6 +22,18 @@ _REASONS: Final = ("Drifted", "Empty", "Underutilized")
 _NODES: Final = re.compile(r"(100|[0-9]{1,2})%|[0-9]{1,9}", re.ASCII)
 
 
+def nodes(value: Any) -> str:
+    """Return a number of nodes, or a share of them, as text; nothing where none is named.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    text = str(value)
+    if isinstance(value, (bool, float)) or (text and not _NODES.fullmatch(text)):
+        raise ValueError(f"{text[:40]!r} is not a count or a share (5, 10%)")
+    return text
+
+
 def budgets(value: Any) -> tuple[Budget, ...]:
     """Return the budgets of the whole fleet, in the form of a NodePool's.
 
@@ -32,16 +44,16 @@ def budgets(value: Any) -> tuple[Budget, ...]:
 
     made: list[Budget] = []
     for entry in _entries(value, ("nodes", "reasons", "schedule", "duration", "timeZone")):
-        nodes = str(entry.get("nodes", "10%"))
-        if not _NODES.fullmatch(nodes):
-            raise ValueError(f"nodes: {nodes[:40]!r} is not a count or a share (5, 10%)")
+        limit = str(entry.get("nodes", "10%"))
+        if not _NODES.fullmatch(limit):
+            raise ValueError(f"nodes: {limit[:40]!r} is not a count or a share (5, 10%)")
         if ("schedule" in entry) is not ("duration" in entry):
             raise ValueError("a schedule needs a duration, and a duration a schedule")
         if "schedule" in entry:
             _timed(entry)
         reasons = _names(entry, "reasons", _REASONS) or None
         schedule, duration, zone = (entry.get(k) for k in ("schedule", "duration", "timeZone"))
-        made.append(Budget(nodes, reasons, schedule, duration, zone))
+        made.append(Budget(limit, reasons, schedule, duration, zone))
     return tuple(made)
 
 

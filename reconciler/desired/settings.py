@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from reconciler.desired.policy import budgets, suspensions, windows, written
+from reconciler.desired.policy import budgets, nodes, suspensions, windows, written
 from reconciler.model.duration import parse_nanoseconds
 from reconciler.model.errors import UsageError
 from reconciler.model.settings import (
@@ -335,6 +335,13 @@ _DISRUPTION_OPTIONS: Final = (
     _Key("minimumSavings", "minimum_savings", _amount),
     _Key("minimumSavingsPercent", "minimum_savings_percent", _percent),
     _Key("minimumAge", "minimum_age", _wait),
+    _Key("undoPeriod", "undo_period", _wait),
+    _Key("maximumPerDay", "maximum_per_day", nodes),
+    _Key("waveSize", "wave_size", nodes),
+    _Key("waveSoak", "wave_soak", _wait),
+    _Key("waveDeadline", "wave_deadline", _duration),
+    _Key("stopAfterFailures", "stop_after_failures", _count),
+    _Key("progressDeadline", "progress_deadline", _wait),
     _Key("expirationPolicy", "expiration_policy", _choice("Forceful", "Graceful")),
     _Key("expirationCeiling", "expiration_ceiling", _wait),
 )
@@ -353,6 +360,8 @@ _KEYS: Final = {
         _Key("ipFamily", "ip_family", _choice("IPv4", "IPv6")),
         _Key("aws.region", "region", _region),
         _Key("aws.endpointUrl", "endpoint_url", _text),
+        _Key("interruptionQueue", "interruption_queue", _text),
+        _Key("rebalanceRecommendation", "rebalance_recommendation", _choice("Ignore", "Replace")),
         _Key("preferencePolicy", "preference_policy", _choice("Respect", "Ignore")),
         _Key("minValuesPolicy", "min_values_policy", _choice("Strict", "BestEffort")),
         _Key("packing", "packing", _PACKING),
@@ -360,6 +369,7 @@ _KEYS: Final = {
         _Key("removalPolicy", "removal_policy", _choice("Guarded", "Allow")),
         *_DISRUPTION_OPTIONS,
         _Key("disruption.budgets", "fleet_budgets", budgets),
+        _Key("disruption.maximumPerDay", "fleet_maximum_per_day", nodes),
         _Key("disruption.windows", "windows", windows),
         _Key("disruption.suspend", "suspensions", suspensions),
         _Key("vmMemoryOverheadPercent", "vm_memory_overhead_percent", _share),
@@ -379,7 +389,7 @@ _PLAIN: Final = {
     for key, definition in _KEYS.items()
     if definition.attribute in _ATTRIBUTES and not key.startswith("placementGroup.")
 }
-_LISTS: Final = {key for key in _KEYS if key.startswith("disruption.")}
+_LISTS: Final = {"disruption.budgets", "disruption.windows", "disruption.suspend"}
 _POOL_OPTIONS: Final = {
     "packing": _Key("packing", "packing", _PACKING),
     "perNodeCost": _Key("perNodeCost", "per_node_cost", _amount),

@@ -42,6 +42,13 @@ class PoolOptions:
     minimum_savings: float | None = None
     minimum_savings_percent: float | None = None
     minimum_age: str | None = None
+    undo_period: str | None = None
+    maximum_per_day: str | None = None
+    wave_size: str | None = None
+    wave_soak: str | None = None
+    wave_deadline: str | None = None
+    stop_after_failures: int | None = None
+    progress_deadline: str | None = None
     expiration_policy: str | None = None
     expiration_ceiling: str | None = None
 
@@ -61,6 +68,8 @@ class Settings:
     ip_family: str = ""
     region: str = "us-east-1"
     endpoint_url: str = ""
+    interruption_queue: str = ""
+    rebalance_recommendation: str = "Ignore"
     preference_policy: str = "Respect"
     min_values_policy: str = "Strict"
     vm_memory_overhead_percent: float = 0.075
@@ -73,9 +82,17 @@ class Settings:
     minimum_savings: float = 0.0
     minimum_savings_percent: float = 0.0
     minimum_age: str = "0s"
+    undo_period: str = "0s"
+    maximum_per_day: str = ""
+    wave_size: str = ""
+    wave_soak: str = "0s"
+    wave_deadline: str = "15m"
+    stop_after_failures: int = 0
+    progress_deadline: str = "0s"
     expiration_policy: str = "Forceful"
     expiration_ceiling: str = "24h"
     fleet_budgets: tuple[Budget, ...] = ()
+    fleet_maximum_per_day: str = ""
     windows: tuple[Window, ...] = ()
     suspensions: tuple[Suspension, ...] = ()
     feature_gates: dict[str, bool] = field(default_factory=lambda: dict(DEFAULT_FEATURE_GATES))
