@@ -7,9 +7,9 @@ a price is known; a reserved one for each capacity reservation, at next to no pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -19,9 +19,12 @@ from reconciler.catalog.classfacts import ClassFacts, Reservation
 from reconciler.catalog.columns import OfferingColumns, append_offerings
 from reconciler.catalog.machine import Machine
 from reconciler.catalog.spot import spot_prices
-from reconciler.model.instancetype import Offering
+from reconciler.model.instancetype import Offering, PriceOrigin
 from reconciler.model.labels import ON_DEMAND, RESERVED, SPOT
 from reconciler.model.requirement import Operator, Requirement, equals, requirement
+
+if TYPE_CHECKING:
+    from reconciler.catalog.prices import Price, Pricer
 
 NO_PRICE: Final = "no price is known"
 """Why a type is not launched that nothing else speaks against: a NodeOverlay may price it."""
@@ -63,8 +66,11 @@ def _interface_refusal(machine: Machine, facts: ClassFacts) -> str | None:
     return None
 
 
+_ESTIMATE: Final = PriceOrigin("estimate")
+
+
 class _Row(msgspec.Struct, frozen=True):
-    """What the offerings of one type follow from."""
+    """What the offerings of one type follow from; ``price`` is the bundled on-demand price."""
 
     machine: Machine
     mask: int
@@ -82,11 +88,25 @@ class _Shape(msgspec.Struct, frozen=True):
 
 
 class OfferingMaker:
-    """Makes the offerings of a region's types; an index counts within the region."""
+    """Makes the offerings of a region's types; an index counts within the region.
 
-    def __init__(self, bundle: Bundle, region: str, kept: list[int], facts: ClassFacts) -> None:
+    ``origin`` is whence the bundled prices come; ``pricer`` knows better ones, and without it
+    spot prices are estimated from the bundled list.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        region: str,
+        kept: list[int],
+        facts: ClassFacts,
+        origin: PriceOrigin,
+        pricer: Pricer | None = None,
+    ) -> None:
         home = bundle.regions[region]
         self.on_demand_is_estimated = not home.prices
+        self._pricer = pricer
+        self._origin = _ESTIMATE if self.on_demand_is_estimated else origin
         prices = home.prices or bundle.regions[bundle.price_region].prices
         withdrawn = frozenset(bundle.withdrawn)
         self._facts = facts
@@ -108,9 +128,18 @@ class OfferingMaker:
         refused = refusal(machine, self._facts)
         if machine.name in withdrawn:
             refused = "EC2 no longer sells it"
-        elif refused is None and price is None:
+        elif refused is None and not self._is_priced(machine, mask, price):
             refused = NO_PRICE
         return _Row(machine, mask, price, refused)
+
+    def _is_priced(self, machine: Machine, mask: int, price: float | None) -> bool:
+        """Return whether any offering of the type has a price."""
+        if self._pricer is None:
+            return price is not None
+        if self._pricer.on_demand(machine.name, price).amount is not None:
+            return True
+        row = _Row(machine, mask, price, None)
+        return any(spot.amount is not None for spot in self._quoted_spot(row, self._pricer))
 
     def _with_id(self, zone: Zone) -> Zone:
         """Return the zone with the id that the class's subnets tell, where they do."""
@@ -124,7 +153,9 @@ class OfferingMaker:
 
     @property
     def unpriced(self) -> int:
-        return sum(row.price is None for row in self._rows)
+        if self._pricer is None:
+            return sum(row.price is None for row in self._rows)
+        return sum(not self._is_priced(r.machine, r.mask, r.price) for r in self._rows)
 
     def zones(self, mask: int) -> tuple[Zone, ...]:
         """Return the zones that a mask of the bundle stands for."""
@@ -159,6 +190,9 @@ class OfferingMaker:
         return tuple(offerings)
 
     def _market(self, row: _Row, extra: tuple[Requirement, ...]) -> Iterator[Offering]:
+        if self._pricer is not None:
+            yield from self._quoted_market(row, extra, self._pricer)
+            return
         zones = self.zones(row.mask)
         spot = self._spot_prices(row)
         for zone, spot_price in zip(zones, spot, strict=True):
@@ -172,16 +206,61 @@ class OfferingMaker:
                     zone.id,
                     extra=extra,
                     estimated=self.on_demand_is_estimated,
+                    origin=self._origin,
                 )
             if row.machine.spot:
                 yield Offering(
-                    zone.name, SPOT, spot_price, available, zone.id, extra=extra, estimated=True
+                    zone.name,
+                    SPOT,
+                    spot_price,
+                    available,
+                    zone.id,
+                    extra=extra,
+                    estimated=True,
+                    origin=_ESTIMATE,
                 )
 
-    def _spot_prices(self, row: _Row) -> list[float]:
+    def _quoted_market(
+        self, row: _Row, extra: tuple[Requirement, ...], pricer: Pricer
+    ) -> Iterator[Offering]:
+        """Yield the offerings at quoted prices; one that has none cannot be had.
+
+        A node that runs on such an offering still costs something: the estimate stands there.
+        """
+        machine = row.machine
+        on_demand = pricer.on_demand(machine.name, row.price)
+        spot = self._quoted_spot(row, pricer)
+        stand_ins = pricer.estimates(machine.name, machine.category, row.price, self._zones_of(row))
+        for zone, quoted, stand_in in zip(self.zones(row.mask), spot, stand_ins, strict=True):
+            for kind, has, price, other in (
+                (ON_DEMAND, machine.on_demand, on_demand, row.price or 0.0),
+                (SPOT, machine.spot, quoted, stand_in),
+            ):
+                if has:
+                    is_known = price.amount is not None
+                    yield Offering(
+                        zone.name,
+                        kind,
+                        other if price.amount is None else price.amount,
+                        row.refused is None and is_known and self.is_open(zone),
+                        zone.id,
+                        extra=extra,
+                        estimated=not is_known or price.is_estimate,
+                        origin=price.origin if is_known else _ESTIMATE,
+                    )
+
+    def _zones_of(self, row: _Row) -> tuple[str, ...]:
         names = self._names.get(row.mask)
         if names is None:
             names = self._names[row.mask] = tuple(zone.name for zone in self.zones(row.mask))
+        return names
+
+    def _quoted_spot(self, row: _Row, pricer: Pricer) -> Sequence[Price]:
+        machine = row.machine
+        return pricer.spot(machine.name, machine.category, row.price, self._zones_of(row))
+
+    def _spot_prices(self, row: _Row) -> list[float]:
+        names = self._zones_of(row)
         if row.price is None:
             return [0.0] * len(names)
         return spot_prices(row.machine.name, row.machine.category, row.price, names)
@@ -194,7 +273,7 @@ class OfferingMaker:
             yield Offering(
                 r.zone,
                 RESERVED,
-                (row.price or 0.0) / RESERVED_DISCOUNT,
+                self._public(row) / RESERVED_DISCOUNT,
                 suits and is_open and not r.expiring and r.remaining != 0,
                 zone_ids.get(r.zone),
                 reservation_id=r.id,
@@ -204,7 +283,14 @@ class OfferingMaker:
                     equals(_RESERVATION_KEYS[2], "true" if r.interruptible else "false"),
                 ),
                 estimated=self.on_demand_is_estimated,
+                origin=PriceOrigin("reservation"),
             )
+
+    def _public(self, row: _Row) -> float:
+        """Return the on-demand price before the book, nothing where none is known."""
+        pricer = self._pricer
+        public = row.price if pricer is None else pricer.public(row.machine.name, row.price)
+        return public or 0.0
 
     def _partitioned(self, offering: Offering) -> Iterator[Offering]:
         """Yield the offering once for each partition of the class's placement group."""
@@ -218,7 +304,7 @@ class OfferingMaker:
         partitioned = self._facts.strategy == "partition" and self._facts.partitions > 0
         for index, row in enumerate(self._rows):
             machine = row.machine
-            if partitioned or machine.name in self._reservations:
+            if partitioned or self._pricer is not None or machine.name in self._reservations:
                 append_offerings(columns, index, self.offerings(index))
             else:
                 self._append_market(columns, index, row)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.catalog import awstypes
 from reconciler.catalog.awsofferings import OfferingMaker
@@ -17,12 +17,16 @@ from reconciler.catalog.awstypes import Label
 from reconciler.catalog.bundle import Bundle
 from reconciler.catalog.classfacts import ClassFacts, Reservation
 from reconciler.catalog.columns import Cells, Columns, LazyColumns
-from reconciler.model.instancetype import InstanceType
+from reconciler.model.instancetype import InstanceType, PriceOrigin
 from reconciler.model.labels import CAPACITY_TYPE, ON_DEMAND, REGION, RESERVED, SPOT, ZONE, ZONE_ID
 from reconciler.model.requirement import Operator, Requirement, requirement
 from reconciler.model.requirements import Requirements
 
+if TYPE_CHECKING:
+    from reconciler.catalog.prices import Pricer
+
 AWS: Final = awstypes.AWS
+_BUNDLED: Final = PriceOrigin("bundled")
 
 
 class _Cells(dict[str | None, Requirement]):
@@ -51,7 +55,14 @@ class AwsRows:
     ``refusals`` says for each type that cannot be launched at all why not.
     """
 
-    def __init__(self, bundle: Bundle, region: str, facts: ClassFacts) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        region: str,
+        facts: ClassFacts,
+        origin: PriceOrigin = _BUNDLED,
+        pricer: Pricer | None = None,
+    ) -> None:
         self._facts = facts
         self._rules = awstypes.NodeRules(facts)
         self._region = region
@@ -60,7 +71,7 @@ class AwsRows:
         self._machines = [bundle.machines[index] for index in kept]
         self._masks = [offered[index] for index in kept]
         self.names: tuple[str, ...] = tuple(machine.name for machine in self._machines)
-        self._maker = OfferingMaker(bundle, region, kept, facts)
+        self._maker = OfferingMaker(bundle, region, kept, facts, origin, pricer)
         labels = {**awstypes.LABELS, **awstypes.class_labels(facts)}
         self._labels: list[tuple[Label, _Cells]] = [
             (label, _Cells(key)) for key, label in labels.items()

@@ -167,6 +167,7 @@ class NodeRules:
         self._kube_reserved = _quantities(facts.kube_reserved)
         self._system_reserved = _quantities(facts.system_reserved)
         eviction = dict(facts.eviction_hard)
+        self._seen_memory = dict(facts.memory)
         self._evict_memory = eviction.get("memory.available")
         self._evict_storage = eviction.get("nodefs.available")
 
@@ -174,7 +175,7 @@ class NodeRules:
         """Return what a node has before anything is set aside; what it lacks is left out."""
         amounts = {
             CPU: machine.cpu * MILLI,
-            MEMORY: guest_memory(machine, self._facts.vm_memory_overhead_percent),
+            MEMORY: self.memory(machine),
             PODS: self.pods(machine) * MILLI,
             EPHEMERAL_STORAGE: self.storage(machine),
         }
@@ -189,6 +190,13 @@ class NodeRules:
             address_count = machine.windows_ipv4 - 1
             amounts["vpc.amazonaws.com/PrivateIPv4Address"] = address_count * MILLI
         return amounts
+
+    def memory(self, machine: Machine) -> int:
+        """Return the memory of a node: as nodes of the type reported it, else the estimate."""
+        seen = self._seen_memory.get(machine.name)
+        if seen is not None:
+            return seen
+        return guest_memory(machine, self._facts.vm_memory_overhead_percent)
 
     def pods(self, machine: Machine) -> int:
         """Return how many pods the kubelet will accept."""

@@ -34,13 +34,14 @@ class Zone(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Region(msgspec.Struct, array_like=True, frozen=True):
     """What a region offers.
 
-    ``offered`` has a byte for each machine of the bundle, in its order: bit *i* is set where
-    ``zones[i]`` offers it. ``prices`` are on-demand USD an hour in the same order, or empty
-    where the data has none for the region.
+    ``offered`` has a number for each machine of the bundle, in its order: bit *i* is set where
+    ``zones[i]`` offers it (bytes, unless an account has opted into more than eight zones).
+    ``prices`` are on-demand USD an hour in the same order, or empty where the data has none for
+    the region.
     """
 
     zones: tuple[Zone, ...]
-    offered: bytes
+    offered: bytes | tuple[int, ...]
     prices: tuple[float | None, ...] = ()
 
 
@@ -67,10 +68,15 @@ def encode(bundle: Bundle, version: str) -> bytes:
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The first line of the file."""
+    """The first line of the file.
+
+    The version is the date of the prices; data that was read live names that date in
+    ``priced_at``, since its own version is the moment of the look.
+    """
 
     version: str
     digest: str
+    priced_at: str = ""
 
 
 def decode(content: bytes, source: str = _NAME_OF_FILE) -> tuple[Header, Bundle]:

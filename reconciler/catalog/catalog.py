@@ -7,9 +7,10 @@ NodeOverlays change gives another one, and ``digest`` tells any two apart.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from hashlib import sha256
-from typing import Final, overload
+from typing import TYPE_CHECKING, Final, overload
 
 from reconciler.catalog import bundle as bundled_file
 from reconciler.catalog.awsrows import AwsRows
@@ -17,8 +18,11 @@ from reconciler.catalog.bundle import Bundle, Header
 from reconciler.catalog.classfacts import ClassFacts
 from reconciler.catalog.columns import Columns, Rows
 from reconciler.model.errors import UsageError
-from reconciler.model.instancetype import InstanceType
+from reconciler.model.instancetype import InstanceType, PriceOrigin
 from reconciler.model.labels import WELL_KNOWN_AWS
+
+if TYPE_CHECKING:
+    from reconciler.catalog.prices import Pricing
 
 DEFAULT_FACTS: Final = ClassFacts()
 
@@ -56,8 +60,8 @@ class Catalog:
 
     ``version`` and ``source`` are for people; ``digest`` is the SHA-256 of all that the types
     follow from. ``well_known`` are the label keys that a pod may ask for without a NodePool
-    naming them. ``notes`` say what is estimated or missing. ``price_overlaid`` and
-    ``capacity_overlaid`` name the types that NodeOverlays changed.
+    naming them. ``notes`` say what is estimated or missing, ``warnings`` what should not be so.
+    ``price_overlaid`` and ``capacity_overlaid`` name the types that NodeOverlays changed.
     """
 
     def __init__(
@@ -71,6 +75,7 @@ class Catalog:
         well_known: frozenset[str] = WELL_KNOWN_AWS,
         spot_is_estimated: bool = False,
         notes: tuple[str, ...] = (),
+        warnings: tuple[str, ...] = (),
         price_overlaid: frozenset[str] = frozenset(),
         capacity_overlaid: frozenset[str] = frozenset(),
     ) -> None:
@@ -84,6 +89,7 @@ class Catalog:
         self.well_known: Final = well_known
         self.spot_is_estimated: Final = spot_is_estimated
         self.notes: Final = notes
+        self.warnings: Final = warnings
         self.price_overlaid: Final = price_overlaid
         self.capacity_overlaid: Final = capacity_overlaid
 
@@ -125,28 +131,62 @@ class Catalog:
 
 
 class BundledCatalog(Catalog):
-    """A region of the bundled data, under the facts of a node class."""
+    """A region of the bundled data, or of data of that form, under the facts of a node class.
 
-    def __init__(self, header: Header, bundle: Bundle, region: str, facts: ClassFacts) -> None:
-        rows = AwsRows(bundle, region, facts)
+    ``pricing`` are prices beside the bundle's; ``source`` names where the data comes from, and
+    ``notes`` are said beside those about prices; ``warnings`` about what stands in for what.
+    """
+
+    def __init__(
+        self,
+        header: Header,
+        bundle: Bundle,
+        region: str,
+        facts: ClassFacts,
+        *,
+        pricing: Pricing | None = None,
+        source: str = "",
+        notes: tuple[str, ...] = (),
+        warnings: tuple[str, ...] = (),
+    ) -> None:
+        pricing = pricing or None
+        origin, pricer = PriceOrigin("bundled", _published(header)), None
         key = f"{header.digest} {region} {facts!r}"
+        if pricing is not None:
+            from reconciler.catalog.prices import Pricer
+
+            pricer = Pricer(region, pricing, origin)
+            key += f" {pricing.digest}"
+        rows = AwsRows(bundle, region, facts, origin, pricer)
         super().__init__(
             rows,
             version=header.version,
             digest=sha256(key.encode()).hexdigest(),
-            source=f"bundled aws {header.version} {region}",
+            source=source or f"bundled aws {header.version} {region}",
             region=region,
-            spot_is_estimated=True,
-            notes=_notes(rows, bundle, region),
+            spot_is_estimated=pricing is None or pricing.spot is None,
+            notes=(*notes, *_notes(rows, bundle, region, pricing)),
+            warnings=warnings,
         )
         self._header, self._bundle, self._rows = header, bundle, rows
+        self._pricing, self._told = pricing, (source, notes, warnings)
         self._resolved: dict[ClassFacts, BundledCatalog] = {facts: self}
 
     def for_node_class(self, facts: ClassFacts) -> Catalog:
         """Return the types as a node class resolves them, made once for the same facts."""
         known = self._resolved.get(facts)
         if known is None:
-            known = BundledCatalog(self._header, self._bundle, self.region, facts)
+            source, notes, warnings = self._told
+            known = BundledCatalog(
+                self._header,
+                self._bundle,
+                self.region,
+                facts,
+                pricing=self._pricing,
+                source=source,
+                notes=notes,
+                warnings=warnings,
+            )
             known._resolved = self._resolved
             self._resolved[facts] = known
         return known
@@ -160,9 +200,20 @@ class BundledCatalog(Catalog):
         return self._rows.refusals
 
 
-def _notes(rows: AwsRows, bundle: Bundle, region: str) -> tuple[str, ...]:
-    notes = ["spot prices are estimates"]
-    if rows.prices_are_estimated:
+def _published(header: Header) -> datetime | None:
+    """Return when the on-demand list of the data was published."""
+    text = header.priced_at or header.version
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _notes(rows: AwsRows, bundle: Bundle, region: str, pricing: Pricing | None) -> tuple[str, ...]:
+    quotes_spot = pricing is not None and pricing.spot is not None
+    quotes_on_demand = pricing is not None and pricing.on_demand is not None
+    notes = [] if quotes_spot else ["spot prices are estimates"]
+    if rows.prices_are_estimated and not quotes_on_demand:
         notes.append(
             f"on-demand prices of {region} are not known: {bundle.price_region}'s stand in"
         )
@@ -174,6 +225,15 @@ def _notes(rows: AwsRows, bundle: Bundle, region: str) -> tuple[str, ...]:
 @lru_cache(maxsize=1)
 def _load() -> tuple[Header, Bundle]:
     return bundled_file.load()
+
+
+def bundled_data() -> tuple[Header, Bundle]:
+    """Return the bundled data of this release.
+
+    Raises:
+        UnreadableError: the file is damaged.
+    """
+    return _load()
 
 
 def bundled_regions() -> tuple[str, ...]:

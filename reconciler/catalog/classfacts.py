@@ -98,6 +98,8 @@ class ClassFacts(msgspec.Struct, frozen=True):
     ``zones`` are the zones of the class's subnets with their ids; None is «not known», and then
     every zone of the region will do. ``strategy`` is that of the class's placement group.
     Reserved amounts and eviction thresholds are pairs of key and quantity, sorted by key.
+    ``memory`` is what registered nodes of the class were seen to have, by instance type, in
+    thousandths of a byte; it replaces the estimate of what the hypervisor takes.
     ``problem`` says why no type suits the class whatever it is: its kubelet settings cannot be
     worked out, and a node of unknown size must not be launched.
     """
@@ -121,6 +123,7 @@ class ClassFacts(msgspec.Struct, frozen=True):
     vm_memory_overhead_percent: float = 0.075
     reserved_enis: int = 0
     problem: str | None = None
+    memory: tuple[tuple[str, int], ...] = ()
 
     @property
     def flags(self) -> Family:
@@ -138,8 +141,10 @@ class ClassFacts(msgspec.Struct, frozen=True):
         return sum(i.efa_only and i.card == 0 for i in self.interfaces)
 
 
-def class_facts(node_class: EC2NodeClass, settings: Settings) -> ClassFacts:
-    """Return the facts of a node class.
+def class_facts(
+    node_class: EC2NodeClass, settings: Settings, memory: tuple[tuple[str, int], ...] = ()
+) -> ClassFacts:
+    """Return the facts of a node class; ``memory`` is what its nodes were seen to have.
 
     Kubelet settings that are expressions (gate NodeClassCEL) are not evaluated here; they, like
     what is no quantity at all, become the facts' ``problem``.
@@ -175,6 +180,7 @@ def class_facts(node_class: EC2NodeClass, settings: Settings) -> ClassFacts:
         vm_memory_overhead_percent=settings.vm_memory_overhead_percent,
         reserved_enis=settings.reserved_enis,
         problem=problem,
+        memory=memory,
     )
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import lru_cache
+
+import msgspec
 
 from reconciler.model.labels import (
     CAPACITY_TYPE,
@@ -41,12 +44,27 @@ def _labels(
     return Requirements([*items, *extra])
 
 
+class PriceOrigin(msgspec.Struct, frozen=True):
+    """Whence a price comes.
+
+    ``source`` is one of ``bundled`` (the list that the release brings along), ``live`` (AWS'
+    price list), ``spot-history``, ``estimate``, ``reservation`` (paid for already), ``book`` (the
+    user's price book) or ``overlay``; ``at`` is when it was read or published, and ``basis`` the
+    source of the price that a book or an overlay changed.
+    """
+
+    source: str
+    at: datetime | None = None
+    basis: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Offering:
     """One way to have an instance type: a zone, a capacity type, a price in USD an hour.
 
     ``estimated`` marks a price that is an estimate and not a quotation. ``extra`` are further
     requirements that the offering puts on its node (a reservation, a placement group).
+    ``origin`` says whence the price comes, where that is known.
     """
 
     zone: str
@@ -58,6 +76,7 @@ class Offering:
     reservation_capacity: int | None = None
     extra: tuple[Requirement, ...] = ()
     estimated: bool = False
+    origin: PriceOrigin | None = None
 
     @property
     def requirements(self) -> Requirements:

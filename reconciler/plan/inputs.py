@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from reconciler.catalog.catalog import Catalog
+from reconciler.catalog.memory import Discoveries
 from reconciler.desired.fleet import Fleet
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.settings import Settings
@@ -28,6 +29,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     the account counts (``status``). ``any_class`` takes every node class as known and ready, as
     with a catalogue file. ``refused`` are offerings that EC2 did not have of late.
     ``allow_removal`` are NodePools that may go though git no longer has them;
+    ``memory`` is what nodes were seen to have before this look;
     ``interrupted`` are NodeClaims that EC2 takes back, with the event that says so.
     ``against`` is the same question asked of the base, to tell what the change itself costs.
     """
@@ -44,6 +46,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     diagnostics: tuple[Diagnostic, ...] = ()
     any_class: bool = False
     refused: Collection[OfferingKey] = ()
+    memory: Discoveries = {}
     allow_removal: frozenset[str] = frozenset()
     interrupted: Mapping[str, str] = {}
     serial: int = 0

@@ -7,7 +7,7 @@ fact is in ``Inputs``, and nothing is done.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ from reconciler.plan.plan import (
     PlannedNodeClaim,
     content_digest,
 )
-from reconciler.plan.pools import pool_types
+from reconciler.plan.pools import Memory, pool_types
 
 if TYPE_CHECKING:
     from reconciler.disruption.command import Decisions
@@ -51,8 +51,19 @@ def facts_of(inputs: Inputs) -> Facts:
         inputs.settings,
         any_class=inputs.any_class,
         refused=inputs.refused,
+        memory=_memory(inputs, classes),
     )
     return Facts(pools, classes, types, _with_own_claims(inputs))
+
+
+def _memory(inputs: Inputs, classes: Mapping[str, EC2NodeClass]) -> Mapping[str, Memory]:
+    """Return what nodes of each class were seen to have, in this look or an earlier one."""
+    if not inputs.memory and not inputs.cluster.nodes:
+        return {}
+    from reconciler.catalog.discovered import discovered, memory_of
+
+    known = discovered(inputs.cluster.nodes, classes, inputs.memory, inputs.now)
+    return {name: memory_of(node_class, known) for name, node_class in classes.items()}
 
 
 def _classes(inputs: Inputs) -> dict[str, EC2NodeClass]:

@@ -6,6 +6,7 @@ One place for this, since a preview and the engine must see the same types at th
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -21,6 +22,11 @@ from reconciler.plan.plan import Finding
 
 OfferingKey = tuple[str, str, str]
 """Instance type, zone and capacity type of an offering."""
+
+Memory = tuple[tuple[str, int], ...]
+"""Memory by instance type, in thousandths of a byte, sorted by type."""
+
+_NONE_SEEN: Final[Mapping[str, Memory]] = {}
 
 
 class PoolTypes(msgspec.Struct, frozen=True):
@@ -44,14 +50,16 @@ def pool_types(
     *,
     any_class: bool = False,
     refused: Collection[OfferingKey] = (),
+    memory: Mapping[str, Memory] = _NONE_SEEN,
 ) -> PoolTypes:
     """Return what the pools may launch.
 
     ``any_class`` takes every class as known and ready that does not say otherwise of itself: a
     catalogue file lists types as resolved already. ``refused`` offerings cannot be had now.
+    ``memory`` is what nodes of a class were seen to have, by the name of the class.
     """
     ordered = sorted(pools, key=lambda p: p.name)
-    resolved = _resolved(ordered, classes, _without(catalog, refused), settings)
+    resolved = _resolved(ordered, classes, _without(catalog, refused), settings, memory)
     catalogs, findings = _overlaid(ordered, resolved, list(overlays), settings)
     every = {pool.name: LaunchPool(pool, catalogs[pool.name]) for pool in ordered}
     ready: list[LaunchPool] = []
@@ -83,13 +91,16 @@ def _resolved(
     classes: Mapping[str, EC2NodeClass],
     catalog: Catalog,
     settings: Settings,
+    memory: Mapping[str, Memory],
 ) -> dict[str, Catalog]:
     """Return each pool's catalogue; pools of alike classes share one, and so its tables."""
     by_facts: dict[ClassFacts | None, Catalog] = {None: catalog}
     resolved: dict[str, Catalog] = {}
     for pool in pools:
         node_class = node_class_of(pool, classes)
-        facts = class_facts(node_class, settings) if node_class is not None else None
+        facts = None
+        if node_class is not None:
+            facts = class_facts(node_class, settings, memory.get(node_class.name, ()))
         if facts is not None and facts not in by_facts:
             by_facts[facts] = catalog.for_node_class(facts)
         resolved[pool.name] = by_facts[facts]
