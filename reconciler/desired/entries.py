@@ -8,10 +8,12 @@ from typing import Any, Final, NamedTuple
 from reconciler.desired.document import Document, Pointer
 from reconciler.desired.finding import Finding, shown
 from reconciler.desired.kinds import OURS, SUCCESSORS, WORKLOADS, group_of, is_other_class
+from reconciler.desired.schema import did_you_mean, nearest
 from reconciler.model.diagnostics import Place
 
 _KUSTOMIZE: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 _LIST_DEPTH_MAX: Final = 5
+_SLIP: Final = 0.85
 
 
 class Entry(NamedTuple):
@@ -121,7 +123,28 @@ def _version_fault(kind: str, api_version: str) -> Finding | None:
             return Finding(code, ("apiVersion",), message, f"write {wanted}")
     if kind in WORKLOADS and api_version != WORKLOADS[kind]:
         wanted = WORKLOADS[kind]
+        message = f"{kind} is read as {wanted}, not as {shown(api_version)}"
         if group in ("", group_of(wanted), "extensions"):
-            message = f"{kind} is read as {wanted}, not as {shown(api_version)}"
             return Finding("old-version", ("apiVersion",), message, f"write {wanted}")
+        if nearest(group, [group_of(wanted)], _SLIP) is not None:
+            return Finding("wrong-version", ("apiVersion",), message, f"write {wanted}")
+    return _kind_fault(kind, api_version)
+
+
+def _kind_fault(kind: str, api_version: str) -> Finding | None:
+    """Return the finding that no API has the kind, or that it is a known one mistyped.
+
+    Of the groups of Karpenter all kinds are known. In Kubernetes' own groups there are many that
+    nothing here reads, so only what is all but one of those that are read is taken for a slip.
+    """
+    group = group_of(api_version)
+    ours = [name for name, (its_group, _) in OURS.items() if its_group == group]
+    if ours and kind not in OURS:
+        message = f"{group} has no kind {shown(kind)}"
+        return Finding("unknown-kind", ("kind",), message, did_you_mean(kind, ours))
+    theirs = [name for name, version in WORKLOADS.items() if version == api_version]
+    meant = nearest(kind, theirs, _SLIP) if kind not in WORKLOADS else None
+    if meant is not None:
+        message = f"{api_version} has no kind {shown(kind)}"
+        return Finding("unknown-kind", ("kind",), message, f"did you mean {meant}?")
     return None

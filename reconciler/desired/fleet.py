@@ -60,6 +60,7 @@ class Fleet:
     node_claims: tuple[Resource, ...] = ()
     node_overlays: tuple[Resource, ...] = ()
     node_classes: tuple[Resource, ...] = ()
+    capacity_buffers: tuple[Resource, ...] = ()
     workloads: tuple[Resource, ...] = ()
     config: dict[str, Any] = field(default_factory=dict)
 
@@ -71,6 +72,7 @@ class Fleet:
             *self.node_claims,
             *self.node_overlays,
             *self.node_classes,
+            *self.capacity_buffers,
             *self.workloads,
         )
 
@@ -142,7 +144,7 @@ class _Reading:
                 self._add(entry, finding)
             elif entry.kind in OURS:
                 self._read_ours(entry)
-            elif entry.kind in WORKLOADS:
+            elif WORKLOADS.get(entry.kind) == entry.api_version:
                 self._read_workload(entry)
             elif not is_other_class(entry.api_version, entry.kind):
                 self.skipped[entry.kind] = self.skipped.get(entry.kind, 0) + 1
@@ -251,6 +253,7 @@ class _Reading:
             node_claims=of("NodeClaim"),
             node_overlays=of("NodeOverlay"),
             node_classes=of("EC2NodeClass"),
+            capacity_buffers=of("CapacityBuffer"),
             workloads=of(*WORKLOADS),
             config=self.config,
         )

@@ -28,11 +28,30 @@ def check(name: str, data: Any, faulty: list[Finding]) -> list[Finding]:
     nothing to add to them.
     """
     told = [f.pointer for f in faulty] + [p for f in faulty for p in f.replaces]
+    data = _as_meant(data, faulty)
     found: dict[Pointer, Finding] = {}
     for finding in _quietly(_all(name, data), has_faults=bool(faulty)):
         if not any(finding.pointer[: len(p)] == p for p in told):
             found.setdefault(finding.pointer, finding)
     return list(found.values())
+
+
+def _as_meant(data: Any, faulty: list[Finding]) -> Any:
+    """Return the object with its mistyped keys put right, so that no rule misses what they say."""
+    for finding in faulty:
+        if finding.code == "unknown-field" and finding.replaces:
+            data = _renamed(data, finding.pointer, finding.replaces[0][-1])
+    return data
+
+
+def _renamed(data: Any, pointer: Pointer, name: str | int) -> Any:
+    """Return a copy of ``data`` with another name for the key at ``pointer``."""
+    step, *below = pointer
+    if isinstance(data, list) and isinstance(step, int):
+        return [_renamed(v, tuple(below), name) if i == step else v for i, v in enumerate(data)]
+    if not below:
+        return {name if key == step else key: value for key, value in data.items()}
+    return {k: _renamed(v, tuple(below), name) if k == step else v for k, v in data.items()}
 
 
 def _all(name: str, data: Any) -> Iterator[Iterator[Finding]]:

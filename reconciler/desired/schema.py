@@ -59,7 +59,10 @@ _TYPE_WORDS: Final = {
     "array": "a list",
     "object": "a mapping",
 }
+_BOOLEANS: Final = ("true", "false", "yes", "no", "on", "off")
 _FINDINGS_MAX: Final = 200
+_LIKE: Final = 0.6
+_SLIP: Final = 0.8
 
 
 @lru_cache(maxsize=16)
@@ -72,11 +75,15 @@ def load(name: str) -> Schema:
     return schema
 
 
-def check(name: str, data: Any) -> list[Finding]:
-    """Return what the schema ``name`` has against ``data``; at most 200 findings."""
+def check(name: str, data: Any, definition: str = "") -> list[Finding]:
+    """Return what the schema ``name`` has against ``data``; at most 200 findings.
+
+    ``definition`` names the part of the schema that judges, where it is not the whole.
+    """
     schema = load(name)
+    node = schema["$defs"][definition] if definition else schema
     found: list[Finding] = []
-    for finding in faults(schema, schema, data, ()):
+    for finding in faults(schema, node, data, ()):
         found.append(finding)
         if len(found) == _FINDINGS_MAX:
             break
@@ -117,12 +124,23 @@ def _wrong_type(pointer: Pointer, value: Any, wanted: str | list[str]) -> Findin
     is_scalar = not isinstance(value, (dict, list)) and value is not None
     if "string" in types and is_scalar:
         hint = f'quote it: "{shown(value, 40)}"'
-    elif isinstance(value, str) and {"integer", "number", "boolean"} & set(types):
-        hint = "write it without quotes" if value.strip() else ""
+    elif isinstance(value, str) and _reads_as(value, types):
+        hint = "write it without quotes"
     elif "array" in types and is_scalar:
         hint = f"write it as a list: [{shown(value, 40)}]"
     kind = "empty" if value is None else _kind(value)
     return Finding("wrong-type", pointer, f"is {kind}; must be {words}", hint)
+
+
+def _reads_as(text: str, types: list[str]) -> bool:
+    """Return whether YAML would read ``text`` as one of ``types`` if it were not quoted."""
+    if "boolean" in types and text.lower() in _BOOLEANS:
+        return True
+    try:
+        number = float(text)
+    except ValueError:
+        return False
+    return "number" in types or ("integer" in types and number.is_integer())
 
 
 def _kind(value: Any) -> str:
@@ -140,8 +158,9 @@ def _mapping(
 ) -> Iterator[Finding]:
     fields = node.get("properties", {})
     extra = node.get("additionalProperties", True)
+    meant = {} if isinstance(extra, dict) else _meant(value, fields, is_open=extra is True)
     for key in node.get("required", ()):
-        if key not in value:
+        if key not in value and key not in meant.values():
             yield Finding(
                 "missing-field", (*pointer, key), "is missing", _what(fields.get(key, {}))
             )
@@ -153,8 +172,21 @@ def _mapping(
             yield from faults(root, fields[key], below, (*pointer, key))
         elif isinstance(extra, dict):
             yield from faults(root, extra, below, (*pointer, key))
-        elif extra is False:
-            yield _unknown_field((*pointer, key), fields)
+        elif extra is False or key in meant:
+            yield _unknown_field((*pointer, key), meant.get(key))
+
+
+def _meant(value: dict[str, Any], fields: Schema, *, is_open: bool) -> dict[str, str]:
+    """Return the keys that are slips of the pen, each with the field that it stands for.
+
+    A mapping that its schema leaves open may have fields that came later: only a key that is all
+    but one of the known ones is a slip there.
+    """
+    unknown = [key for key in value if key not in fields] if fields else []
+    absent = [field for field in fields if field not in value] if unknown else []
+    cutoff = _SLIP if is_open else _LIKE
+    near = {key: nearest(key, absent, cutoff) for key in unknown}
+    return {key: field for key, field in near.items() if field is not None}
 
 
 def _what(node: Schema) -> str:
@@ -163,10 +195,12 @@ def _what(node: Schema) -> str:
     return text.split(". ", maxsplit=1)[0].rstrip(".")
 
 
-def _unknown_field(pointer: Pointer, known: Iterable[str]) -> Finding:
+def _unknown_field(pointer: Pointer, meant: str | None) -> Finding:
     parent = field_path(pointer[:-1])
     message = f"no such field in {parent}" if parent else "no such field"
-    return Finding("unknown-field", pointer, message, did_you_mean(pointer[-1], known), of_key=True)
+    hint = f"did you mean {meant}?" if meant else ""
+    replaces = ((*pointer[:-1], meant),) if meant else ()
+    return Finding("unknown-field", pointer, message, hint, of_key=True, replaces=replaces)
 
 
 def _list(root: Schema, node: Schema, value: list[Any], pointer: Pointer) -> Iterator[Finding]:
@@ -218,13 +252,22 @@ def _choice(allowed: Iterable[Any]) -> str:
 
 def did_you_mean(word: Any, known: Iterable[Any]) -> str:
     """Return ``did you mean …?`` where a known word is near, else nothing."""
+    near = nearest(word, known)
+    return f"did you mean {near}?" if near else ""
+
+
+def nearest(word: Any, known: Iterable[Any], cutoff: float = _LIKE) -> str | None:
+    """Return the known word that is most like ``word``, None where none is; case does not count.
+
+    ``cutoff`` is the least likeness, from 0 to 1.
+    """
     if not isinstance(word, str) or len(word) > 200:
-        return ""
+        return None
     from difflib import get_close_matches
 
     lowered = {str(k).lower(): str(k) for k in known}
-    near = get_close_matches(word.lower(), lowered, n=1, cutoff=0.6)
-    return f"did you mean {lowered[near[0]]}?" if near else ""
+    near = get_close_matches(word.lower(), lowered, n=1, cutoff=cutoff)
+    return lowered[near[0]] if near else None
 
 
 def resolved(root: Schema, node: Schema) -> Schema:

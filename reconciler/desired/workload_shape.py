@@ -1,6 +1,8 @@
-"""As much of a workload's shape as its expansion to pods relies on, and no more.
+"""What a workload must be like for a plan to read it rightly.
 
-The cluster judges workloads; here only what would make the expansion impossible is a finding.
+The cluster judges workloads. Here a fault is what the API server would refuse as well and what
+would make the pods of a plan others than the author means: a mistyped field, a quantity that is
+none, an operator that does not exist.
 """
 
 from __future__ import annotations
@@ -8,55 +10,108 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from reconciler.desired import schema
 from reconciler.desired.document import Pointer
 from reconciler.desired.finding import Finding, shown
+from reconciler.model.diagnostics import Severity
 
-_TEMPLATED: Final = frozenset({"Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "Job"})
-_COUNTS: Final = ("replicas", "parallelism", "completions")
+SCHEMA: Final = "workload.v1"
+_TEMPLATED: Final = ("Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "Job")
+_VALUELESS: Final = ("Exists", "DoesNotExist")
+_BOUNDS: Final = ("Gt", "Lt")
 
 
 def check(kind: str, data: dict[str, Any]) -> list[Finding]:
-    """Return what keeps the object from being read."""
-    return list(_faults(kind, data))
+    """Return the faults of a workload, one for each."""
+    return schema.check(SCHEMA, data, kind) or list(_faults(kind, data))
 
 
 def _faults(kind: str, data: dict[str, Any]) -> Iterator[Finding]:
-    metadata = data.get("metadata")
-    if not isinstance(metadata, dict) or "name" not in metadata:
-        yield Finding(
-            "missing-field", ("metadata", "name"), "is missing", "objects in git are named"
-        )
-    elif not isinstance(metadata["name"], str):
-        yield _wrong(("metadata", "name"), metadata["name"], "text")
-    spec = data.get("spec")
-    if spec is not None and not isinstance(spec, dict):
-        yield _wrong(("spec",), spec, "a mapping")
-    elif kind == "Pod":
-        yield from _pod_spec(data, ("spec",))
-    elif kind in _TEMPLATED:
-        for count in _COUNTS:
-            value = (spec or {}).get(count, 0)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                yield _wrong(("spec", count), value, "a whole number from 0 up")
-        yield from _pod_spec(data, ("spec", "template", "spec"))
+    """Yield what the schema cannot say; the shape is right."""
+    spec = data.get("spec", {})
+    if kind == "Pod":
+        yield from _pod(spec, ("spec",))
+    elif kind in _TEMPLATED and spec:
+        yield from _selector(spec)
+        yield from _pod(spec["template"]["spec"], ("spec", "template", "spec"))
+    elif kind == "PodDisruptionBudget":
+        yield from _expressions(spec, ("spec",))
+        if {"minAvailable", "maxUnavailable"} <= spec.keys():
+            at = ("spec", "maxUnavailable")
+            message = "cannot stand beside minAvailable"
+            yield Finding("budget-both", at, message, "keep one of them", of_key=True)
 
 
-def _pod_spec(data: dict[str, Any], at: Pointer) -> Iterator[Finding]:
-    node: Any = data
-    for depth, step in enumerate(at):
-        if step not in node:
-            yield Finding("missing-field", at[: depth + 1], "is missing", "pods are made from it")
-            return
-        node = node[step]
-        if not isinstance(node, dict):
-            yield _wrong(at[: depth + 1], node, "a mapping")
-            return
-    containers = node.get("containers")
-    if containers is None:
-        yield Finding("missing-field", (*at, "containers"), "is missing", "a pod has containers")
-    elif not isinstance(containers, list):
-        yield _wrong((*at, "containers"), containers, "a list")
+def _selector(spec: dict[str, Any]) -> Iterator[Finding]:
+    """Yield that a controller would not find its own pods; the plan is right all the same."""
+    yield from _expressions(spec.get("selector", {}), ("spec", "selector"))
+    labels = spec["template"].get("metadata", {}).get("labels", {})
+    for key, value in spec.get("selector", {}).get("matchLabels", {}).items():
+        if labels.get(key) != value:
+            at = ("spec", "selector", "matchLabels", key)
+            message = f"the template has no label {key}: {value}, so the API server refuses it"
+            yield Finding("selector-mismatch", at, message, "", Severity.WARNING)
 
 
-def _wrong(pointer: Pointer, value: object, wanted: str) -> Finding:
-    return Finding("wrong-type", pointer, f"is {shown(value)}; must be {wanted}")
+def _pod(spec: dict[str, Any], at: Pointer) -> Iterator[Finding]:
+    for field in ("affinity", "topologySpreadConstraints"):
+        yield from _expressions(spec.get(field), (*at, field))
+    for index, toleration in enumerate(spec.get("tolerations", ())):
+        yield from _toleration(toleration, (*at, "tolerations", index))
+    for index, spread in enumerate(spec.get("topologySpreadConstraints", ())):
+        if "minDomains" in spread and spread["whenUnsatisfiable"] != "DoNotSchedule":
+            here = (*at, "topologySpreadConstraints", index, "minDomains")
+            message = "only counts with whenUnsatisfiable: DoNotSchedule"
+            yield Finding("spread-min-domains", here, message, "remove it", of_key=True)
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(field, ())):
+            yield from _resources(container.get("resources", {}), (*at, field, index, "resources"))
+
+
+def _toleration(toleration: dict[str, Any], at: Pointer) -> Iterator[Finding]:
+    operator = toleration.get("operator", "Equal")
+    if operator == "Exists" and toleration.get("value"):
+        message = "Exists takes no value"
+        yield Finding("toleration-value", (*at, "value"), message, "remove it, or write Equal")
+    elif operator == "Equal" and not toleration.get("key"):
+        message = "is missing: without a key the operator must be Exists"
+        yield Finding("toleration-key", (*at, "key"), message)
+
+
+def _resources(resources: dict[str, Any], at: Pointer) -> Iterator[Finding]:
+    from reconciler.model.quantity import parse_quantity
+
+    limits = resources.get("limits", {})
+    for name, text in resources.get("requests", {}).items():
+        here = (*at, "requests", name)
+        if parse_quantity(str(text)) < 0:
+            yield Finding("negative-quantity", here, f"is {shown(text)}; cannot be negative")
+        elif name in limits and parse_quantity(str(text)) > parse_quantity(str(limits[name])):
+            message = f"is {shown(text)}, above its limit {shown(limits[name])}"
+            yield Finding("requests-above-limits", here, message, "raise the limit, or lower it")
+
+
+def _expressions(node: Any, at: Pointer) -> Iterator[Finding]:
+    """Yield the conditions on labels, anywhere below, whose values do not suit their operator."""
+    if isinstance(node, list):
+        for index, item in enumerate(node):
+            yield from _expressions(item, (*at, index))
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            if key in ("matchExpressions", "matchFields") and isinstance(value, list):
+                for index, expression in enumerate(value):
+                    yield from _expression(expression, (*at, key, index))
+            else:
+                yield from _expressions(value, (*at, key))
+
+
+def _expression(expression: Any, at: Pointer) -> Iterator[Finding]:
+    operator, values = expression.get("operator"), expression.get("values", [])
+    here = (*at, "values")
+    if operator in _VALUELESS and values:
+        yield Finding("expression-values", here, f"{operator} takes no values", "remove them")
+    elif operator in ("In", "NotIn") and not values:
+        yield Finding("expression-values", here, f"is empty: {operator} needs values")
+    elif operator in _BOUNDS and (len(values) != 1 or not values[0].lstrip("-").isdigit()):
+        message = f"{operator} needs exactly one integer, as text"
+        yield Finding("expression-values", here, message)

@@ -1,0 +1,77 @@
+"""Workloads as authors write them, right and wrong; the cluster's own fields pass unread."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.desired.kinds import WORKLOADS
+from reconciler.desired.schema import load
+from reconciler.desired.workload_shape import SCHEMA, check
+from reconciler.model.pod import Container, PodSpec, TopologySpreadConstraint
+
+
+def a_pod(**spec: Any) -> dict[str, Any]:
+    containers = [{"name": "a", "image": "x"}]
+    return {"metadata": {"name": "a"}, "spec": {"containers": containers, **spec}}
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_every_kind_has_a_definition(kind: str) -> None:
+    assert kind in load(SCHEMA)["$defs"]
+
+
+@pytest.mark.parametrize(
+    ("definition", "struct"),
+    [("podSpec", PodSpec), ("container", Container), ("spread", TopologySpreadConstraint)],
+)
+def test_what_is_read_is_checked(definition: str, struct: type[msgspec.Struct]) -> None:
+    fields = {f.encode_name for f in msgspec.structs.fields(struct)}
+    assert fields <= load(SCHEMA)["$defs"][definition]["properties"].keys()
+
+
+def test_a_field_of_a_later_kubernetes_passes() -> None:
+    assert check("Pod", a_pod(evictionRequestPolicy="Wait", resourceSlices=[])) == []
+
+
+def test_a_field_that_is_almost_a_known_one_does_not() -> None:
+    (finding,) = check("Pod", a_pod(nodeselector={"a": "b"}))
+    assert (finding.code, finding.hint) == ("unknown-field", "did you mean nodeSelector?")
+
+
+@pytest.mark.parametrize("amount", ["1", "0.5", ".5", "100m", "1.5Gi", "1e3", 2, 0.25, "+1"])
+def test_quantities_in_all_their_forms(amount: object) -> None:
+    pod = a_pod(overhead={"cpu": amount}, resources={"requests": {"cpu": amount}})
+    assert check("Pod", pod) == []
+
+
+def test_a_budget_of_pods_says_one_thing() -> None:
+    budget = {"metadata": {"name": "a"}, "spec": {"minAvailable": 1, "maxUnavailable": "50%"}}
+    assert [f.code for f in check("PodDisruptionBudget", budget)] == ["budget-both"]
+
+
+@pytest.mark.parametrize("value", ["50", "half", "-1%", 1.5])
+def test_a_share_is_a_number_or_a_percentage(value: object) -> None:
+    budget = {"metadata": {"name": "a"}, "spec": {"maxUnavailable": value}}
+    assert len(check("PodDisruptionBudget", budget)) == 1
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@given(
+    kind=st.sampled_from(sorted(WORKLOADS)),
+    field=st.sampled_from(["affinity", "containers", "tolerations", "template", "x", "selector"]),
+    value=JSON,
+)
+def test_any_shape_gives_findings_and_no_error(kind: str, field: str, value: object) -> None:
+    check(kind, {"metadata": {"name": "a"}, "spec": {field: value}})
+    check(kind, {"metadata": {"name": "a"}, "spec": {"template": {"spec": {field: value}}}})
+    check(kind, a_pod(**{field: value}))
