@@ -15,6 +15,7 @@ from typing import Protocol
 
 import msgspec
 
+from reconciler.model.history import Obstacle, Rollout
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.observed.snapshot import Snapshot
@@ -85,6 +86,9 @@ class Launch:
     ``intent`` is the id of the journalled intent and the client token of the call: the same
     intent never yields a second instance. ``options`` are in order of preference, all of one
     capacity type, at most 60 instance types.
+
+    ``batch`` is the id of the journalled intent that joins equal wishes into one call, empty for
+    a wish that is a call by itself. Wishes of a batch follow one another and stay together.
     """
 
     intent: str
@@ -93,6 +97,12 @@ class Launch:
     options: tuple[LaunchOption, ...]
     tags: Mapping[str, str]
     price_overlaid: bool = False
+    batch: str = ""
+
+    @property
+    def token(self) -> str:
+        """What makes the call the same call again; its instances bear it as a tag."""
+        return self.batch or self.intent
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +137,15 @@ class Compute(Protocol):
     def launch(self, wishes: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
         """Try to get the instances; the answers stand in the order of the wishes.
 
-        Repeating a wish whose intent was fulfilled returns the same instance.
+        Repeating a wish whose intent was fulfilled returns the same instance. The instances of a
+        batch go to its wishes in their order; where there are fewer, the last ones get none.
         """
 
     def instances(self) -> Sequence[Instance]:
         """Return every instance of this fleet that is not yet terminated, all pages of them."""
 
-    def find(self, intent: str) -> Sequence[Instance]:
-        """Return the instances that bear the tag of that intent, whatever their state."""
+    def find(self, intents: Sequence[str]) -> Sequence[Instance]:
+        """Return the instances that bear the tag of one of the intents, whatever their state."""
 
     def look_up(self, ids: Sequence[str]) -> Sequence[Instance]:
         """Return these instances, whatever their state; what EC2 does not show is left out."""
@@ -144,6 +155,51 @@ class Compute(Protocol):
 
     def tag(self, instance: str, tags: Mapping[str, str]) -> None:
         """Put further tags on an instance."""
+
+
+class InterruptionKind(StrEnum):
+    """What EC2 announces, or has already done, to instances."""
+
+    SPOT_INTERRUPTION = "SpotInterruption"
+    RESERVATION_INTERRUPTION = "CapacityReservationInterruption"
+    TERMINATED = "InstanceTerminated"
+    STOPPED = "InstanceStopped"
+    SCHEDULED_CHANGE = "ScheduledChange"
+    REBALANCE_RECOMMENDATION = "RebalanceRecommendation"
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """Word from EC2 that instances go, or should.
+
+    ``id`` tells one word from another, and may come more than once. ``text`` says it to a person:
+    ``spot interruption warning``.
+    """
+
+    id: str
+    kind: InterruptionKind
+    instances: tuple[str, ...]
+    at: datetime
+    text: str
+
+
+class Interruptions(Protocol):
+    """Where EC2's word of interruptions comes in. No method waits for the world, or raises."""
+
+    def arrived(self) -> Sequence[Interruption]:
+        """Return what was heard and is not settled, in the order in which it came.
+
+        The same word may come again: EC2 tells everything at least once.
+        """
+
+    def settle(self, heard: Sequence[Interruption]) -> None:
+        """Say that what these mean is on record: they need not be told again."""
+
+    def has_news(self) -> bool:
+        """Return whether ``arrived`` would give something."""
+
+    def problem(self) -> str:
+        """Return why nothing can be heard at present, empty where all is well."""
 
 
 class Cluster(Protocol):
@@ -182,6 +238,7 @@ class Verb(StrEnum):
     """What an intent does to the world."""
 
     LAUNCH = "launch"
+    LAUNCH_BATCH = "launch-batch"
     TERMINATE = "terminate"
     TAINT = "taint"
     UNTAINT = "untaint"
@@ -254,7 +311,12 @@ class CommandPhase(StrEnum):
 
 
 class RunningCommand(msgspec.Struct, frozen=True, rename="camel"):
-    """A disruption command under way: which claims go, which must be ready before."""
+    """A disruption command under way: which claims go, which must be ready before.
+
+    ``node_pools`` runs in parallel with ``node_claims``. ``voluntary`` says that the budgets were
+    asked; ``failed`` that it was rolled back because its replacements did not come, and not
+    because somebody objected.
+    """
 
     id: str
     reason: str
@@ -267,6 +329,9 @@ class RunningCommand(msgspec.Struct, frozen=True, rename="camel"):
     plan: str = ""
     savings: float | None = None
     message: str = ""
+    node_pools: tuple[str, ...] = ()
+    voluntary: bool = False
+    failed: bool = False
 
 
 class RecordedObject(msgspec.Struct, frozen=True, rename="camel"):
@@ -325,6 +390,24 @@ class StateStore(Protocol):
 
     def put_command(self, command: RunningCommand) -> None:
         """Record where a command stands; DONE and ROLLED_BACK take it off the list."""
+
+    def command(self, name: str) -> RunningCommand | None:
+        """Return the command of that id, ended or not, as it was recorded last."""
+
+    def commands_since(self, at: datetime) -> Sequence[RunningCommand]:
+        """Return the commands that began at ``at`` or later, ended or not, oldest first."""
+
+    def rollouts(self) -> Sequence[Rollout]:
+        """Return the rollouts, by NodePool."""
+
+    def put_rollout(self, rollout: Rollout) -> None:
+        """Record how far a rollout has come."""
+
+    def obstacles(self) -> Sequence[Obstacle]:
+        """Return what stood in the way when somebody last looked, by kind and name."""
+
+    def put_obstacles(self, obstacles: Sequence[Obstacle]) -> None:
+        """Record what stands in the way now, replacing all that was known."""
 
     def objects(self) -> Sequence[RecordedObject]:
         """Return the desired objects as last carried out, by kind and name."""

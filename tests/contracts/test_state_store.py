@@ -17,6 +17,7 @@ from reconciler.adapters.simulated.memory import (
     MemoryStateStore,
 )
 from reconciler.model.errors import LockedError
+from reconciler.model.history import Move, Obstacle, Rollout
 from reconciler.ports import CommandPhase, Journal, Lease, Outcome, Shelf, StateStore, Verb
 from tests.contracts.records import (
     NOW,
@@ -62,6 +63,9 @@ def test_a_new_state_knows_nothing(state: Parts) -> None:
     assert list(state.store.objects()) == []
     assert list(state.store.plans()) == []
     assert list(state.store.unavailable(NOW)) == []
+    assert list(state.store.rollouts()) == []
+    assert list(state.store.obstacles()) == []
+    assert state.store.command("no") is None
     assert state.store.plan("no") is None
     assert list(state.journal.entries()) == []
     assert state.shelf.read("no") is None
@@ -126,6 +130,40 @@ def test_commands_are_listed_oldest_first_until_they_end(state: Parts) -> None:
         a_command("early", CommandPhase.WAITING),
         a_command("late", started_at=after(10)),
     ]
+
+
+def test_ended_commands_are_found_by_name_and_by_when_they_began(state: Parts) -> None:
+    back = a_command("back", CommandPhase.ROLLED_BACK, started_at=after(5), failed=True)
+    done = a_command("done", CommandPhase.DONE, started_at=after(9), node_pools=("general",))
+    for command in (done, back, a_command("early")):
+        state.store.put_command(command)
+    assert state.store.command("back") == back
+    assert list(state.store.commands_since(after(5))) == [back, done]
+    assert list(state.store.commands_since(after(9.000001))) == []
+
+
+def test_a_rollout_is_a_belief_and_comes_back_whole(state: Parts) -> None:
+    move = Move("drifted-1", NOW, 2, ("general-2",), {"shop/ReplicaSet/web": 3}, after(60))
+    first = Rollout("general", wave=1, size=2, moves=(move,), failures=1)
+    state.store.put_rollout(first)
+    serial = state.store.serial()
+    state.store.put_rollout(first)
+    assert state.store.serial() == serial
+    stopped = Rollout("general", wave=1, failures=3, stopped_at=after(9), stopped_why="no capacity")
+    state.store.put_rollout(stopped)
+    state.store.put_rollout(Rollout("batch"))
+    assert state.store.serial() > serial
+    assert list(state.store.rollouts()) == [Rollout("batch"), stopped]
+
+
+def test_obstacles_replace_all_that_were_known_and_are_no_belief(state: Parts) -> None:
+    serial = state.store.serial()
+    rows = [Obstacle("Pod", "shop/b", NOW, 0.25, after(1)), Obstacle("Node", "a", after(5))]
+    state.store.put_obstacles(rows)
+    assert list(state.store.obstacles()) == [rows[1], rows[0]]
+    state.store.put_obstacles(rows[:1])
+    assert list(state.store.obstacles()) == rows[:1]
+    assert state.store.serial() == serial
 
 
 def test_objects_replace_all_that_were_known(state: Parts) -> None:

@@ -17,9 +17,12 @@ from reconciler.adapters.database.tables import (
     metadata,
     node_claim,
     object_,
+    obstacle,
     outcome,
     plan,
+    rollout,
 )
+from reconciler.model.history import Obstacle, Rollout
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.plan.plan import Plan
 from reconciler.ports import Intent, RecordedObject, RunningCommand
@@ -46,6 +49,8 @@ _BODIES: Final[tuple[tuple[Table, Any, Any], ...]] = (
     (object_, object_.c.name, RecordedObject),
     (intent, intent.c.id, Intent),
     (plan, plan.c.digest, Plan),
+    (rollout, rollout.c.node_pool, Rollout),
+    (obstacle, obstacle.c.name, Obstacle),
 )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, delete, func, select, update
+from sqlalchemy import Connection, Row, Select, delete, func, select, update
 
 from reconciler.adapters.database.connection import Database, insert
 from reconciler.adapters.database.rows import body_of, plain, time_of, time_text, value_of
@@ -20,10 +20,13 @@ from reconciler.adapters.database.tables import (
     fleet,
     node_claim,
     object_,
+    obstacle,
     plan,
     revision,
+    rollout,
     unavailable,
 )
+from reconciler.model.history import Obstacle, Rollout
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.ports import (
     CommandPhase,
@@ -90,7 +93,7 @@ class DatabaseStateStore:
 
     def commands(self) -> Sequence[RunningCommand]:
         query = (
-            select(command.c.id.label("name"), command.c.body)
+            _commands()
             .where(self._is_ours(command), command.c.phase.not_in(_OVER))
             .order_by(command.c.started_at, command.c.id)
         )
@@ -98,6 +101,45 @@ class DatabaseStateStore:
 
     def put_command(self, command: RunningCommand) -> None:
         self._put_command(command)
+
+    def command(self, name: str) -> RunningCommand | None:
+        found = self._values(
+            _commands().where(self._is_ours(command), command.c.id == name),
+            RunningCommand,
+            "command",
+        )
+        return found[0] if found else None
+
+    def commands_since(self, at: datetime) -> Sequence[RunningCommand]:
+        query = (
+            _commands()
+            .where(self._is_ours(command), command.c.started_at >= time_text(at))
+            .order_by(command.c.started_at, command.c.id)
+        )
+        return self._values(query, RunningCommand, "command")
+
+    def rollouts(self) -> Sequence[Rollout]:
+        query = select(rollout.c.node_pool.label("name"), rollout.c.body).where(
+            self._is_ours(rollout)
+        )
+        return self._values(query.order_by(rollout.c.node_pool), Rollout, "rollout")
+
+    def put_rollout(self, rollout: Rollout) -> None:
+        self._put_rollout(rollout)
+
+    def obstacles(self) -> Sequence[Obstacle]:
+        query = select(obstacle.c.name, obstacle.c.body).where(self._is_ours(obstacle))
+        return self._values(query.order_by(obstacle.c.kind, obstacle.c.name), Obstacle, "obstacle")
+
+    def put_obstacles(self, obstacles: Sequence[Obstacle]) -> None:
+        rows = [
+            {"fleet": self.database.fleet, "kind": o.kind, "name": o.name, "body": body_of(o)}
+            for o in obstacles
+        ]
+        with self.database.writing() as connection:
+            connection.execute(delete(obstacle).where(self._is_ours(obstacle)))
+            if rows:
+                connection.execute(obstacle.insert(), rows)
 
     def objects(self) -> Sequence[RecordedObject]:
         query = (
@@ -228,6 +270,21 @@ class DatabaseStateStore:
             ).scalar()
             self._put(connection, command, [row] if known != row["body"] else [], key=("id",))
 
+    def _put_rollout(self, value: Rollout) -> None:
+        row = {
+            "fleet": self.database.fleet,
+            "node_pool": value.node_pool,
+            "body": body_of(value),
+        }
+        with self.database.writing() as connection:
+            known = connection.execute(
+                select(rollout.c.body).where(
+                    self._is_ours(rollout), rollout.c.node_pool == value.node_pool
+                )
+            ).scalar()
+            changed = [row] if known != row["body"] else []
+            self._put(connection, rollout, changed, key=("node_pool",))
+
     def _put_plan(self, value: RecordedPlan) -> None:
         carried_out_at = None if value.carried_out_at is None else time_text(value.carried_out_at)
         with self.database.writing() as connection:
@@ -309,6 +366,10 @@ class DatabaseStateStore:
             "revision": recorded.revision,
             "body": body_of(recorded),
         }
+
+
+def _commands() -> Select[Any]:
+    return select(command.c.id.label("name"), command.c.body)
 
 
 def _plan_of(row: Row[Any]) -> RecordedPlan:

@@ -122,6 +122,7 @@ command: Final = Table(
     _text("body"),
     PrimaryKeyConstraint("fleet", "id"),
     Index("command_by_phase", "fleet", "phase", "started_at"),
+    Index("command_by_start", "fleet", "started_at"),
     sqlite_strict=True,
 )
 
@@ -206,3 +207,26 @@ decision: Final = Table(
     sqlite_strict=True,
 )
 """Why something was not done, for each subject and pass."""
+
+rollout: Final = Table(
+    "rollout",
+    metadata,
+    _of_fleet(),
+    _text("node_pool"),
+    _text("body"),
+    PrimaryKeyConstraint("fleet", "node_pool"),
+    sqlite_strict=True,
+)
+"""How far the waves of each NodePool have come, and what has failed on the way."""
+
+obstacle: Final = Table(
+    "obstacle",
+    metadata,
+    _of_fleet(),
+    _text("kind"),
+    _text("name"),
+    _text("body"),
+    PrimaryKeyConstraint("fleet", "kind", "name"),
+    sqlite_strict=True,
+)
+"""What keeps nodes from going, and since when."""

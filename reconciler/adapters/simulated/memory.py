@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from reconciler.model.errors import LockedError
+from reconciler.model.history import Obstacle, Rollout
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.ports import (
     CommandPhase,
@@ -94,6 +95,8 @@ class MemoryStateStore:
         self._objects: list[RecordedObject] = []
         self._plans: dict[str, RecordedPlan] = {}
         self._unavailable: dict[tuple[str, str, str], Unavailable] = {}
+        self._rollouts: dict[str, Rollout] = {}
+        self._obstacles: list[Obstacle] = []
 
     def serial(self) -> int:
         """Return the present serial; it rises with each write that changes a belief."""
@@ -120,6 +123,31 @@ class MemoryStateStore:
     def put_command(self, command: RunningCommand) -> None:
         """Record where a command stands; DONE and ROLLED_BACK take it off the list."""
         self._believe(self._commands, {command.id: command})
+
+    def command(self, name: str) -> RunningCommand | None:
+        """Return the command of that id, ended or not, as it was recorded last."""
+        return self._commands.get(name)
+
+    def commands_since(self, at: datetime) -> Sequence[RunningCommand]:
+        """Return the commands that began at ``at`` or later, ended or not, oldest first."""
+        recent = [c for c in self._commands.values() if c.started_at >= at]
+        return sorted(recent, key=lambda c: (c.started_at, c.id))
+
+    def rollouts(self) -> Sequence[Rollout]:
+        """Return the rollouts, by NodePool."""
+        return [self._rollouts[name] for name in sorted(self._rollouts)]
+
+    def put_rollout(self, rollout: Rollout) -> None:
+        """Record how far a rollout has come."""
+        self._believe(self._rollouts, {rollout.node_pool: rollout})
+
+    def obstacles(self) -> Sequence[Obstacle]:
+        """Return what stood in the way when somebody last looked, by kind and name."""
+        return list(self._obstacles)
+
+    def put_obstacles(self, obstacles: Sequence[Obstacle]) -> None:
+        """Record what stands in the way now; no decision rests on it."""
+        self._obstacles = sorted(obstacles, key=lambda o: (o.kind, o.name))
 
     def objects(self) -> Sequence[RecordedObject]:
         """Return the desired objects as last carried out, by kind and name."""
