@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconciler.cli.wiring import Assembly
-    from reconciler.engine.reconcile import Pass
+    from reconciler.engine.reconcile import Mandate, Pass
     from reconciler.model.settings import Settings
     from reconciler.plan.plan import Plan
     from reconciler.ports import Notifier
@@ -40,7 +40,6 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.cli.exitcode import DONE
     from reconciler.cli.progress import TerminalNotifier
     from reconciler.engine.loop import Pulse, converge
-    from reconciler.engine.reconcile import Mandate
     from reconciler.model.duration import parse_duration
 
     approved = take_saved_plan(args)
@@ -54,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         result = converge(
             assembly.world,
             assembly.source,
-            Mandate(tags_of(assembly.settings), approved),
+            mandate_of(assembly.settings, approved),
             deadline=parse_duration(args.timeout),
             pulse=Pulse(busy=parse_duration(args.interval).total_seconds()),
             stop=stop,
@@ -87,6 +86,17 @@ def refuse_repetition(assembly: Assembly, approved: Plan) -> None:
     known = assembly.state.store.plan(approved.digest)
     if known is not None and known.carried_out_at is not None:
         raise StalePlanError([f"it was carried out already, at {known.carried_out_at:%F %TZ}"])
+
+
+def mandate_of(settings: Settings, approved: Plan | None = None) -> Mandate:
+    """Return what a pass may do, as the settings have it."""
+    from reconciler.engine.reconcile import Mandate
+
+    return Mandate(
+        tags_of(settings),
+        approved,
+        replaces_rebalanced=settings.rebalance_recommendation == "Replace",
+    )
 
 
 def tags_of(settings: Settings) -> Mapping[str, str]:

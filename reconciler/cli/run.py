@@ -23,12 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT; the pass in hand is finished first."""
     from reconciler.cli import stopping, wiring
-    from reconciler.cli.apply import tags_of
+    from reconciler.cli.apply import mandate_of
     from reconciler.cli.exitcode import DONE
     from reconciler.cli.progress import TerminalNotifier
     from reconciler.engine.loop import Pulse
     from reconciler.engine.loop import run as keep
-    from reconciler.engine.reconcile import Mandate
     from reconciler.model.duration import parse_duration
 
     notifier = TerminalNotifier(sys.stdout, colour=sys.stdout.isatty())
@@ -40,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         keep(
             assembly.world,
             assembly.source,
-            Mandate(tags_of(assembly.settings)),
+            mandate_of(assembly.settings),
             pulse=Pulse(quiet=parse_duration(args.interval).total_seconds()),
             stop=stop,
             next_change=next_change,

@@ -62,6 +62,7 @@ def facts_of(recorded: Recorded) -> dict[str, Any]:
                 "replacements": list(c.replacements),
                 "phase": c.phase.value,
                 "startedAt": stamp(c.started_at),
+                "message": c.message,
             }
             for c in store.commands()
         ],
@@ -176,10 +177,13 @@ def _commands(recorded: Recorded) -> str:
             ",".join(c.node_claims),
             c.phase.value,
             age(c.started_at, recorded.now),
+            c.message,
         )
         for c in running
     ]
-    header = ("COMMAND", "REASON", "DECISION", "NODECLAIMS", "PHASE", "AGE")
+    header = ("COMMAND", "REASON", "DECISION", "NODECLAIMS", "PHASE", "AGE", "BY")
+    if not any(c.message for c in running):
+        header, rows = header[:-1], [row[:-1] for row in rows]
     return "\n" + columns([header, *rows])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from reconciler.engine.world import World
     from reconciler.model.settings import Settings
     from reconciler.plan.inputs import Inputs
-    from reconciler.ports import Clock, Cluster, Compute, Notifier, Shelf, StateStore
+    from reconciler.ports import Clock, Cluster, Compute, Interruptions, Notifier, Shelf, StateStore
 
 POLL_S = 15.0
 """How often a remote is asked for its head."""
@@ -166,7 +166,7 @@ def assembled(
     settings, location = resolved.settings, state_location(args.path, resolved)
     imitation = imitation or Imitation(_clock(args))
     clock = imitation.clock
-    with open_state(location, settings.fleet) as state:
+    with open_state(location, settings.fleet) as state, ExitStack() as resources:
         state.lease.acquire()
         compute = _compute(settings, catalog, imitation)
         source = FleetSource(args, compute)
@@ -181,6 +181,7 @@ def assembled(
             keep_reasons=lambda plan: state.history.put_decisions(
                 plan.digest, plan.at, decisions_of(plan)
             ),
+            interruptions=resources.enter_context(_listening(settings, imitation)),
         )
         yield Assembly(world, source, state, settings)
 
@@ -277,6 +278,23 @@ def _compute(settings: Settings, catalog: Catalog, imitation: Imitation) -> Comp
         types_of=types_of(catalog, settings),
         workers=imitation.workers,
     )
+
+
+@contextmanager
+def _listening(settings: Settings, imitation: Imitation) -> Iterator[Interruptions]:
+    """Listen to the interruption queue, if one is named, for as long as the block lasts."""
+    if not settings.interruption_queue:
+        from reconciler.engine.world import NoInterruptions
+
+        yield NoInterruptions()
+        return
+    from reconciler.adapters.aws.clients import connector
+    from reconciler.adapters.aws.queue import InterruptionQueue
+
+    connect = imitation.connect or connector(settings)
+    queue = InterruptionQueue(connect, settings.interruption_queue, imitation.clock)
+    with queue.listening():
+        yield queue
 
 
 def _cluster(

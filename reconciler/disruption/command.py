@@ -82,7 +82,8 @@ class Command:
     stands in ``node_claims`` alone. ``placement`` says where the pods that leave will go, None
     where nobody asked (empty nodes, forceful reasons). ``savings`` is USD an hour; ``score`` the
     least score that a Balanced pool gave it. ``graceful`` says that budgets and pods were asked,
-    though the reason may be one that else goes by force.
+    though the reason may be one that else goes by force. ``message`` is what there is to say of
+    the reason in this case.
     """
 
     reason: Reason
@@ -96,6 +97,7 @@ class Command:
     pods_evicted: int = 0
     graceful: bool = False
     id: str = field(init=False, default="")
+    message: str = ""
 
     def __post_init__(self) -> None:
         assert self.nodes or self.node_claims, "a command takes something away"

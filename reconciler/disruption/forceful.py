@@ -66,13 +66,17 @@ def forceful_commands(
     ):
         for node in nodes:
             assert node.claim is not None
-            taken.setdefault(node.claim.name, _delete(node, node.claim, reason))
+            name = node.claim.name
+            event = interrupted.get(name, "") if reason is ForcefulReason.INTERRUPTED else ""
+            taken.setdefault(name, _delete(node, node.claim, reason, event))
     for surplus, claim in _overprovisioned(cluster, pools, settings, now, taken.keys()):
         taken[claim.name] = _delete(surplus, claim, ForcefulReason.OVERPROVISIONED)
     return list(taken.values()), blocks
 
 
-def _delete(node: StateNode | None, claim: NodeClaim, reason: ForcefulReason) -> Command:
+def _delete(
+    node: StateNode | None, claim: NodeClaim, reason: ForcefulReason, message: str = ""
+) -> Command:
     has_node = node is not None and node.node is not None
     pods = node.pods if node is not None else ()
     return Command(
@@ -81,6 +85,7 @@ def _delete(node: StateNode | None, claim: NodeClaim, reason: ForcefulReason) ->
         nodes=(node.name,) if node is not None and has_node else (),
         node_claims=(claim.name,),
         pods_evicted=sum(pod.is_reschedulable for pod in pods),
+        message=message,
     )
 
 

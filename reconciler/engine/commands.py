@@ -44,9 +44,11 @@ def start(effects: Effects, command: PlannedCommand, seen: Observation) -> None:
         revision=effects.revision,
         plan=effects.plan,
         savings=command.savings,
+        message=command.event,
     )
     world.store.put_command(running)
     nodes = ", ".join(command.nodes or command.node_claims)
+    why = f" ({command.event})" if command.event else ""
     world.tell(
         "CommandStarted",
         f"{command.reason}: {command.decision} {nodes}",
@@ -59,7 +61,7 @@ def start(effects: Effects, command: PlannedCommand, seen: Observation) -> None:
             node,
             {"command": command.id},
             command=command.id,
-            reason=command.reason,
+            reason=because(command.reason, command.event),
         )
         effects.carry_out([taint], partial(world.cluster.taint, node))
 
@@ -126,7 +128,12 @@ def let_go(
     reason = command.reason
     gone = [
         lifecycle.with_condition(
-            lifecycle.deleted(c, seen.at), "DisruptionReason", "True", seen.at, reason, reason
+            lifecycle.deleted(c, seen.at),
+            "DisruptionReason",
+            "True",
+            seen.at,
+            reason,
+            command.message or reason,
         )
         for c in claims
     ]
@@ -157,4 +164,10 @@ def roll_back(effects: Effects, command: RunningCommand, seen: Observation, why:
 def _record(
     effects: Effects, command: RunningCommand, phase: CommandPhase, message: str = ""
 ) -> None:
-    effects.world.store.put_command(replace(command, phase=phase, message=message))
+    said = message or command.message
+    effects.world.store.put_command(replace(command, phase=phase, message=said))
+
+
+def because(reason: str, message: str) -> str:
+    """Return why something is done, as the journal has it: the reason, and what there is to it."""
+    return f"{reason}: {message}" if message and message != reason else reason

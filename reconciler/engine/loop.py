@@ -2,7 +2,7 @@
 
 A pass that cannot look at the world, or cannot read git, decides nothing: it is told, and tried
 again later, ever more slowly. What is under way keeps the pulse short; otherwise the loop sleeps
-until git, the cluster or the clock gives a reason to look.
+until git, the cluster, EC2 or the clock gives a reason to look.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from reconciler.model.errors import (
     TransientCloudError,
 )
 from reconciler.plan.plan import Plan
+from reconciler.plan.recall import Recall
 
 PAUSE_MAX: Final = 60.0
 READ_AGAIN: Final = timedelta(minutes=5)
@@ -60,12 +61,13 @@ def converge(
         NotConvergedError: ``deadline`` has passed.
     """
     until = world.clock.now() + deadline
+    recall = Recall()
     desired: Desired | None = None
     failures = 0
     while True:
         try:
             desired = desired or source.read()
-            result = reconcile(world, desired, mandate)
+            result = reconcile(world, desired, mandate, recall)
         except (TransientCloudError, ClusterError) as error:
             failures += 1
             _expect_time(world, until, str(error), stop)
@@ -116,18 +118,22 @@ def run(
     stays in force.
     """
     in_force = _InForce(world, source)
+    recall = Recall()
     failures = 0
 
-    def has_reason() -> bool:
+    def is_elsewhere() -> bool:
         return stop() or in_force.has_moved()
+
+    def has_reason() -> bool:
+        return is_elsewhere() or world.interruptions.has_news()
 
     while not stop():
         desired = in_force.read()
         if desired is None:
-            world.clock.wait(pulse.quiet, has_reason)
+            world.clock.wait(pulse.quiet, is_elsewhere)
             continue
         try:
-            result = reconcile(world, desired, mandate)
+            result = reconcile(world, desired, mandate, recall)
         except StalePlanError:
             raise
         except ReconcilerError as error:

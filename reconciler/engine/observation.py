@@ -13,6 +13,7 @@ from functools import cached_property
 from reconciler.engine import lifecycle
 from reconciler.engine.nomination import seated
 from reconciler.engine.world import World
+from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.labels import INITIALIZED, REGISTERED
 from reconciler.model.node import Node
 from reconciler.model.nodeclaim import NodeClaim
@@ -24,12 +25,16 @@ from reconciler.ports import CommandPhase, Instance, RunningCommand
 
 @dataclass(frozen=True)
 class Observation:
-    """What was seen at ``at``: the claims stand in ``snapshot`` as the look has left them."""
+    """What was seen at ``at``: the claims stand in ``snapshot`` as the look has left them.
+
+    ``findings`` are what could not be seen and decides nothing by itself.
+    """
 
     at: datetime
     instances: tuple[Instance, ...]
     snapshot: Snapshot
     commands: tuple[RunningCommand, ...]
+    findings: tuple[Diagnostic, ...] = ()
 
     @property
     def claims(self) -> tuple[NodeClaim, ...]:
@@ -99,6 +104,22 @@ def observe(world: World, pools: Sequence[NodePool]) -> Observation:
         instances,
         replace(seen, node_claims=tuple(updated)),
         tuple(world.store.commands()),
+        _unheard(world),
+    )
+
+
+def _unheard(world: World) -> tuple[Diagnostic, ...]:
+    """Say that EC2's word of interruptions does not come in: a finding, and no reason to stop."""
+    problem = world.interruptions.problem()
+    if not problem:
+        return ()
+    return (
+        Diagnostic(
+            Severity.WARNING,
+            "interruption-queue",
+            f"interruptions are not heard: {problem}",
+            hint="nodes that EC2 takes back are noticed only when they are gone",
+        ),
     )
 
 

@@ -15,6 +15,7 @@ from reconciler.desired.fleet import Fleet, Resource
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_claims, node_overlays
 from reconciler.disruption.command import ForcefulReason
+from reconciler.engine.interruption import interrupted
 from reconciler.engine.observation import Observation
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.instancetype import InstanceType
@@ -169,7 +170,8 @@ class PlannedFleet:
             base=[o.data for o in recorded],
             compared_with="records",
             live=[_looked_up(c) for c in self.classes.values()],
-            diagnostics=self.diagnostics,
+            diagnostics=(*self.diagnostics, *seen.findings),
+            interrupted=interrupted(seen.claims),
             refused=_refused(unavailable),
             allow_removal=self.allow_removal,
             serial=serial,

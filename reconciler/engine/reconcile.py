@@ -13,7 +13,16 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from reconciler.engine import adoption, commands, nomination, provision, recovery, termination
+from reconciler.engine import (
+    adoption,
+    batching,
+    commands,
+    interruption,
+    nomination,
+    provision,
+    recovery,
+    termination,
+)
 from reconciler.engine.desired import Desired
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation, observe
@@ -48,13 +57,17 @@ class Mandate:
 
     ``approved`` is a saved plan that was approved: the pass carries out just that, and refuses
     when its inputs have moved. ``decides`` False only carries on what is under way.
-    ``tags`` are put on every instance.
+    ``tags`` are put on every instance. From ``batch_from`` launches on, equal ones are joined
+    into one call; 0 joins none. ``replaces_rebalanced`` takes EC2's recommendations to rebalance
+    for interruptions.
     """
 
     tags: Mapping[str, str]
     approved: Plan | None = None
     decides: bool = True
 
+    batch_from: int = 0
+    replaces_rebalanced: bool = False
 
 def reconcile(world: World, desired: Desired, mandate: Mandate) -> Pass:
     """Run one pass over the fleet.
@@ -77,6 +90,7 @@ def reconcile(world: World, desired: Desired, mandate: Mandate) -> Pass:
     seen = _refreshed(world, seen)
     forgotten = known - {claim.name for claim in seen.claims}
     plan = _decide(world, desired, seen, mandate)
+    interruption.heed(world, seen, replaces_rebalanced=mandate.replaces_rebalanced)
     _remember(world, desired, plan)
     if (plan.changes and mandate.decides) or not plan.is_empty:
         _record_objects(world, desired, seen)

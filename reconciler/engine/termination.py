@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from reconciler.engine import lifecycle
+from reconciler.engine.commands import because
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation
 from reconciler.engine.world import World
@@ -162,7 +163,7 @@ def _forget(effects: Effects, claim: NodeClaim, node: Node | None) -> None:
 def _reason(claim: NodeClaim) -> str:
     """Return why the claim goes, as its command said."""
     known = claim.condition("DisruptionReason")
-    return known.reason if known is not None else ""
+    return because(known.reason, known.message) if known is not None else ""
 
 
 def terminate(effects: Effects, doomed: Sequence[tuple[str, Instance, str]]) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from reconciler.plan.plan import Plan
 from reconciler.ports import (
     Clock,
     Cluster,
     Compute,
+    Interruption,
+    Interruptions,
     Journal,
     Notifier,
     Progress,
@@ -19,6 +21,26 @@ from reconciler.ports import (
 
 def _forget(plan: Plan) -> None:
     """Keep no reasons beyond those of the recorded plans."""
+
+
+class NoInterruptions:
+    """No word of interruptions ever comes: no queue is named."""
+
+    def arrived(self) -> Sequence[Interruption]:
+        """Return nothing."""
+        return ()
+
+    def settle(self, heard: Sequence[Interruption]) -> None:
+        """Do nothing: nothing was heard."""
+        del heard
+
+    def has_news(self) -> bool:
+        """Return False."""
+        return False
+
+    def problem(self) -> str:
+        """Return an empty text: not to listen is no problem."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +57,7 @@ class World:
     journal: Journal
     notifier: Notifier
     keep_reasons: Callable[[Plan], None] = _forget
+    interruptions: Interruptions = field(default_factory=NoInterruptions)
 
     def tell(
         self,

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 NODEPOOL: Final = "karpenter.sh/nodepool"
+NODECLAIM: Final = "karpenter.sh/nodeclaim"
+"""The tag of an instance that names its NodeClaim."""
+
 CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
 INITIALIZED: Final = "karpenter.sh/initialized"
 REGISTERED: Final = "karpenter.sh/registered"

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
+from msgspec import UNSET
+
 from reconciler.model.pod import Pod
 from reconciler.model.resources import add, format_resources
 from reconciler.observed.state import ClusterState
@@ -158,6 +160,7 @@ def _reason(rejection: Rejection) -> Reason:
 
 def blocked_node(block: Block, cluster: ClusterState) -> BlockedNode:
     """Return a block as the plan lists it."""
+        message=command.message or UNSET,
     node = cluster.by_name.get(block.node)
     return BlockedNode(
         node=block.node,

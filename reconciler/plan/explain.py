@@ -140,7 +140,9 @@ def _command_said(command: PlannedCommand) -> str:
         else ""
     )
     forceful = ", whatever the budgets say" if command.forceful else ""
-    return f"command {command.id} will {command.decision} {with_others}{after}{saved}{forceful}"
+    why = f": {command.reason.lower()} by {command.event}" if command.event else ""
+    does = f"command {command.id} will {command.decision} {with_others}"
+    return f"{does}{after}{saved}{forceful}{why}"
 
 
 def _drift_said(plan: Plan, names: set[str]) -> list[str]:

@@ -145,7 +145,8 @@ class DriftedClaim(_Part, frozen=True, kw_only=True):
 class PlannedCommand(_Part, frozen=True, kw_only=True):
     """Nodes that go together, and what must be ready before they do.
 
-    ``savings`` is USD an hour. ``forceful`` commands do not wait for budgets.
+    ``savings`` is USD an hour. ``forceful`` commands do not wait for budgets. ``message`` is what
+    there is to say of the reason, such as which word of EC2 interrupts; most have none.
     """
 
     id: str
@@ -176,6 +177,12 @@ class PoolBudget(_Part, frozen=True, kw_only=True):
     node_pool: str
     reason: str
     total: int = 0
+    message: str | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def event(self) -> str:
+        """The message, empty without one."""
+        return "" if isinstance(self.message, msgspec.UnsetType) else self.message
     disrupting: int = 0
     allowed: int
     next_change: datetime | None = None

@@ -137,7 +137,8 @@ def _why(
     moved = sum(command.pods_evicted for command in commands)
     moves = f"{counted(moved, 'pod')} {'moves' if moved == 1 else 'move'}" if moved else ""
     forceful = "budgets are not asked" if commands[0].forceful else ""
-    said = why or reason_said(commands[0].reason)
+    words = list(dict.fromkeys(command.event for command in commands if command.event))
+    said = why or (listed(words, 2) if words else reason_said(commands[0].reason))
     return (said, *filter(None, ("; ".join(filter(None, (moves, forceful))),)))
 
 

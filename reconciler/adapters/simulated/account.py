@@ -141,6 +141,13 @@ class Account:
         """Return whether a launch template of that name is there."""
         return name in self.backend.launch_template_name_to_ids
 
+    def has_messages(self, queue: str) -> bool:
+        """Return whether a queue has something to be received, or is not there to be waited for."""
+        from moto.sqs.models import sqs_backends
+
+        known = sqs_backends[self.number][self.region].queues.get(queue)
+        return known is None or bool(known.messages)
+
     def template_groups(self, name: str) -> list[str]:
         """Return the security groups that the interfaces of a template name."""
         template = self.backend.get_launch_template_by_name(name)

@@ -21,6 +21,7 @@ from reconciler.adapters.simulated.faults import Faults
 from reconciler.adapters.simulated.fleets import Fleets
 from reconciler.adapters.simulated.market import Market, Prices
 from reconciler.adapters.simulated.pages import paged
+from reconciler.adapters.simulated.queues import awaited
 from reconciler.adapters.simulated.wire import Answer, Request, error
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.ports import Clock
@@ -118,6 +119,7 @@ class EmbeddedEC2:
         Raises:
             ConnectionLostError: a fault of the script swallowed the answer.
         """
+        request = awaited(request, self._has_messages)
         with self._lock:
             operation = request.operation
             number = len(self.calls) + 1
@@ -134,6 +136,10 @@ class EmbeddedEC2:
         if answer is None:
             raise ConnectionLostError(timed_out="timeout" in str(fault))
         return answer
+
+    def _has_messages(self, queue: str) -> bool:
+        with self._lock:
+            return self._account.has_messages(queue)
 
     def _client(self, service: str, attempts: int) -> Any:
         from botocore.config import Config

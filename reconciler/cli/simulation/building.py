@@ -121,7 +121,8 @@ class SimulatedFleet(PlannedFleet):
         """Return what a plan is made from."""
         facts = super().inputs(seen, unavailable, recorded, serial)
         interrupted = self.compute.interrupted() if self.compute is not None else {}
-        return msgspec.structs.replace(facts, any_class=self.any_class, interrupted=interrupted)
+        heard = {**facts.interrupted, **interrupted}
+        return msgspec.structs.replace(facts, any_class=self.any_class, interrupted=heard)
 
 
 @dataclass

@@ -1,0 +1,182 @@
+"""The SQS queue to which EventBridge sends EC2's word of interruptions.
+
+A thread of its own polls it, so that no pass waits for it and a word wakes the daemon at once. A
+message leaves the queue when what it says is on record, or when it says nothing to us; until then
+SQS hides it for a while and then tells it again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from reconciler.adapters.aws.clients import Connect
+from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error
+from reconciler.adapters.aws.events import Message, read_message
+from reconciler.ports import Clock, Interruption
+
+WAIT_S: Final = 20
+"""How long one call waits for messages, the most that SQS allows."""
+
+_BATCH: Final = 10
+_HIDDEN_FOR_S: Final = 60
+_ATTEMPTS: Final = 1
+_PAUSE_MAX_S: Final = 60.0
+_LABELS_MAX: Final = 50
+_ENDS_WITHIN_S: Final = 1.0
+_LOG: Final = logging.getLogger(__name__)
+
+
+class InterruptionQueue:
+    """The port ``Interruptions`` over a queue, which ``name`` names or is the URL of.
+
+    ``received`` counts messages by kind, and ``deleted`` how many left the queue.
+    """
+
+    def __init__(self, connect: Connect, name: str, clock: Clock, *, wait_s: int = WAIT_S) -> None:
+        self._connect = connect
+        self._name = name
+        self._clock = clock
+        self._wait_s = wait_s
+        self._url = name if "://" in name else ""
+        self._lock = threading.Lock()
+        self._sqs: Any = None
+        self._inbox: dict[str, tuple[Interruption, str]] = {}
+        self._outbox: dict[str, str] = {}
+        self._problem = ""
+        self.received: Counter[str] = Counter()
+        self.deleted = 0
+
+    def arrived(self) -> Sequence[Interruption]:
+        """Return what was heard and is not settled, in the order in which it came."""
+        with self._lock:
+            return [word for word, _ in self._inbox.values()]
+
+    def settle(self, heard: Sequence[Interruption]) -> None:
+        """Take the words off the list; their messages are deleted with the next poll."""
+        with self._lock:
+            for word in heard:
+                known = self._inbox.pop(word.id, None)
+                if known is not None:
+                    self._outbox[word.id] = known[1]
+
+    def has_news(self) -> bool:
+        """Return whether ``arrived`` would give something."""
+        return bool(self._inbox)
+
+    def problem(self) -> str:
+        """Return why the queue cannot be read at present, empty where it can."""
+        return self._problem
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Poll in a thread for as long as the block lasts; what is settled by then is deleted.
+
+        A poll that waits at the end is left to itself: what it still receives is told again to
+        whoever listens next.
+        """
+        stop = threading.Event()
+        thread = threading.Thread(
+            target=self._listen, args=(stop,), name="interruptions", daemon=True
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            self._attempt(self._delete_settled)
+            thread.join(_ENDS_WITHIN_S)
+
+    def poll(self) -> bool:
+        """Delete what is settled, then wait for messages once; return whether SQS answered."""
+        return self._attempt(self._delete_settled) and self._attempt(self._receive)
+
+    def _listen(self, stop: threading.Event) -> None:
+        failures = 0
+        while not stop.is_set():
+            failures = 0 if self.poll() else failures + 1
+            if failures:
+                stop.wait(min(2.0 ** (failures - 1), _PAUSE_MAX_S))
+
+    def _attempt(self, work: Callable[[], None]) -> bool:
+        """Do a part of the work; where SQS refuses, note why, and look for the queue anew."""
+        try:
+            work()
+        except boto_errors() as error:
+            if failure_of(error) is Failure.NOT_FOUND and "://" not in self._name:
+                self._url = ""
+            self._note(f"queue {self._name}: {our_error('sqs', error).message}")
+            return False
+        return True
+
+    def _note(self, problem: str) -> None:
+        """Remember what is wrong, and log it once."""
+        if problem and problem != self._problem:
+            _LOG.warning("%s", problem)
+        self._problem = problem
+
+    def _receive(self) -> None:
+        sqs = self._client()
+        answer = sqs.receive_message(
+            QueueUrl=self._url,
+            MaxNumberOfMessages=_BATCH,
+            WaitTimeSeconds=self._wait_s,
+            VisibilityTimeout=_HIDDEN_FOR_S,
+        )
+        self._note("")
+        for row in answer.get("Messages") or []:
+            self._take(row["MessageId"], row["ReceiptHandle"], row.get("Body", ""))
+        self._delete_settled()
+
+    def _take(self, identity: str, handle: str, body: str) -> None:
+        """Put a message where it belongs; one that is told again brings a newer handle."""
+        message = read_message(identity, body, self._clock.now())
+        with self._lock:
+            self._count(message)
+            if message.interruption is None or identity in self._outbox:
+                self._outbox[identity] = handle
+            else:
+                self._inbox[identity] = (message.interruption, handle)
+
+    def _count(self, message: Message) -> None:
+        """Count a message; one that means nothing to us is logged the first time of its kind."""
+        label = message.label
+        if label not in self.received and len(self.received) >= _LABELS_MAX:
+            label = "others"
+        if label not in self.received and message.interruption is None:
+            _LOG.info("queue %s: messages are deleted that are %s", self._name, label)
+        self.received[label] += 1
+
+    def _delete_settled(self) -> None:
+        while batch := self._taken_out():
+            try:
+                self._delete(batch)
+            except BaseException:
+                with self._lock:
+                    self._outbox = batch | self._outbox
+                raise
+
+    def _taken_out(self) -> dict[str, str]:
+        """Return up to a batch of the handles to delete, which are then nobody else's."""
+        with self._lock:
+            batch = dict(list(self._outbox.items())[:_BATCH])
+            for identity in batch:
+                del self._outbox[identity]
+            return batch
+
+    def _delete(self, batch: dict[str, str]) -> None:
+        """Delete messages; one whose handle is too old comes again, and is deleted then."""
+        entries = [{"Id": str(n), "ReceiptHandle": h} for n, h in enumerate(batch.values())]
+        answer = self._client().delete_message_batch(QueueUrl=self._url, Entries=entries)
+        self.deleted += len(answer.get("Successful") or [])
+
+    def _client(self) -> Any:
+        if self._sqs is None:
+            self._sqs = self._connect("sqs", _ATTEMPTS)
+        if not self._url:
+            self._url = self._sqs.get_queue_url(QueueName=self._name)["QueueUrl"]
+        return self._sqs

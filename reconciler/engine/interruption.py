@@ -1,0 +1,139 @@
+"""EC2 says that instances go: what becomes of their NodeClaims.
+
+A word is taken over by marking the claim in our records; the planner reads the mark and decides
+(``disruption/forceful.py``), in this pass and in every later one. Only then is the word settled:
+what dies in between hears it again, and a mark that stands already is left as it is, so that a
+word heard twice does what it does once (aws reference 5.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from reconciler.disruption.command import ForcefulReason
+from reconciler.engine import lifecycle
+from reconciler.engine.observation import Observation, marked_claims
+from reconciler.engine.provision import mark_unavailable
+from reconciler.engine.world import World
+from reconciler.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODECLAIM, RESERVED, SPOT, ZONE
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.ports import CommandPhase, Interruption, InterruptionKind, Refusal
+
+INTERRUPTED: Final = "Interrupted"
+"""The condition of a claim whose instance EC2 takes away; its reason is the kind of the word."""
+
+_URGENCY: Final = tuple(reversed(InterruptionKind))
+"""The kinds, the least pressing first: a mark gives way only to a more pressing one."""
+
+_LOST_CAPACITY: Final = {
+    InterruptionKind.SPOT_INTERRUPTION: SPOT,
+    InterruptionKind.RESERVATION_INTERRUPTION: RESERVED,
+}
+"""Kinds that say that the offering has no capacity, by its capacity type."""
+
+
+def heed(world: World, seen: Observation, *, replaces_rebalanced: bool) -> None:
+    """Mark the claims that words of EC2 are about, and settle the words.
+
+    A recommendation to rebalance is told, and marks only where ``replaces_rebalanced``. A word
+    about an instance that no claim has, or whose claim is on its way out, asks for nothing.
+    """
+    heard = world.interruptions.arrived()
+    if not heard:
+        return
+    claims = _by_instance(seen)
+    marked: dict[str, NodeClaim] = {}
+    lost: list[Refusal] = []
+    for word in heard:
+        for identity in word.instances:
+            known = claims.get(identity)
+            claim = marked.get(known.name, known) if known is not None else None
+            if claim is None or claim.is_deleting:
+                continue
+            if word.kind is InterruptionKind.REBALANCE_RECOMMENDATION and not replaces_rebalanced:
+                _tell(world, word, claim)
+                continue
+            fresh = _marked(claim, word)
+            if fresh is not None:
+                marked[claim.name] = fresh
+                lost += _lost(fresh, word)
+                _tell(world, word, claim)
+    if lost:
+        mark_unavailable(world, lost)
+    if marked:
+        world.store.put_node_claims(_let_go(marked, seen))
+    world.interruptions.settle(heard)
+
+
+def interrupted(claims: Iterable[NodeClaim]) -> dict[str, str]:
+    """Return the claims that EC2 takes away, each with the word that says so."""
+    found = {}
+    for claim in claims:
+        mark = claim.condition(INTERRUPTED)
+        if mark is not None and mark.status == "True" and not claim.is_deleting:
+            found[claim.name] = mark.message
+    return found
+
+
+def _by_instance(seen: Observation) -> Mapping[str, NodeClaim]:
+    """Return the claims by the id of their instance, also those that have not been told it yet."""
+    names = {claim.name: claim for claim in seen.claims}
+    found = {
+        instance.id: names[name]
+        for instance in seen.instances
+        if (name := instance.tags.get(NODECLAIM, "")) in names
+    }
+    found |= {lifecycle.instance_id(c): c for c in seen.claims if c.status.provider_id}
+    return found
+
+
+def _marked(claim: NodeClaim, word: Interruption) -> NodeClaim | None:
+    """Return the claim with its mark, None where one stands that is as pressing."""
+    known = claim.condition(INTERRUPTED)
+    if known is not None and known.reason in _URGENCY:
+        before = _URGENCY.index(InterruptionKind(known.reason))
+        if before >= _URGENCY.index(word.kind):
+            return None
+    message = f"{word.text} at {word.at:%Y-%m-%dT%H:%M:%SZ}"
+    return lifecycle.with_condition(claim, INTERRUPTED, "True", word.at, word.kind, message)
+
+
+def _lost(claim: NodeClaim, word: Interruption) -> list[Refusal]:
+    """Return the offering that EC2 has just shown to have no capacity, if that is what it said."""
+    capacity_type, labels = _LOST_CAPACITY.get(word.kind), claim.metadata.labels
+    if capacity_type is None or labels.get(CAPACITY_TYPE) != capacity_type:
+        return []
+    kind, zone = labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, "")
+    return [Refusal(kind, zone, capacity_type, word.kind, word.text)] if kind and zone else []
+
+
+def _let_go(marked: Mapping[str, NodeClaim], seen: Observation) -> list[NodeClaim]:
+    """Return the claims as recorded: those that a command is about to replace go at once.
+
+    The planner leaves them alone, and EC2 does not wait until a replacement is ready.
+    """
+    waiting = (CommandPhase.MARKED, CommandPhase.WAITING)
+    taken = marked_claims(c for c in seen.commands if c.phase in waiting)
+    return [_going(c, seen) if c.name in taken else c for c in marked.values()]
+
+
+def _going(claim: NodeClaim, seen: Observation) -> NodeClaim:
+    mark = claim.condition(INTERRUPTED)
+    assert mark is not None
+    reason = ForcefulReason.INTERRUPTED.value
+    gone = lifecycle.deleted(claim, seen.at)
+    return lifecycle.with_condition(gone, "DisruptionReason", "True", seen.at, reason, mark.message)
+
+
+def _tell(world: World, word: Interruption, claim: NodeClaim) -> None:
+    kind = word.kind.value
+    is_advice = word.kind is InterruptionKind.REBALANCE_RECOMMENDATION
+    node = claim.status.node_name or claim.name
+    world.tell(
+        "RebalanceRecommended" if is_advice else "Interrupted",
+        f"{node}: {word.text}",
+        node_claim=claim.name,
+        node_pool=claim.node_pool,
+        reason=kind,
+    )

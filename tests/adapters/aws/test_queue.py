@@ -1,0 +1,175 @@
+"""The interruption queue over a real SQS client: nothing is lost, nothing stays, nothing stops."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from moto.sqs.models import sqs_backends
+
+from reconciler.adapters.aws.clients import connector
+from reconciler.adapters.aws.queue import InterruptionQueue
+from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.server import serve
+from tests.adapters.aws.test_events import SPOT, an_event
+from tests.contracts.cloud import SETTINGS
+from tests.engine.processes import wait_for
+
+
+class Site:
+    """An account with a queue, and who listens to it."""
+
+    def __init__(self) -> None:
+        self.clock = SimulatedClock()
+        self.cloud = EmbeddedEC2(self.clock)
+        self.sqs = self.cloud.connect("sqs", 1)
+        self.url = self.sqs.create_queue(QueueName="web")["QueueUrl"]
+        self.queue = InterruptionQueue(self.cloud.connect, "web", self.clock, wait_s=0)
+
+    def send(self, *bodies: object) -> None:
+        for body in bodies:
+            text = body if isinstance(body, str) else json.dumps(body)
+            self.sqs.send_message(QueueUrl=self.url, MessageBody=text)
+
+    def left(self) -> int:
+        """Return how many messages the queue still has, hidden ones among them."""
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        found = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)
+        return sum(int(found["Attributes"][name]) for name in names)
+
+    def heard(self) -> list[str]:
+        return [identity for word in self.queue.arrived() for identity in word.instances]
+
+    def show_again(self) -> None:
+        """Let the time be over for which SQS hides what was received."""
+        account = self.cloud._account
+        for message in sqs_backends[account.number][account.region].queues["web"]._messages:
+            message.visible_at = 0
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def spot(instance: str) -> dict[str, object]:
+    return {**SPOT, "detail": {"instance-id": instance, "instance-action": "terminate"}}
+
+
+def test_a_word_stays_in_the_queue_until_it_is_settled(site: Site) -> None:
+    site.send(spot("i-1"), spot("i-2"))
+    assert site.queue.poll()
+    assert sorted(site.heard()) == ["i-1", "i-2"]
+    assert site.queue.has_news()
+    assert site.queue.poll()
+    assert site.left() == 2
+    site.queue.settle(site.queue.arrived())
+    assert not site.queue.has_news()
+    assert site.queue.poll()
+    assert (site.left(), site.queue.deleted) == (0, 2)
+
+
+def test_what_means_nothing_is_counted_and_deleted_and_logged_once_of_its_kind(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    site.send("garbage", "more garbage", an_event("EC2 Fleet Error"), an_event("EC2 Fleet Error"))
+    assert site.queue.poll()
+    assert site.left() == 0
+    assert site.queue.arrived() == []
+    assert dict(site.queue.received) == {"unreadable": 2, "unknown: aws.ec2 / EC2 Fleet Error": 2}
+    assert len(caplog.messages) == 2
+
+
+def test_kinds_without_end_are_counted_under_few_names(site: Site) -> None:
+    for start in range(0, 120, 10):
+        site.send(*(an_event(f"Kind {start + n}") for n in range(10)))
+        assert site.queue.poll()
+    assert site.left() == 0
+    assert sum(site.queue.received.values()) == 120
+    assert len(site.queue.received) <= 51
+
+
+def test_a_word_that_is_told_again_is_heard_once_until_it_is_settled(site: Site) -> None:
+    site.send(spot("i-1"))
+    assert site.queue.poll()
+    site.show_again()
+    assert site.queue.poll()
+    assert site.heard() == ["i-1"]
+    site.queue.settle(site.queue.arrived())
+    site.show_again()
+    assert site.queue.poll()
+    assert (site.heard(), site.left()) == ([], 0)
+
+
+def test_more_than_a_batch_is_deleted_in_batches_of_ten(site: Site) -> None:
+    site.send(*(spot(f"i-{n}") for n in range(23)))
+    for _ in range(3):
+        assert site.queue.poll()
+    site.queue.settle(site.queue.arrived())
+    site.cloud.calls.clear()
+    assert site.queue.poll()
+    assert [c.operation for c in site.cloud.calls].count("DeleteMessageBatch") == 3
+    assert site.left() == 0
+
+
+def test_what_could_not_be_deleted_is_deleted_later(site: Site) -> None:
+    site.send(spot("i-1"))
+    site.queue.poll()
+    site.queue.settle(site.queue.arrived())
+    site.cloud.faults.add("DeleteMessageBatch", Fault.SERVER_ERROR)
+    assert not site.queue.poll()
+    assert site.left() == 1
+    assert site.queue.poll()
+    assert (site.left(), site.heard()) == (0, [])
+
+
+@pytest.mark.parametrize("fault", [f for f in Fault if not f.takes_effect])
+def test_a_queue_that_does_not_answer_is_a_problem_that_passes(site: Site, fault: Fault) -> None:
+    site.send(spot("i-1"))
+    site.cloud.faults.add("ReceiveMessage", fault)
+    assert not site.queue.poll()
+    assert site.queue.problem().startswith("queue web: ")
+    assert site.queue.poll()
+    assert (site.queue.problem(), site.heard()) == ("", ["i-1"])
+
+
+def test_a_queue_that_is_not_there_is_named_once_and_found_when_it_is(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = InterruptionQueue(site.cloud.connect, "later", site.clock, wait_s=0)
+    assert not queue.poll()
+    assert not queue.poll()
+    assert "queue later: " in queue.problem()
+    assert "NonExistentQueue" in queue.problem()
+    assert len(caplog.messages) == 1
+    site.sqs.create_queue(QueueName="later")
+    assert queue.poll()
+    assert queue.problem() == ""
+
+
+def test_a_queue_named_by_its_url_is_not_looked_up(site: Site) -> None:
+    queue = InterruptionQueue(site.cloud.connect, site.url, site.clock, wait_s=0)
+    site.send(spot("i-1"))
+    site.cloud.calls.clear()
+    assert queue.poll()
+    assert [c.operation for c in site.cloud.calls] == ["ReceiveMessage"]
+    assert queue.has_news()
+
+
+def test_a_listener_hears_at_once_and_holds_nobody_up(site: Site) -> None:
+    with serve(site.cloud) as endpoint:
+        connect = cache(connector(replace(SETTINGS, endpoint_url=endpoint)))
+        queue = InterruptionQueue(connect, "web", site.clock)
+        with queue.listening():
+            wait_for(lambda: any(c.operation == "GetQueueUrl" for c in site.cloud.calls))
+            assert site.cloud.connect("ec2", 1).describe_instances()["Reservations"] == []
+            site.send("garbage", spot("i-1"))
+            wait_for(queue.has_news, at_most_s=10)
+            queue.settle(queue.arrived())
+        assert site.left() == 0
