@@ -7,9 +7,10 @@ each NodePool again, one filter after another, in the order in which the pass as
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from reconciler.model.labels import NODEPOOL
+from reconciler.model.requirement import Requirement
 from reconciler.model.resources import NODES
 from reconciler.model.taint import untolerated
 from reconciler.placement.claims import OpenClaim
@@ -113,11 +114,49 @@ def _no_types(template: Template) -> Rejection:
         )
     return Rejection(
         "NoInstanceTypes",
-        f"the requirements of NodePool {template.name} leave no instance type that can be had: "
-        "loosen them",
+        _what_excludes_all(template),
         template.name,
         {"types": len(template.table)},
     )
+
+
+def _what_excludes_all(template: Template) -> str:
+    """Return the requirement that alone rules all types out, or the first that does so in turn."""
+    table, name = template.table, template.name
+    wishes = template.space.requirements.values()
+    for wanted in wishes:
+        if not table.matching(wanted):
+            near = _nearest(wanted, table.values(wanted.key))
+            hint = f"; did you mean {near}?" if near else ""
+            return f"no instance type has what NodePool {name} wants: {wanted}{hint}"
+    left = table.all
+    before: list[str] = []
+    for wanted in wishes:
+        if not left & table.matching(wanted):
+            after = " and ".join(before)
+            return (
+                f"no instance type has all that NodePool {name} wants: after {after} none has "
+                f"{wanted}"
+            )
+        if left & ~table.matching(wanted):
+            before.append(str(wanted))
+        left &= table.matching(wanted)
+    return (
+        f"the types that NodePool {name} allows cannot be had in its zones and capacity types: "
+        "loosen them"
+    )
+
+
+def _nearest(wanted: Requirement, known: Iterable[str]) -> str | None:
+    """Return a known value that one of the wanted ones may have been meant for."""
+    from difflib import get_close_matches
+
+    if wanted.complement:
+        return None
+    for value in sorted(wanted.values):
+        for near in get_close_matches(value, sorted(known), n=1):
+            return near
+    return None
 
 
 def _taints(view: View, template: Template) -> Rejection | None:

@@ -111,7 +111,25 @@ CASES: dict[str, tuple[Object, Object, str, str]] = {
         a_pool("default", wanted(ARCH, "In", "riscv")),
         a_pod("app-0"),
         "NoInstanceTypes",
-        "the requirements of NodePool default leave no instance type that can be had: loosen them",
+        "no instance type has what NodePool default wants: kubernetes.io/arch In [riscv]",
+    ),
+    "pool with a mistyped zone": (
+        a_pool("default", wanted(ZONE, "In", "zone-aa")),
+        a_pod("app-0"),
+        "NoInstanceTypes",
+        (
+            "no instance type has what NodePool default wants: "
+            "topology.kubernetes.io/zone In [zone-aa]; did you mean zone-a?"
+        ),
+    ),
+    "pool whose requirements exclude each other's types": (
+        a_pool("default", wanted(ARCH, "In", "arm64"), wanted("example.com/size", "In", "2")),
+        a_pod("app-0"),
+        "NoInstanceTypes",
+        (
+            "no instance type has all that NodePool default wants: after kubernetes.io/arch In "
+            "[arm64] none has example.com/size In [2]"
+        ),
     ),
     "limit": (
         a_pool(limits={"cpu": "1"}),
