@@ -12,9 +12,8 @@ from dataclasses import replace as with_fields
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
-import msgspec
-
 from reconciler.engine import lifecycle
+from reconciler.engine.batching import Wishes
 from reconciler.engine.effects import Effects
 from reconciler.engine.nomination import NOMINATED
 from reconciler.engine.world import World
@@ -44,7 +43,6 @@ from reconciler.ports import (
     Outcome,
     Refusal,
     Unavailable,
-    Verb,
 )
 
 PRICE_OVERLAID: Final = "karpenter.sh/price-overlay-applied"
@@ -141,37 +139,26 @@ def launch_of(claim: NodeClaim, blueprint: Blueprint, tags: Mapping[str, str]) -
     return Launch("", claim, blueprint.node_class, options, tags, price_overlaid=overlaid or marked)
 
 
-def wish(effects: Effects, call: Launch, reason: str) -> tuple[Intent, Launch]:
-    """Return the intent to make a call, and the call as it is made.
-
-    The intent's parameters hold the call itself: after a crash it can be repeated as it was, even
-    when git has moved on since.
-    """
-    body = msgspec.json.encode(call, order="sorted").decode()
-    target = call.node_claim.name
-    intent = effects.intent(Verb.LAUNCH, target, {"launch": body}, reason=reason)
-    return intent, with_intent(call, intent.id)
-
-
-def with_intent(launch: Launch, intent: str) -> Launch:
-    """Return the call under the id of its intent, which its instance bears as a tag."""
-    return with_fields(launch, intent=intent, tags={**launch.tags, "reconciler/intent": intent})
-
-
-def launch(effects: Effects, wishes: Sequence[tuple[Intent, Launch]], types: TypeLookup) -> int:
+def launch(effects: Effects, wishes: Wishes, types: TypeLookup) -> int:
     """Journal the wishes, record their claims, ask EC2, record the answers.
 
     Returns how many instances came of it. What EC2 refused is recorded as unavailable, so that
     the next plan takes other offerings.
     """
-    effects.world.journal.begin([intent for intent, _ in wishes])
-    return ask(effects, wishes, types)
+    effects.world.journal.begin(wishes.intents)
+    return ask(effects, wishes.calls, wishes.heads, types)
 
 
-def ask(effects: Effects, wishes: Sequence[tuple[Intent, Launch]], types: TypeLookup) -> int:
+def ask(
+    effects: Effects,
+    wishes: Sequence[tuple[Intent, Launch]],
+    heads: Sequence[Intent],
+    types: TypeLookup,
+) -> int:
     """Record the claims of wishes that are in the journal, ask EC2, record the answers.
 
-    Returns how many instances came of it.
+    Returns how many instances came of it. A refusal is marked once, however many were refused
+    with it; a batch is over when all its wishes are.
     """
     if not wishes:
         return 0
@@ -179,10 +166,31 @@ def ask(effects: Effects, wishes: Sequence[tuple[Intent, Launch]], types: TypeLo
     now = world.clock.now()
     world.store.put_node_claims([lifecycle.asked(call.node_claim, now) for _, call in wishes])
     answers = world.compute.launch([call for _, call in wishes])
+    answered = list(zip(wishes, answers, strict=True))
+    mark_unavailable(
+        world,
+        [
+            refusal
+            for (_, call), answer in answered
+            if isinstance(answer, LaunchAnswer)
+            for refusal in _named(answer, call)
+        ],
+    )
     got = 0
-    for (intent, call), answer in zip(wishes, answers, strict=True):
+    open_batches: set[str] = set()
+    for (intent, call), answer in answered:
+        if call.batch in open_batches:
+            continue  # one call failed: it is told once, and all of it stays in doubt
         got += settle(effects, intent, call, answer, types)
+        if call.batch and isinstance(answer, TransientCloudError):
+            open_batches.add(call.batch)
+    close(effects, [head for head in heads if head.id not in open_batches])
     return got
+
+
+def close(effects: Effects, heads: Sequence[Intent]) -> None:
+    """Write down that batches are over: each of their launches has its own outcome."""
+    effects.finish(heads, Outcome.SUCCEEDED, "every launch of it has its outcome")
 
 
 class TypeLookup(Protocol):
@@ -208,8 +216,6 @@ def settle(
         return False
     if isinstance(answer, Exception):
         raise answer
-    if answer.refused:
-        mark_unavailable(world, _named(answer, call))
     if answer.instance is None:
         _give_up(effects, intent, claim, str(_refusal(answer.refused)))
         return False
@@ -269,6 +275,8 @@ def _give_up(effects: Effects, intent: Intent, claim: NodeClaim, why: str) -> No
 
 def mark_unavailable(world: World, refused: Sequence[Refusal]) -> None:
     """Record what EC2 refused; each further refusal doubles the time it is left alone."""
+    if not refused:
+        return
     now = world.clock.now()
     before = {
         (u.instance_type, u.zone, u.capacity_type): u.refusals

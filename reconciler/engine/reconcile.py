@@ -94,7 +94,7 @@ def reconcile(world: World, desired: Desired, mandate: Mandate) -> Pass:
     _remember(world, desired, plan)
     if (plan.changes and mandate.decides) or not plan.is_empty:
         _record_objects(world, desired, seen)
-    in_vain = not _act(world, desired, plan, seen, mandate.tags)
+    in_vain = not _act(world, desired, plan, seen, mandate)
     under_way = _under_way(world) + len(forgotten) + nomination.waiting(seen.snapshot, seen.at)
     return Pass(plan, seen, under_way, in_vain)
 
@@ -118,9 +118,7 @@ def _decide(world: World, desired: Desired, seen: Observation, mandate: Mandate)
     return plan
 
 
-def _act(
-    world: World, desired: Desired, plan: Plan, seen: Observation, tags: Mapping[str, str]
-) -> bool:
+def _act(world: World, desired: Desired, plan: Plan, seen: Observation, mandate: Mandate) -> bool:
     """Start every action of the plan that waits for nothing but this pass.
 
     ``provision`` actions are launched; ``replace`` and ``terminate`` follow from their command,
@@ -138,15 +136,18 @@ def _act(
         for planned in plan.node_claims
     ]
     wanted += [(claim, "Declared") for claim in _declared(desired, plan, seen)]
-    wishes = []
+    calls = []
     for claim, reason in wanted:
         blueprint = blueprints.get(claim.node_pool)
-        call = provision.launch_of(claim, blueprint, tags) if blueprint is not None else None
+        call = (
+            provision.launch_of(claim, blueprint, mandate.tags) if blueprint is not None else None
+        )
         if call is None:
             what = "no offering is left" if blueprint is not None else "there is no NodePool"
             world.tell("LaunchFailed", f"{what} for {claim.name}", node_pool=claim.node_pool)
         else:
-            wishes.append(provision.wish(effects, call, reason))
+            calls.append((call, reason))
+    wishes = batching.wishes(effects, calls, mandate.batch_from)
     got = provision.launch(effects, wishes, desired.instance_type)
     return got > 0 or not wanted
 

@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
-import msgspec
-
-from reconciler.engine import lifecycle, provision
+from reconciler.engine import batching, lifecycle, provision
 from reconciler.engine.effects import Effects
+from reconciler.engine.termination import INTENT_TAG
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.nodeclaim import NodeClaim
-from reconciler.ports import Instance, Intent, JournalEntry, Launch, LaunchAnswer, Outcome, Verb
+from reconciler.ports import Instance, Intent, Launch, LaunchAnswer, Outcome, Verb
 
 LAG: Final = timedelta(seconds=5)
 """How long EC2 may take to list an instance: before that, «not there» is no reason to ask again.
@@ -31,16 +30,18 @@ def recover(effects: Effects, types: provision.TypeLookup) -> None:
     """Settle every intent that is in doubt, as far as the world answers."""
     doubtful = effects.world.journal.in_doubt()
     draining = _draining(effects) if doubtful else frozenset()
-    launches = []
+    launches, heads = [], {}
     for entry in doubtful:
         if entry.intent.verb is Verb.LAUNCH:
-            launches.append(entry)
+            launches.append(entry.intent)
+        elif entry.intent.verb is Verb.LAUNCH_BATCH:
+            heads[entry.intent.id] = entry.intent
         elif entry.intent.verb is not Verb.DRAIN:
             effects.finish([entry.intent], Outcome.FAILED, "interrupted; decided again")
         elif entry.intent.target not in draining:
             effects.finish([entry.intent], Outcome.SUCCEEDED, "the node is gone")
     claims = {claim.name: claim for claim in effects.world.store.node_claims()}
-    _settle_launches(effects, launches, claims, types)
+    _settle_launches(effects, launches, heads, claims, types)
     _forget_unasked(effects, launches, claims)
 
 
@@ -52,7 +53,8 @@ def _draining(effects: Effects) -> frozenset[str]:
 
 def _settle_launches(
     effects: Effects,
-    entries: Sequence[JournalEntry],
+    intents: Sequence[Intent],
+    heads: Mapping[str, Intent],
     claims: Mapping[str, NodeClaim],
     types: provision.TypeLookup,
 ) -> None:
@@ -61,8 +63,8 @@ def _settle_launches(
     Their claims are recorded first of all, so that nothing else is launched in their place
     whatever EC2 answers now.
     """
-    world, again = effects.world, []
-    calls = [(entry.intent, _call_of(entry.intent)) for entry in entries]
+    world = effects.world
+    calls = [(intent, batching.call_of(intent, heads)) for intent in intents]
     unrecorded = [
         lifecycle.asked(call.node_claim, intent.at)
         for intent, call in calls
@@ -70,25 +72,91 @@ def _settle_launches(
     ]
     if unrecorded:
         world.store.put_node_claims(unrecorded)
+    lots: dict[str, list[tuple[Intent, Launch]]] = {head: [] for head in heads}
     for intent, call in calls:
-        try:
-            answer = _found(world.compute.find(intent.id))
-        except TransientCloudError as error:
-            world.tell("Retrying", str(error), node_claim=intent.target)
-            continue
-        if answer is not None:
-            if isinstance(answer, LaunchAnswer):
-                message = f"{intent.target} was launched before"
-                world.tell("Recovered", message, node_claim=intent.target)
+        lots.setdefault(call.token, []).append((intent, call))
+    if not lots:
+        return
+    try:
+        shown = _by_intent(world.compute.find(list(lots)))
+    except TransientCloudError as error:
+        world.tell("Retrying", str(error), node_claim=intents[0].target if intents else "")
+        return
+    again: list[tuple[Intent, Launch]] = []
+    for token, lot in lots.items():
+        if token in heads:
+            again += _settle_batch(effects, heads[token], lot, shown.get(token, ()), claims, types)
+        else:
+            again += _settle_one(effects, *lot[0], shown.get(token, ()), claims, types)
+    asked = {call.batch for _, call in again}
+    provision.ask(effects, again, [heads[head] for head in heads if head in asked], types)
+
+
+def _by_intent(instances: Sequence[Instance]) -> Mapping[str, Sequence[Instance]]:
+    found: dict[str, list[Instance]] = {}
+    for instance in instances:
+        found.setdefault(instance.tags.get(INTENT_TAG, ""), []).append(instance)
+    return found
+
+
+def _settle_one(
+    effects: Effects,
+    intent: Intent,
+    call: Launch,
+    shown: Sequence[Instance],
+    claims: Mapping[str, NodeClaim],
+    types: provision.TypeLookup,
+) -> list[tuple[Intent, Launch]]:
+    """Settle a launch of its own; return it if EC2 is to be asked again."""
+    answer = _found(shown)
+    if answer is not None:
+        if isinstance(answer, LaunchAnswer):
+            message = f"{intent.target} was launched before"
+            effects.world.tell("Recovered", message, node_claim=intent.target)
+        provision.settle(effects, intent, call, answer, types)
+    elif _may_ask(effects, intent, claims.get(intent.target)):
+        return [(intent, call)]
+    return []
+
+
+def _settle_batch(
+    effects: Effects,
+    head: Intent,
+    lot: Sequence[tuple[Intent, Launch]],
+    shown: Sequence[Instance],
+    claims: Mapping[str, NodeClaim],
+    types: provision.TypeLookup,
+) -> list[tuple[Intent, Launch]]:
+    """Settle the launches of a batch that are in doubt; return them if EC2 is to be asked again.
+
+    It is asked again only for the whole: with fewer instances the call would be another one. Where
+    anything came of it before, the call is over, and claims that are left without go.
+    """
+    if not lot:
+        provision.close(effects, [head])
+        return []
+    held = {claim.name: lifecycle.instance_id(claim) for claim in claims.values()}
+    names = [intent.target for intent, _ in lot]
+    mine = batching.dealt(names, shown, {name: i for name, i in held.items() if i})
+    short = [(i, call) for i, call in lot if i.target not in mine and not held.get(i.target)]
+    is_whole = not shown and len(short) == len(batching.claims_of(head))
+    for intent, call in lot:
+        if intent.target in mine:
+            message = f"{intent.target} was launched before"
+            effects.world.tell("Recovered", message, node_claim=intent.target)
+            answer = LaunchAnswer(mine[intent.target])
             provision.settle(effects, intent, call, answer, types)
-        elif _may_ask(effects, intent, claims.get(intent.target)):
-            again.append((intent, call))
-    provision.ask(effects, again, types)
-
-
-def _call_of(intent: Intent) -> Launch:
-    body = msgspec.json.decode(intent.parameters["launch"], type=Launch)
-    return provision.with_intent(body, intent.id)
+        elif held.get(intent.target):
+            effects.finish([intent], Outcome.SUCCEEDED, held[intent.target])
+    if short and not _may_ask(effects, short[0][0], claims.get(short[0][0].target)):
+        return []
+    if short and is_whole:
+        return short
+    few = f"EC2 gave {len(mine)} more instances of {head.id}, and none for this claim"
+    for intent, call in short:
+        provision.settle(effects, intent, call, CloudError(few, where="CreateFleet"), types)
+    provision.close(effects, [head])
+    return []
 
 
 def _found(instances: Sequence[Instance]) -> LaunchAnswer | Exception | None:
@@ -115,11 +183,11 @@ def _may_ask(effects: Effects, intent: Intent, claim: NodeClaim | None) -> bool:
 
 
 def _forget_unasked(
-    effects: Effects, launches: Sequence[JournalEntry], claims: Mapping[str, NodeClaim]
+    effects: Effects, launches: Sequence[Intent], claims: Mapping[str, NodeClaim]
 ) -> None:
     """Forget the claims without an instance for which no launch is in doubt: none will come."""
     world = effects.world
-    asked_for = {entry.intent.target for entry in launches}
+    asked_for = {intent.target for intent in launches}
     for claim in claims.values():
         if not claim.status.provider_id and claim.name not in asked_for:
             world.store.forget_node_claim(claim.name, world.clock.now(), "it was never launched")

@@ -239,7 +239,7 @@ def test_an_instance_passes_through_all_its_states() -> None:
     clock.advance(1)
     assert seen == ["pending", "pending", "running", "running", "shutting-down", "shutting-down"]
     assert compute.instances() == []
-    assert [i.state for i in compute.find("i1")] == ["terminated"]
+    assert [i.state for i in compute.find(["i1"])] == ["terminated"]
 
 
 def test_terminating_what_is_gone_is_no_error_and_does_not_save_the_others(site: Site) -> None:

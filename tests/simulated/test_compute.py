@@ -82,7 +82,7 @@ def test_a_token_with_other_parameters_is_refused() -> None:
 def test_where_tokens_are_ignored_a_repetition_launches_once_more() -> None:
     site = Site(honours_tokens=False)
     assert site.launched("same").id != site.launched("same").id
-    assert len(site.ec2.find("same")) == 2
+    assert len(site.ec2.find(["same"])) == 2
 
 
 def test_what_is_refused_stands_beside_the_instance_that_came_instead() -> None:
@@ -108,7 +108,7 @@ def test_a_lost_answer_says_nothing_about_what_was_done(fault: Fault, made: int)
     site.ec2.faults.add("CreateFleet", fault)
     (answer,) = site.ec2.launch([site.wish()])
     assert isinstance(answer, TransientCloudError)
-    assert len(site.ec2.find("one")) == made
+    assert len(site.ec2.find(["one"])) == made
 
 
 def test_a_stale_list_shows_what_was_true() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from reconciler.adapters.aws.fleet import instance_tags
 from reconciler.adapters.aws.tags import as_map
 from reconciler.model.labels import ON_DEMAND, RESERVED, SPOT
+from reconciler.model.settings import Settings
 from reconciler.ports import Instance, Launch, Refusal
 
 
@@ -39,28 +41,43 @@ def _capacity_type(row: Mapping[str, Any]) -> str:
 
 
 def launched(
-    answer: Mapping[str, Any], launch: Launch, tags: Mapping[str, str], now: datetime
-) -> Instance | None:
-    """Return the instance that CreateFleet gave, or None; what it leaves out follows the wish."""
-    for row in answer.get("Instances") or []:
-        for identity in row.get("InstanceIds") or []:
-            place = row.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
-            subnet = place.get("SubnetId", "")
-            return Instance(
-                id=identity,
-                instance_type=row.get("InstanceType") or place.get("InstanceType", ""),
-                zone=place.get("AvailabilityZone") or _zone(launch, subnet),
-                capacity_type=launch.options[0].capacity_type,
-                state="pending",
-                launched_at=now,
-                tags=tags,
-                image_id=place.get("ImageId", ""),
-                subnet_id=subnet,
-                security_groups=tuple(
-                    sorted(group.id for group in launch.node_class.status.security_groups)
-                ),
-            )
-    return None
+    answer: Mapping[str, Any], lot: Sequence[Launch], settings: Settings, now: datetime
+) -> Sequence[Instance]:
+    """Return the instances that CreateFleet gave, in its order.
+
+    What it leaves out follows the wish. There are no more than wishes: a further one is found by
+    its tag, and ended.
+    """
+    rows = [
+        (identity, row)
+        for row in answer.get("Instances") or []
+        for identity in row.get("InstanceIds") or []
+    ]
+    return [
+        _launched(identity, row, wish, settings, now)
+        for (identity, row), wish in zip(rows, lot, strict=False)
+    ]
+
+
+def _launched(
+    identity: str, row: Mapping[str, Any], launch: Launch, settings: Settings, now: datetime
+) -> Instance:
+    place = row.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
+    subnet = place.get("SubnetId", "")
+    return Instance(
+        id=identity,
+        instance_type=row.get("InstanceType") or place.get("InstanceType", ""),
+        zone=place.get("AvailabilityZone") or _zone(launch, subnet),
+        capacity_type=launch.options[0].capacity_type,
+        state="pending",
+        launched_at=now,
+        tags=instance_tags(launch, settings),
+        image_id=place.get("ImageId", ""),
+        subnet_id=subnet,
+        security_groups=tuple(
+            sorted(group.id for group in launch.node_class.status.security_groups)
+        ),
+    )
 
 
 def refusals(answer: Mapping[str, Any], launch: Launch) -> tuple[Refusal, ...]:

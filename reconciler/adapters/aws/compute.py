@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
 from typing import Any, Final
 
 from reconciler.adapters.aws.answers import instance_of
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error, translated
 from reconciler.adapters.aws.images import Types, TypesOf
-from reconciler.adapters.aws.launching import Launcher
+from reconciler.adapters.aws.launching import Launcher, dealt
 from reconciler.adapters.aws.profiles import Profiles
 from reconciler.adapters.aws.resolve import Resolver
 from reconciler.adapters.aws.tags import FLEET, INTENT, as_list
 from reconciler.adapters.aws.templates import Templates
-from reconciler.model.errors import ReconcilerError
+from reconciler.model.errors import ReconcilerError, TransientCloudError
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.ports import Clock, Instance, Launch, LaunchAnswer
@@ -26,6 +27,7 @@ ATTEMPTS: Final = 5
 _PAGE: Final = 1000
 _VALUES_OF_A_FILTER: Final = 200
 _IDS_OF_A_CALL: Final = 500
+_LIST: Final = "ec2:DescribeInstances"
 _NOT_TERMINATED: Final = ("pending", "running", "stopping", "stopped", "shutting-down")
 
 
@@ -74,24 +76,24 @@ class AwsCompute:
         """Try to get the instances; the answers stand in the order of the wishes.
 
         A wish that was fulfilled before, in this process or an earlier one, is answered with its
-        instance and costs no further one.
+        instance and costs no further one. A batch is one call.
         """
+        lots = [list(lot) for _, lot in groupby(wishes, key=lambda wish: wish.token)]
         try:
-            known = {i.tags.get(INTENT, "") for i in self._tagged([w.intent for w in wishes])}
+            known = {i.tags.get(INTENT, "") for i in self.find([lot[0].token for lot in lots])}
         except ReconcilerError as error:
             return [error] * len(wishes)
 
-        def answer(wish: Launch) -> LaunchAnswer | Exception:
-            if wish.intent in known:
-                found = self._launcher.fulfilled(wish.intent)
-                if found is not None:
-                    return LaunchAnswer(found)
-            return self._launcher.launch(wish)
+        late = TransientCloudError("EC2 does not show all instances of the batch yet", where=_LIST)
 
-        if self._workers == 1 or len(wishes) < 2:
-            return [answer(wish) for wish in wishes]
+        def answer(lot: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
+            before = self._launcher.fulfilled(lot) if lot[0].token in known else ()
+            return dealt(lot, before, late) if before else self._launcher.launch(lot)
+
+        if self._workers == 1 or len(lots) < 2:
+            return [one for lot in lots for one in answer(lot)]
         with ThreadPoolExecutor(self._workers) as pool:
-            return list(pool.map(answer, wishes))
+            return [one for answers in pool.map(answer, lots) for one in answers]
 
     def instances(self) -> Sequence[Instance]:
         """Return every instance of this fleet that is not terminated, by id."""
@@ -101,9 +103,17 @@ class AwsCompute:
         )
         return [i for i in found if self._is_ours(i) and i.state in _NOT_TERMINATED]
 
-    def find(self, intent: str) -> Sequence[Instance]:
-        """Return the instances that bear the tag of that intent, whatever their state, by id."""
-        return self._tagged([intent])
+    def find(self, intents: Sequence[str]) -> Sequence[Instance]:
+        """Return the instances that bear the tag of one of the intents, in any state, by id."""
+        found: list[Instance] = []
+        for values in _chunks(list(dict.fromkeys(intents)), _VALUES_OF_A_FILTER):
+            found += self._describe(
+                {"Name": f"tag:{FLEET}", "Values": [self._settings.fleet]},
+                {"Name": f"tag:{INTENT}", "Values": values},
+            )
+        wanted = frozenset(intents)
+        ours = (i for i in found if self._is_ours(i) and i.tags.get(INTENT) in wanted)
+        return sorted(ours, key=lambda instance: instance.id)
 
     def look_up(self, ids: Sequence[str]) -> Sequence[Instance]:
         """Return these instances, whatever their state, by id; what EC2 does not show is left out.
@@ -111,9 +121,10 @@ class AwsCompute:
         Ids go into a filter, since a call that names an unknown one fails as a whole.
         """
         found: list[Instance] = []
+        wanted = frozenset(ids)
         for batch in _chunks(list(dict.fromkeys(ids)), _VALUES_OF_A_FILTER):
             found += self._describe({"Name": "instance-id", "Values": batch})
-        return sorted((i for i in found if i.id in ids), key=lambda instance: instance.id)
+        return sorted((i for i in found if i.id in wanted), key=lambda instance: instance.id)
 
     def terminate(self, ids: Sequence[str]) -> None:
         """Begin to terminate the instances; those that are gone already count as done.
@@ -144,21 +155,12 @@ class AwsCompute:
             return None if len(ids) == 1 and failure_of(error) is Failure.NOT_FOUND else error
         return None
 
-    def _tagged(self, intents: Sequence[str]) -> list[Instance]:
-        found: list[Instance] = []
-        for values in _chunks(list(dict.fromkeys(intents)), _VALUES_OF_A_FILTER):
-            found += self._describe(
-                {"Name": f"tag:{FLEET}", "Values": [self._settings.fleet]},
-                {"Name": f"tag:{INTENT}", "Values": values},
-            )
-        return [i for i in found if self._is_ours(i) and i.tags.get(INTENT) in intents]
-
     def _is_ours(self, instance: Instance) -> bool:
         """Ask again what the filter asked: an imitation of EC2 may ignore filters it lacks."""
         return instance.tags.get(FLEET) == self._settings.fleet
 
     def _describe(self, *filters: dict[str, Any]) -> list[Instance]:
-        with translated("ec2:DescribeInstances"):
+        with translated(_LIST):
             pages = self._ec2.get_paginator("describe_instances").paginate(
                 Filters=list(filters), PaginationConfig={"PageSize": self._page_size}
             )

@@ -1,4 +1,4 @@
-"""The parameters of CreateFleet: one instance, out of all that would do."""
+"""The parameters of CreateFleet: an instance, or so many equal ones, out of all that would do."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ _MAX_TOKEN: Final = 64
 
 
 def fleet_parameters(
-    launch: Launch, configs: Sequence[tuple[str, Sequence[dict[str, Any]]]], settings: Settings
+    launch: Launch,
+    configs: Sequence[tuple[str, Sequence[dict[str, Any]]]],
+    settings: Settings,
+    count: int = 1,
 ) -> dict[str, Any]:
-    """Return the call that launches one instance (aws reference 3.1).
+    """Return the call that launches ``count`` instances (aws reference 3.1).
 
     ``configs`` are the launch templates by name, each with its overrides.
     """
     tags = instance_tags(launch, settings)
     parameters: dict[str, Any] = {
         "Type": "instant",
-        "ClientToken": client_token(launch.intent),
+        "ClientToken": client_token(launch.token),
         "LaunchTemplateConfigs": [
             {
                 "LaunchTemplateSpecification": {"LaunchTemplateName": name, "Version": "$Latest"},
@@ -37,7 +40,7 @@ def fleet_parameters(
             for name, overrides in configs
         ],
         "TagSpecifications": [specification(k, tags) for k in ("fleet", "instance", "volume")],
-        **_market(launch.options[0], overlaid=launch.price_overlaid),
+        **_market(launch.options[0], count, overlaid=launch.price_overlaid),
     }
     context = launch.node_class.spec.context
     relaxed = launch.node_claim.metadata.annotations.get(MIN_VALUES_RELAXED) == "true"
@@ -46,13 +49,13 @@ def fleet_parameters(
     return parameters
 
 
-def _market(option: LaunchOption, *, overlaid: bool) -> dict[str, Any]:
+def _market(option: LaunchOption, count: int, *, overlaid: bool) -> dict[str, Any]:
     """Return the capacity type that the fleet asks for, and its allocation strategy."""
 
     def target(capacity_type: str) -> dict[str, Any]:
         return {
             "TargetCapacitySpecification": {
-                "TotalTargetCapacity": 1,
+                "TotalTargetCapacity": count,
                 "DefaultTargetCapacityType": capacity_type,
             }
         }
@@ -118,12 +121,14 @@ def zonal_subnets(node_class: EC2NodeClass, free: Mapping[str, int]) -> dict[str
 
 
 def instance_tags(launch: Launch, settings: Settings) -> dict[str, str]:
-    """Return the tags that the instance bears from its first moment on."""
-    own = {
-        NODECLAIM: launch.node_claim.name,
-        FLEET: settings.fleet,
-        INTENT: launch.intent,
-    }
+    """Return the tags that the instance bears from its first moment on.
+
+    The instances of a batch have one call and so the same tags: whose each is stands in the
+    records, and on it once its node has joined.
+    """
+    own = {FLEET: settings.fleet, INTENT: launch.token}
+    if not launch.batch:
+        own[NODECLAIM] = launch.node_claim.name
     shared = shared_tags(launch.node_claim, launch.node_class, settings.cluster_name)
     return {**launch.tags, **shared, **own}
 

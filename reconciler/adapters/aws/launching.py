@@ -1,4 +1,4 @@
-"""One instance for one intent, whatever happens to the calls on the way.
+"""One instance for one wish, whatever happens to the calls on the way.
 
 EC2 promises that a repeated client token repeats the answer. We do not rest on that alone: a
 server may forget or ignore tokens, so after every call whose outcome is unclear we look for the
@@ -23,7 +23,6 @@ from reconciler.adapters.aws.errors import (
     our_error,
     place,
 )
-from reconciler.adapters.aws.fleet import instance_tags
 from reconciler.adapters.aws.images import TypesOf
 from reconciler.adapters.aws.profiles import Profiles
 from reconciler.adapters.aws.requests import LaunchRequests, launch_requests
@@ -38,7 +37,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class Launcher:
-    """Launches one instance for one wish.
+    """Launches an instance for each wish; wishes of a batch are one call.
 
     ``ec2`` must not retry by itself. ``find`` looks for the instances of an intent, ``discard``
     terminates one that is too many.
@@ -53,7 +52,7 @@ class Launcher:
         types_of: TypesOf,
         clock: Clock,
         *,
-        find: Callable[[str], Sequence[Instance]],
+        find: Callable[[Sequence[str]], Sequence[Instance]],
         discard: Callable[[Sequence[str]], None],
     ) -> None:
         self._ec2 = ec2
@@ -65,32 +64,39 @@ class Launcher:
         self._find = find
         self._discard = discard
 
-    def launch(self, wish: Launch) -> LaunchAnswer | Exception:
-        """Return what came of the wish; an error of the cloud is returned, not raised."""
+    def launch(self, lot: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
+        """Return what came of wishes that are one call; errors are returned, not raised.
+
+        All wishes of a batch ask for the same; the first speaks for them.
+        """
+        wish = lot[0]
         try:
             types = self._types_of(wish.node_class)
-            requests = launch_requests(wish, types, self._settings)
+            requests = launch_requests(wish, types, self._settings, count=len(lot))
             self._profiles.ensure(wish.node_class)
             self._templates.ensure(requests.templates)
-            return self._create_fleet(wish, requests)
+            return self._create_fleet(lot, requests)
         except ReconcilerError as error:
-            return error
+            return [error] * len(lot)
 
-    def fulfilled(self, intent: str) -> Instance | None:
-        """Return the instance of an intent, or None.
+    def fulfilled(self, lot: Sequence[Launch]) -> Sequence[Instance]:
+        """Return the instances of a call that was made before, oldest first.
 
-        Where there are two that live, the oldest stays (of equals the one with the lower id) and
-        the others are terminated.
+        Where more live than were asked for, the oldest stay (of equals those with the lower id)
+        and the others are terminated. Where none lives any more, those that did are returned.
         """
-        found = sorted(self._find(intent), key=lambda i: (i.is_going, i.launched_at, i.id))
+        token = lot[0].token
+        found = sorted(self._find([token]), key=lambda i: (i.is_going, i.launched_at, i.id))
         living = [instance for instance in found if not instance.is_going]
-        if len(living) > 1:
-            spare = [instance.id for instance in living[1:]]
-            _LOG.warning("intent %s has %d instances: terminating %s", intent, len(living), spare)
+        spare = [instance.id for instance in living[len(lot) :]]
+        if spare:
+            _LOG.warning("intent %s has %d instances: terminating %s", token, len(living), spare)
             self._discard(spare)
-        return found[0] if found else None
+        return (living or found)[: len(lot)]
 
-    def _create_fleet(self, wish: Launch, requests: LaunchRequests) -> LaunchAnswer:
+    def _create_fleet(
+        self, lot: Sequence[Launch], requests: LaunchRequests
+    ) -> Sequence[LaunchAnswer | Exception]:
         """Call until the outcome is known, or the tries are used up.
 
         Raises:
@@ -109,36 +115,57 @@ class Launcher:
                     self._templates.recreate(requests.templates)
                     continue
                 if failure is Failure.CAPACITY:
-                    return LaunchAnswer(None, _all_refused(wish, error))
+                    return [LaunchAnswer(None, _all_refused(lot[0], error))] * len(lot)
                 last = our_error(_CALL, error)
                 if not isinstance(last, TransientCloudError):
                     raise last from error
-                pause(self._clock, wish.intent, attempt)
+                pause(self._clock, lot[0].token, attempt)
                 if failure is Failure.UNCLEAR:
                     unclear = True
-                    found = self.fulfilled(wish.intent)
-                    if found is not None:
-                        return LaunchAnswer(found)
+                    found = self.fulfilled(lot)
+                    if found:
+                        return dealt(lot, found, last)
                 continue
-            return self._read(wish, answer, unclear=unclear)
+            return self._read(lot, answer, unclear=unclear)
         assert last is not None, "only a failed call is tried again"
         raise last
 
-    def _read(self, wish: Launch, answer: dict[str, Any], *, unclear: bool) -> LaunchAnswer:
-        tags = instance_tags(wish, self._settings)
-        instance = launched(answer, wish, tags, self._clock.now())
+    def _read(
+        self, lot: Sequence[Launch], answer: dict[str, Any], *, unclear: bool
+    ) -> Sequence[LaunchAnswer | Exception]:
+        wish = lot[0]
+        instances = launched(answer, lot, self._settings, self._clock.now())
         refused = refusals(answer, wish)
         where = place(_CALL, answer.get("ResponseMetadata", {}).get("RequestId", ""))
-        if unclear or (instance is not None and not (instance.instance_type and instance.zone)):
-            instance = self.fulfilled(wish.intent) or instance
-        if instance is not None and not (instance.instance_type and instance.zone):
-            raise TransientCloudError(f"{instance.id} is launched and not shown yet", where=where)
-        if instance is not None or any(r.code in CAPACITY_CODES for r in refused):
-            return LaunchAnswer(instance, refused)
+        if unclear or not all(i.instance_type and i.zone for i in instances):
+            shown = self.fulfilled(lot)
+            if 0 < len(shown) < len(instances):
+                raise TransientCloudError(f"{len(shown)} of {len(lot)} are shown yet", where=where)
+            instances = shown or instances
+        hidden = next((i for i in instances if not (i.instance_type and i.zone)), None)
+        if hidden is not None:
+            raise TransientCloudError(f"{hidden.id} is launched and not shown yet", where=where)
+        if instances or any(r.code in CAPACITY_CODES for r in refused):
+            return dealt(lot, instances, None, refused)
         said = "; ".join(dict.fromkeys(f"{r.code}: {r.message}" for r in refused))
         if not refused or all(_is_passing(r.code) for r in refused):
             raise TransientCloudError(said or "neither an instance nor an error", where=where)
         raise CloudError(said, where=where)
+
+
+def dealt(
+    lot: Sequence[Launch],
+    instances: Sequence[Instance],
+    missing: ReconcilerError | None,
+    refused: tuple[Refusal, ...] = (),
+) -> Sequence[LaunchAnswer | Exception]:
+    """Return the instances in the order of the wishes; what lacks one is answered ``missing``.
+
+    Without that, EC2 has given all that it had, and ``refused`` says why not more.
+    """
+    short = len(lot) - len(instances)
+    rest = LaunchAnswer(None, refused) if missing is None else missing
+    return [*(LaunchAnswer(i, refused) for i in instances), *([rest] * short)]
 
 
 def _all_refused(wish: Launch, error: Exception) -> tuple[Refusal, ...]:

@@ -36,8 +36,10 @@ class LaunchRequests:
     fleet: dict[str, Any]
 
 
-def launch_requests(launch: Launch, types: Types, settings: Settings) -> LaunchRequests:
-    """Return the calls of one launch, in boto3's form.
+def launch_requests(
+    launch: Launch, types: Types, settings: Settings, count: int = 1
+) -> LaunchRequests:
+    """Return the calls of a launch of ``count`` equal instances, in boto3's form.
 
     Raises:
         CloudError: none of the options has both an image and a subnet (the message says which is
@@ -69,7 +71,8 @@ def launch_requests(launch: Launch, types: Types, settings: Settings) -> LaunchR
             f"subnet in {_some(o.zone for o in options)}",
             remedy="look at spec.subnetSelectorTerms and the zones that the NodePool allows",
         )
-    return LaunchRequests(tuple(templates.values()), fleet_parameters(launch, configs, settings))
+    fleet = fleet_parameters(launch, configs, settings, count)
+    return LaunchRequests(tuple(templates.values()), fleet)
 
 
 def _builds(

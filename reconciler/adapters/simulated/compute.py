@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import groupby
 from typing import Final, TypeVar
 
 from reconciler.adapters.simulated.chance import Chance
@@ -74,19 +75,20 @@ class SimulatedCompute:
         """Try to get the instances; the answers stand in the order of the wishes.
 
         Repeating a wish whose intent was fulfilled returns the same instance; with other
-        parameters it is refused, as EC2 does.
+        parameters it is refused, as EC2 does. A batch is one call.
         """
-        return [self._answered(wish) for wish in wishes]
+        lots = (list(lot) for _, lot in groupby(wishes, key=lambda wish: wish.token))
+        return [answer for lot in lots for answer in self._answered(lot)]
 
     def instances(self) -> Sequence[Instance]:
         """Return every instance that is not yet terminated, by id."""
         listed = self._call("DescribeInstances", self._listed)
         return [i for i in listed if i.state != "terminated"]
 
-    def find(self, intent: str) -> Sequence[Instance]:
-        """Return the instances that bear the tag of that intent, whatever their state, by id."""
+    def find(self, intents: Sequence[str]) -> Sequence[Instance]:
+        """Return the instances that bear the tag of one of the intents, in any state, by id."""
         listed = self._call("DescribeInstances", self._listed)
-        return [i for i in listed if i.tags.get(INTENT_TAG) == intent]
+        return [i for i in listed if i.tags.get(INTENT_TAG) in intents]
 
     def look_up(self, ids: Sequence[str]) -> Sequence[Instance]:
         """Return these instances, whatever their state, by id."""
@@ -180,11 +182,11 @@ class SimulatedCompute:
             work()
         raise _failure(fault, operation)
 
-    def _answered(self, wish: Launch) -> LaunchAnswer | Exception:
+    def _answered(self, lot: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
         try:
-            return self._call("CreateFleet", lambda: self._fulfilled(wish))
+            return self._call("CreateFleet", lambda: [self._fulfilled(wish) for wish in lot])
         except (TransientCloudError, CloudError) as error:
-            return error
+            return [error] * len(lot)
 
     def _fulfilled(self, wish: Launch) -> LaunchAnswer:
         parameters = _digest(wish)
@@ -232,7 +234,7 @@ class SimulatedCompute:
                 **wish.tags,
                 NODEPOOL: claim.node_pool,
                 CLAIM_TAG: claim.name,
-                INTENT_TAG: wish.intent,
+                INTENT_TAG: wish.token,
             },
             image_id=_image(wish.node_class, kind),
             subnet_id=subnets[0] if subnets else "",
