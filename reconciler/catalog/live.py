@@ -67,13 +67,12 @@ def live_bundle(
     offered = {zone: names & named.keys() for zone, names in zones.items()}
     gone = _gone(bundle, region, named)
     every = [machine for _, machine in sorted({**named, **gone}.items())]
-    # A type that is gone was somewhere: any zone will do to price its nodes.
     places = tuple(Zone(zone, None) for zone in sorted(offered))
-    whole = (1 << len(places)) - 1
+    for zone in bundle.regions[region].zones if gone else ():
+        before = _offered(bundle, region, zone.name) & gone.keys()
+        offered[zone.name] = offered.get(zone.name, frozenset()) | before
     masks = tuple(
-        whole
-        if machine.name in gone
-        else sum(1 << bit for bit, zone in enumerate(places) if machine.name in offered[zone.name])
+        sum(1 << bit for bit, zone in enumerate(places) if machine.name in offered[zone.name])
         for machine in every
     )
     made = Bundle(
@@ -81,10 +80,18 @@ def live_bundle(
         price_region=bundle.price_region,
         machines=tuple(every),
         withdrawn=tuple(sorted(gone)),
-        regions=_regions(bundle, region, every, places, masks if whole > 255 else bytes(masks)),
+        regions=_regions(bundle, region, every, places, masks),
     )
     digest = sha256(msgspec.msgpack.encode(made)).hexdigest()
     return Header(f"{at:%FT%TZ}", digest, header.priced_at or header.version), made
+
+
+def _offered(bundle: Bundle, region: str, zone: str) -> frozenset[str]:
+    """Return the types that a zone offers by the bundle."""
+    known = bundle.regions[region]
+    bit = next(i for i, place in enumerate(known.zones) if place.name == zone)
+    pairs = zip(bundle.machines, known.offered, strict=True)
+    return frozenset(machine.name for machine, mask in pairs if mask >> bit & 1)
 
 
 def _gone(bundle: Bundle, region: str, named: Mapping[str, Machine]) -> dict[str, Machine]:
@@ -103,7 +110,7 @@ def _regions(
     region: str,
     machines: list[Machine],
     zones: tuple[Zone, ...],
-    offered: bytes | tuple[int, ...],
+    offered: tuple[int, ...],
 ) -> dict[str, Region]:
     """Return the region, and beside it the one whose prices stand in if it has none."""
     found = {region: Region(zones, offered, _prices(bundle, region, machines))}

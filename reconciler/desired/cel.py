@@ -182,6 +182,17 @@ def _overlay_price(spec: dict[str, Any]) -> Iterator[Violation]:
         )
 
 
+def _buffer_size(spec: dict[str, Any]) -> Iterator[Violation]:
+    if "podTemplateRef" in spec and not {"replicas", "limits"} & set(spec):
+        text = "needs a size beside it: neither replicas nor limits is set"
+        yield ("podTemplateRef",), text, "set replicas"
+
+
+def _buffer_reference(spec: dict[str, Any]) -> Iterator[Violation]:
+    if "podTemplateRef" in spec and "scalableRef" in spec:
+        yield ("scalableRef",), "stands beside a podTemplateRef; only one may", "remove one"
+
+
 PREDICATES: Final[dict[str, Predicate]] = {
     "labels-domain-karpenter": _map_domain("karpenter.sh", _CORE),
     "labels-nodepool": _not_in_map("karpenter.sh/nodepool", _BY_ENGINE),
@@ -204,4 +215,6 @@ PREDICATES: Final[dict[str, Predicate]] = {
     "node-class-name": not_empty,
     "overlay-capacity": _overlay_capacity,
     "overlay-price": _overlay_price,
+    "buffer-size": _buffer_size,
+    "buffer-reference": _buffer_reference,
 }

@@ -9,6 +9,7 @@ OURS: Final = {
     "NodeClaim": ("karpenter.sh", "v1"),
     "NodeOverlay": ("karpenter.sh", "v1alpha1"),
     "EC2NodeClass": ("karpenter.k8s.aws", "v1"),
+    "CapacityBuffer": ("autoscaling.x-k8s.io", "v1beta1"),
 }
 """Checked in full: kind → (group, version); the schema is ``schemas/KIND.VERSION.json``."""
 
@@ -19,6 +20,7 @@ WORKLOADS: Final = {
     "DaemonSet": "apps/v1",
     "Job": "batch/v1",
     "Pod": "v1",
+    "PodTemplate": "v1",
     "PodDisruptionBudget": "policy/v1",
     "PriorityClass": "scheduling.k8s.io/v1",
     "PersistentVolumeClaim": "v1",
@@ -37,6 +39,8 @@ NAMESPACED: Final = frozenset(
         "DaemonSet",
         "Job",
         "Pod",
+        "PodTemplate",
+        "CapacityBuffer",
         "PodDisruptionBudget",
         "PersistentVolumeClaim",
     }

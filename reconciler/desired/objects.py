@@ -5,12 +5,14 @@ Apart from ``fleet``, because decoding loads msgspec, and a validation does not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TypeVar
 
 import msgspec
 
 from reconciler.desired.fleet import Fleet, Resource
+from reconciler.model.buffer import SCALABLE, CapacityBuffer, Scalable, StoredTemplate
+from reconciler.model.cluster import PodTemplate
 from reconciler.model.decode import decode
 from reconciler.model.errors import UnreadableError
 from reconciler.model.nodeclaim import NodeClaim
@@ -39,6 +41,33 @@ def node_overlays(fleet: Fleet) -> tuple[NodeOverlay, ...]:
 def node_classes(fleet: Fleet) -> tuple[EC2NodeClass, ...]:
     """Return the EC2NodeClasses, in order of their names."""
     return _decoded(fleet.node_classes, EC2NodeClass)
+
+
+def capacity_buffers(fleet: Fleet) -> tuple[CapacityBuffer, ...]:
+    """Return the CapacityBuffers, in order of their names."""
+    return tuple(_in_namespace(r, CapacityBuffer) for r in fleet.capacity_buffers)
+
+
+def templates(
+    fleet: Fleet, wanted: Collection[tuple[str, str]]
+) -> tuple[dict[str, PodTemplate], dict[tuple[str, str], Scalable]]:
+    """Return the PodTemplates and workloads of ``wanted`` (kind and ``namespace/name``) in git."""
+    stored: dict[str, PodTemplate] = {}
+    scalables: dict[tuple[str, str], Scalable] = {}
+    for resource in fleet.workloads:
+        key = f"{resource.namespace}/{resource.name}"
+        if (resource.kind, key) not in wanted:
+            continue
+        if resource.kind == "PodTemplate":
+            stored[key] = _in_namespace(resource, StoredTemplate).template
+        elif resource.kind in SCALABLE:
+            scalables[resource.kind, key] = _in_namespace(resource, Scalable)
+    return stored, scalables
+
+
+def _in_namespace(resource: Resource, kind: type[T]) -> T:
+    metadata = {**resource.data["metadata"], "namespace": resource.namespace}
+    return _one(resource._replace(data={**resource.data, "metadata": metadata}), kind)
 
 
 def _decoded(resources: Iterable[Resource], kind: type[T]) -> tuple[T, ...]:

@@ -10,7 +10,7 @@ boto3 is skipped.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
 from threading import RLock
@@ -19,9 +19,11 @@ from typing import Any, Final
 from reconciler.adapters.simulated.account import Account
 from reconciler.adapters.simulated.faults import Faults
 from reconciler.adapters.simulated.fleets import Fleets
+from reconciler.adapters.simulated.listings import Listings
 from reconciler.adapters.simulated.market import Market, Prices
 from reconciler.adapters.simulated.pages import paged
 from reconciler.adapters.simulated.queues import awaited
+from reconciler.adapters.simulated.pricelist import get_products
 from reconciler.adapters.simulated.wire import Answer, Request, error
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.ports import Clock
@@ -50,7 +52,8 @@ class EmbeddedEC2:
     """An AWS account of its own for each object, empty but for a default network and two images.
 
     ``prices`` tell what is sold where; without them the priorities of a request serve as prices
-    and everything is sold. An instance is pending for ``starting_s`` seconds and shutting down
+    and everything is sold. ``types`` are the instance types that the region lists, by default all
+    that moto knows. An instance is pending for ``starting_s`` seconds and shutting down
     for ``stopping_s``, on ``clock``. ``after_call`` is told each operation that was carried out,
     before its answer is on the way; what it raises is the end of the caller.
     """
@@ -61,6 +64,7 @@ class EmbeddedEC2:
         *,
         region: str = "us-east-1",
         prices: Prices | None = None,
+        types: Collection[str] | None = None,
         starting_s: float = 0.0,
         stopping_s: float = 0.0,
     ) -> None:
@@ -75,6 +79,8 @@ class EmbeddedEC2:
             str(next(_ACCOUNTS)), region, clock, starting_s=starting_s, stopping_s=stopping_s
         )
         self._fleets = Fleets(self._account, self.market)
+        self._clock = clock
+        self._listings = Listings(region, self.market, types)
 
     @property
     def honours_tokens(self) -> bool:
@@ -141,6 +147,12 @@ class EmbeddedEC2:
         with self._lock:
             return self._account.has_messages(queue)
 
+    def _on_demand_price(self, instance_type: str) -> float | None:
+        """Return the price of a type, which is the same in all zones."""
+        zones = sorted(zone for name, zone in self._listings.offered if name == instance_type)
+        prices = (self.market.price(instance_type, zone, "on-demand") for zone in zones)
+        return next((price for price in prices if price is not None), None)
+
     def _client(self, service: str, attempts: int) -> Any:
         from botocore.config import Config
 
@@ -168,6 +180,16 @@ class EmbeddedEC2:
                 answer = account.terminate(request)
             case "DescribeInstances":
                 answer = paged(request, account.forward)
+            case "DescribeInstanceTypes":
+                answer = self._listings.instance_types(request)
+            case "DescribeInstanceTypeOfferings":
+                answer = self._listings.offerings(request)
+            case "DescribeSpotPriceHistory":
+                answer = self._listings.spot_prices(request, self._clock.now())
+            case "GetProducts":
+                answer = get_products(
+                    request, self.region, self._listings.names, self._on_demand_price
+                )
             case _:
                 answer = account.forward(request)
         body = answer.body.replace(b">request-id<", f">{request_id}<".encode())

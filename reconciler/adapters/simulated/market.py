@@ -86,7 +86,7 @@ class Market:
         """
 
         def key(o: Override) -> tuple[float, int, int]:
-            price = None if self._prices is None else self._price(o, capacity_type)
+            price = self.price(o.instance_type, o.zone, capacity_type)
             last = float("inf")
             priority = last if o.priority is None else o.priority
             rank = priority if strategy in _PRIORITIZED or price is None else price
@@ -94,12 +94,13 @@ class Market:
 
         return sorted(overrides, key=key)
 
-    def _price(self, o: Override, capacity_type: str) -> float | None:
-        assert self._prices is not None
-        return self._prices(o.instance_type, o.zone, capacity_type)
+    def price(self, instance_type: str, zone: str, capacity_type: str) -> float | None:
+        """Return USD an hour, None where nothing is sold or no prices are known."""
+        return None if self._prices is None else self._prices(instance_type, zone, capacity_type)
 
     def _shortage(self, o: Override, capacity_type: str) -> Shortage | None:
-        if self._prices is not None and self._price(o, capacity_type) is None:
+        price = self.price(o.instance_type, o.zone, capacity_type)
+        if self._prices is not None and price is None:
             return Shortage(
                 o,
                 "InvalidFleetConfiguration",

@@ -1,0 +1,140 @@
+"""What AWS asks for: the price list, and what spot capacity costs at the moment.
+
+The list of a region is asked of one of a few endpoints, and has dozens of rows for a type; the
+filters are those of Karpenter's provider (``pkg/providers/pricing``). A price that is zero or
+cannot be read is no price: nothing is ever free.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from reconciler.adapters.aws.errors import translated
+from reconciler.model.errors import CloudError
+
+_PRODUCTS: Final = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
+_SPOT_A_PAGE: Final = 1000
+_PRODUCTS_A_PAGE: Final = 100
+_FAMILIES: Final = (("Shared", "Compute Instance"), ("Dedicated", "Compute Instance (bare metal)"))
+
+
+def pricing_region(region: str) -> str:
+    """Return where the Pricing API that knows a region's prices is asked."""
+    if region.startswith("ap-"):
+        return "ap-south-1"
+    if region.startswith("cn-"):
+        return "cn-northwest-1"
+    return "eu-central-1" if region.startswith("eu-") else "us-east-1"
+
+
+def has_price_list(region: str) -> bool:
+    """Return whether the Pricing API can be asked for a region's prices at all."""
+    return not region.startswith("us-gov")
+
+
+def currency_of(region: str) -> str:
+    """Return the currency of a region's list."""
+    return "CNY" if region.startswith("cn-") else "USD"
+
+
+def on_demand_prices(pricing: Any, region: str) -> dict[str, float]:
+    """Return the price of each type on demand, an hour in the region's currency.
+
+    Shared machines and bare metal stand in two lists, and a region has both.
+
+    Raises:
+        TransientCloudError, CloudError: a page failed, or the shared list is empty.
+    """
+    call = "pricing:GetProducts"
+    prices: dict[str, float] = {}
+    for tenancy, family in _FAMILIES:
+        with translated(call):
+            pages = pricing.get_paginator("get_products").paginate(
+                ServiceCode="AmazonEC2",
+                Filters=_filters(region, tenancy, family),
+                PaginationConfig={"PageSize": _PRODUCTS_A_PAGE},
+            )
+            texts = [text for page in pages for text in page["PriceList"]]
+        found = dict(_listed(texts, currency_of(region)))
+        if not found:
+            raise CloudError(
+                f"the price list of {region} has no {family.lower()} for {tenancy} tenancy",
+                where=call,
+            )
+        prices |= found
+    return dict(sorted(prices.items()))
+
+
+def _filters(region: str, tenancy: str, family: str) -> list[dict[str, str]]:
+    wanted = {
+        "regionCode": region,
+        "serviceCode": "AmazonEC2",
+        "preInstalledSw": "NA",
+        "operatingSystem": "Linux",
+        "capacitystatus": "Used",
+        "marketoption": "OnDemand",
+        "tenancy": tenancy,
+        "productFamily": family,
+    }
+    return [{"Type": "TERM_MATCH", "Field": f, "Value": v} for f, v in wanted.items()]
+
+
+def _listed(texts: Iterable[str], currency: str) -> Iterator[tuple[str, float]]:
+    """Yield the types of a list with their prices; rows that make no sense are passed over."""
+    for text in texts:
+        try:
+            row = json.loads(text)
+            name = row["product"]["attributes"]["instanceType"]
+            terms = row["terms"]["OnDemand"].values()
+            amounts = [
+                float(dimension["pricePerUnit"][currency])
+                for term in terms
+                for dimension in term["priceDimensions"].values()
+            ]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+        real = [amount for amount in amounts if 0 < amount < float("inf")]
+        if real:
+            yield str(name), max(real)
+
+
+def spot_prices(ec2: Any, now: datetime) -> dict[str, dict[str, float]]:
+    """Return what spot capacity costs at ``now``, by type and zone, USD an hour.
+
+    Raises:
+        TransientCloudError, CloudError: a page failed, or no price was on any.
+    """
+    call = "ec2:DescribeSpotPriceHistory"
+    newest: dict[tuple[str, str], tuple[datetime, float]] = {}
+    with translated(call):
+        pages = ec2.get_paginator("describe_spot_price_history").paginate(
+            ProductDescriptions=list(_PRODUCTS),
+            StartTime=now,
+            PaginationConfig={"PageSize": _SPOT_A_PAGE},
+        )
+        for page in pages:
+            for row in page["SpotPriceHistory"]:
+                _note(newest, row)
+    if not newest:
+        raise CloudError("EC2 tells no spot price of any type", where=call)
+    prices: dict[str, dict[str, float]] = {}
+    for (name, zone), (_, amount) in sorted(newest.items()):
+        prices.setdefault(name, {})[zone] = amount
+    return prices
+
+
+def _note(newest: dict[tuple[str, str], tuple[datetime, float]], row: Mapping[str, Any]) -> None:
+    """Keep the newest price of each type and zone; an imitation of EC2 may ignore the filter."""
+    if row.get("ProductDescription") not in _PRODUCTS:
+        return
+    try:
+        amount = float(row["SpotPrice"])
+    except ValueError:
+        return
+    key = row["InstanceType"], row["AvailabilityZone"]
+    known = newest.get(key)
+    if 0 < amount < float("inf") and (known is None or row["Timestamp"] > known[0]):
+        newest[key] = (row["Timestamp"], amount)
