@@ -98,7 +98,7 @@ def _run(words: list[str]) -> int:
     parser, command = _parser(words)
     try:
         args = parser.parse_args(words)
-    except SystemExit as stop:  # argparse has said why, or printed help
+    except SystemExit as stop:  # argparse has printed help
         return int(stop.code or 0)
     if command is None:
         parser.print_help()
@@ -117,15 +117,15 @@ def _parser(words: list[str]) -> tuple[argparse.ArgumentParser, Any]:
 
     Only that command's arguments are declared: help on the others needs no more than their line.
     """
-    import argparse
     from importlib import import_module
 
     from reconciler import __version__
+    from reconciler.cli.arguments import SUPPRESS, Arguments, formatter
 
     name = _named(words)
-    parser = argparse.ArgumentParser(
+    parser = Arguments(
         prog="reconciler",
-        formatter_class=_formatter,
+        formatter_class=formatter,
         description="Plans and runs EC2 node fleets from NodePools in a git repository.",
     )
     parser.add_argument("--version", "-V", action="version", version=f"reconciler {__version__}")
@@ -144,26 +144,13 @@ def _parser(words: list[str]) -> tuple[argparse.ArgumentParser, Any]:
             command,
             help=summary,
             description=f"{summary[:1].upper()}{summary[1:]}.",
-            formatter_class=_formatter,
+            formatter_class=formatter,
         )
-        sub.add_argument(
-            "--debug", action="store_true", default=argparse.SUPPRESS, help="print tracebacks"
-        )
+        sub.add_argument("--debug", action="store_true", default=SUPPRESS, help="print tracebacks")
         if command == name:
             module = import_module(path)
             module.add_arguments(sub)
     return parser, module
-
-
-def _formatter(prog: str) -> argparse.HelpFormatter:
-    """Return argparse's formatter of help; told the width, it does not load shutil to find it."""
-    import argparse
-
-    try:
-        columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size().columns
-    except (OSError, ValueError):
-        columns = 80
-    return argparse.HelpFormatter(prog, width=min(columns, 100) - 2)
 
 
 def _failed(error: Exception, *, debug: bool) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 
-def present(text: str | None) -> datetime:
-    """Return the moment that ``--now`` names, by default the clock's.
+def present(text: str | None, flag: str = "--now") -> datetime:
+    """Return the moment that ``flag`` names, by default the clock's.
 
     Raises:
         UsageError: the text is not a time with its zone.
@@ -21,6 +21,6 @@ def present(text: str | None) -> datetime:
         moment = None
     if moment is None or moment.tzinfo is None or "T" not in text.upper():
         raise UsageError(
-            f"not a time: {text[:60]!r}", where="--now", remedy="write it as 2026-01-31T12:00:00Z"
+            f"not a time: {text[:60]!r}", where=flag, remedy="write it as 2026-01-31T12:00:00Z"
         )
     return moment.astimezone(UTC)

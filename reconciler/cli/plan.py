@@ -13,7 +13,6 @@ from reconciler.cli.inputs import add_arguments as add_input_arguments
 if TYPE_CHECKING:
     import argparse
 
-    from reconciler.model.errors import InvalidFleetError
     from reconciler.plan.inputs import Inputs
     from reconciler.plan.plan import Plan
 
@@ -41,13 +40,9 @@ def run(args: argparse.Namespace) -> int:
     gc.set_threshold(200_000, 20, 20)
     from reconciler.cli.asked import read_inputs
     from reconciler.cli.timings import Timings
-    from reconciler.model.errors import InvalidFleetError
 
     timings = Timings()
-    try:
-        inputs = read_inputs(args, timings)
-    except InvalidFleetError as error:
-        return _refused(error)
+    inputs = read_inputs(args, timings)
     from reconciler.plan.planner import make_plan
 
     plan = make_plan(inputs, timings)
@@ -147,12 +142,3 @@ def write(text: str) -> None:
     except UnicodeEncodeError:
         text = text.translate(_PLAIN).encode(encoding, "replace").decode(encoding)
     sys.stdout.write(text)
-
-
-def _refused(error: InvalidFleetError) -> int:
-    """Say that the desired state is invalid: the summary first, then every finding."""
-    print(f"reconciler: {error.fault}: {' '.join(str(error).split())}", file=sys.stderr)
-    if len(error.diagnostics) > 1:
-        for diagnostic in error.diagnostics:
-            print(f"  {' '.join(str(diagnostic).split())}", file=sys.stderr)
-    return exitcode.FAILED

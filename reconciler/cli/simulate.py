@@ -92,8 +92,8 @@ def _until(text: str | None, start: datetime) -> datetime | timedelta | None:
         where="--until",
         remedy="write a span such as 24h or 7d, or a time after the first moment",
     )
-    is_time = "T" in text.upper()
-    span = present(text) - start if is_time else _span(text, wrong)
+    is_time = "-" in text and "T" in text.upper()
+    span = present(text, "--until") - start if is_time else _span(text, wrong)
     if span <= timedelta(0):
         raise wrong
     return start + span if is_time else span
