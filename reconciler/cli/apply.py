@@ -95,6 +95,7 @@ def mandate_of(settings: Settings, approved: Plan | None = None) -> Mandate:
     return Mandate(
         tags_of(settings),
         approved,
+        batch_from=settings.batch_launches_from,
         replaces_rebalanced=settings.rebalance_recommendation == "Replace",
     )
 

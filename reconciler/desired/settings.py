@@ -330,6 +330,34 @@ def _region(value: Any) -> str:
     return text
 
 
+def _price_rules(value: Any) -> Any:
+    from reconciler.desired.pricebook import price_rules
+
+    return price_rules(value)
+
+
+def _discount(value: Any) -> float:
+    from reconciler.desired.pricebook import discount
+
+    return discount(value)
+
+
+def _role(value: Any) -> str:
+    text = _text(value)
+    if not re.fullmatch(r"arn:[a-z-]+:iam::[0-9]{12}:role/\S+", text, re.ASCII):
+        raise ValueError(f"{text[:80]!r} is not the ARN of a role (arn:aws:iam::ACCOUNT:role/NAME)")
+    return text
+
+
+def _session(value: Any) -> str:
+    text = _text(value)
+    if not re.fullmatch(r"[A-Za-z0-9_+=,.@-]{2,64}", text, re.ASCII):
+        raise ValueError(
+            f"{text[:80]!r} is not the name of a session: 2 to 64 of A-Z a-z 0-9 _+=,.@-"
+        )
+    return text
+
+
 _PACKING: Final = _choice("default", "cheapest")
 _DISRUPTION_OPTIONS: Final = (
     _Key("minimumSavings", "minimum_savings", _amount),
@@ -361,6 +389,16 @@ _KEYS: Final = {
         _Key("aws.region", "region", _region),
         _Key("aws.endpointUrl", "endpoint_url", _text),
         _Key("interruptionQueue", "interruption_queue", _text),
+        _Key("aws.roleArn", "role_arn", _role),
+        _Key("aws.externalId", "external_id", _text),
+        _Key("aws.sessionName", "session_name", _session),
+        _Key("aws.batchLaunchesFrom", "batch_launches_from", _count),
+        _Key("aws.instanceTypes", "instance_types_from", _SOURCE),
+        _Key("aws.prices", "prices_from", _SOURCE),
+        _Key("aws.refreshInterval", "refresh_interval", _duration),
+        _Key("isolatedVPC", "isolated_vpc", _flag),
+        _Key("priceBook.discountPercent", "price_discount_percent", _discount),
+        _Key("priceBook.rules", "price_rules", _price_rules),
         _Key("rebalanceRecommendation", "rebalance_recommendation", _choice("Ignore", "Replace")),
         _Key("preferencePolicy", "preference_policy", _choice("Respect", "Ignore")),
         _Key("minValuesPolicy", "min_values_policy", _choice("Strict", "BestEffort")),

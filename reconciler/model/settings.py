@@ -69,6 +69,16 @@ class Settings:
     region: str = "us-east-1"
     endpoint_url: str = ""
     interruption_queue: str = ""
+    role_arn: str = ""
+    external_id: str = ""
+    session_name: str = ""
+    batch_launches_from: int = 33
+    instance_types_from: str = "auto"
+    prices_from: str = "auto"
+    refresh_interval: str = "12h"
+    isolated_vpc: bool = False
+    price_discount_percent: float = 0.0
+    price_rules: tuple[PriceRule, ...] = ()
     rebalance_recommendation: str = "Ignore"
     preference_policy: str = "Respect"
     min_values_policy: str = "Strict"

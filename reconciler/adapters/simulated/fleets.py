@@ -1,16 +1,19 @@
-"""CreateFleet as AWS answers it: one override that has capacity, and why not those before it."""
+"""CreateFleet as AWS answers it: overrides that have capacity, and why not those before them."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
 from typing import Any, Final
+from xml.etree import ElementTree as ET
 
 from reconciler.adapters.simulated.account import Account
-from reconciler.adapters.simulated.market import Market, Override, Shortage
+from reconciler.adapters.simulated.market import NO_CAPACITY, Market, Override, Shortage
 from reconciler.adapters.simulated.wire import Answer, Request, encoded, error, nested, xml
 
 _IDS: Final = re.compile(rb"<item>(i-[0-9a-f]+)</item>")
+_INSTANCES: Final = "{*}fleetInstanceSet"
+_IDS_OF_ROW: Final = "{*}instanceIds"
 _EMPTY: Final = (
     b"<CreateFleetResponse><requestId>request-id</requestId>"
     b"<fleetId>fleet-00000000-0000-4000-8000-000000000000</fleetId>"
@@ -59,33 +62,48 @@ class Fleets:
         return answer
 
     def _launched(self, request: Request, parameters: dict[str, Any]) -> Answer:
+        """Give as many instances as are asked for, out of one pool after the other."""
         target = parameters["TargetCapacitySpecification"]
         capacity_type = target.get("DefaultTargetCapacityType", "on-demand")
-        chosen, shortages = self._chosen(parameters, capacity_type)
-        if chosen is None:
-            answer = Answer(200, _EMPTY, {"Content-Type": "text/xml"})
-        else:
-            answer = self._forwarded(request, parameters, chosen)
+        side = "SpotOptions" if capacity_type == "spot" else "OnDemandOptions"
+        strategy = parameters.get(side, {}).get("AllocationStrategy", "lowest-price")
+        wanted, left = int(target["TotalTargetCapacity"]), self._overrides(parameters)
+        given: list[Answer] = []
+        shortages: list[Shortage] = []
+        while wanted > 0:
+            chosen, refused = self._market.choose(left, capacity_type, strategy)
+            shortages += refused
+            if chosen is None:
+                break
+            count, shortage = self._room(chosen, wanted, capacity_type)
+            if count:
+                given.append(self._forwarded(request, parameters, chosen, count))
+                self._market.take(chosen, capacity_type, count)
+                wanted -= count
+            shortages += [shortage] if shortage is not None else []
+            done = {s.override for s in shortages}
+            left = [o for o in left if o not in done]
+        answer = _joined(given)
+        if answer.status != 200:
+            return answer
         errors = [_error_row(parameters, s, capacity_type) for s in shortages]
         tail = f"<errorSet>{xml(errors)}</errorSet></CreateFleetResponse>".encode()
         return replace(answer, body=answer.body.replace(b"</CreateFleetResponse>", tail))
 
-    def _chosen(
-        self, parameters: dict[str, Any], capacity_type: str
-    ) -> tuple[Override | None, list[Shortage]]:
-        side = "SpotOptions" if capacity_type == "spot" else "OnDemandOptions"
-        strategy = parameters.get(side, {}).get("AllocationStrategy", "lowest-price")
-        left = self._overrides(parameters)
-        shortages: list[Shortage] = []
-        while True:
-            chosen, refused = self._market.choose(left, capacity_type, strategy)
-            shortages += refused
-            if chosen is None or self._account.free_addresses(chosen.subnet) > 0:
-                return chosen, shortages
+    def _room(
+        self, chosen: Override, wanted: int, capacity_type: str
+    ) -> tuple[int, Shortage | None]:
+        """Return how many instances an override has room for, and what ends it if too few."""
+        stock = self._market.stock(chosen, capacity_type)
+        count = wanted if stock is None else min(wanted, stock)
+        free = self._account.free_addresses(chosen.subnet)
+        if free < count:
             message = f"There are not enough free addresses in subnet '{chosen.subnet}'."
-            shortages.append(Shortage(chosen, _NO_ADDRESSES, message))
-            done = {s.override for s in shortages}
-            left = [o for o in left if o not in done]
+            return free, Shortage(chosen, _NO_ADDRESSES, message)
+        if count < wanted:
+            message = f"We do not have sufficient {chosen.instance_type} capacity for all."
+            return count, Shortage(chosen, NO_CAPACITY, message)
+        return count, None
 
     def _overrides(self, parameters: dict[str, Any]) -> list[Override]:
         rows = []
@@ -109,8 +127,10 @@ class Fleets:
                 )
         return rows
 
-    def _forwarded(self, request: Request, parameters: dict[str, Any], chosen: Override) -> Answer:
-        """Let moto launch exactly the chosen override."""
+    def _forwarded(
+        self, request: Request, parameters: dict[str, Any], chosen: Override, count: int
+    ) -> Answer:
+        """Let moto launch exactly the chosen override, so many times."""
         config = parameters["LaunchTemplateConfigs"][chosen.config]
         row = {
             **config.get("Overrides", [{}])[chosen.position],
@@ -118,13 +138,51 @@ class Fleets:
             "AvailabilityZone": chosen.zone,
         }
         only = [{**config, "Overrides": [row]}]
-        body = encoded({**parameters, "LaunchTemplateConfigs": only})
+        target = {**parameters["TargetCapacitySpecification"], "TotalTargetCapacity": count}
+        body = encoded(
+            {
+                **parameters,
+                "LaunchTemplateConfigs": only,
+                "TargetCapacitySpecification": target,
+            }
+        )
         answer = self._account.forward(replace(request, body=body))
         if answer.status == 200:
             name = config["LaunchTemplateSpecification"].get("LaunchTemplateName", "")
             ids = [found.decode() for found in _IDS.findall(answer.body)]
             self._account.begin(ids, self._account.template_groups(name) if name else [])
         return answer
+
+
+def _joined(given: list[Answer]) -> Answer:
+    """Return the answer of one fleet: as AWS does, an entry for each pool with all its instances.
+
+    moto has an entry for each instance. The first failure is the whole answer.
+    """
+    if not given:
+        return Answer(200, _EMPTY, {"Content-Type": "text/xml"})
+    failed = next((answer for answer in given if answer.status != 200), None)
+    if failed is not None:
+        return failed
+    whole = ET.fromstring(given[0].body)  # noqa: S314 - moto in this process wrote it
+    ET.register_namespace("", whole.tag[1:].partition("}")[0])
+    rows = whole.find(_INSTANCES)
+    assert rows is not None
+    rows[:] = [_grouped(answer) for answer in given]
+    return replace(given[0], body=ET.tostring(whole, encoding="utf-8"))
+
+
+def _grouped(answer: Answer) -> ET.Element:
+    """Return the entry of one pool, with the ids of all entries that moto gave."""
+    found = ET.fromstring(answer.body).find(_INSTANCES)  # noqa: S314 - as above
+    assert found is not None
+    first, *others = found
+    ids = first.find(_IDS_OF_ROW)
+    assert ids is not None
+    for row in others:
+        more = row.find(_IDS_OF_ROW)
+        ids.extend(more if more is not None else ())
+    return first
 
 
 def _error_row(

@@ -46,6 +46,21 @@ class Market:
     def __init__(self, prices: Prices | None = None) -> None:
         self._prices = prices
         self._refused: dict[tuple[str, str, str], str] = {}
+        self._stock: dict[tuple[str, str, str], int] = {}
+
+    def limit(self, instance_type: str, zone: str, capacity_type: str, left: int) -> None:
+        """Let a pool have so many instances and no more; 0 and it has none."""
+        self._stock[instance_type, zone, capacity_type] = left
+
+    def stock(self, override: Override, capacity_type: str) -> int | None:
+        """Return how many instances the pool of an override has, None where nothing limits it."""
+        return self._stock.get((override.instance_type, override.zone, capacity_type))
+
+    def take(self, override: Override, capacity_type: str, count: int) -> None:
+        """Note that instances of a pool were launched."""
+        pool = (override.instance_type, override.zone, capacity_type)
+        if pool in self._stock:
+            self._stock[pool] -= count
 
     def refuse(
         self,
@@ -62,8 +77,9 @@ class Market:
         self._refused.pop((instance_type, zone, capacity_type), None)
 
     def clear(self) -> None:
-        """Take back all refusals."""
+        """Take back all refusals and limits."""
         self._refused.clear()
+        self._stock.clear()
 
     def choose(
         self, overrides: Iterable[Override], capacity_type: str, strategy: str
@@ -107,6 +123,8 @@ class Market:
                 f"Your requested instance type ({o.instance_type}) is not supported in your "
                 f"requested Availability Zone ({o.zone}).",
             )
+        if self.stock(o, capacity_type) == 0:
+            return Shortage(o, NO_CAPACITY, _message(NO_CAPACITY, o))
         for kind in (o.instance_type, ANY):
             for zone in (o.zone, ANY):
                 for lifecycle in (capacity_type, ANY):
