@@ -43,7 +43,7 @@ def budgets(value: Any) -> tuple[Budget, ...]:
     from reconciler.model.budget import Budget  # loads msgspec: only where there are any
 
     made: list[Budget] = []
-    for entry in _entries(value, ("nodes", "reasons", "schedule", "duration", "timeZone")):
+    for entry in list_entries(value, ("nodes", "reasons", "schedule", "duration", "timeZone")):
         limit = str(entry.get("nodes", "10%"))
         if not _NODES.fullmatch(limit):
             raise ValueError(f"nodes: {limit[:40]!r} is not a count or a share (5, 10%)")
@@ -51,7 +51,7 @@ def budgets(value: Any) -> tuple[Budget, ...]:
             raise ValueError("a schedule needs a duration, and a duration a schedule")
         if "schedule" in entry:
             _timed(entry)
-        reasons = _names(entry, "reasons", _REASONS) or None
+        reasons = names_in(entry, "reasons", _REASONS) or None
         schedule, duration, zone = (entry.get(k) for k in ("schedule", "duration", "timeZone"))
         made.append(Budget(limit, reasons, schedule, duration, zone))
     return tuple(made)
@@ -65,16 +65,16 @@ def windows(value: Any) -> tuple[Window, ...]:
     """
     keys = ("schedule", "duration", "timeZone", "nodePools", "reasons", "owner")
     made: list[Window] = []
-    for entry in _entries(value, keys):
+    for entry in list_entries(value, keys):
         _timed(entry)
         made.append(
             Window(
                 schedule=entry["schedule"],
                 duration=entry["duration"],
                 time_zone=entry.get("timeZone"),
-                node_pools=_names(entry, "nodePools"),
-                reasons=_names(entry, "reasons", _REASONS),
-                owner=_text(entry, "owner"),
+                node_pools=names_in(entry, "nodePools"),
+                reasons=names_in(entry, "reasons", _REASONS),
+                owner=text_in(entry, "owner"),
             )
         )
     return tuple(made)
@@ -87,17 +87,17 @@ def suspensions(value: Any) -> tuple[Suspension, ...]:
         ValueError: an entry cannot be read.
     """
     made: list[Suspension] = []
-    for entry in _entries(value, ("owner", "until", "nodePools", "reasons", "note")):
-        owner = _text(entry, "owner")
+    for entry in list_entries(value, ("owner", "until", "nodePools", "reasons", "note")):
+        owner = text_in(entry, "owner")
         if not owner:
             raise ValueError("owner: who suspends must be named")
         made.append(
             Suspension(
                 owner=owner,
                 until=_moment(entry["until"]) if "until" in entry else None,
-                node_pools=_names(entry, "nodePools"),
-                reasons=_names(entry, "reasons", _REASONS),
-                note=_text(entry, "note"),
+                node_pools=names_in(entry, "nodePools"),
+                reasons=names_in(entry, "reasons", _REASONS),
+                note=text_in(entry, "note"),
             )
         )
     return tuple(made)
@@ -119,8 +119,12 @@ def _fields(entry: Any) -> Iterator[tuple[str, Any]]:
             yield key, plain.isoformat() if isinstance(plain, datetime) else plain
 
 
-def _entries(value: Any, allowed: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
-    """Yield the entries, each an object of the allowed keys; errors get the entry's number."""
+def list_entries(value: Any, allowed: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
+    """Yield the entries, each an object of the allowed keys; errors get the entry's number.
+
+    Raises:
+        ValueError: it is no list of objects, or an entry has a key that is not allowed.
+    """
     entries = _from_json(value) if isinstance(value, str) else value
     if not isinstance(entries, list):
         raise ValueError("a list is expected")  # noqa: TRY004 - of the author's making
@@ -143,7 +147,12 @@ def _from_json(text: str) -> Any:
         raise ValueError(f"a list in JSON is expected, not {text[:40]!r}") from error
 
 
-def _names(entry: Mapping[str, Any], key: str, allowed: tuple[str, ...] = ()) -> tuple[str, ...]:
+def names_in(entry: Mapping[str, Any], key: str, allowed: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the list of names under ``key``, empty without it.
+
+    Raises:
+        ValueError: it is something else, or a name is not among the allowed ones.
+    """
     value = entry.get(key, [])
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise ValueError(f"{key}: a list of names is expected")
@@ -153,7 +162,12 @@ def _names(entry: Mapping[str, Any], key: str, allowed: tuple[str, ...] = ()) ->
     return tuple(value)
 
 
-def _text(entry: Mapping[str, Any], key: str) -> str:
+def text_in(entry: Mapping[str, Any], key: str) -> str:
+    """Return the text under ``key``, empty without it.
+
+    Raises:
+        ValueError: it is something else.
+    """
     value = entry.get(key, "")
     if not isinstance(value, str):
         raise ValueError(f"{key}: text is expected")  # noqa: TRY004 - of the author's making
@@ -162,10 +176,10 @@ def _text(entry: Mapping[str, Any], key: str) -> str:
 
 def _timed(entry: Mapping[str, Any]) -> None:
     """Check schedule, duration and time zone: what cannot be read must not open or close."""
-    parse_schedule(_text(entry, "schedule"))
-    if parse_duration(_text(entry, "duration")).total_seconds() <= 0:
+    parse_schedule(text_in(entry, "schedule"))
+    if parse_duration(text_in(entry, "duration")).total_seconds() <= 0:
         raise ValueError("duration: longer than nothing is expected")
-    time_zone(_text(entry, "timeZone") or None)
+    time_zone(text_in(entry, "timeZone") or None)
 
 
 def _moment(value: Any) -> datetime:

@@ -359,6 +359,7 @@ def _session(value: Any) -> str:
 
 
 _PACKING: Final = _choice("default", "cheapest")
+_SOURCE: Final = _choice("auto", "live", "bundled")
 _DISRUPTION_OPTIONS: Final = (
     _Key("minimumSavings", "minimum_savings", _amount),
     _Key("minimumSavingsPercent", "minimum_savings_percent", _percent),
@@ -388,7 +389,6 @@ _KEYS: Final = {
         _Key("ipFamily", "ip_family", _choice("IPv4", "IPv6")),
         _Key("aws.region", "region", _region),
         _Key("aws.endpointUrl", "endpoint_url", _text),
-        _Key("interruptionQueue", "interruption_queue", _text),
         _Key("aws.roleArn", "role_arn", _role),
         _Key("aws.externalId", "external_id", _text),
         _Key("aws.sessionName", "session_name", _session),
@@ -399,6 +399,7 @@ _KEYS: Final = {
         _Key("isolatedVPC", "isolated_vpc", _flag),
         _Key("priceBook.discountPercent", "price_discount_percent", _discount),
         _Key("priceBook.rules", "price_rules", _price_rules),
+        _Key("interruptionQueue", "interruption_queue", _text),
         _Key("rebalanceRecommendation", "rebalance_recommendation", _choice("Ignore", "Replace")),
         _Key("preferencePolicy", "preference_policy", _choice("Respect", "Ignore")),
         _Key("minValuesPolicy", "min_values_policy", _choice("Strict", "BestEffort")),
@@ -427,7 +428,12 @@ _PLAIN: Final = {
     for key, definition in _KEYS.items()
     if definition.attribute in _ATTRIBUTES and not key.startswith("placementGroup.")
 }
-_LISTS: Final = {"disruption.budgets", "disruption.windows", "disruption.suspend"}
+_LISTS: Final = {
+    "disruption.budgets",
+    "disruption.windows",
+    "disruption.suspend",
+    "priceBook.rules",
+}
 _POOL_OPTIONS: Final = {
     "packing": _Key("packing", "packing", _PACKING),
     "perNodeCost": _Key("perNodeCost", "per_node_cost", _amount),

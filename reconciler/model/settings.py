@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from reconciler.model.budget import Budget
     from reconciler.model.policy import Suspension, Window
+    from reconciler.model.pricebook import PriceBook, PriceRule
 
 DEFAULT_FEATURE_GATES = {
     "NodeRepair": False,
@@ -68,7 +69,6 @@ class Settings:
     ip_family: str = ""
     region: str = "us-east-1"
     endpoint_url: str = ""
-    interruption_queue: str = ""
     role_arn: str = ""
     external_id: str = ""
     session_name: str = ""
@@ -79,6 +79,7 @@ class Settings:
     isolated_vpc: bool = False
     price_discount_percent: float = 0.0
     price_rules: tuple[PriceRule, ...] = ()
+    interruption_queue: str = ""
     rebalance_recommendation: str = "Ignore"
     preference_policy: str = "Respect"
     min_values_policy: str = "Strict"
@@ -113,6 +114,15 @@ class Settings:
     def gate(self, name: str) -> bool:
         """Return whether the feature gate is on; an unknown one is off."""
         return self.feature_gates.get(name, DEFAULT_FEATURE_GATES.get(name, False))
+
+    @property
+    def price_book(self) -> PriceBook | None:
+        """The user's own prices, None where there are none."""
+        if not self.price_rules and not self.price_discount_percent:
+            return None
+        from reconciler.model.pricebook import PriceBook
+
+        return PriceBook(self.price_rules, self.price_discount_percent)
 
     def option(self, node_pool: str, name: str) -> Any:
         """Return an option as it holds for a NodePool: its own value, else the fleet's."""
