@@ -47,13 +47,13 @@ class Pricing(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """What tells two of them apart."""
+        """What tells two of them apart; when prices were read does not."""
         parts: list[object] = [self.book]
         if self.on_demand is not None:
-            parts += [self.on_demand.origin, sorted(self.on_demand.prices.items())]
+            parts += [self.on_demand.origin.source, sorted(self.on_demand.prices.items())]
         if self.spot is not None:
             rows = sorted((n, sorted(z.items())) for n, z in self.spot.prices.items())
-            parts += [self.spot.origin, rows]
+            parts += [self.spot.origin.source, rows]
         return sha256(repr(parts).encode()).hexdigest()
 
 

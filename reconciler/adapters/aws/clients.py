@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 from urllib.parse import urlparse
 
+from reconciler.adapters.aws.prices import pricing_region
 from reconciler.model.settings import Settings
 
 _CONNECT_TIMEOUT_S = 5
@@ -43,6 +44,9 @@ def connector(settings: Settings) -> Connect:
             max_pool_connections=32,
             user_agent_extra="reconciler",
         )
-        return session.client(service, endpoint_url=endpoint, config=config, **made_up)
+        place = pricing_region(settings.region) if service == "pricing" else None
+        return session.client(
+            service, region_name=place, endpoint_url=endpoint, config=config, **made_up
+        )
 
     return connect

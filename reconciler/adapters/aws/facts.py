@@ -1,0 +1,179 @@
+"""What AWS last said about types and prices: renewed when it is old, kept where it was complete.
+
+Three reads stand for themselves: instance types with their zones, the price list, spot prices. A
+read that failed, or came back much smaller than the one before, replaces nothing: what was known
+before holds, and its age and the reason are told. Between processes the answers are kept as files.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from reconciler.adapters.aws.clients import Connect
+from reconciler.adapters.aws.instancetypes import describe_offerings, describe_types
+from reconciler.adapters.aws.prices import has_price_list, on_demand_prices, spot_prices
+from reconciler.catalog.bundle import Bundle
+from reconciler.catalog.live import live_machines
+from reconciler.catalog.machine import Machine
+from reconciler.model.errors import CloudError, ReconcilerError
+from reconciler.model.settings import Settings
+from reconciler.ports import Clock
+
+ATTEMPTS: Final = 3
+RETRY_AFTER: Final = timedelta(minutes=10)
+_FORMAT: Final = "1"
+_T = TypeVar("_T")
+
+
+class Keep(Protocol):
+    """Where answers are kept between processes."""
+
+    def read(self, name: str) -> bytes | None:
+        """Return what was last written under a name."""
+        ...
+
+    def write(self, name: str, content: bytes) -> None:
+        """Keep it, whole or not at all; a failure to do so is no failure of the read."""
+        ...
+
+
+class Types(msgspec.Struct, frozen=True):
+    """The machines of a region, and those that each zone offers by name."""
+
+    machines: tuple[Machine, ...]
+    zones: dict[str, frozenset[str]]
+
+
+OnDemand = dict[str, float]
+Spot = dict[str, dict[str, float]]
+
+
+class Known(msgspec.Struct, Generic[_T], frozen=True):
+    """What is known, None where nothing ever was; ``problem`` is why it could not be renewed."""
+
+    value: _T | None
+    at: datetime | None = None
+    problem: str = ""
+
+
+class _Kept(msgspec.Struct, Generic[_T], frozen=True):
+    at: datetime
+    value: _T
+
+
+class AccountFacts:
+    """The facts of one account and region.
+
+    ``max_age`` is how old an answer may be and still go unasked.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        settings: Settings,
+        clock: Clock,
+        keep: Keep,
+        *,
+        max_age: timedelta,
+        bundle: Bundle,
+    ) -> None:
+        self._connect = connect
+        self._settings = settings
+        self._clock = clock
+        self._keep = keep
+        self._max_age = max_age
+        self._bundle = bundle
+        self._failed: dict[str, tuple[datetime, str]] = {}
+
+    def instance_types(self) -> Known[Types]:
+        """Return the instance types of the region and where they are offered."""
+
+        def read() -> Types:
+            ec2 = self._connect("ec2", ATTEMPTS)
+            machines = live_machines(describe_types(ec2), self._bundle)
+            zones = {zone: frozenset(names) for zone, names in describe_offerings(ec2).items()}
+            return Types(machines, zones)
+
+        return self._known("types", _Kept[Types], read, lambda types: len(types.machines))
+
+    def on_demand(self) -> Known[OnDemand]:
+        """Return the price list of the region."""
+        region = self._settings.region
+        if self._settings.isolated_vpc or not has_price_list(region):
+            why = "isolatedVPC is set" if self._settings.isolated_vpc else "it has no public one"
+            return Known(None, problem=f"the price list of {region} is not asked for: {why}")
+
+        def read() -> OnDemand:
+            return on_demand_prices(self._connect("pricing", ATTEMPTS), region)
+
+        return self._known("on-demand", _Kept[OnDemand], read, len)
+
+    def spot(self) -> Known[Spot]:
+        """Return what spot capacity costs in the region."""
+
+        def read() -> Spot:
+            return spot_prices(self._connect("ec2", ATTEMPTS), self._clock.now())
+
+        def size(prices: Spot) -> int:
+            return sum(map(len, prices.values()))
+
+        return self._known("spot", _Kept[Spot], read, size)
+
+    def _known(
+        self, name: str, form: Any, read: Callable[[], _T], size: Callable[[_T], int]
+    ) -> Known[_T]:
+        """Return what is kept if it is young enough, else what AWS says now, else what is kept."""
+        now = self._clock.now()
+        kept: _Kept[_T] | None = self._kept(name, form)
+        if kept is not None and timedelta(0) <= now - kept.at < self._max_age:
+            return Known(kept.value, kept.at)
+        failed = self._failed.get(name)
+        if failed is None or now - failed[0] >= RETRY_AFTER:
+            try:
+                fresh = read()
+                if kept is not None:
+                    _check(name, size(fresh), size(kept.value))
+            except ReconcilerError as error:
+                failed = self._failed[name] = (now, str(error))
+            else:
+                self._failed.pop(name, None)
+                self._keep.write(self._file(name), _packed(_Kept(now, fresh)))
+                return Known(fresh, now)
+        if kept is None:
+            return Known(None, problem=failed[1])
+        return Known(kept.value, kept.at, failed[1])
+
+    def _kept(self, name: str, form: Any) -> Any:
+        """Return what was kept; a file that cannot be read is as none, since AWS can be asked."""
+        content = self._keep.read(self._file(name))
+        if content is None:
+            return None
+        try:
+            return msgspec.msgpack.decode(zlib.decompress(content), type=form)
+        except (zlib.error, msgspec.MsgspecError):
+            return None
+
+    def _file(self, name: str) -> str:
+        return f"{name}.{_FORMAT}"
+
+
+def _packed(kept: _Kept[Any]) -> bytes:
+    return zlib.compress(msgspec.msgpack.encode(kept, order="deterministic"), 1)
+
+
+def _check(name: str, fresh: int, before: int) -> None:
+    """Refuse an answer that has lost most of what was there: it was cut short.
+
+    Raises:
+        CloudError: less than half is left.
+    """
+    if fresh * 2 < before:
+        raise CloudError(
+            f"the answer about {name} has {fresh} entries, and had {before} before: not taken",
+            remedy="it is asked again later; remove the cache of the state folder if it is right",
+        )
