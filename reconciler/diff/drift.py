@@ -114,6 +114,12 @@ def find_drift(desired: Desired, cluster: ClusterState, now: datetime) -> tuple[
     return tuple(sorted(found, key=lambda d: d.node_claim))
 
 
+def type_checked_from(claim: NodeClaim) -> datetime | None:
+    """Return the first moment at which the claim is old enough for its type to be looked for."""
+    created = claim.metadata.creation_timestamp
+    return None if created is None else created + _TYPE_CHECK_AGE + datetime.resolution
+
+
 def _drift(node: StateNode, claim: NodeClaim, finding: _Finding) -> Drift:
     assert finding.reason is not None
     return Drift(

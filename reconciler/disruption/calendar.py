@@ -1,4 +1,8 @@
-"""When something changes by the clock alone: until then a quiet fleet need not be looked at."""
+"""When something changes by the clock alone: until then the same facts mean the same.
+
+Every rule of disruption that compares the present with a time has its moment here; the tests hold
+that to a clock which notes what it is compared with.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,15 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from reconciler.disruption.consolidatable import consolidatable_at
-from reconciler.disruption.forceful import patience_ends
-from reconciler.disruption.policy import forced_out_at, old_enough_at, policy_changes
-from reconciler.model.budget import next_change_of
+from reconciler.disruption.forceful import patience_ends, ranks_by_age
+from reconciler.disruption.policy import forced_out_at, old_enough_at
+from reconciler.model.budget import Budget
 from reconciler.model.duration import parse_duration
 from reconciler.model.labels import DO_NOT_DISRUPT
 from reconciler.model.nodepool import NodePool
 from reconciler.model.pod import Pod
 from reconciler.model.settings import Settings
-from reconciler.observed.state import ClusterState
+from reconciler.observed.state import ClusterState, StateNode
 
 
 def next_moment(
@@ -27,24 +31,39 @@ def next_moment(
     config ties to a time.
     """
     by_name = {pool.name: pool for pool in pools}
-    moments = [*_of_pools(by_name.values(), now), *policy_changes(settings, now)]
+    moments = list(_of_policy(settings, now))
+    for pool in by_name.values():
+        moments += _of_budgets(pool.spec.disruption.budgets, now)
+        if ranks_by_age(cluster, pool, settings):
+            moments.append(now + datetime.resolution)
     for node in cluster.nodes:
-        if node.claim is None or node.is_deleting:
-            continue
-        pool = by_name.get(node.node_pool)
-        if pool is not None:
-            moments.append(consolidatable_at(node.claim, pool))
-            moments.append(old_enough_at(node.claim, pool.name, settings))
-        moments.append(node.claim.expires_at)
-        moments.append(forced_out_at(node.claim, node.node_pool, settings))
-        if settings.gate("NodeRepair") and node.node is not None:
-            moments.append(patience_ends(node.node.status.conditions))
-        moments += (_protected_until(pod) for pod in node.pods)
+        moments += _of_node(node, by_name.get(node.node_pool), settings)
+    moments += (_protected_until(pod) for pod in cluster.pods)
     return min((m for m in moments if m is not None and m > now), default=None)
 
 
-def _of_pools(pools: Iterable[NodePool], now: datetime) -> Iterator[datetime | None]:
-    return (next_change_of(pool.spec.disruption.budgets, now) for pool in pools)
+def _of_policy(settings: Settings, now: datetime) -> Iterator[datetime | None]:
+    yield from (one.until for one in settings.suspensions)
+    yield from (window.steady_until(now) for window in settings.windows)
+    yield from _of_budgets(settings.fleet_budgets, now)
+
+
+def _of_budgets(budgets: Iterable[Budget], now: datetime) -> Iterator[datetime | None]:
+    return (budget.steady_until(now) for budget in budgets)
+
+
+def _of_node(
+    node: StateNode, pool: NodePool | None, settings: Settings
+) -> Iterator[datetime | None]:
+    if node.node is not None and settings.gate("NodeRepair"):
+        yield patience_ends(node.node.status.conditions)
+    if node.claim is None:
+        return
+    if pool is not None:
+        yield consolidatable_at(node.claim, pool)
+        yield old_enough_at(node.claim, pool.name, settings)
+    yield node.claim.expires_at
+    yield forced_out_at(node.claim, node.node_pool, settings)
 
 
 def _protected_until(pod: Pod) -> datetime | None:

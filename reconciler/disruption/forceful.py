@@ -172,6 +172,13 @@ def _overprovisioned(
             yield from sorted(owned, key=lambda row: _scale_down_key(row[0], row[1], now))[:surplus]
 
 
+def ranks_by_age(cluster: ClusterState, pool: NodePool, settings: Settings) -> bool:
+    """Return whether the pool is about to choose by age whom to let go: each moment may differ."""
+    if not settings.gate("StaticCapacity") or not pool.is_static or pool.is_deleting:
+        return False
+    return sum(1 for _ in _owned(cluster, pool.name)) > (pool.spec.replicas or 0)
+
+
 def _owned(cluster: ClusterState, pool: str) -> Iterator[tuple[StateNode | None, NodeClaim]]:
     """Yield the claims of a pool that stay, with their nodes; one may not have been launched."""
     for claim in cluster.unlaunched:

@@ -15,6 +15,7 @@ from reconciler.model.instancetype import InstanceType
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.nodepool import NodePool
 from reconciler.plan.plan import Plan
+from reconciler.plan.recall import Recall
 from reconciler.ports import RecordedObject, RunningCommand, Unavailable
 
 
@@ -54,8 +55,12 @@ class Desired(Protocol):
         unavailable: Sequence[Unavailable],
         recorded: Sequence[RecordedObject],
         serial: int,
+        recall: Recall,
     ) -> Plan:
-        """Decide what is to be done now, and what git changes against ``recorded``."""
+        """Decide what is to be done now, and what git changes against ``recorded``.
+
+        ``recall`` has what the passes before this one have worked out.
+        """
         ...
 
     def objection(self, command: RunningCommand, seen: Observation) -> str | None:

@@ -28,8 +28,8 @@ from reconciler.observed.state import StateNode
 from reconciler.placement.problem import LaunchCatalog
 from reconciler.plan.inputs import Inputs
 from reconciler.plan.plan import InputDigests, Plan, Revision, content_digest
-from reconciler.plan.planner import make_plan
 from reconciler.plan.pools import node_class_of, pool_types
+from reconciler.plan.recall import Recall
 from reconciler.ports import RecordedObject, RunningCommand, Unavailable
 
 
@@ -148,9 +148,10 @@ class PlannedFleet:
         unavailable: Sequence[Unavailable],
         recorded: Sequence[RecordedObject],
         serial: int,
+        recall: Recall,
     ) -> Plan:
         """Decide what is to be done now, with the planner that previews use as well."""
-        return make_plan(self.inputs(seen, unavailable, recorded, serial))
+        return recall.plan(self.inputs(seen, unavailable, recorded, serial))
 
     def inputs(
         self,

@@ -30,6 +30,7 @@ from reconciler.engine.world import World
 from reconciler.model.errors import StalePlanError
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.plan.plan import Plan, from_json, to_json
+from reconciler.plan.recall import Recall
 from reconciler.ports import CommandPhase, RecordedPlan
 
 
@@ -69,8 +70,12 @@ class Mandate:
     batch_from: int = 0
     replaces_rebalanced: bool = False
 
-def reconcile(world: World, desired: Desired, mandate: Mandate) -> Pass:
+def reconcile(
+    world: World, desired: Desired, mandate: Mandate, recall: Recall | None = None
+) -> Pass:
     """Run one pass over the fleet.
+
+    ``recall`` is that of the loop of passes, which spares it what has not changed since the last.
 
     Raises:
         StalePlanError: the approved plan no longer fits what is seen.
@@ -89,7 +94,7 @@ def reconcile(world: World, desired: Desired, mandate: Mandate) -> Pass:
     termination.advance(settle, seen)
     seen = _refreshed(world, seen)
     forgotten = known - {claim.name for claim in seen.claims}
-    plan = _decide(world, desired, seen, mandate)
+    plan = _decide(world, desired, seen, mandate, recall or Recall())
     interruption.heed(world, seen, replaces_rebalanced=mandate.replaces_rebalanced)
     _remember(world, desired, plan)
     if (plan.changes and mandate.decides) or not plan.is_empty:
@@ -105,9 +110,11 @@ def _refreshed(world: World, seen: Observation) -> Observation:
     return with_fields(seen, snapshot=snapshot, commands=tuple(world.store.commands()))
 
 
-def _decide(world: World, desired: Desired, seen: Observation, mandate: Mandate) -> Plan:
+def _decide(
+    world: World, desired: Desired, seen: Observation, mandate: Mandate, recall: Recall
+) -> Plan:
     store = world.store
-    plan = desired.plan(seen, store.unavailable(seen.at), store.objects(), store.serial())
+    plan = desired.plan(seen, store.unavailable(seen.at), store.objects(), store.serial(), recall)
     if mandate.approved is not None:
         moved = mandate.approved.inputs.moved(plan.inputs)
         if moved:

@@ -17,7 +17,13 @@ from typing import Final
 import msgspec
 
 from reconciler.model.duration import parse_duration
-from reconciler.model.schedule import is_open, next_change, parse_schedule, time_zone
+from reconciler.model.schedule import (
+    is_open,
+    next_change,
+    parse_schedule,
+    steady_until,
+    time_zone,
+)
 
 UNBOUNDED: Final = 2147483647
 _SHARE: Final = re.compile(r"(100|[0-9]{1,2})%", re.ASCII)
@@ -82,6 +88,16 @@ class Budget(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         try:
             schedule, zone = parse_schedule(self.schedule), time_zone(self.time_zone)
             return next_change(schedule, parse_duration(self.duration), now, zone)
+        except ValueError:
+            return None
+
+    def steady_until(self, now: datetime) -> datetime | None:
+        """Return when it may first answer otherwise than at ``now``, None if never."""
+        if self.schedule is None or self.duration is None:
+            return None
+        try:
+            schedule, zone = parse_schedule(self.schedule), time_zone(self.time_zone)
+            return steady_until(schedule, parse_duration(self.duration), now, zone)
         except ValueError:
             return None
 

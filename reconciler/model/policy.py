@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from reconciler.model.duration import parse_duration
-from reconciler.model.schedule import next_change, parse_schedule, time_zone
+from reconciler.model.schedule import next_change, parse_schedule, steady_until, time_zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,15 @@ class Window:
         if schedule.next_after(now - self._length, zone) is None:
             return None
         return next_change(schedule, self._length, now, zone)
+
+    def steady_until(self, now: datetime) -> datetime:
+        """Return when it may first answer otherwise than at ``now``.
+
+        Raises:
+            ValueError: schedule, duration or time zone cannot be read.
+        """
+        schedule, zone = parse_schedule(self.schedule), time_zone(self.time_zone)
+        return steady_until(schedule, self._length, now, zone)
 
     @property
     def _length(self) -> timedelta:

@@ -208,6 +208,25 @@ def next_change(
     return None
 
 
+def steady_until(
+    schedule: Schedule, duration: timedelta, now: datetime, zone: tzinfo = UTC
+) -> datetime:
+    """Return the first moment after ``now`` at which the answers of this module may be others.
+
+    That is the next change where one is in sight. Where windows overlap for too long to see an end
+    it is when the first of them ends; a schedule without a hit in the years looked at is asked
+    again each quarter of an hour, since in some time zone a day begins then.
+    """
+    change = next_change(schedule, duration, now, zone)
+    if change is not None:
+        return change
+    hit = schedule.next_after(_whole_second(now - duration), zone)
+    if hit is not None:
+        return hit + duration
+    quarter = timedelta(minutes=15)
+    return now + quarter - (now - datetime.min.replace(tzinfo=UTC)) % quarter
+
+
 def _whole_second(moment: datetime) -> datetime:
     """Cut to the second below: the cron library looks from the next whole second on."""
     return moment.replace(microsecond=0)

@@ -111,27 +111,54 @@ def read_snapshot(content: bytes, source: str) -> Snapshot:
     Raises:
         UnreadableError: it is not a snapshot, or an object in it has not the shape of its kind.
     """
-    objects: list[Any] = []
+    return assembled(decoded(raw, source) for raw in items_of(content, source))
+
+
+class Skipped(str):
+    """The kind of an object that no decision reads."""
+
+    __slots__ = ()
+
+
+def decoded(raw: bytes | msgspec.Raw, source: str) -> Any:
+    """Return what the JSON of one object says: a Struct, of our own kinds the plain data.
+
+    Raises:
+        UnreadableError: it has not the shape of its kind.
+    """
+    head = _head(raw, source)
+    kind = _KINDS.get(head.kind)
+    if kind is not None:
+        return _decoded(raw, kind, head, source)
+    return msgspec.json.decode(raw) if head.kind in _LIVE else Skipped(head.kind)
+
+
+def assembled(objects: Iterable[Any]) -> Snapshot:
+    """Return the snapshot of objects as ``decoded`` gives them."""
+    structs: list[Any] = []
     live: list[dict[str, Any]] = []
     skipped: dict[str, int] = {}
-    for raw in _items(content, source):
-        head = _head(raw, source)
-        kind = _KINDS.get(head.kind)
-        if kind is not None:
-            objects.append(_decoded(raw, kind, head, source))
-        elif head.kind in _LIVE:
-            live.append(msgspec.json.decode(raw))
+    for item in objects:
+        if isinstance(item, Skipped):
+            skipped[item] = skipped.get(item, 0) + 1
+        elif isinstance(item, dict):
+            live.append(item)
         else:
-            skipped[head.kind] = skipped.get(head.kind, 0) + 1
-    return replace(snapshot_of(objects, live), skipped=dict(sorted(skipped.items())))
+            structs.append(item)
+    skipped = {str(kind): count for kind, count in sorted(skipped.items())}
+    return replace(snapshot_of(structs, live), skipped=skipped)
 
 
 def _order(item: Any) -> tuple[str, str]:
     return (item.metadata.namespace, item.metadata.name)
 
 
-def _items(content: bytes, source: str) -> Iterator[bytes | msgspec.Raw]:
-    """Yield the JSON of each object; a List is cut apart, also one within a List."""
+def items_of(content: bytes, source: str) -> Iterator[bytes | msgspec.Raw]:
+    """Yield the JSON of each object; a List is cut apart, also one within a List.
+
+    Raises:
+        UnreadableError: it is neither JSON nor YAML, or not of objects.
+    """
     text = content.lstrip()
     if not text:
         raise UnreadableError(

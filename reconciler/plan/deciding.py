@@ -6,7 +6,7 @@ even loaded, so that a plan of a repository alone starts fast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING
@@ -117,7 +117,7 @@ def situation_of(
         pending=pods_to_place(facts.cluster, inputs.now),
         interrupted=inputs.interrupted,
         allow_removal=_removable(inputs, facts),
-        last_known=_vanished(inputs, facts),
+        last_known=vanished_pools(inputs, facts.pools),
     )
 
 
@@ -156,9 +156,12 @@ class _Timed:
             )
 
 
-def _vanished(inputs: Inputs, facts: Facts) -> tuple[NodePool, ...]:
-    """Return the NodePools that were there and that git no longer has, as they were last."""
-    desired = {pool.name for pool in facts.pools}
+def vanished_pools(inputs: Inputs, pools: Iterable[NodePool]) -> tuple[NodePool, ...]:
+    """Return the NodePools that were there and that git no longer has, as they were last.
+
+    ``pools`` are those of git.
+    """
+    desired = {pool.name for pool in pools}
     known: dict[str, NodePool] = {}
     for item in (*inputs.live, *(inputs.base or ())):
         name = item.get("metadata", {}).get("name", "")

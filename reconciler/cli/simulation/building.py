@@ -42,8 +42,8 @@ from reconciler.observed.snapshot import Snapshot, read_snapshot
 from reconciler.plan.deciding import Phase, untimed
 from reconciler.plan.inputs import Inputs
 from reconciler.plan.plan import Plan
-from reconciler.plan.planner import make_plan
 from reconciler.plan.pools import pool_types
+from reconciler.plan.recall import Recall
 from reconciler.ports import Instance, RecordedObject, Unavailable
 
 
@@ -107,9 +107,10 @@ class SimulatedFleet(PlannedFleet):
         unavailable: Sequence[Unavailable],
         recorded: Sequence[RecordedObject],
         serial: int,
+        recall: Recall,
     ) -> Plan:
         """Decide what is to be done now, with the planner that previews use as well."""
-        return make_plan(self.inputs(seen, unavailable, recorded, serial), self.phase)
+        return recall.plan(self.inputs(seen, unavailable, recorded, serial), self.phase)
 
     def inputs(
         self,

@@ -23,6 +23,7 @@ from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.engine.world import World
 from reconciler.model.errors import CloudError, ClusterError, TransientCloudError
+from reconciler.plan.recall import Recall
 from reconciler.ports import Progress
 
 LOOK: Final = timedelta(seconds=10)
@@ -91,10 +92,13 @@ def play(
     """
     end = until or stage.clock.now() + PATIENCE
     last, ahead, failures = None, None, 0
+    recall = Recall()
     while True:
         before = _mark(stage)
         fleet = desired(stage.clock.now())
-        done, pause = _pass(stage, fleet, mandate)
+        done, pause = _pass(stage, fleet, mandate, recall)
+        if done is None:
+            recall = Recall()  # what a process knew dies with it
         now = stage.clock.now()
         if done is None or done.in_vain:
             failures += 1
@@ -122,14 +126,14 @@ def play(
 
 
 def _pass(
-    stage: Stage, desired: PlannedFleet, mandate: Mandate
+    stage: Stage, desired: PlannedFleet, mandate: Mandate, recall: Recall
 ) -> tuple[Pass | None, timedelta | None]:
     """Make one pass; return it, or None where it broke off, and how long to pause then."""
     _tell_notices(stage)
     stage.passes += 1
     done, pause = None, None
     try:
-        done = reconcile(stage.world, desired, mandate)
+        done = reconcile(stage.world, desired, mandate, recall)
     except (TransientCloudError, CloudError, ClusterError) as error:
         stage.world.tell("Retrying", str(error))
     except KilledError as error:

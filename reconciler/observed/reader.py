@@ -1,0 +1,43 @@
+"""Reads one snapshot after another, and decodes of each only what the last one did not have.
+
+A large cluster is listed again and again, and nearly all of it says what it said before. An object
+whose text is the same is the same value: to find that out costs a tenth of decoding it, and
+comparing two looks then costs nothing.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+from reconciler.observed.snapshot import Snapshot, assembled, decoded, items_of
+
+
+class SnapshotReader:
+    """Remembers the objects of the last snapshot by a digest of their text, and no others.
+
+    What it gives is what ``read_snapshot`` gives; if nothing at all has changed, the very snapshot
+    that it gave last.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Any] = {}
+        self._order: list[bytes] = []
+        self._last = Snapshot()
+
+    def read(self, content: bytes, source: str) -> Snapshot:
+        """Return the snapshot that ``content`` holds.
+
+        Raises:
+            UnreadableError: it is not a snapshot, or an object in it has not the shape of its kind.
+        """
+        known, fresh, order = self._known, dict[bytes, Any](), list[bytes]()
+        for raw in items_of(content, source):
+            key = blake2b(raw, digest_size=16).digest()
+            item = known.get(key)
+            fresh[key] = decoded(raw, source) if item is None else item
+            order.append(key)
+        if order != self._order:
+            self._last = assembled(fresh[key] for key in order)
+        self._known, self._order = fresh, order
+        return self._last
