@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.desired import spellings
 from reconciler.desired.document import Document, Pointer, parse_documents
@@ -23,7 +23,12 @@ from reconciler.desired.kinds import (
 )
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 
+if TYPE_CHECKING:
+    from reconciler.desired.lock import Lock
+
 CONFIG_FILES: Final = ("reconciler.yaml", "reconciler.yml")
+LOCK_FILE: Final = "reconciler.lock"
+"""At the top of the fleet folder: what a look at AWS found (see ``lock``)."""
 UNREAD: Final = frozenset({"bad-key", "bad-number", "bad-tag", "unsupported-tag"})
 """Codes of values that the document could not make sense of: their shape tells nothing new."""
 _FINDINGS_MAX: Final = 1000
@@ -54,7 +59,10 @@ class Resource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The desired objects, each tuple in a total order, and the engine's own config."""
+    """The desired objects, each tuple in a total order, the engine's own config, and its lock.
+
+    Of the lock only the entries that still fit the objects are there.
+    """
 
     node_pools: tuple[Resource, ...] = ()
     node_claims: tuple[Resource, ...] = ()
@@ -63,6 +71,7 @@ class Fleet:
     capacity_buffers: tuple[Resource, ...] = ()
     workloads: tuple[Resource, ...] = ()
     config: dict[str, Any] = field(default_factory=dict)
+    lock: Lock | None = None
 
     @property
     def resources(self) -> tuple[Resource, ...]:
@@ -96,6 +105,9 @@ def read_fleet(
     reading.diagnostics += refused
     reading.broken = reading.has_errors()
     for file in sorted(files, key=lambda f: f.path):
+        if file.path == LOCK_FILE:
+            reading.read_lock(file.content)
+            continue
         documents, findings = parse_documents(file.path, file.content)
         reading.diagnostics += findings
         reading.broken = reading.broken or bool(findings)
@@ -120,6 +132,7 @@ class _Reading:
         self.skipped: dict[str, int] = {}
         self.config: dict[str, Any] = {}
         self.unread: list[Place] = []
+        self.lock: Lock | None = None
         self.broken = False
 
     def read_config(self, documents: list[Document]) -> None:
@@ -136,6 +149,16 @@ class _Reading:
                     self._add(entry, finding)
                 if not faults:
                     self.config = entry.plain
+
+    def read_lock(self, content: bytes) -> None:
+        """Read the lock file; what is wrong with it is one finding."""
+        from reconciler.desired import lock
+
+        found = lock.read_lock(content)
+        if isinstance(found, Diagnostic):
+            self.diagnostics.append(found)
+        else:
+            self.lock = found
 
     def read_document(self, document: Document) -> None:
         for entry, finding in entries(document):
@@ -213,12 +236,22 @@ class _Reading:
         if not any_class and not self.broken:
             for resource, entry in self._kept("NodePool"):
                 self._check_class(resource, entry)
+        if self.lock is not None and not self.broken:
+            self._fit_lock(self.lock)
         if self.skipped:
             count = sum(self.skipped.values())
             kinds = ", ".join(f"{kind} ({n})" for kind, n in sorted(self.skipped.items())[:20])
             objects = "object" if count == 1 else "objects"
             message = f"{count} {objects} of other kinds skipped: {kinds}"
             self.diagnostics.append(Diagnostic(Severity.INFO, "skipped-kinds", message))
+
+    def _fit_lock(self, lock: Lock) -> None:
+        from reconciler.desired.lock import fitting
+
+        classes = [resource for resource, _ in self._kept("EC2NodeClass")]
+        pools = [resource for resource, _ in self._kept("NodePool")]
+        self.lock, findings = fitting(lock, classes, pools)
+        self.diagnostics += findings
 
     def has_errors(self) -> bool:
         """Return whether any finding so far is an error."""
@@ -256,6 +289,7 @@ class _Reading:
             capacity_buffers=of("CapacityBuffer"),
             workloads=of(*WORKLOADS),
             config=self.config,
+            lock=self.lock,
         )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from reconciler.desired.document import LIMITS
-from reconciler.desired.fleet import SourceFile
+from reconciler.desired.fleet import LOCK_FILE, SourceFile
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ DEPTH_MAX: Final = 32
 def is_fleet_file(path: str) -> bool:
     """Return whether a file of that relative path belongs to a fleet, by its name alone."""
     parts = path.split("/")
+    if path == LOCK_FILE:
+        return True
     return path.endswith(SUFFIXES) and not any(part.startswith(".") for part in parts)
 
 
@@ -95,7 +97,7 @@ class _Reading:
                     else:
                         seen.add(real)
                         below.append((entry.path, f"{relative}/", depth + 1))
-                elif entry.name.endswith(SUFFIXES):
+                elif is_fleet_file(relative):
                     yield relative, real
             stack.extend(reversed(below))
 
@@ -106,11 +108,11 @@ class _Reading:
         try:
             real = os.path.realpath(entry.path, strict=True)
         except OSError:
-            if entry.name.endswith(SUFFIXES):
+            if is_fleet_file(relative):
                 self._refuse("broken-link", relative, "the symbolic link leads nowhere")
             return None
         if real != self.root and not real.startswith(self.root + os.sep):
-            if entry.is_dir() or entry.name.endswith(SUFFIXES):
+            if entry.is_dir() or is_fleet_file(relative):
                 self._refuse("outside-link", relative, "the symbolic link leads out of the folder")
             return None
         return real

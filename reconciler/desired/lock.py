@@ -1,0 +1,220 @@
+"""``reconciler.lock``: what a look at AWS found, written down so that a plan can be repeated.
+
+It stands in the fleet folder beside ``reconciler.yaml``, is written by ``reconciler lock`` and
+reviewed like any other file: images, subnets and security groups of each EC2NodeClass, and what
+the instance types that NodePools allow are and cost. Where it stands it holds, offline as against
+an account; a new image reaches nodes by a commit that changes this file, and in no other way.
+
+An entry holds for the selectors that it was found by: once those change in git it no longer fits,
+and the class is looked up as if there were no lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from reconciler.desired.fleet import LOCK_FILE
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.nodeclass import AMI, SecurityGroup, Subnet
+
+if TYPE_CHECKING:
+    from reconciler.desired.fleet import Resource
+
+API_VERSION: Final = "reconciler/v1"
+REMEDY: Final = "run `reconciler lock --update` and commit what it writes"
+_DIGEST: Final = 16
+_SELECTORS: Final = (
+    "subnetSelectorTerms",
+    "securityGroupSelectorTerms",
+    "amiSelectorTerms",
+    "amiFamily",
+    "role",
+    "instanceProfile",
+)
+
+
+class _Part(
+    msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """A part of the file, in the spelling of its schema."""
+
+
+class LockedClass(_Part, frozen=True, kw_only=True):
+    """What the account held for an EC2NodeClass whose ``selectors`` have this digest."""
+
+    selectors: str
+    amis: tuple[AMI, ...] = ()
+    subnets: tuple[Subnet, ...] = ()
+    security_groups: tuple[SecurityGroup, ...] = ()
+    instance_profile: str = ""
+
+
+class Source(_Part, frozen=True, kw_only=True):
+    """Whence facts come (as ``PriceOrigin.source``), and when they were read or published."""
+
+    source: str
+    at: datetime | None = None
+
+
+class LockedCatalog(_Part, frozen=True, kw_only=True):
+    """The instance types: whence, and which bundled data they are told as a difference to."""
+
+    instance_types: Source
+    bundle: str
+    bundle_digest: str
+    on_demand: Source
+    spot: Source
+
+
+class LockedType(_Part, frozen=True, kw_only=True):
+    """An instance type; what is left out is as in the bundled data.
+
+    Prices are USD an hour; ``spot`` is by zone, and only where it was quoted. ``machine`` are the
+    facts of ``catalog.machine.Machine`` in their order.
+    """
+
+    on_demand: float | None = None
+    spot: dict[str, float] | None = None
+    zones: tuple[str, ...] | None = None
+    machine: list[Any] | None = None
+
+
+class Lock(_Part, frozen=True, kw_only=True):
+    """The whole file; ``digest`` is over everything else in it."""
+
+    api_version: str = msgspec.field(default=API_VERSION)
+    kind: str = "Lock"
+    digest: str = ""
+    locked_at: datetime
+    region: str
+    catalog: LockedCatalog
+    node_pools: dict[str, str] = {}
+    node_classes: dict[str, LockedClass] = {}
+    types: dict[str, LockedType] = {}
+
+    def entry(self, name: str) -> LockedClass | None:
+        """Return what is locked for a node class."""
+        return self.node_classes.get(name)
+
+
+def digest_of(lock: Lock) -> str:
+    """Return the digest over everything in a lock but the digest itself."""
+    plain: dict[str, Any] = msgspec.to_builtins(lock)
+    return _digest({k: v for k, v in plain.items() if k not in ("digest", "apiVersion", "kind")})
+
+
+def selectors_digest(node_class: Mapping[str, Any]) -> str:
+    """Return a digest of what an EC2NodeClass selects in the account."""
+    spec = node_class.get("spec", {})
+    return _digest({key: spec[key] for key in _SELECTORS if key in spec})
+
+
+def choices_digest(node_pool: Mapping[str, Any]) -> str:
+    """Return a digest of what decides which instance types a NodePool allows."""
+    template = node_pool.get("spec", {}).get("template", {})
+    labels = template.get("metadata", {}).get("labels", {})
+    requirements = template.get("spec", {}).get("requirements", [])
+    return _digest([labels, requirements])
+
+
+def _digest(value: object) -> str:
+    return sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:_DIGEST]
+
+
+def encode(lock: Lock) -> bytes:
+    """Return the file: JSON, sorted, with one line for each image, subnet and instance type.
+
+    The same lock gives the same bytes, and a change of one thing is a change of its line.
+    """
+    signed = msgspec.structs.replace(lock, digest=digest_of(lock))
+    plain: dict[str, Any] = msgspec.to_builtins(signed)
+    plain["apiVersion"], plain["kind"] = signed.api_version, signed.kind
+    first = ("apiVersion", "kind", "digest", "lockedAt", "region", "catalog")
+    last = ("nodePools", "nodeClasses", "types")
+    ordered = {key: plain[key] for key in (*first, *last) if key in plain}
+    lines: list[str] = []
+    _write(lines, "", ordered, 0, "")
+    return ("\n".join(lines) + "\n").encode()
+
+
+_OPEN: Final = frozenset(
+    {"nodeClasses", "types", "nodePools", "amis", "subnets", "securityGroups", "catalog"}
+)
+"""Under these keys each entry has a line of its own."""
+
+
+def _write(lines: list[str], key: str, value: Any, depth: int, end: str) -> None:
+    """Write a value under a key; what is small stands on one line."""
+    indent = "  " * depth
+    head = f"{indent}{_text(key)}: " if key else indent
+    is_open = depth == 0 or key in _OPEN or (isinstance(value, dict) and "selectors" in value)
+    if not is_open or not value:
+        lines.append(f"{head}{_text(value)}{end}")
+        return
+    begin, stop = "{}" if isinstance(value, dict) else "[]"
+    lines.append(head + begin)
+    names = list(value) if depth == 0 else sorted(value) if isinstance(value, dict) else None
+    items = [("", item) for item in value] if names is None else [(n, value[n]) for n in names]
+    for number, (name, item) in enumerate(items, 1):
+        _write(lines, name, item, depth + 1, "," if number < len(items) else "")
+    lines.append(f"{indent}{stop}{end}")
+
+
+def _text(value: Any) -> str:
+    compact = msgspec.json.encode(value, order="sorted")
+    return msgspec.json.format(compact, indent=0).decode()
+
+
+def read_lock(content: bytes) -> Lock | Diagnostic:
+    """Return the lock that a file holds, or what is wrong with it.
+
+    A lock that was changed by hand, or that a merge has put together, is refused: what it says
+    was then never found by anybody.
+    """
+    try:
+        lock = msgspec.json.decode(content, type=Lock)
+    except msgspec.ValidationError as error:
+        return _damaged(f"not a lock file: {error}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        text = "a merge has left its marks in it" if b"\n<<<<<<< " in content else str(error)
+        return _damaged(f"not JSON: {text}")
+    if (lock.api_version, lock.kind) != (API_VERSION, "Lock"):
+        return _damaged(f"{lock.kind} of {lock.api_version}, where a Lock of {API_VERSION} is read")
+    if lock.digest != digest_of(lock):
+        return _damaged("it was changed by hand or put together by a merge: its digest is wrong")
+    return lock
+
+
+def _damaged(message: str) -> Diagnostic:
+    place = Place(LOCK_FILE, 1, 1)
+    return Diagnostic(Severity.ERROR, "lock-damaged", message, place, hint=REMEDY)
+
+
+def fitting(
+    lock: Lock, node_classes: Iterable[Resource], node_pools: Iterable[Resource]
+) -> tuple[Lock, tuple[Diagnostic, ...]]:
+    """Return the lock without the entries that git has moved away from, and one finding on them."""
+    classes = {r.name: selectors_digest(r.data) for r in node_classes}
+    kept = {
+        name: entry
+        for name, entry in lock.node_classes.items()
+        if entry.selectors == classes.get(name)
+    }
+    moved = [f"EC2NodeClass {name}" for name in sorted(classes) if name not in kept]
+    moved += [
+        f"NodePool {r.name}"
+        for r in node_pools
+        if lock.node_pools.get(r.name) != choices_digest(r.data)
+    ]
+    found = msgspec.structs.replace(lock, node_classes=kept)
+    if not moved:
+        return found, ()
+    names = ", ".join(moved[:5]) + (f" and {len(moved) - 5} more" if len(moved) > 5 else "")
+    message = f"{names} changed since the lock was written: what it says of them is not used"
+    stale = Diagnostic(Severity.WARNING, "lock-stale", message, Place(LOCK_FILE, 1, 1), hint=REMEDY)
+    return found, (stale,)
