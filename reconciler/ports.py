@@ -50,6 +50,7 @@ class Instance:
     security_groups: tuple[str, ...] = ()
     private_dns_name: str = ""
     reservation_id: str = ""
+    tenancy: str = ""
 
     @property
     def provider_id(self) -> str:
@@ -244,6 +245,7 @@ class Verb(StrEnum):
     UNTAINT = "untaint"
     DRAIN = "drain"
     DELETE_NODE = "delete-node"
+    TAG = "tag"
 
 
 class Outcome(StrEnum):

@@ -202,6 +202,7 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     from reconciler.cli import inputs
     from reconciler.cli.stopping import Silence
     from reconciler.engine.observation import observe
+    from reconciler.engine.reconcile import restamp
     from reconciler.engine.world import World
 
     resolved, catalog = _facts(args)
@@ -214,6 +215,7 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     cluster = _cluster(settings, catalog, imitation, shelf, source)
     desired = source.read()
     world = World(clock, compute, cluster, store, MemoryJournal(), Silence())
+    restamp(world, desired)
     seen = observe(world, desired.node_pools)
     facts = desired.inputs(seen, store.unavailable(seen.at), store.objects(), serial)
     base = inputs.read_base(args)

@@ -35,11 +35,13 @@ CAPACITY_RESERVATION_DRIFT: Final = "CapacityReservationDrift"
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """What EC2 says of the instance behind a NodeClaim."""
+    """What EC2 says of the instance behind a NodeClaim; what is empty was not said."""
 
     image_id: str = ""
     subnet_id: str = ""
     security_groups: frozenset[str] = frozenset()
+    capacity_type: str = ""
+    reservation_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def _image(claim: NodeClaim, facts: ClassFacts, types: LaunchCatalog) -> _Check:
     """Compare the image with the first of the class that suits the instance type."""
     images = facts.node_class.status.amis
     instance = facts.instances.get(claim.status.provider_id)
-    running = claim.status.image_id or (instance.image_id if instance else "")
+    running = (instance.image_id if instance else "") or claim.status.image_id
     kind = types.get(claim.metadata.labels.get(INSTANCE_TYPE, ""))
     if not images or not running or kind is None:
         return None
@@ -125,14 +127,20 @@ def _subnet(claim: NodeClaim, facts: ClassFacts) -> _Check:
 
 
 def _reservation(claim: NodeClaim, facts: ClassFacts) -> _Check:
-    """Ask whether its reservation is still selected; one demoted to on-demand has none."""
-    labels = claim.metadata.labels
+    """Ask whether its reservation is still selected; one demoted to on-demand has none.
+
+    What EC2 says of the instance counts more than the claim's labels.
+    """
+    labels, instance = claim.metadata.labels, facts.instances.get(claim.status.provider_id)
     if labels.get(CAPACITY_TYPE) != RESERVED or RESERVATION_ID not in labels:
         return None
-    known = sorted(r.id for r in facts.node_class.status.capacity_reservations)
-    if labels[RESERVATION_ID] in known:
+    if instance is not None and instance.capacity_type not in ("", RESERVED):
         return False
-    return _changed("status.capacityReservations", labels[RESERVATION_ID], known)
+    running = (instance.reservation_id if instance else "") or labels[RESERVATION_ID]
+    known = sorted(r.id for r in facts.node_class.status.capacity_reservations)
+    if running in known:
+        return False
+    return _changed("status.capacityReservations", running, known)
 
 
 def _changed(path: str, old: object, new: object) -> ClassDrift:

@@ -51,7 +51,7 @@ def start(effects: Effects, command: PlannedCommand, seen: Observation) -> None:
     why = f" ({command.event})" if command.event else ""
     world.tell(
         "CommandStarted",
-        f"{command.reason}: {command.decision} {nodes}",
+        f"{command.reason}: {command.decision} {nodes}{why}",
         command=command.id,
         reason=command.reason,
     )

@@ -45,6 +45,12 @@ class Desired(Protocol):
         """Return a type as the class of that NodePool resolves it, None if there is none."""
         ...
 
+    def restamped(
+        self, claims: Sequence[NodeClaim], recorded: Sequence[RecordedObject]
+    ) -> Sequence[NodeClaim]:
+        """Return the claims whose drift hashes another version made, with those of this one."""
+        ...
+
     def objects(self) -> Sequence[RecordedObject]:
         """Return the resolved objects with their hashes, as they are recorded."""
         ...

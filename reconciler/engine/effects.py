@@ -17,7 +17,7 @@ from reconciler.model.errors import ReconcilerError, TransientCloudError
 from reconciler.ports import Intent, Outcome, Verb
 
 _ID_LENGTH: Final = 32
-_LASTING: Final = frozenset({Verb.TAINT, Verb.DRAIN, Verb.DELETE_NODE})
+_LASTING: Final = frozenset({Verb.TAINT, Verb.DRAIN, Verb.DELETE_NODE, Verb.TAG})
 """Verbs that go on until they are done: every pass repeats the one intent."""
 
 

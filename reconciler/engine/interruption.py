@@ -9,6 +9,7 @@ word heard twice does what it does once (aws reference 5.2).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from reconciler.disruption.command import ForcefulReason
@@ -16,8 +17,17 @@ from reconciler.engine import lifecycle
 from reconciler.engine.observation import Observation, marked_claims
 from reconciler.engine.provision import mark_unavailable
 from reconciler.engine.world import World
-from reconciler.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODECLAIM, RESERVED, SPOT, ZONE
+from reconciler.model.labels import (
+    CAPACITY_TYPE,
+    INSTANCE_TYPE,
+    NODECLAIM,
+    RESERVATION_ID,
+    RESERVED,
+    SPOT,
+    ZONE,
+)
 from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.ports import CommandPhase, Interruption, InterruptionKind, Refusal
 
 INTERRUPTED: Final = "Interrupted"
@@ -25,6 +35,10 @@ INTERRUPTED: Final = "Interrupted"
 
 _URGENCY: Final = tuple(reversed(InterruptionKind))
 """The kinds, the least pressing first: a mark gives way only to a more pressing one."""
+
+CAPACITY_BLOCK: Final = "capacity-block"
+BLOCK_NOTICE: Final = timedelta(minutes=40)
+"""So long before a capacity block ends its nodes go."""
 
 _LOST_CAPACITY: Final = {
     InterruptionKind.SPOT_INTERRUPTION: SPOT,
@@ -76,6 +90,33 @@ def interrupted(claims: Iterable[NodeClaim]) -> dict[str, str]:
     return found
 
 
+def ending(
+    claims: Iterable[NodeClaim], classes: Mapping[str, EC2NodeClass], now: datetime
+) -> dict[str, str]:
+    """Return the claims in a capacity block that is about to end, each with what ends when.
+
+    EC2 takes the instances back half an hour before the end; ten minutes are left to drain
+    (aws reference 5.8).
+    """
+    found = {}
+    for claim in claims:
+        labels = claim.metadata.labels
+        node_class = classes.get(claim.spec.node_class_ref.name)
+        if node_class is None or labels.get(CAPACITY_TYPE) != RESERVED or claim.is_deleting:
+            continue
+        for block in node_class.status.capacity_reservations:
+            if block.id != labels.get(RESERVATION_ID) or block.reservation_type != CAPACITY_BLOCK:
+                continue
+            end = block.end_time
+            if end is not None and now >= end - BLOCK_NOTICE:
+                found[claim.name] = f"end of capacity block {block.id} at {_moment(end)}"
+    return found
+
+
+def _moment(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
 def _by_instance(seen: Observation) -> Mapping[str, NodeClaim]:
     """Return the claims by the id of their instance, also those that have not been told it yet."""
     names = {claim.name: claim for claim in seen.claims}
@@ -95,7 +136,7 @@ def _marked(claim: NodeClaim, word: Interruption) -> NodeClaim | None:
         before = _URGENCY.index(InterruptionKind(known.reason))
         if before >= _URGENCY.index(word.kind):
             return None
-    message = f"{word.text} at {word.at:%Y-%m-%dT%H:%M:%SZ}"
+    message = f"{word.text} at {_moment(word.at)}"
     return lifecycle.with_condition(claim, INTERRUPTED, "True", word.at, word.kind, message)
 
 

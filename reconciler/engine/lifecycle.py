@@ -18,7 +18,16 @@ from typing import Final
 from msgspec.structs import replace
 
 from reconciler.model.instancetype import InstanceType
-from reconciler.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from reconciler.model.labels import (
+    CAPACITY_TYPE,
+    INSTANCE_TYPE,
+    ON_DEMAND,
+    RESERVATION_ID,
+    RESERVATION_TYPE,
+    RESERVED,
+    TENANCY,
+    ZONE,
+)
 from reconciler.model.metadata import Condition
 from reconciler.model.node import Node
 from reconciler.model.nodeclaim import NodeClaim
@@ -181,12 +190,29 @@ def looked_for(claim: NodeClaim, instance: Instance | None, now: datetime) -> No
     if instance is None:
         return with_condition(claim, MISSING, "True", now, MISSING, "EC2 does not show it")
     claim = without_condition(claim, MISSING)
-    if claim.status.provider_id == instance.provider_id:
+    labels = _true_labels(claim, instance)
+    if labels == claim.metadata.labels and claim.status.provider_id == instance.provider_id:
         return claim
-    true = {INSTANCE_TYPE: instance.instance_type, ZONE: instance.zone}
-    metadata = replace(claim.metadata, labels={**claim.metadata.labels, **true})
     status = replace(claim.status, provider_id=instance.provider_id)
-    return replace(claim, metadata=metadata, status=status)
+    return replace(claim, metadata=replace(claim.metadata, labels=labels), status=status)
+
+
+def _true_labels(claim: NodeClaim, instance: Instance) -> dict[str, str]:
+    """Return the claim's labels as EC2 shows that they should be.
+
+    An instance may have lost its reservation and run on, on demand: it then has no labels of one
+    (aws reference 5.8).
+    """
+    labels = dict(claim.metadata.labels)
+    if claim.status.provider_id != instance.provider_id:
+        labels |= {INSTANCE_TYPE: instance.instance_type, ZONE: instance.zone}
+    if instance.tenancy:
+        labels[TENANCY] = instance.tenancy
+    if (labels.get(CAPACITY_TYPE), instance.capacity_type) == (RESERVED, ON_DEMAND):
+        labels[CAPACITY_TYPE] = ON_DEMAND
+        labels.pop(RESERVATION_ID, None)
+        labels.pop(RESERVATION_TYPE, None)
+    return labels
 
 
 def is_gone(claim: NodeClaim, instance: Instance | None, now: datetime) -> bool:

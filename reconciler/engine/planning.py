@@ -14,8 +14,10 @@ from reconciler.catalog.catalog import Catalog
 from reconciler.desired.fleet import Fleet, Resource
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_claims, node_overlays
+from reconciler.diff.nodeclass import Instance as Machine
 from reconciler.disruption.command import ForcefulReason
-from reconciler.engine.interruption import interrupted
+from reconciler.engine.hashes import restamped
+from reconciler.engine.interruption import ending, interrupted
 from reconciler.engine.observation import Observation
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.instancetype import InstanceType
@@ -125,6 +127,15 @@ class PlannedFleet:
         known = object_hash(resource.data, self.settings.cluster_ca_bundle) if resource else None
         return known or ("", "")
 
+    def restamped(
+        self, claims: Sequence[NodeClaim], recorded: Sequence[RecordedObject]
+    ) -> Sequence[NodeClaim]:
+        """Return the claims whose drift hashes another version made, with those of this one."""
+        bundle = self.settings.cluster_ca_bundle
+        return restamped(
+            claims, recorded, self._hash, lambda data: object_hash(data, bundle) or ("", "")
+        )
+
     def instance_type(self, node_pool: str, name: str) -> InstanceType | None:
         """Return a type as the class of that NodePool resolves it, None if there is none."""
         blueprint = self._blueprints.get(node_pool)
@@ -172,7 +183,11 @@ class PlannedFleet:
             compared_with="records",
             live=[_looked_up(c) for c in self.classes.values()],
             diagnostics=(*self.diagnostics, *seen.findings),
-            interrupted=interrupted(seen.claims),
+            interrupted={
+                **ending(seen.claims, self.classes, seen.at),
+                **interrupted(seen.claims),
+            },
+            instances=_machines(seen),
             refused=_refused(unavailable),
             allow_removal=self.allow_removal,
             serial=serial,
@@ -215,6 +230,21 @@ class PlannedFleet:
 
 _FORCEFUL: Final = frozenset(reason.value for reason in ForcefulReason)
 """These ask nobody: rolled back over a protected pod, such a command would start in every pass."""
+
+
+def _machines(seen: Observation) -> dict[str, Machine]:
+    """Return what EC2 says of each instance that lives, as drift compares it."""
+    return {
+        i.provider_id: Machine(
+            i.image_id,
+            i.subnet_id,
+            frozenset(i.security_groups),
+            i.capacity_type,
+            i.reservation_id,
+        )
+        for i in seen.instances
+        if not i.is_going
+    }
 
 
 def _refused(unavailable: Sequence[Unavailable]) -> list[tuple[str, str, str]]:

@@ -21,6 +21,7 @@ from reconciler.engine import (
     nomination,
     provision,
     recovery,
+    tagging,
     termination,
 )
 from reconciler.engine.desired import Desired
@@ -83,6 +84,7 @@ def reconcile(
     """
     settle = Effects(world, desired.revision, world.store.serial())
     recovery.recover(settle, desired.instance_type)
+    restamp(world, desired)
     seen = observe(world, desired.node_pools)
     known = {claim.name for claim in seen.claims}
     pools = {pool.name: pool for pool in desired.node_pools}
@@ -90,18 +92,26 @@ def reconcile(
     commands.untaint_strays(settle, seen)
     commands.advance(settle, seen, lambda command: desired.objection(command, seen))
     termination.collect(settle, seen)
+    interruption.heed(world, seen, replaces_rebalanced=mandate.replaces_rebalanced)
     seen = observe(world, desired.node_pools) if adopted else _refreshed(world, seen)
     termination.advance(settle, seen)
+    untagged = tagging.advance(settle, seen)
     seen = _refreshed(world, seen)
     forgotten = known - {claim.name for claim in seen.claims}
     plan = _decide(world, desired, seen, mandate, recall or Recall())
-    interruption.heed(world, seen, replaces_rebalanced=mandate.replaces_rebalanced)
     _remember(world, desired, plan)
     if (plan.changes and mandate.decides) or not plan.is_empty:
         _record_objects(world, desired, seen)
     in_vain = not _act(world, desired, plan, seen, mandate)
     under_way = _under_way(world) + len(forgotten) + nomination.waiting(seen.snapshot, seen.at)
-    return Pass(plan, seen, under_way, in_vain)
+    return Pass(plan, seen, under_way + untagged, in_vain)
+
+
+def restamp(world: World, desired: Desired) -> None:
+    """Bring drift hashes that an earlier release made into the form of this one."""
+    old = desired.restamped(world.store.node_claims(), world.store.objects())
+    if old:
+        world.store.put_node_claims(old)
 
 
 def _refreshed(world: World, seen: Observation) -> Observation:

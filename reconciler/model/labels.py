@@ -20,6 +20,8 @@ OS: Final = "kubernetes.io/os"
 HOSTNAME: Final = "kubernetes.io/hostname"
 WINDOWS_BUILD: Final = "node.kubernetes.io/windows-build"
 RESERVATION_ID: Final = "karpenter.k8s.aws/capacity-reservation-id"
+RESERVATION_TYPE: Final = "karpenter.k8s.aws/capacity-reservation-type"
+TENANCY: Final = "karpenter.k8s.aws/instance-tenancy"
 NODECLASS: Final = "karpenter.k8s.aws/ec2nodeclass"
 
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -128,6 +129,7 @@ class CapacityReservation(_Struct, frozen=True):
     reservation_type: str = "default"
     interruptible: bool = False
     state: str = "active"
+    end_time: datetime | None = None
 
 
 class EC2NodeClassStatus(_Struct, frozen=True):

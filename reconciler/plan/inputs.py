@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,6 +16,9 @@ from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState
 from reconciler.plan.plan import ComparedWith, InputDigests, Revision
 from reconciler.plan.pools import OfferingKey
+
+if TYPE_CHECKING:
+    from reconciler.diff.nodeclass import Instance
 
 Object = Mapping[str, Any]
 
@@ -31,6 +34,8 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     ``allow_removal`` are NodePools that may go though git no longer has them;
     ``memory`` is what nodes were seen to have before this look;
     ``interrupted`` are NodeClaims that EC2 takes back, with the event that says so.
+    ``instances`` are what EC2 says of the machines now, by provider id; what it was not asked
+    about is left out, and drifts no node.
     ``against`` is the same question asked of the base, to tell what the change itself costs.
     """
 
@@ -49,6 +54,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     memory: Discoveries = {}
     allow_removal: frozenset[str] = frozenset()
     interrupted: Mapping[str, str] = {}
+    instances: Mapping[str, Instance] = {}
     serial: int = 0
     digests: InputDigests = InputDigests()
     against: Inputs | None = None

@@ -31,7 +31,8 @@ def drift_of(
 
     bundle = inputs.settings.cluster_ca_bundle
     facts = {
-        r.name: ClassFacts(classes[r.name], _hash(r, bundle)) for r in inputs.fleet.node_classes
+        r.name: ClassFacts(classes[r.name], _hash(r, bundle), inputs.instances)
+        for r in inputs.fleet.node_classes
     }
     hashes = {r.name: h for r in inputs.fleet.node_pools if (h := _hash(r)) is not None}
     return find_drift(Desired(pools.every, hashes, facts), inputs.cluster, inputs.now)

@@ -28,6 +28,7 @@ def instance_of(row: Mapping[str, Any]) -> Instance:
         security_groups=tuple(sorted(g["GroupId"] for g in row.get("SecurityGroups") or [])),
         private_dns_name=row.get("PrivateDnsName", ""),
         reservation_id=row.get("CapacityReservationId", ""),
+        tenancy=row.get("Placement", {}).get("Tenancy", ""),
     )
 
 

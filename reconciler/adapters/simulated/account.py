@@ -19,6 +19,7 @@ _PENDING: Final = ("pending", 0)
 _SHUTTING_DOWN: Final = ("shutting-down", 32)
 _TERMINATED: Final = ("terminated", 48)
 _IMAGE_NAME: Final = "al2023-ami-2023.0.20260101.0-kernel-6.12-{arch}"
+_PUBLISHED: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _IMAGES: Final = {"x86_64": "ami-0000000000000a64d", "arm64": "ami-0000000000000a264"}
 
 
@@ -45,7 +46,7 @@ class Account:
             self.backend: Any = ec2_backends[number][region]
         self._moto = BotocoreStubber()
         for arch, identity in _IMAGES.items():
-            self._add_image(identity, _IMAGE_NAME.format(arch=arch), arch, owner="amazon")
+            self.add_image(identity, _IMAGE_NAME.format(arch=arch), arch, owner="amazon")
 
     def forward(self, request: Request) -> Answer:
         """Return moto's own answer."""
@@ -239,15 +240,23 @@ class Account:
         if term.alias or term.ssm_parameter:
             return
         if term.id:
-            self._add_image(term.id, term.id, "x86_64")
+            self.add_image(term.id, term.id, "x86_64")
             return
         for arch, stock in _IMAGES.items():
             label = term.name.replace("*", "seeded") or "seeded"
             identity = f"{stock[:12]}{_digest(label, arch)}"
-            self._add_image(identity, label, arch, owner=term.owner)
+            self.add_image(identity, label, arch, owner=term.owner)
             self._tag(identity, term.tags)
 
-    def _add_image(self, identity: str, name: str, arch: str, owner: str = "") -> None:
+    def add_image(
+        self,
+        identity: str,
+        name: str,
+        arch: str,
+        owner: str = "",
+        created: datetime = _PUBLISHED,
+    ) -> None:
+        """Add an image, unless there is one of that id."""
         from moto.ec2.models.amis import Ami
 
         if identity in self.backend.amis:
@@ -264,7 +273,7 @@ class Account:
             hypervisor="xen",
             root_device_name="/dev/xvda",
             root_device_type="ebs",
-            creation_date=datetime(2026, 1, 1, tzinfo=UTC),
+            creation_date=created,
         )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from threading import RLock
 from typing import Any, Final
@@ -22,8 +23,8 @@ from reconciler.adapters.simulated.fleets import Fleets
 from reconciler.adapters.simulated.listings import Listings
 from reconciler.adapters.simulated.market import Market, Prices
 from reconciler.adapters.simulated.pages import paged
-from reconciler.adapters.simulated.queues import awaited
 from reconciler.adapters.simulated.pricelist import get_products
+from reconciler.adapters.simulated.queues import awaited
 from reconciler.adapters.simulated.wire import Answer, Request, error
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.ports import Clock
@@ -95,6 +96,11 @@ class EmbeddedEC2:
         """Put into the account whatever the class selects: subnets, security groups, images."""
         with self._lock:
             self._account.seed(node_class)
+
+    def publish(self, image: str, name: str, created: datetime, arch: str = "x86_64") -> None:
+        """Put an image into the account, as its owner's; the newest of a name is what drifts."""
+        with self._lock:
+            self._account.add_image(image, name, arch, created=created)
 
     def vanish(self, instance: str) -> None:
         """Let an instance end without our doing, as when spot capacity is taken back."""

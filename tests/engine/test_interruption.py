@@ -1,0 +1,254 @@
+"""EC2 says that it takes instances back: what goes, what comes instead, and what is left alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from msgspec.structs import replace as with_
+
+from reconciler.adapters.simulated.faults import Fault
+from reconciler.engine.loop import Pulse, run
+from reconciler.engine.reconcile import Mandate, Pass, reconcile
+from reconciler.ports import CommandPhase, Verb
+from tests.engine.crashes import CutError
+from tests.engine.test_crash import LARGE
+from tests.engine.trouble import moved, three_nodes
+from tests.engine.words import left, listening, say, show_again, sqs, warn
+from tests.engine.world import TAGS, Engine, World, a_deployment, a_pool, a_world
+
+
+def three_spot_nodes() -> World:
+    """A fleet of three spot nodes whose budgets let none go."""
+    world = a_world(
+        a_pool(
+            "web",
+            budgets=[{"nodes": "0"}],
+            capacity_types=["spot"],
+            template={"requirements": LARGE},
+        ),
+        a_deployment("web", "web", 3),
+    )
+    world.converge()
+    sqs(world)
+    return world
+
+
+def a_pass(engine: Engine, **mandate: bool) -> Pass:
+    return reconcile(engine.ports, engine.source.read(), Mandate(engine.tags, **mandate))
+
+
+def victim_of(world: World) -> tuple[str, str]:
+    """Return an instance and its claim."""
+    return next(iter(world.instances().items()))
+
+
+def test_a_spot_warning_drains_the_node_brings_another_and_avoids_the_offering() -> None:
+    world = three_spot_nodes()
+    instance, claim = victim_of(world)
+    zone = world.claims[claim].metadata.labels["topology.kubernetes.io/zone"]
+    at = f"{world.clock.now():%Y-%m-%dT%H:%M:%SZ}"
+    warn(world, instance)
+    engine = listening(world)
+    result = a_pass(engine)
+    (command,) = result.plan.commands
+    assert (command.reason, command.forceful) == ("Interrupted", True)
+    assert command.message == f"spot interruption warning at {at}"
+    assert left(world) == 0
+    (lost,) = world.store.unavailable(world.clock.now())
+    assert (lost.zone, lost.capacity_type, lost.refusals) == (zone, "spot", 1)
+    engine.converge()
+    assert instance not in world.instances()
+    assert len(world.instances()) == 3
+    (entry,) = [e for e in world.journal.entries() if e.intent.verb is Verb.TERMINATE]
+    assert entry.intent.reason == f"Interrupted: spot interruption warning at {at}"
+    assert f"{at})" in world.ears.said("CommandStarted")[-1]
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_a_word_that_comes_twice_does_what_it_does_once(*, between: bool) -> None:
+    world = three_spot_nodes()
+    instance, _ = victim_of(world)
+    engine = listening(world)
+    warn(world, instance)
+    if between:
+        a_pass(engine)
+    warn(world, instance)
+    engine.converge()
+    warn(world, instance)
+    engine.converge()
+    assert len(world.instances()) == 3
+    assert len(world.ears.said("Interrupted")) == 1
+    assert len(world.ears.said("CommandStarted")) == 1
+    (lost,) = world.store.unavailable(world.clock.now())
+    assert lost.refusals == 1
+    assert left(world) == 0
+
+
+def test_a_recommendation_to_rebalance_is_told_and_nothing_more() -> None:
+    world = three_spot_nodes()
+    instance, claim = victim_of(world)
+    say(world, "EC2 Instance Rebalance Recommendation", instance_id=instance)
+    engine = listening(world)
+    assert a_pass(engine).is_quiet
+    assert world.ears.said("RebalanceRecommended") == [
+        f"{world.claims[claim].status.node_name}: rebalance recommendation"
+    ]
+    assert (left(world), len(world.instances())) == (0, 3)
+
+
+def test_a_recommendation_to_rebalance_replaces_where_the_fleet_wants_that() -> None:
+    world = three_spot_nodes()
+    instance, _ = victim_of(world)
+    say(world, "EC2 Instance Rebalance Recommendation", instance_id=instance)
+    engine = listening(world)
+    engine.converge(replaces_rebalanced=True)
+    assert instance not in world.instances()
+    assert len(world.instances()) == 3
+    assert world.store.unavailable(world.clock.now()) == []
+
+
+def test_a_more_pressing_word_takes_the_place_of_the_one_before() -> None:
+    world = three_spot_nodes()
+    instance, claim = victim_of(world)
+    say(world, "EC2 Instance Rebalance Recommendation", instance_id=instance)
+    warn(world, instance)
+    a_pass(listening(world), replaces_rebalanced=True)
+    mark = world.claims[claim].condition("Interrupted")
+    assert mark is not None
+    assert mark.reason == "SpotInterruption"
+    assert len(world.store.unavailable(world.clock.now())) == 1
+
+
+def test_a_scheduled_change_lets_every_instance_go_that_it_names() -> None:
+    world = three_spot_nodes()
+    going = [*world.instances()][:2]
+    say(
+        world,
+        "AWS Health Event",
+        "aws.health",
+        service="EC2",
+        eventTypeCategory="scheduledChange",
+        affectedEntities=[{"entityValue": i} for i in (*going, "i-0000000000strange")],
+    )
+    listening(world).converge()
+    assert not {*going} & world.instances().keys()
+    assert len(world.instances()) == 3
+    assert world.store.unavailable(world.clock.now()) == []
+
+
+@pytest.mark.parametrize("state", ["stopping", "stopped", "shutting-down", "terminated"])
+def test_an_instance_that_ends_without_us_takes_its_claim_with_it(state: str) -> None:
+    world = three_spot_nodes()
+    instance, claim = victim_of(world)
+    say(world, "EC2 Instance State-change Notification", instance_id=instance, state=state)
+    listening(world).converge()
+    assert claim not in world.claims
+    assert len(world.instances()) == 3
+
+
+def test_a_lost_reservation_is_not_asked_for_again_for_a_while() -> None:
+    world = three_spot_nodes()
+    instance, claim = victim_of(world)
+    known = world.claims[claim]
+    labels = {**known.metadata.labels, "karpenter.sh/capacity-type": "reserved"}
+    metadata = with_(known.metadata, labels=labels)
+    world.store.put_node_claims([with_(known, metadata=metadata)])
+    say(world, "EC2 Capacity Reservation Instance Interruption Warning", instance_id=instance)
+    listening(world).converge()
+    assert claim not in world.claims
+    assert [u.capacity_type for u in world.store.unavailable(world.clock.now())] == ["reserved"]
+
+
+def test_words_about_others_and_garbage_leave_everything_as_it_is() -> None:
+    world = three_spot_nodes()
+    client, url = sqs(world)
+    client.send_message(QueueUrl=url, MessageBody="garbage")
+    warn(world, "i-00000000000000bad")
+    assert a_pass(listening(world)).is_quiet
+    assert (left(world), len(world.instances())) == (0, 3)
+
+
+def test_a_node_that_waits_for_its_replacement_does_not_wait_any_longer() -> None:
+    world = three_nodes(latencies={"joining_s": 60.0})
+    engine = listening(world)
+    moved(world)
+    while not any(c.phase is CommandPhase.WAITING for c in world.store.commands()):
+        a_pass(engine)
+        world.clock.advance(1)
+    before = set(world.instances())
+    waiting = next(c for c in world.store.commands() if c.phase is CommandPhase.WAITING)
+    claim = waiting.node_claims[0]
+    instance = next(i for i, name in world.instances().items() if name == claim)
+    warn(world, instance)
+    for _ in range(3):
+        a_pass(engine)
+    assert instance not in world.instances()
+    engine.converge()
+    assert not before & {i for i, name in world.instances().items() if name == claim}
+    assert len(world.instances()) == 3
+
+
+def test_a_queue_that_cannot_be_read_is_a_finding_and_stops_nothing() -> None:
+    world = three_spot_nodes()
+    world.cloud.faults.add("ReceiveMessage", Fault.DENIED, times=None)
+    world.git.commit(*world.git.objects[:-1], a_deployment("web", "web", 4))
+    engine = listening(world)
+    result = engine.converge()
+    found = [d for d in result.plan.diagnostics if d.code == "interruption-queue"]
+    assert [d.severity for d in found] == ["warning"]
+    assert "UnauthorizedOperation" in found[0].message
+    assert len(world.instances()) == 4
+
+
+def test_the_daemon_wakes_at_once() -> None:
+    world = three_spot_nodes()
+    instance, _ = victim_of(world)
+    engine = listening(world)
+    warned, passes = [world.clock.now()], iter(range(40))
+
+    def stop() -> bool:
+        number = next(passes, None)
+        if number == 4:
+            warn(world, instance)
+            warned.append(world.clock.now())
+        gone = instance not in world.instances() and len(world.instances()) == 3
+        return gone or number is None
+
+    run(
+        engine.ports,
+        engine.source,
+        Mandate(TAGS),
+        pulse=Pulse(busy=1.0, quiet=3600.0),
+        stop=stop,
+        next_change=lambda _: None,
+    )
+    (heard,) = [p.at for p in world.ears.heard if p.kind == "Interrupted"]
+    assert heard == warned[-1]
+    assert instance not in world.instances()
+    assert len(world.instances()) == 3
+
+
+def test_a_process_that_dies_before_it_settles_a_word_hears_it_again() -> None:
+    world = three_spot_nodes()
+    instance, _ = victim_of(world)
+    warn(world, instance)
+    engine = listening(world)
+
+    class Mortal:
+        def __getattr__(self, name: str) -> object:
+            return getattr(engine.ports.interruptions, name)
+
+        def settle(self, _: object) -> None:
+            raise CutError
+
+    dying = replace(engine.ports, interruptions=Mortal())
+    with pytest.raises(CutError):
+        a_pass(Engine(dying, engine.source))
+    assert left(world) == 1
+    show_again(world)
+    listening(world).converge()
+    assert instance not in world.instances()
+    assert (left(world), len(world.instances())) == (0, 3)
+    (lost,) = world.store.unavailable(world.clock.now())
+    assert lost.refusals == 1

@@ -1,0 +1,73 @@
+"""Instances bear the name of their node once it has joined; who looks at EC2 finds it there."""
+
+from __future__ import annotations
+
+from reconciler.adapters.simulated.faults import Fault
+from reconciler.engine.tagging import A_PASS, TAGGED
+from reconciler.ports import Outcome, Verb
+from tests.engine.trouble import three_nodes
+from tests.engine.world import World, a_deployment, a_node_class, a_pool, a_world
+
+
+def names(world: World) -> dict[str, str]:
+    """Return the Name tags by claim, as EC2 has them."""
+    rows = world.cloud.living().values()
+    return {tags["karpenter.sh/nodeclaim"]: tags.get("Name", "") for tags in rows}
+
+
+def tagged(world: World) -> int:
+    return sum(c.operation == "CreateTags" for c in world.cloud.calls)
+
+
+def test_every_instance_bears_the_name_of_its_node() -> None:
+    world = three_nodes()
+    assert names(world) == {name: c.status.node_name for name, c in world.claims.items()}
+    assert all(c.metadata.annotations[TAGGED] == "true" for c in world.claims.values())
+    entries = [e for e in world.journal.entries() if e.intent.verb is Verb.TAG]
+    assert sorted(e.intent.target for e in entries) == sorted(world.claims)
+    assert {e.outcome for e in entries} == {Outcome.SUCCEEDED}
+
+
+def test_it_is_done_once() -> None:
+    world = three_nodes()
+    before = tagged(world)
+    world.converge()
+    assert tagged(world) == before
+
+
+def test_a_name_that_the_class_gives_stays() -> None:
+    world = a_world()
+    named = a_node_class()
+    named["spec"]["tags"] = {"Name": "ours"}
+    world.git.commit(named, a_pool("web"), a_deployment("web", "web", 1))
+    world.converge()
+    assert [*names(world).values()] == ["ours"]
+
+
+def test_more_than_a_pass_tags_are_tagged_all_the_same() -> None:
+    world = a_world(a_pool("web"), a_deployment("web", "web", A_PASS + 3))
+    world.converge()
+    assert all(names(world).values())
+    assert len(names(world)) >= A_PASS // 2
+
+
+def test_who_may_not_tag_runs_a_fleet_all_the_same_and_asks_once_a_pass() -> None:
+    world = a_world(a_pool("web"), a_deployment("web", "web", 3))
+    world.cloud.faults.add("CreateTags", Fault.DENIED, times=None)
+    engine = world.engine()
+    assert engine.converge().is_quiet
+    assert not any(names(world).values())
+    before = tagged(world)
+    engine.run_once()
+    assert tagged(world) == before + 1
+    world.cloud.faults.clear()
+    engine.run_once()
+    assert all(names(world).values())
+
+
+def test_an_unclear_answer_is_asked_again() -> None:
+    world = a_world(a_pool("web"), a_deployment("web", "web", 1))
+    world.cloud.faults.add("CreateTags", Fault.RESET_AFTER, times=5)
+    world.converge()
+    assert all(names(world).values())
+    assert world.journal.in_doubt() == []

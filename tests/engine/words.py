@@ -1,0 +1,91 @@
+"""EC2's word of interruptions in the tests of the engine: through SQS, and heard when asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from moto.sqs.models import sqs_backends
+
+from reconciler.adapters.aws.queue import InterruptionQueue
+from reconciler.engine import world as engine_world
+from reconciler.ports import Interruption
+from tests.engine.world import Engine, World
+
+QUEUE = "words"
+
+
+class Ear:
+    """The queue, polled whenever it is asked instead of by a thread."""
+
+    def __init__(self, queue: InterruptionQueue) -> None:
+        self.queue = queue
+
+    def arrived(self) -> Sequence[Interruption]:
+        self.queue.poll()
+        return self.queue.arrived()
+
+    def settle(self, heard: Sequence[Interruption]) -> None:
+        self.queue.settle(heard)
+        self.queue.poll()
+
+    def has_news(self) -> bool:
+        self.queue.poll()
+        return self.queue.has_news()
+
+    def problem(self) -> str:
+        return self.queue.problem()
+
+
+def listening(world: World) -> Engine:
+    """Start a process that listens to the queue."""
+    engine = world.engine()
+    queue = InterruptionQueue(world.cloud.connect, QUEUE, world.clock, wait_s=0)
+    ports: engine_world.World = replace(engine.ports, interruptions=Ear(queue))
+    return Engine(ports, engine.source)
+
+
+def sqs(world: World) -> tuple[Any, str]:
+    """Return a client and the URL of the queue, which is made if it is not there."""
+    client = world.cloud.connect("sqs", 1)
+    return client, client.create_queue(QueueName=QUEUE)["QueueUrl"]
+
+
+def say(world: World, kind: str, source: str = "aws.ec2", **detail: object) -> None:
+    """Let EventBridge send an event; ``instance_id`` stands for ``instance-id``."""
+    client, url = sqs(world)
+    event = {
+        "version": "0",
+        "source": source,
+        "detail-type": kind,
+        "time": f"{world.clock.now():%Y-%m-%dT%H:%M:%SZ}",
+        "detail": {key.replace("_", "-"): value for key, value in detail.items()},
+    }
+    client.send_message(QueueUrl=url, MessageBody=json.dumps(event))
+
+
+def warn(world: World, instance: str) -> None:
+    """Let EC2 warn that it takes a spot instance back."""
+    say(
+        world,
+        "EC2 Spot Instance Interruption Warning",
+        instance_id=instance,
+        instance_action="terminate",
+    )
+
+
+def left(world: World) -> int:
+    """Return how many messages are in the queue, hidden ones among them."""
+    client, url = sqs(world)
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    found = client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    return sum(int(found[name]) for name in names)
+
+
+def show_again(world: World) -> None:
+    """Let the time be over for which SQS hides what was received."""
+    account = world.cloud._account
+    for message in sqs_backends[account.number][account.region].queues[QUEUE]._messages:
+        message.visible_at = 0
