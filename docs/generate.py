@@ -13,7 +13,13 @@ from typing import Any
 DOCS = Path(__file__).parent
 SCHEMAS = DOCS.parent / "schemas"
 PAGE = DOCS / "configuration.md"
-KINDS = ("reconciler.v1", "nodepool.v1", "nodeoverlay.v1alpha1", "ec2nodeclass.v1")
+KINDS = (
+    "reconciler.v1",
+    "nodepool.v1",
+    "nodeoverlay.v1alpha1",
+    "ec2nodeclass.v1",
+    "capacitybuffer.v1beta1",
+)
 INTRODUCTION = """# Configuration reference
 
 Generated from `schemas/` by `python docs/generate.py`. Unknown keys are errors.

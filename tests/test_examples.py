@@ -12,10 +12,18 @@ from reconciler.cli.main import main
 
 REPOSITORY = Path(__file__).parents[1]
 EXAMPLES = sorted(path.name for path in (REPOSITORY / "examples").iterdir() if path.is_dir())
-PODS = {"batch-spot": 34, "gpu": 9, "maintenance-windows": 10, "multi-team": 21, "web": 18}
+PODS = {
+    "batch-spot": 34,
+    "gpu": 9,
+    "headroom": 10,
+    "maintenance-windows": 10,
+    "multi-team": 21,
+    "web": 18,
+}
 POOLS = {
     "batch-spot": {"batch-spot"},
     "gpu": {"cpu", "gpu"},
+    "headroom": {"general"},
     "maintenance-windows": {"core", "ledger"},
     "multi-team": {"search", "shared"},
     "web": {"general"},
@@ -159,3 +167,13 @@ def test_the_change_that_its_readme_proposes_does_what_it_says(
     assert bool(answer["unschedulable"]) is bool(reason)
     for pod in answer["unschedulable"]:
         assert reason in " ".join(r["message"] for r in pod["reasons"])
+
+
+def test_headroom_is_kept_beside_the_pods(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = plan(capsys, "examples/headroom")
+    rooms = {room["buffer"]: room for room in answer["headroom"]}
+    assert {name: room["replicas"] for name, room in rooms.items()} == {
+        "shop/api": 3,
+        "shop/preview": 4,
+    }
+    assert all(sum(r["nodeClaims"].values()) == r["replicas"] for r in rooms.values())

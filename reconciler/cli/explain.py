@@ -31,11 +31,14 @@ KINDS: Final = {
     "node": "node", "nodes": "node",
     "nodeclaim": "nodeclaim", "nodeclaims": "nodeclaim",
     "nodepool": "nodepool", "nodepools": "nodepool",
+    "buffer": "buffer", "capacitybuffer": "buffer", "capacitybuffers": "buffer",
 }  # fmt: skip
 
+_NAMED: Final = tuple(dict.fromkeys(KINDS.values()))
 _ADVICE: Final = {
     "pod": "it runs and stays where it is, or it was not there",
     "nodepool": "git has no NodePool of that name",
+    "buffer": "no CapacityBuffer of that name is read, or its feature gate is off",
 }
 
 
@@ -50,9 +53,9 @@ class Source(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is to be explained, and from which plan."""
-    parser.add_argument("kind", type=kind, metavar="KIND", help="pod, node, nodeclaim or nodepool")
+    parser.add_argument("kind", type=kind, metavar="KIND", help=", ".join(_NAMED))
     parser.add_argument(
-        "name", metavar="NAME", help="its name; a pod's with its namespace, where needed"
+        "name", metavar="NAME", help="its name; a pod's or buffer's with its namespace, if needed"
     )
     add_input_arguments(parser)
     parser.add_argument(
@@ -67,7 +70,7 @@ def kind(word: str) -> str:
     """Return the kind that ``word`` means, as argparse asks for it."""
     found = KINDS.get(word.lower())
     if found is None:
-        raise argparse.ArgumentTypeError(f"{word[:60]!r} is none of pod, node, nodeclaim, nodepool")
+        raise argparse.ArgumentTypeError(f"{word[:60]!r} is none of {', '.join(_NAMED)}")
     return found
 
 
@@ -135,6 +138,8 @@ def _on_the_spot(args: argparse.Namespace) -> tuple[Source, Answer]:
     inquiry = Inquiry(inputs, plan)
     if args.kind == "pod":
         return source, inquiry.of_pod(_of_pod(source, args.name, inquiry))
+    if args.kind == "buffer":
+        return source, inquiry.of_buffer(_answer(source, args, None))
     pair = inquiry.pair(args.name, is_claim=args.kind == "nodeclaim")
     answer = _answer(source, args, pair)
     if args.kind == "nodeclaim":
@@ -194,7 +199,8 @@ def _newest(recorded: Recorded) -> Source:
 
 def _pair(recorded: Recorded, args: argparse.Namespace) -> tuple[str, str] | None:
     """Return the names of node and claim that are recorded as one machine."""
-    for claim in recorded.state.store.node_claims() if args.kind != "pod" else ():
+    machine = args.kind in ("node", "nodeclaim")
+    for claim in recorded.state.store.node_claims() if machine else ():
         if args.name == (claim.name if args.kind == "nodeclaim" else claim.status.node_name):
             return claim.status.node_name, claim.name
     return None
@@ -211,6 +217,11 @@ def _answer(source: Source, args: argparse.Namespace, pair: tuple[str, str] | No
     plan = source.plan
     if args.kind == "pod":
         return _of_pod(source, args.name)
+    if args.kind == "buffer":
+        buffer = explain.explain_buffer(plan, args.name)
+        if buffer is None:
+            raise _unknown("buffer", args.name, source.name, [room.buffer for room in plan.buffers])
+        return buffer
     if pair is None:
         if args.name not in explain.node_names(plan):
             raise _unknown(args.kind, args.name, source.name, explain.node_names(plan))

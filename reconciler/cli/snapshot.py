@@ -30,8 +30,10 @@ KINDS: Final = (
     "daemonsets",
     "namespaces",
     "priorityclasses",
+    "capacitybuffers.autoscaling.x-k8s.io",
+    "podtemplates",
 )
-_OPTIONAL: Final = ("karpenter.sh", "karpenter.k8s.aws")
+_OPTIONAL: Final = ("karpenter.sh", "karpenter.k8s.aws", "autoscaling.x-k8s.io")
 _UNKNOWN: Final = "the server doesn't have a resource type"
 
 

@@ -6,7 +6,7 @@ The checks and their order are Karpenter's (``StateNode.ValidateNodeDisruptable`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -56,8 +56,10 @@ class Refusal:
 class Candidate:
     """A node that may be disrupted, with what a method needs to choose among them.
 
-    ``pod_refusal`` is a pod's or PodDisruptionBudget's «no»: it keeps the node from graceful
-    methods always, and from eventual ones unless the claim has a termination grace period.
+    ``headroom`` are the virtual pods that have their room there: nobody evicts them, but the room
+    has to be found elsewhere. ``pod_refusal`` is a pod's or PodDisruptionBudget's «no»: it keeps
+    the node from graceful methods always, and from eventual ones unless the claim has a
+    termination grace period.
     """
 
     node: StateNode
@@ -71,6 +73,7 @@ class Candidate:
     @property
     def name(self) -> str:
         return self.node.name
+    headroom: tuple[Pod, ...] = ()
 
     @cached_property
     def pod_refusal(self) -> Refusal | None:
@@ -89,9 +92,13 @@ class Candidate:
 
     @cached_property
     def moving(self) -> tuple[Pod, ...]:
-        """Those of them that really will come to need it: nothing protects them for good."""
+        """Those of them that really will come to need it, as nothing protects them for good.
+
+        The room of CapacityBuffers is among them.
+        """
         check = self.budgets.is_currently_reschedulable
-        return tuple(pod for pod in self.reschedulable if check(pod, self.now))
+        real = tuple(pod for pod in self.reschedulable if check(pod, self.now))
+        return (*real, *self.headroom)
 
     @cached_property
     def cost(self) -> float:
@@ -114,6 +121,12 @@ class Candidate:
 
     @property
     def is_spot(self) -> bool:
+        """Whether nothing on it, and no room kept on it, would be missed."""
+        return self.is_without_pods and not self.headroom
+
+    @property
+    def is_without_pods(self) -> bool:
+        """Whether it has no pod that it would hurt to move."""
         return self.node.labels.get(CAPACITY_TYPE) == "spot"
 
 
@@ -121,7 +134,8 @@ class Roster:
     """The candidates of a pass, and the refusals of the other nodes.
 
     ``removed`` are NodePools that git no longer has and whose removal is allowed: their nodes are
-    in ``removals`` and no candidates of any other method.
+    in ``removals`` and no candidates of any other method. ``headroom`` are the virtual pods by the
+    node that has room for them.
     """
 
     def __init__(
@@ -137,6 +151,7 @@ class Roster:
         self.candidates: list[Candidate] = []
         self.removals: list[Candidate] = []
         self.refusals: list[tuple[StateNode, Refusal]] = []
+        headroom: Mapping[str, Sequence[Pod]] = MappingProxyType({}),
         for node in nodes:
             pool = pools.get(node.node_pool)
             known = pool.node_pool if pool is not None and pool.types.types else None
@@ -163,6 +178,7 @@ class Roster:
             (self.removals if known is None else self.candidates).append(candidate)
 
 
+                headroom=tuple(headroom.get(node.name, ())),
 def _kind(name: str, pools: Iterable[LaunchPool]) -> InstanceType | None:
     """Return the type as the first of the pools knows it."""
     return next((kind for pool in pools if (kind := pool.types.get(name)) is not None), None)

@@ -41,6 +41,7 @@ class BlockCode(StrEnum):
     UNINITIALIZED = "Uninitialized"
     DELETING = "Deleting"
     NOMINATED = "Nominated"
+    BUFFER_PODS = "BufferPods"
     NODE_DO_NOT_DISRUPT = "NodeDoNotDisrupt"
     NO_NODE_POOL_LABEL = "NoNodePoolLabel"
     NODE_POOL_NOT_FOUND = "NodePoolNotFound"

@@ -125,7 +125,8 @@ class Deliberation:
         if replaced and moves.claims != replaced:
             moves = with_claims(moves, replaced)
         self.untouchable.update(names, moves.on_nodes.values())
-        self.simulation.commit(names, moves, [p for c in ordered for p in c.reschedulable])
+        moved = [p for c in ordered for p in (*c.reschedulable, *c.headroom)]
+        self.simulation.commit(names, moves, moved)
 
     def has_work_left(self, doing: str) -> bool:
         """Return whether the pass may ask more, and keep what was cut short if not."""

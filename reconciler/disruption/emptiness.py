@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from reconciler.disruption.candidates import Candidate
-from reconciler.disruption.command import WaitsFor
+from reconciler.disruption.candidates import Candidate, Refusal
+from reconciler.disruption.command import BlockCode, WaitsFor
 from reconciler.disruption.consolidatable import consolidatable_at, is_consolidatable
 from reconciler.disruption.deliberation import Deliberation
 from reconciler.disruption.policy import Hold
 from reconciler.model.budget import DisruptionReason
+from reconciler.placement.headroom import buffer_of
 
 
 class Emptiness:
@@ -25,6 +26,9 @@ class Emptiness:
         chosen: list[Candidate] = []
         trial = work.ledger.copy()
         for candidate in sorted(work.candidates(_may_be_empty), key=by_ratio):
+            if candidate.headroom:
+                work.refuse(candidate, self.reason, _buffered(candidate))
+                continue
             if not is_consolidatable(candidate.claim, candidate.pool, work.now):
                 self._wait(candidate, work)
                 continue
@@ -55,7 +59,14 @@ def _may_be_empty(candidate: Candidate) -> bool:
     pool = candidate.pool
     if pool.is_static or pool.spec.disruption.consolidates_after is None:
         return False
-    return candidate.is_empty
+    return candidate.is_without_pods
+
+
+def _buffered(candidate: Candidate) -> Refusal:
+    """Return that the node is kept free on purpose (Karpenter ``HasBufferPods``)."""
+    buffers = sorted({buffer_of(pod) for pod in candidate.headroom})
+    text = f'node "{candidate.name}" has buffer pods (CapacityBuffer(s)=[{" ".join(buffers)}])'
+    return Refusal(BlockCode.BUFFER_PODS, text)
 
 
 def by_ratio(candidate: Candidate) -> tuple[float, str]:
@@ -65,6 +76,8 @@ def by_ratio(candidate: Candidate) -> tuple[float, str]:
 
 def quiet_and_empty(candidate: Candidate) -> bool:
     """Return whether Emptiness would take the node if its budget allowed."""
-    if not _may_be_empty(candidate) or candidate.refusal(eventual=False) is not None:
+    if not _may_be_empty(candidate) or candidate.headroom:
+        return False
+    if candidate.refusal(eventual=False) is not None:
         return False
     return is_consolidatable(candidate.claim, candidate.pool, candidate.now)

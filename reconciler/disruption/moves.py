@@ -45,6 +45,7 @@ class Moves:
             drawn = claim.launch[1].capacity_type == RESERVED
             self._draws = self._draws or drawn or bool(claim.node_pool.spec.limits)
         for pod in moved:
+            self._draws |= pod.is_virtual  # the nodes with its room may still go, or take more
             labels = pod.metadata.labels
             self._kinds.setdefault((pod.namespace, frozenset(labels.items())), labels)
             affinity = pod.spec.affinity

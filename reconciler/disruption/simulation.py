@@ -77,6 +77,7 @@ class Simulation:
     def without(self, candidates: Sequence[Candidate], *, consolidating: bool) -> Outcome:
         """Ask where the pods of these nodes would go.
 
+        That the room of a CapacityBuffer would be nowhere keeps no node: it is asked for again.
         ``consolidating`` keeps pods from nodes that are not quiet yet: they would be disturbed
         twice. A pod on a node that still starts up counts as having no place: a decision must not
         rely on a node that may fail.
@@ -92,7 +93,8 @@ class Simulation:
             strict_reservations=False,
             consolidation_guard=consolidating,
         )
-        return Outcome(placement, self._failure(placement))
+        virtual = {pod.key for candidate in candidates for pod in candidate.headroom}
+        return Outcome(placement, self._failure(placement, virtual))
 
     def place(self, pods: Sequence[Pod], gone: Collection[str]) -> Placement:
         """Find a place for pods that wait already, or whose nodes go by force."""
@@ -112,13 +114,14 @@ class Simulation:
         self._placer = self._renew(self.cluster, self._renewals)
         self._moves = Moves()
 
-    def _failure(self, placement: Placement) -> str | None:
+    def _failure(self, placement: Placement, virtual: Collection[str]) -> str | None:
         reasons = {
             pod: "; ".join(dict.fromkeys(r.message for r in rejections))
             for source in (placement.unschedulable, placement.deferred)
             for pod, rejections in source.items()
+            if pod not in virtual
         }
-        for pod in placement.uninitialized_targets:
+        for pod in placement.uninitialized_targets.difference(virtual):
             reasons[pod] = self._uninitialized(placement.on_nodes[pod])
         if not reasons:
             return None
@@ -161,7 +164,9 @@ def after(cluster: ClusterState, gone: Collection[str], placement: Placement) ->
     ]
     nodes += [starting(claim, arriving.get(claim.name, ())) for claim in placement.claims]
     ordered = tuple(sorted(nodes, key=lambda n: n.name))
-    return replace(cluster, nodes=ordered, pods=(*cluster.pods, *waited))
+    placed = {pod.key for pod in waited}
+    still = (pod for pod in cluster.pods if pod.key not in placed) if placed else cluster.pods
+    return replace(cluster, nodes=ordered, pods=(*still, *waited))
 
 
 def _movable(cluster: ClusterState, leaving: Collection[str]) -> Iterable[Pod]:

@@ -14,7 +14,12 @@ import msgspec
 
 from reconciler.model.duration import parse_duration
 from reconciler.model.hostport import HostPort
-from reconciler.model.labels import DISRUPTED_TAINT, DO_NOT_DISRUPT, POD_DELETION_COST
+from reconciler.model.labels import (
+    DISRUPTED_TAINT,
+    DO_NOT_DISRUPT,
+    FAKE_POD,
+    POD_DELETION_COST,
+)
 from reconciler.model.metadata import Condition, LabelSelector, Metadata, condition
 from reconciler.model.resources import (
     CPU,
@@ -244,6 +249,11 @@ class Pod(_Struct, frozen=True):
     def is_mirror(self) -> bool:
         """Whether a kubelet runs it from a file (a static pod)."""
         return self.metadata.is_owned_by("v1", "Node")
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether it stands for the room that a CapacityBuffer keeps, and never runs."""
+        return self.metadata.annotations.get(FAKE_POD) == "true"
 
     @property
     def is_provisionable(self) -> bool:

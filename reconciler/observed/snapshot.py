@@ -13,6 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
+from reconciler.model.buffer import (
+    CapacityBuffer,
+    Deployment,
+    ReplicaSet,
+    StatefulSet,
+    StoredTemplate,
+)
 from reconciler.model.cluster import (
     DaemonSet,
     Namespace,
@@ -40,6 +47,11 @@ _KINDS: Final[dict[str, Any]] = {
     "CSINode": CSINode,
     "Namespace": Namespace,
     "PriorityClass": PriorityClass,
+    "CapacityBuffer": CapacityBuffer,
+    "PodTemplate": StoredTemplate,
+    "Deployment": Deployment,
+    "StatefulSet": StatefulSet,
+    "ReplicaSet": ReplicaSet,
 }
 _LIVE: Final = ("NodePool", "NodeOverlay", "EC2NodeClass")
 
@@ -79,6 +91,11 @@ class Snapshot:
     csi_nodes: tuple[CSINode, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
+    capacity_buffers: tuple[CapacityBuffer, ...] = ()
+    pod_templates: tuple[StoredTemplate, ...] = ()
+    deployments: tuple[Deployment, ...] = ()
+    stateful_sets: tuple[StatefulSet, ...] = ()
+    replica_sets: tuple[ReplicaSet, ...] = ()
     live: tuple[dict[str, Any], ...] = ()
     skipped: dict[str, int] = field(default_factory=dict)
 
@@ -101,6 +118,11 @@ def snapshot_of(objects: Iterable[Any], live: Iterable[dict[str, Any]] = ()) -> 
         csi_nodes=rows[CSINode],
         namespaces=rows[Namespace],
         priority_classes=rows[PriorityClass],
+        capacity_buffers=rows[CapacityBuffer],
+        pod_templates=rows[StoredTemplate],
+        deployments=rows[Deployment],
+        stateful_sets=rows[StatefulSet],
+        replica_sets=rows[ReplicaSet],
         live=tuple(sorted(live, key=lambda o: (o["kind"], o.get("metadata", {}).get("name", "")))),
     )
 

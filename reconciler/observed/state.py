@@ -11,14 +11,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
+from reconciler.model.buffer import CapacityBuffer, Scalable
 from reconciler.model.cluster import (
     DaemonSet,
     PersistentVolume,
     PersistentVolumeClaim,
     PodDisruptionBudget,
+    PodTemplate,
     StorageClass,
 )
 from reconciler.model.labels import HOSTNAME, INITIALIZED, INSTANCE_TYPE, NODEPOOL, REGISTERED
+from reconciler.model.metadata import Metadata
 from reconciler.model.node import CSINode, Node
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.pod import Pod
@@ -157,7 +160,8 @@ class ClusterState:
     """Everything that a decision reads of a cluster, indexed.
 
     ``nodes`` are in the order of their names. ``unlaunched`` are NodeClaims without an instance
-    yet; ``unbound`` pods have no node.
+    yet. ``pod_templates`` and ``scalables`` are what buffers may name: by ``namespace/name``, and
+    by kind and that.
     """
 
     nodes: tuple[StateNode, ...] = ()
@@ -170,6 +174,9 @@ class ClusterState:
     storage_classes: Mapping[str, StorageClass] = field(default_factory=dict)
     csi_nodes: Mapping[str, CSINode] = field(default_factory=dict)
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    capacity_buffers: tuple[CapacityBuffer, ...] = ()
+    pod_templates: Mapping[str, PodTemplate] = field(default_factory=dict)
+    scalables: Mapping[tuple[str, str], Scalable] = field(default_factory=dict)
 
     @cached_property
     def by_name(self) -> Mapping[str, StateNode]:
@@ -215,7 +222,22 @@ def cluster_state(snapshot: Snapshot, marked: Iterable[str] = ()) -> ClusterStat
         storage_classes={c.metadata.name: c for c in snapshot.storage_classes},
         csi_nodes={node.metadata.name: node for node in snapshot.csi_nodes},
         namespaces={n.metadata.name: n.metadata.labels for n in snapshot.namespaces},
+        capacity_buffers=snapshot.capacity_buffers,
+        pod_templates={_key(t.metadata): t.template for t in snapshot.pod_templates},
+        scalables={
+            (kind, _key(item.metadata)): item
+            for kind, items in (
+                ("Deployment", snapshot.deployments),
+                ("StatefulSet", snapshot.stateful_sets),
+                ("ReplicaSet", snapshot.replica_sets),
+            )
+            for item in items
+        },
     )
+
+
+def _key(metadata: Metadata) -> str:
+    return f"{metadata.namespace or 'default'}/{metadata.name}"
 
 
 def _host(node: Node | None, claim: NodeClaim | None) -> str:

@@ -29,6 +29,15 @@ class Approach:
     to_front: bool
 
 
+def queue(cohorts: list[Cohort], approach: Approach) -> list[Cohort]:
+    """Return the cohorts as an approach takes them; virtual pods have what the others leave.
+
+    Karpenter lets them compete by size: then a real pod may wait for a node while room stands
+    empty for one that may never come.
+    """
+    return sorted(cohorts, key=lambda c: (c.shape.model.is_virtual, approach.key(c)))
+
+
 def _by_cpu(cohort: Cohort) -> tuple[Any, ...]:
     shape = cohort.shape
     return (-shape.cpu, -shape.memory, queue_position(cohort.pods[0]))
@@ -65,28 +74,36 @@ def approaches(pods: int) -> tuple[Approach, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a pass came to: pods without a place, new nodes, and their dollars an hour."""
+    """What a pass came to: pods without a place, new nodes, and their dollars an hour.
+
+    ``unbuffered`` are virtual pods without a place.
+    """
 
     unplaced: int
+    unbuffered: int
     nodes: int
     cost: float
 
     def improves_on(self, other: Score) -> bool:
         """Return whether it is better on some count and worse on none."""
-        if self.unplaced > other.unplaced or self.nodes > other.nodes or self.cost > other.cost:
+        if self.unplaced > other.unplaced or self.unbuffered > other.unbuffered:
+            return False
+        if self.nodes > other.nodes or self.cost > other.cost:
             return False
         return self != other
 
     @property
     def could_be_better(self) -> bool:
         """Whether another order might do better; one node for all pods is hard to beat."""
-        return self.unplaced > 0 or self.nodes > 1
+        return self.unplaced > 0 or self.unbuffered > 0 or self.nodes > 1
 
 
 def score(solving: Pass, cohorts: list[Cohort]) -> Score:
     """Return what a pass came to."""
+    virtual = sum(c.waiting for c in cohorts if c.shape.model.is_virtual)
     return Score(
-        unplaced=sum(c.waiting for c in cohorts),
+        unplaced=sum(c.waiting for c in cohorts) - virtual,
+        unbuffered=virtual,
         nodes=len(solving.claims),
         cost=round(sum(claim.price for claim in solving.claims), 9),
     )

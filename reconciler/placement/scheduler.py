@@ -18,7 +18,7 @@ from reconciler.model.pod import Pod
 from reconciler.model.resources import add, subtract
 from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState, StateNode, quiet_since
-from reconciler.placement.approach import Score, approaches, score
+from reconciler.placement.approach import Score, approaches, queue, score
 from reconciler.placement.census import Census
 from reconciler.placement.claims import Order
 from reconciler.placement.cohort import Cohort
@@ -174,6 +174,7 @@ class Scheduler:
         for shape, members in self._shapes.sorted(pods).items():
             waiting = self._without_invalid(shape, members, refused)
             cohorts += self._cohorts(shape, waiting, consolidation_guard)
+        cohorts.sort(key=lambda c: c.shape.model.is_virtual)
         world = _World(
             frozenset(without), strict_reservations, self._guarded if consolidation_guard else 0
         )
@@ -220,7 +221,7 @@ class Scheduler:
                 for cohort in cohorts:
                     cohort.rewind()
             solving = self._pass(world, to_front=approach.to_front)
-            solving.run(sorted(cohorts, key=approach.key))
+            solving.run(queue(cohorts, approach))
             reached = score(solving, cohorts)
             if best is None or reached.improves_on(best[0]):
                 best = (reached, solving)

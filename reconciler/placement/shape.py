@@ -42,7 +42,7 @@ class Step:
 
 
 class Shape:
-    """What pods that are alike ask for.
+    """What pods that are alike ask for; virtual pods are never like real ones.
 
     ``labels`` are those that some rule reads. ``model`` is one of the pods, for what they all
     share. ``repels`` are its required anti-affinity terms as others meet them. ``unreadable``
@@ -127,7 +127,7 @@ class Shapes:
         for pod, spec in rows:
             metadata = pod.metadata
             labels = tuple(map(metadata.labels.get, keys))
-            key = (spec, metadata.namespace or "default", labels, len(keys))
+            key = (spec, metadata.namespace or "default", labels, len(keys), pod.is_virtual)
             shape = shapes.get(key)
             if shape is None:
                 shape = shapes[key] = self._made(pod)

@@ -6,7 +6,7 @@ and every pod stands once: with the first part that gave it a place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
 from msgspec import UNSET
@@ -35,17 +35,29 @@ if TYPE_CHECKING:
 
 
 class Seating:
-    """The new NodeClaims under their final names, and the place of each pod."""
+    """The new NodeClaims under their final names, and the place of each pod.
 
-    def __init__(self, namer: Namer, pools: Mapping[str, LaunchPool]) -> None:
+    ``virtual`` pods have seats, but are in no list of pods: there never are such pods.
+    """
+
+    def __init__(
+        self,
+        namer: Namer,
+        pools: Mapping[str, LaunchPool],
+        virtual: Collection[str] = frozenset(),
+    ) -> None:
         self._namer = namer
         self._pools = pools
+        self._virtual = virtual
         self._names: dict[str, str] = {}
         self._claims: list[tuple[PlannedClaim, str]] = []
         self._seats: dict[str, tuple[str, tuple[str, ...]]] = {}
 
     def take(self, placement: Placement, reason: str) -> None:
-        """Take the claims and places of one part; a pod that has a place already keeps it."""
+        """Take the claims and places of one part.
+
+        A pod that has a place already keeps it; only the room of a CapacityBuffer may move on.
+        """
         for claim in placement.claims:
             self.take_claim(claim, reason)
         for pod, node in placement.on_nodes.items():
@@ -61,7 +73,18 @@ class Seating:
             self._claims.append((claim, reason))
 
     def _seat(self, pod: str, where: str, placement: Placement) -> None:
-        self._seats.setdefault(pod, (where, placement.relaxed.get(pod, ())))
+        if pod in self._virtual or pod not in self._seats:
+            self._seats[pod] = (where, placement.relaxed.get(pod, ()))
+
+    @property
+    def seats(self) -> Mapping[str, str]:
+        """Where each pod is to be: a node that is there, or the final name of a new claim."""
+        return {pod: self._names.get(where, where) for pod, (where, _) in self._seats.items()}
+
+    @property
+    def new(self) -> Collection[str]:
+        """The final names of the new claims."""
+        return self._names.values()
 
     def name_of(self, planned: str) -> str:
         """Return the final name of a planned claim."""
@@ -81,10 +104,12 @@ class Seating:
     ) -> PlannedNodeClaim:
         types = self._pools[claim.node_pool.name].types
         name = self._names[claim.name]
-        own = sorted(pods)
+        own = sorted(pod for pod in pods if pod not in self._virtual)
+        if pods and not own and reason == "Unschedulable":
+            reason = "Headroom"
         made = planned_node_claim(claim, name, reason, types, own)
         known = set(claim.pods)
-        later = [by_key[pod].requests() for pod in own if pod not in known and pod in by_key]
+        later = [by_key[pod].requests() for pod in pods if pod not in known and pod in by_key]
         if not later:
             return made
         from msgspec.structs import replace
@@ -101,6 +126,7 @@ class Seating:
                 relaxed=relaxed,
             )
             for pod, (where, relaxed) in sorted(self._seats.items())
+            if pod not in self._virtual
         )
 
 
@@ -109,9 +135,10 @@ def seated(
     static: Iterable[PlannedClaim],
     namer: Namer,
     pools: Mapping[str, LaunchPool],
+    virtual: Collection[str] = frozenset(),
 ) -> Seating:
     """Return every new claim and every place: pods that wait first, then what commands move."""
-    seating = Seating(namer, pools)
+    seating = Seating(namer, pools, virtual)
     for claim in static:
         seating.take_claim(claim, "Static")
     if decisions.placement is not None:
@@ -137,10 +164,13 @@ def planned_command(command: Command, seating: Seating) -> PlannedCommand:
         score=command.score,
         pods_evicted=command.pods_evicted,
         forceful=command.is_forceful,
+        message=command.message or UNSET,
     )
 
 
-def unschedulable_pods(placement: Placement | None) -> tuple[UnschedulablePod, ...]:
+def unschedulable_pods(
+    placement: Placement | None, virtual: Collection[str] = frozenset()
+) -> tuple[UnschedulablePod, ...]:
     """Return the pods without a place, by name, each with the reasons of every pool.
 
     Among them are those that wait for reserved capacity: the next pass asks again.
@@ -151,6 +181,7 @@ def unschedulable_pods(placement: Placement | None) -> tuple[UnschedulablePod, .
     return tuple(
         UnschedulablePod(pod=pod, reasons=tuple(map(_reason, rejections)))
         for pod, rejections in sorted(homeless.items())
+        if pod not in virtual
     )
 
 
@@ -160,7 +191,6 @@ def _reason(rejection: Rejection) -> Reason:
 
 def blocked_node(block: Block, cluster: ClusterState) -> BlockedNode:
     """Return a block as the plan lists it."""
-        message=command.message or UNSET,
     node = cluster.by_name.get(block.node)
     return BlockedNode(
         node=block.node,

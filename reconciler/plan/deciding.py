@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from reconciler.disruption.command import Block, BudgetState, Command, Decisions, Deferral
     from reconciler.disruption.simulation import Placer
     from reconciler.disruption.situation import Situation
+    from reconciler.placement.headroom import Headroom
 
 Phase = Callable[[str], AbstractContextManager[None]]
 """Is told which phase the work within belongs to; the planner itself reads no clock."""
@@ -40,12 +41,16 @@ def untimed(_: str) -> AbstractContextManager[None]:
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """The inputs in the values of the model: pools with their types, classes as looked up."""
+    """The inputs in the values of the model: pools with their types, classes as looked up.
+
+    The pods of ``cluster`` are also those that ``headroom`` asks for.
+    """
 
     pools: tuple[NodePool, ...]
     classes: Mapping[str, EC2NodeClass]
     types: PoolTypes
     cluster: ClusterState
+    headroom: tuple[Headroom, ...] = ()
 
 
 class Places(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ import msgspec
 from reconciler.plan.plan import DeferredClaim, Plan
 from reconciler.plan.wording import moment, reason_said
 
-Subject = Literal["Pod", "Node", "NodeClaim", "NodePool"]
+Subject = Literal["Pod", "Node", "NodeClaim", "NodePool", "CapacityBuffer"]
 
 
 class Decision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -26,8 +26,8 @@ class Decision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 def decisions_of(plan: Plan) -> list[Decision]:
-    """Return every reason of the plan: pods first, then nodes and claims, in the plan's order."""
-    return [*_of_pods(plan), *_of_nodes(plan), *_of_claims(plan)]
+    """Return every reason of the plan, in its order: of pods, nodes, claims and buffers."""
+    return [*_of_pods(plan), *_of_nodes(plan), *_of_claims(plan), *_of_buffers(plan)]
 
 
 def _of_pods(plan: Plan) -> list[Decision]:
@@ -64,6 +64,19 @@ def _of_claims(plan: Plan) -> list[Decision]:
             message=_waiting(deferred),
         )
         for deferred in plan.deferred
+    ]
+
+
+def _of_buffers(plan: Plan) -> list[Decision]:
+    return [
+        Decision(
+            kind="CapacityBuffer",
+            name=room.buffer,
+            code=reason.code or "Unschedulable",
+            message=f"{reason.node_pool}: {reason.message}" if reason.node_pool else reason.message,
+        )
+        for room in plan.buffers
+        for reason in room.reasons
     ]
 
 

@@ -10,6 +10,7 @@ from reconciler.plan.answer import Answer
 from reconciler.plan.decisions import Subject, decisions_of
 from reconciler.plan.plan import Plan, PlannedCommand, PlannedNodeClaim
 from reconciler.plan.wording import (
+    counted,
     dollars,
     listed,
     moment,
@@ -60,6 +61,30 @@ def explain_pod(plan: Plan, name: str) -> Answer | None:
         if planned is not None:
             facts.insert(0, _launch_said(planned))
     return Answer(kind="Pod", name=name, verdict=verdict, facts=tuple(facts))
+
+
+def explain_buffer(plan: Plan, name: str) -> Answer | None:
+    """Return what the plan says about a CapacityBuffer (``namespace/name``), None if nothing.
+
+    The namespace may be left out where only one buffer has the name.
+    """
+    every = {room.buffer: room for room in plan.buffers}
+    names = [name] if name in every else [b for b in every if b.rpartition("/")[2] == name]
+    if len(names) != 1:
+        return None
+    room = every[names[0]]
+    facts = [f"{counted(count, 'pod')} on node {n}" for n, count in room.nodes.items()]
+    for claim, count in room.node_claims.items():
+        facts.append(f"{counted(count, 'pod')} on {claim}, a node that is to be launched")
+    reasons = [d for d in decisions_of(plan) if d.kind == "CapacityBuffer" and d.name == names[0]]
+    verdict = room.message if room.replicas else f"it keeps no room ({room.code}): {room.message}"
+    return Answer(
+        kind="CapacityBuffer",
+        name=names[0],
+        verdict=verdict,
+        facts=tuple(facts),
+        reasons=tuple(reasons),
+    )
 
 
 def explain_node(plan: Plan, node: str, claim: str, kind: Subject = "Node") -> Answer:

@@ -252,6 +252,23 @@ def _unschedulable(plan: Plan) -> str:
     return _section("Unschedulable", note, _table(("pods", "why not"), rows, "<<"))
 
 
+def _headroom(plan: Plan) -> str:
+    if not plan.buffers:
+        return ""
+    rows = [
+        (
+            _code(room.buffer),
+            f"<div>{escape(room.message)}</div>"
+            + "".join(
+                f"<div>{_code(r.node_pool or '')} {escape(r.message)}</div>" for r in room.reasons
+            ),
+        )
+        for room in plan.buffers
+    ]
+    note = f"room that {counted(len(rows), 'CapacityBuffer')} keep"
+    return _section("Headroom", note, _table(("buffer", "room"), rows, "<<"))
+
+
 def _budgets(plan: Plan) -> str:
     if not plan.budgets:
         return ""
@@ -306,6 +323,7 @@ _SECTIONS: Final[tuple[Callable[[Plan], str], ...]] = (
     _deferred,
     _blocked,
     _unschedulable,
+    _headroom,
     _notes,
     _budgets,
     _places,

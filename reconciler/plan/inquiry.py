@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from reconciler.model.nodepool import requirements_of
 from reconciler.model.pod import Pod
 from reconciler.model.resources import parse_resources
+from reconciler.placement.headroom import buffer_of
 from reconciler.placement.loosening import (
     Constraint,
     constraints_of,
@@ -80,6 +81,8 @@ class Inquiry:
         name, pod = keys[0], self._by_key[keys[0]]
         if pod.is_daemon:
             verdict = "a DaemonSet runs it on its node; nothing has to be placed"
+        elif pod.is_virtual:
+            verdict = f"it stands for the room of CapacityBuffer {buffer_of(pod)}: ask about that"
         elif pod.spec.node_name:
             verdict = f"it runs on node {pod.spec.node_name} and stays there"
         else:
@@ -97,6 +100,14 @@ class Inquiry:
             return replace(answer, reasons=tuple(dict.fromkeys((*answer.reasons, said))))
         nodes = NodesAnswer(total=found.nodes_total, suited=found.nodes_suited, takers=found.nodes)
         return replace(answer, nodes=nodes, pools=tuple(map(self._pool_answer, found.pools)))
+
+    def of_buffer(self, answer: Answer) -> Answer:
+        """Return the answer with every place that one pod of the buffer could have alone."""
+        room = next((r for r in self._facts.headroom if r.buffer == answer.name and r.pods), None)
+        if room is None:
+            return answer
+        found = self.of_pod(replace(answer, name=room.pods[0].key))
+        return replace(found, name=answer.name)
 
     def _pool_answer(self, verdict: PoolVerdict) -> PoolAnswer:
         rejection = verdict.rejection
@@ -202,7 +213,7 @@ class Inquiry:
     def _asked(self, planned: PlannedNodeClaim) -> _Question | None:
         """Return the question that the claim is part of the answer to; None where nothing asks."""
         facts, plan = self._facts, self._plan
-        if planned.reason == "Unschedulable":
+        if planned.reason in ("Unschedulable", "Headroom"):
             return _Question(pods_to_place(facts.cluster, self._inputs.now))
         command = next((c for c in plan.commands if planned.name in c.replacements), None)
         if command is None:

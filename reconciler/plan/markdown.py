@@ -77,6 +77,7 @@ class _Comment:
             *self._deferred(),
             *self._blocked(),
             *self._unschedulable(),
+            *self._headroom(),
             *self._notes(),
             self._foot(),
         ]
@@ -247,6 +248,29 @@ class _Comment:
         ]
         title = f"{counted(len(pods), 'pod')} would find no place"
         return [_folded(title, self._table(("pods", "why not"), rows, "<<"), opened=True)]
+
+    def _headroom(self) -> list[str]:
+        rooms = self._plan.buffers
+        if not rooms:
+            return []
+        rows = [
+            (
+                self._code(room.buffer),
+                "<br>".join(
+                    [
+                        self._say(room.message),
+                        *(
+                            f"{self._code(r.node_pool or '')} {self._say(r.message)}".strip()
+                            for r in room.reasons[: self._rows]
+                        ),
+                    ]
+                ),
+            )
+            for room in rooms
+        ]
+        missing = any(room.unschedulable for room in rooms)
+        title = f"Headroom of {counted(len(rooms), 'CapacityBuffer')}"
+        return [_folded(title, self._table(("buffer", "room"), rows, "<<"), opened=missing)]
 
     def _notes(self) -> list[str]:
         found = self._plan.diagnostics

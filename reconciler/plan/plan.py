@@ -129,6 +129,24 @@ class UnschedulablePod(_Part, frozen=True, kw_only=True):
     reasons: tuple[Reason, ...]
 
 
+class PlannedHeadroom(_Part, frozen=True, kw_only=True):
+    """Where the room is that a CapacityBuffer (``namespace/name``) keeps for ``replicas`` pods.
+
+    ``nodes`` and ``node_claims`` count the pods that there is room for, on nodes that are there
+    and on NodeClaims of this plan; ``unschedulable`` are those that find none, for ``reasons``.
+    ``code`` is Karpenter's word for how the buffer stands.
+    """
+
+    buffer: str
+    replicas: int = 0
+    nodes: dict[str, int] = {}
+    node_claims: dict[str, int] = {}
+    unschedulable: int = 0
+    code: str = ""
+    message: str = ""
+    reasons: tuple[Reason, ...] = ()
+
+
 class DriftedClaim(_Part, frozen=True, kw_only=True):
     """A NodeClaim that no longer is what git wants; ``side`` says who moved."""
 
@@ -159,6 +177,12 @@ class PlannedCommand(_Part, frozen=True, kw_only=True):
     score: float | None = None
     pods_evicted: int = 0
     forceful: bool = False
+    message: str | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def event(self) -> str:
+        """The message, empty without one."""
+        return "" if isinstance(self.message, msgspec.UnsetType) else self.message
 
 
 class BlockedNode(_Part, frozen=True, kw_only=True):
@@ -177,12 +201,6 @@ class PoolBudget(_Part, frozen=True, kw_only=True):
     node_pool: str
     reason: str
     total: int = 0
-    message: str | msgspec.UnsetType = msgspec.UNSET
-
-    @property
-    def event(self) -> str:
-        """The message, empty without one."""
-        return "" if isinstance(self.message, msgspec.UnsetType) else self.message
     disrupting: int = 0
     allowed: int
     next_change: datetime | None = None
@@ -275,7 +293,8 @@ class Plan(_Part, frozen=True, kw_only=True):
 
     ``serial`` is that of the recorded state it was made from. ``compared_with`` says since what
     the ``changes`` are: another commit, our records, or the cluster's own objects.
-    ``source_path`` stands in a plan that was saved: the folder to apply it to.
+    ``source_path`` stands in a plan that was saved: the folder to apply it to. ``headroom`` is
+    written where there are CapacityBuffers.
     """
 
     api_version: str = API_VERSION
@@ -292,6 +311,7 @@ class Plan(_Part, frozen=True, kw_only=True):
     node_claims: tuple[PlannedNodeClaim, ...] = ()
     placements: tuple[PlacedPod, ...] = ()
     unschedulable: tuple[UnschedulablePod, ...] = ()
+    headroom: tuple[PlannedHeadroom, ...] | msgspec.UnsetType = msgspec.UNSET
     drift: tuple[DriftedClaim, ...] = ()
     commands: tuple[PlannedCommand, ...] = ()
     blocked: tuple[BlockedNode, ...] = ()
@@ -305,6 +325,11 @@ class Plan(_Part, frozen=True, kw_only=True):
     def digest(self) -> str:
         """What a reviewer approves: the first characters of a hash over the whole plan."""
         return content_digest(to_json(self))
+
+    @property
+    def buffers(self) -> tuple[PlannedHeadroom, ...]:
+        """The CapacityBuffers, none where there are none."""
+        return () if isinstance(self.headroom, msgspec.UnsetType) else self.headroom
 
     @property
     def is_empty(self) -> bool:

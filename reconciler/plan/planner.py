@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from reconciler.desired.objects import node_claims, node_classes, node_overlays, node_pools
 from reconciler.model.decode import decode
@@ -33,6 +34,7 @@ from reconciler.plan.plan import (
     PlannedNodeClaim,
     content_digest,
 )
+    PlannedHeadroom,
 from reconciler.plan.pools import Memory, pool_types
 
 if TYPE_CHECKING:
@@ -53,7 +55,13 @@ def facts_of(inputs: Inputs) -> Facts:
         refused=inputs.refused,
         memory=_memory(inputs, classes),
     )
-    return Facts(pools, classes, types, _with_own_claims(inputs))
+    cluster = _with_own_claims(inputs)
+    if not inputs.fleet.capacity_buffers and not cluster.capacity_buffers:
+        return Facts(pools, classes, types, cluster)
+    from reconciler.plan.headroom import headroom_of, with_headroom
+
+    rooms = headroom_of(inputs)
+    return Facts(pools, classes, types, with_headroom(cluster, rooms), rooms)
 
 
 def _memory(inputs: Inputs, classes: Mapping[str, EC2NodeClass]) -> Mapping[str, Memory]:
@@ -108,7 +116,8 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
     decisions = decided_by(inputs, facts, drift, salt, phase, scheduler)
     static = static_claims(facts.types.ready, facts.cluster, inputs.settings, salt=salt)
     namer = Namer(_names(facts.cluster))
-    seating = decided.seated(decisions, static, namer, facts.types.by_name)
+    virtual = frozenset(pod.key for room in facts.headroom for pod in room.pods)
+    seating = decided.seated(decisions, static, namer, facts.types.by_name, virtual)
     claims = seating.node_claims(facts.cluster.pods)
     commands = tuple(decided.planned_command(c, seating) for c in decisions.commands)
     nodes = owned_nodes(facts.cluster, facts.types.by_name, inputs.catalog)
@@ -128,8 +137,9 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
         compared_with=inputs.compared_with,
         node_claims=claims,
         placements=seating.placements(),
-        unschedulable=decided.unschedulable_pods(decisions.placement),
-        drift=drifted_claims(drift),
+        unschedulable=decided.unschedulable_pods(decisions.placement, virtual),
+        headroom=_headroom(facts, seating, decisions),
+        drift=drifted,
         commands=commands,
         blocked=tuple(decided.blocked_node(b, facts.cluster) for b in decisions.blocked),
         budgets=tuple(map(decided.pool_budget, decisions.budgets)),
@@ -149,6 +159,37 @@ def _unlaunched(facts: Facts, commands: Sequence[PlannedCommand]) -> tuple[Unlau
     """Return the claims that were made and not launched, less those that a command takes."""
     going = {name for command in commands for name in command.node_claims}
     return tuple(
+def _headroom(
+    facts: Facts, seating: decided.Seating, decisions: Decisions | Places
+) -> tuple[PlannedHeadroom, ...] | UnsetType:
+    if not facts.headroom:
+        return UNSET
+    from reconciler.plan.headroom import planned_headroom
+
+    gone = {node for command in decisions.commands for node in command.nodes}
+    seats = {pod: where for pod, where in seating.seats.items() if where not in gone}
+    return planned_headroom(facts.headroom, seats, seating.new, decisions.placement)
+
+
+def _overdue(
+    inputs: Inputs,
+    drifted: Sequence[DriftedClaim],
+    commands: Sequence[PlannedCommand],
+    blocked: Sequence[BlockedNode],
+    deferred: Sequence[DeferredClaim],
+) -> Iterator[Finding]:
+    """Yield what drifted long ago and is still there."""
+    if not drifted:
+        return
+    from reconciler.plan.progress import overdue
+
+    claims = {
+        node.claim.name: node.claim for node in inputs.cluster.nodes if node.claim is not None
+    }
+    late = overdue(drifted, commands, blocked, deferred, claims, inputs.settings, inputs.now)
+    yield from (item.finding() for item in late)
+
+
         unlaunched_claim(claim, facts.types.by_name.get(claim.node_pool))
         for claim in sorted(facts.cluster.unlaunched, key=lambda c: c.name)
         if claim.name not in going and not claim.is_deleting
@@ -175,3 +216,7 @@ def _findings(
         *findings.of_catalog(inputs.catalog, claims),
     ]
     return tuple(dict.fromkeys(found))
+    if inputs.fleet.capacity_buffers or facts.cluster.capacity_buffers:
+        from reconciler.plan.headroom import of_buffers
+
+        found += of_buffers(inputs, facts.headroom)

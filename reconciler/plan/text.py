@@ -50,6 +50,7 @@ def render_text(
     _deferred(paper, plan)
     _blocked(paper, plan)
     _unschedulable(paper, plan)
+    _headroom(paper, plan)
     _findings(paper, plan)
     _sum(paper, plan, next_command)
     return paper.text()
@@ -272,6 +273,20 @@ def _unschedulable(paper: Paper, plan: Plan) -> None:
             pool = f"{reason.node_pool or '':<{pools}}  " if pools else ""
             paper.wrapped(reason.message, 6, before=pool)
     _rest(paper, sum(map(len, groups[GROUPS_MAX:])), "pod")
+
+
+def _headroom(paper: Paper, plan: Plan) -> None:
+    if not plan.buffers:
+        return
+    paper.heading("Headroom", f"room that {counted(len(plan.buffers), 'CapacityBuffer')} keep")
+    for room in plan.buffers[:GROUPS_MAX]:
+        paper.wrapped(room.buffer, 2)
+        paper.wrapped(room.message, 6, *(() if room.replicas else ("dim",)))
+        pools = max((len(r.node_pool or "") for r in room.reasons), default=0)
+        for reason in room.reasons:
+            pool = f"{reason.node_pool or '':<{pools}}  " if pools else ""
+            paper.wrapped(reason.message, 6, before=pool)
+    _rest(paper, len(plan.buffers) - GROUPS_MAX, "buffer")
 
 
 def _findings(paper: Paper, plan: Plan) -> None:

@@ -10,6 +10,7 @@ from reconciler.plan.plan import HOURS_A_MONTH, Finding, Plan
 
 _REASONS = {
     "Unschedulable": "pods wait for a node",
+    "Headroom": "CapacityBuffers keep room for pods to come",
     "Static": "the pool keeps a fixed number of nodes",
     "NotLaunched": "the claim was made before and has no instance yet",
     "Drifted": "no longer what git wants",

@@ -59,6 +59,19 @@ def an_overlay(name: str = "cheap-arm", **spec: Any) -> Data:
     }
 
 
+def a_buffer(name: str = "web", **spec: Any) -> Data:
+    """Return a CapacityBuffer for pods like those of a Deployment."""
+    return {
+        "apiVersion": "autoscaling.x-k8s.io/v1beta1",
+        "kind": "CapacityBuffer",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {
+            "scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": name},
+            **copy.deepcopy(spec),
+        },
+    }
+
+
 def a_claim(name: str = "general-abc", **spec: Any) -> Data:
     """Return a NodeClaim."""
     return {

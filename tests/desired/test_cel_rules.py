@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from reconciler.desired import cel, cel_class
 from reconciler.desired.schema import load
 
-SCHEMAS = ("nodepool.v1", "nodeclaim.v1", "nodeoverlay.v1alpha1", "ec2nodeclass.v1")
+SCHEMAS = (
+    "nodepool.v1",
+    "nodeclaim.v1",
+    "nodeoverlay.v1alpha1",
+    "ec2nodeclass.v1",
+    "capacitybuffer.v1beta1",
+)
 
 
 def rules() -> dict[str, list[str]]:
@@ -179,6 +185,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         words("cpu", "pods", "memory", "ephemeral-storage", "a/b"), ANY
     ),
     "overlay-price": some(price=ANY, priceAdjustment=ANY),
+    "buffer-": some(podTemplateRef=ANY, scalableRef=ANY, replicas=ANY, percentage=ANY, limits=ANY),
     "role-or": some(role=ANY, instanceProfile=ANY),
     "role-empty": words("", "x"),
     "instance-profile-empty": words("", "x"),

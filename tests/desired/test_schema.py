@@ -12,10 +12,24 @@ from hypothesis import strategies as st
 
 from reconciler.desired.finding import field_path
 from reconciler.desired.schema import KEYWORDS, check, load
-from tests.desired.examples import a_claim, a_class, a_pool, a_pool_requiring, an_overlay
+from tests.desired.examples import (
+    a_buffer,
+    a_claim,
+    a_class,
+    a_pool,
+    a_pool_requiring,
+    an_overlay,
+)
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
-OURS = ["nodepool.v1", "nodeclaim.v1", "nodeoverlay.v1alpha1", "ec2nodeclass.v1", "reconciler.v1"]
+OURS = [
+    "nodepool.v1",
+    "nodeclaim.v1",
+    "nodeoverlay.v1alpha1",
+    "ec2nodeclass.v1",
+    "capacitybuffer.v1beta1",
+    "reconciler.v1",
+]
 ANNOTATIONS = {"$schema", "$id", "$defs", "title", "description", "default", "examples"}
 
 RICH: dict[str, Any] = {
@@ -44,6 +58,7 @@ RICH: dict[str, Any] = {
         metadataOptions={"httpTokens": "required", "httpPutResponseHopLimit": 2},
         detailedMonitoring=True,
     ),
+    "capacitybuffer.v1beta1": a_buffer(replicas=2, percentage=10, limits={"cpu": "2", "a/b": 1}),
     "reconciler.v1": {
         "fleet": "web",
         "aws": {"region": "eu-central-1"},

@@ -2,7 +2,18 @@
 
 from typing import Any
 
-from tests.disruption.builders import a_node, a_pod, a_pool, brief, decided, drifted, refusal_of
+from reconciler.disruption.simulation import after
+from reconciler.placement.result import Placement
+from tests.disruption.builders import (
+    a_cluster,
+    a_node,
+    a_pod,
+    a_pool,
+    brief,
+    decided,
+    drifted,
+    refusal_of,
+)
 
 NEVER = {"consolidateAfter": "Never"}
 APP = {"app": "web"}
@@ -147,3 +158,14 @@ def test_an_empty_node_does_not_go_as_underutilized_past_its_own_budget() -> Non
 
 
 ZONE = "topology.kubernetes.io/zone"
+
+
+def test_a_pod_that_has_found_a_place_and_moves_on_is_in_one_place_only() -> None:
+    cluster = a_cluster(a_node("n1"), a_node("n2"), a_pod("p", None))
+
+    first = after(cluster, [], Placement(on_nodes={"default/p": "n1"}))
+    second = after(first, ["n1"], Placement(on_nodes={"default/p": "n2"}))
+
+    assert [pod.metadata.name for node in second.nodes for pod in node.pods] == ["p"]
+    assert [pod.spec.node_name for pod in first.pods] == ["n1"]
+    assert second.pending == ()

@@ -52,12 +52,15 @@ class Goal(msgspec.Struct, frozen=True):
         """Return what a pass came to."""
         claims = solving.claims
         cost = sum(claim.price + self.cost_of_node(claim.template) for claim in claims)
-        return Outcome(sum(c.waiting for c in cohorts), round(cost, 9), len(claims))
+        virtual = sum(c.waiting for c in cohorts if c.shape.model.is_virtual)
+        waiting = sum(c.waiting for c in cohorts) - virtual
+        return Outcome(waiting, virtual, round(cost, 9), len(claims))
 
 
 class Outcome(msgspec.Struct, frozen=True, order=True):
-    """Less is better: first pods without a place, then dollars an hour, then new nodes."""
+    """Less is better: pods without a place, then virtual ones, then dollars an hour, then nodes."""
 
     unplaced: int
+    unbuffered: int
     cost: float
     nodes: int
