@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from functools import cache
 from typing import TYPE_CHECKING
 
 from reconciler.cli.opening import state_location
@@ -16,7 +17,10 @@ from reconciler.model.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
-    from reconciler.adapters.aws.clients import Connect
+    from reconciler.adapters.aws.clients import Connect, Connections
+    from reconciler.adapters.aws.compute import AwsCompute
+    from reconciler.adapters.aws.facts import AccountFacts
+    from reconciler.adapters.aws.images import Types
     from reconciler.adapters.database.state import DatabaseState
     from reconciler.catalog.catalog import Catalog
     from reconciler.desired.settings import Resolved
@@ -256,7 +260,41 @@ def _facts(args: argparse.Namespace) -> tuple[Resolved, Catalog]:
 
     fleet, _ = inputs.read_desired(inputs.read_source(args), any_class=False)
     resolved = inputs.settings_of(args, fleet)
-    return resolved, inputs.read_types(args, resolved)
+    by_default = not is_imitated(resolved.settings)
+    asking = asking_of(args, resolved, imitation, by_default=by_default)
+    return resolved, CatalogInForce(args, asking, resolved, fleet.lock)
+
+
+def asking_of(
+    args: argparse.Namespace,
+    resolved: Resolved,
+    imitation: Imitation | None = None,
+    *,
+    by_default: bool,
+) -> Asking:
+    """Return how AWS is asked for types and prices; nothing connects before it is."""
+    from reconciler.cli.catalogs import Asking
+
+    @cache
+    def facts() -> AccountFacts:
+        from reconciler.adapters.aws.cache import folder_of
+        from reconciler.adapters.aws.facts import AccountFacts
+        from reconciler.catalog.catalog import bundled_data
+        from reconciler.cli.catalogs import max_age
+        from reconciler.cli.opening import cache_place
+
+        settings = resolved.settings
+        own = imitation.connect if imitation is not None else None
+        return AccountFacts(
+            own or connections().of(settings),
+            settings,
+            imitation.clock if imitation is not None else _clock(args),
+            folder_of(settings, cache_place(args.path, resolved)),
+            max_age=max_age(settings),
+            bundle=bundled_data()[1],
+        )
+
+    return Asking(facts, by_default)
 
 
 def _clock(args: argparse.Namespace) -> Clock:
@@ -267,13 +305,23 @@ def _clock(args: argparse.Namespace) -> Clock:
     return SystemClock() if args.now is None else SystemClock(present(args.now))
 
 
-def _compute(settings: Settings, catalog: Catalog, imitation: Imitation) -> Compute:
-    from reconciler.adapters.aws.clients import connector
+@cache
+def connections() -> Connections:
+    """Return the connections of this process: its fleets share rates where they share accounts."""
+    from reconciler.adapters.aws.clients import Connections
+    from reconciler.adapters.clock import SystemClock
+
+    return Connections(SystemClock())
+
+
+def _compute(
+    settings: Settings, catalog: CatalogInForce, imitation: Imitation
+) -> AwsCompute:
     from reconciler.adapters.aws.compute import AwsCompute
     from reconciler.adapters.aws.images import types_of
 
     return AwsCompute(
-        imitation.connect or connector(settings),
+        imitation.connect or connections().of(settings),
         settings,
         catalog.get,
         imitation.clock,
@@ -290,10 +338,9 @@ def _listening(settings: Settings, imitation: Imitation) -> Iterator[Interruptio
 
         yield NoInterruptions()
         return
-    from reconciler.adapters.aws.clients import connector
     from reconciler.adapters.aws.queue import InterruptionQueue
 
-    connect = imitation.connect or connector(settings)
+    connect = imitation.connect or connections().of(settings)
     queue = InterruptionQueue(connect, settings.interruption_queue, imitation.clock)
     with queue.listening():
         yield queue

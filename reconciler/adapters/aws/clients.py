@@ -1,16 +1,30 @@
-"""Connections to AWS, made when they are first needed."""
+"""Connections to AWS: clients by account, region and service, made when they are first needed.
+
+A fleet names its region, its endpoint, and the role it assumes. Several fleets of one process get
+clients of their own wherever any of that differs, so that none acts in another's account; fleets
+of the same account and region share their clients, and the rate at which they may call.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlparse
 
-from reconciler.adapters.aws.prices import pricing_region
+from reconciler.adapters.aws.throttle import Throttle
 from reconciler.model.settings import Settings
 
-_CONNECT_TIMEOUT_S = 5
-_READ_TIMEOUT_S = 60
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+if TYPE_CHECKING:
+    from reconciler.ports import Clock
+
+POOL: Final = 32
+"""How many connections of a client are open at most; a further call waits for one."""
+
+_CONNECT_TIMEOUT_S: Final = 5
+_READ_TIMEOUT_S: Final = 60
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_SESSION_NAME_MAX: Final = 64
 
 
 class Connect(Protocol):
@@ -19,34 +33,170 @@ class Connect(Protocol):
     def __call__(self, service: str, attempts: int) -> Any: ...
 
 
-def connector(settings: Settings) -> Connect:
-    """Return how to connect with these settings and with whatever else boto3 reads.
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Where a fleet lives, and as whom it comes there."""
 
-    An endpoint on this machine is an imitation and takes any credentials: where none are
-    configured, made-up ones serve.
-    """
-    import boto3
+    region: str
+    endpoint_url: str = ""
+    role_arn: str = ""
+    external_id: str = ""
+    session_name: str = ""
+
+    @property
+    def is_imitation(self) -> bool:
+        """Whether the endpoint is on this machine: it takes any credentials and has no limits."""
+        return bool(self.endpoint_url) and urlparse(self.endpoint_url).hostname in _LOOPBACK
+
+
+def account_of(settings: Settings) -> Account:
+    """Return the account of a fleet; its sessions there are named after it."""
+    name = settings.session_name or f"reconciler-{settings.fleet}"[:_SESSION_NAME_MAX]
+    return Account(
+        settings.region,
+        settings.endpoint_url,
+        settings.role_arn,
+        settings.external_id if settings.role_arn else "",
+        name if settings.role_arn else "",
+    )
+
+
+class Connections:
+    """The clients of all fleets of a process. Several threads may ask for them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = Lock()
+        self._sessions: dict[Account, _Session] = {}
+        self._throttles: dict[tuple[str, str], Throttle] = {}
+
+    def of(self, settings: Settings) -> Connect:
+        """Return how a fleet connects."""
+        account = account_of(settings)
+        with self._lock:
+            session = self._sessions.get(account)
+            if session is None:
+                session = _Session(account, self._throttle(account))
+                self._sessions[account] = session
+        return session.client
+
+    def _throttle(self, account: Account) -> Throttle | None:
+        """Return the buckets of an account and region: roles of one account share them."""
+        if account.is_imitation:
+            return None
+        number = account.role_arn.split(":")[4] if account.role_arn else ""
+        return self._throttles.setdefault((number, account.region), Throttle(self._clock))
+
+
+def connector(settings: Settings, clock: Clock | None = None) -> Connect:
+    """Return how one fleet connects, with clients that nobody shares."""
+    from reconciler.adapters.clock import SystemClock
+
+    return Connections(clock or SystemClock()).of(settings)
+
+
+class _Session:
+    """One identity in one region, with the clients that were made for it."""
+
+    def __init__(self, account: Account, throttle: Throttle | None) -> None:
+        self._account = account
+        self._throttle = throttle
+        self._lock = Lock()
+        self._boto: Any = None
+        self._made_up: dict[str, str] = {}
+        self._clients: dict[tuple[str, int], Any] = {}
+
+    def client(self, service: str, attempts: int) -> Any:
+        """Return the client of a service. Clients may be shared by threads, sessions may not."""
+        with self._lock:
+            known = self._clients.get((service, attempts))
+            if known is None:
+                known = self._clients[service, attempts] = self._made(service, attempts)
+            return known
+
+    def _made(self, service: str, attempts: int) -> Any:
+        if self._boto is None:
+            self._boto = self._open()
+        client = self._boto.client(
+            service,
+            region_name=self._region_of(service),
+            endpoint_url=self._account.endpoint_url or None,
+            config=_config(attempts),
+            **self._made_up,
+        )
+        if service == "ec2" and self._throttle is not None:
+            self._throttle.watch(client)
+        return client
+
+    def _region_of(self, service: str) -> str | None:
+        """Return where a service is asked: the price list is published in a few regions only."""
+        if service == "pricing" and not self._account.endpoint_url:
+            from reconciler.adapters.aws.prices import pricing_region
+
+            return pricing_region(self._account.region)
+        return self._account.region or None
+
+    def _open(self) -> Any:
+        """Return a session of boto3, with whatever else it reads from environment and files.
+
+        An imitation takes any credentials: where none are configured, made-up ones serve.
+        """
+        import boto3
+
+        session: Any = boto3.session.Session(region_name=self._account.region or None)
+        if self._account.is_imitation:
+            providers = session._session.get_component("credential_provider")  # noqa: SLF001 - boto3 gives no other way to its botocore session
+            providers.remove("iam-role")
+            if session.get_credentials() is None:
+                self._made_up = {
+                    "aws_access_key_id": "embedded",
+                    "aws_secret_access_key": "embedded",
+                }
+        return self._assumed(session) if self._account.role_arn else session
+
+    def _assumed(self, session: Any) -> Any:
+        """Return a session in the role of the fleet; its credentials renew themselves in time.
+
+        The role is assumed with the first call that needs it, so that a refusal is that call's.
+        """
+        import boto3
+        import botocore.session
+        from botocore.credentials import (
+            AssumeRoleCredentialFetcher,
+            Credentials,
+            DeferredRefreshableCredentials,
+        )
+
+        account = self._account
+
+        def sts(service: str, **credentials: str) -> Any:
+            return session.client(
+                service,
+                endpoint_url=account.endpoint_url or None,
+                config=_config(3),
+                **credentials,
+            )
+
+        more = {"RoleSessionName": account.session_name}
+        if account.external_id:
+            more["ExternalId"] = account.external_id
+        own = session.get_credentials() or Credentials("embedded", "embedded")
+        fetcher = AssumeRoleCredentialFetcher(sts, own, account.role_arn, extra_args=more)
+        inner: Any = botocore.session.get_session()
+        inner._credentials = DeferredRefreshableCredentials(  # noqa: SLF001 - botocore has no setter for credentials that renew themselves
+            refresh_using=fetcher.fetch_credentials, method="assume-role"
+        )
+        self._made_up = {}
+        return boto3.session.Session(botocore_session=inner, region_name=account.region or None)
+
+
+def _config(attempts: int) -> Any:
     from botocore.config import Config
 
-    session: Any = boto3.session.Session(region_name=settings.region or None)
-    endpoint = settings.endpoint_url or None
-    made_up = {}
-    if endpoint is not None and urlparse(endpoint).hostname in _LOOPBACK:
-        session._session.get_component("credential_provider").remove("iam-role")  # noqa: SLF001 - boto3 gives no other way to its botocore session
-        if session.get_credentials() is None:
-            made_up = {"aws_access_key_id": "embedded", "aws_secret_access_key": "embedded"}
-
-    def connect(service: str, attempts: int) -> Any:
-        config = Config(
-            retries={"mode": "standard", "total_max_attempts": attempts},
-            connect_timeout=_CONNECT_TIMEOUT_S,
-            read_timeout=_READ_TIMEOUT_S,
-            max_pool_connections=32,
-            user_agent_extra="reconciler",
-        )
-        place = pricing_region(settings.region) if service == "pricing" else None
-        return session.client(
-            service, region_name=place, endpoint_url=endpoint, config=config, **made_up
-        )
-
-    return connect
+    return Config(
+        retries={"mode": "standard", "total_max_attempts": attempts},
+        connect_timeout=_CONNECT_TIMEOUT_S,
+        read_timeout=_READ_TIMEOUT_S,
+        max_pool_connections=POOL,
+        user_agent_extra="reconciler",
+    )

@@ -1,0 +1,135 @@
+"""Clients of several fleets in one process: by region, endpoint and role, and never mixed up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from moto import mock_aws
+
+from reconciler.adapters.aws.clients import POOL, Account, Connections, account_of
+from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.server import serve
+from reconciler.model.settings import Settings
+
+ONE = Settings(fleet="one", region="us-east-1", role_arn="arn:aws:iam::111111111111:role/fleets")
+OTHER = replace(ONE, fleet="other", role_arn="arn:aws:iam::222222222222:role/fleets")
+
+
+@pytest.fixture
+def accounts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connections]:
+    """Two accounts of moto behind AWS's own endpoints, for a caller in a third one."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    with mock_aws():
+        yield Connections(SimulatedClock())
+
+
+def test_each_fleet_acts_in_the_account_of_its_role(accounts: Connections) -> None:
+    numbers = [
+        accounts.of(settings)("sts", 1).get_caller_identity()["Account"]
+        for settings in (ONE, OTHER, ONE)
+    ]
+    assert numbers == ["111111111111", "222222222222", "111111111111"]
+
+
+def test_what_one_fleet_makes_the_other_does_not_see(accounts: Connections) -> None:
+    one, other = (accounts.of(s)("sqs", 1) for s in (ONE, OTHER))
+    one.create_queue(QueueName="ours")
+    assert len(one.list_queues()["QueueUrls"]) == 1
+    assert "QueueUrls" not in other.list_queues()
+
+
+def test_each_fleet_acts_in_its_own_region(accounts: Connections) -> None:
+    here, there = (
+        accounts.of(ONE)("sqs", 1),
+        accounts.of(replace(ONE, region="eu-west-1"))("sqs", 1),
+    )
+    assert (here.meta.region_name, there.meta.region_name) == ("us-east-1", "eu-west-1")
+
+
+def test_the_price_list_is_asked_where_it_is_published(accounts: Connections) -> None:
+    connect = accounts.of(replace(ONE, region="eu-west-1"))
+    assert connect("pricing", 1).meta.region_name == "eu-central-1"
+
+
+def test_fleets_of_one_account_share_clients_and_those_of_roles_share_the_rate(
+    accounts: Connections,
+) -> None:
+    twin = replace(ONE, session_name="reconciler-one", fleet="twin")
+    assert accounts.of(ONE)("sqs", 1) is accounts.of(twin)("sqs", 1)
+    assert accounts.of(ONE)("sqs", 1) is not accounts.of(ONE)("sqs", 5)
+    beside = replace(ONE, role_arn="arn:aws:iam::111111111111:role/others")
+    assert accounts.of(ONE)("sqs", 1) is not accounts.of(beside)("sqs", 1)
+    throttles = accounts._throttles
+    assert set(throttles) == {("111111111111", "us-east-1")}
+
+
+def test_a_session_says_whose_it_is(accounts: Connections) -> None:
+    arn = accounts.of(ONE)("sts", 1).get_caller_identity()["Arn"]
+    assert arn == "arn:aws:sts::111111111111:assumed-role/fleets/reconciler-one"
+
+
+def test_the_role_is_assumed_with_the_external_id_and_again_before_it_ends(
+    accounts: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, str]] = []
+    import botocore.client
+
+    real = botocore.client.BaseClient._make_api_call
+
+    def noted(self: object, operation: str, parameters: dict[str, str]) -> dict[str, object]:
+        answer: dict[str, object] = real(self, operation, parameters)
+        if operation == "AssumeRole":
+            asked.append(parameters)
+            soon = datetime.now(UTC) + timedelta(minutes=5)
+            answer["Credentials"]["Expiration"] = soon  # type: ignore[index]
+        return answer
+
+    monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", noted)
+    sqs = accounts.of(replace(ONE, external_id="shared-secret"))("sqs", 1)
+    assert asked == [], "nothing is assumed before it is needed"
+    sqs.list_queues()
+    sqs.list_queues()
+    assert len(asked) >= 2, "credentials that end within minutes are renewed"
+    assert {a["ExternalId"] for a in asked} == {"shared-secret"}
+
+
+def test_threads_get_one_client_with_a_bounded_pool(accounts: Connections) -> None:
+    connect, found = accounts.of(ONE), []
+    threads = [threading.Thread(target=lambda: found.append(connect("sqs", 1))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(client) for client in found}) == 1
+    assert found[0].meta.config.max_pool_connections == POOL
+
+
+def test_an_endpoint_on_this_machine_takes_anybody_and_has_no_limits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: object
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, f"{tmp_path}/none")
+    with serve(EmbeddedEC2(SimulatedClock())) as url:
+        local = Settings(fleet="local", endpoint_url=url)
+        connections = Connections(SimulatedClock())
+        assert connections.of(local)("ec2", 1).describe_vpcs()["Vpcs"]
+        assert account_of(local).is_imitation
+        assert connections._throttles == {}
+
+
+def test_an_account_is_told_apart_by_all_that_decides_who_acts_where() -> None:
+    assert account_of(ONE) == Account("us-east-1", "", ONE.role_arn, "", "reconciler-one")
+    assert account_of(replace(ONE, role_arn="", external_id="x", session_name="y")) == Account(
+        "us-east-1"
+    )
+    assert len(account_of(replace(ONE, fleet="f" * 63)).session_name) <= 64
