@@ -169,8 +169,21 @@ class BundledCatalog(Catalog):
             warnings=warnings,
         )
         self._header, self._bundle, self._rows = header, bundle, rows
-        self._pricing, self._told = pricing, (source, notes, warnings)
+        self.pricing: Final = pricing
+        self._told = (source, notes, warnings)
         self._resolved: dict[ClassFacts, BundledCatalog] = {facts: self}
+
+    @property
+    def data(self) -> tuple[Header, Bundle]:
+        """What the types follow from."""
+        return self._header, self._bundle
+
+    @property
+    def published(self) -> PriceOrigin:
+        """Whence the on-demand prices of the data come."""
+        if self._rows.prices_are_estimated:
+            return PriceOrigin("estimate")
+        return PriceOrigin("bundled", _published(self._header))
 
     def for_node_class(self, facts: ClassFacts) -> Catalog:
         """Return the types as a node class resolves them, made once for the same facts."""
@@ -182,7 +195,7 @@ class BundledCatalog(Catalog):
                 self._bundle,
                 self.region,
                 facts,
-                pricing=self._pricing,
+                pricing=self.pricing,
                 source=source,
                 notes=notes,
                 warnings=warnings,

@@ -11,7 +11,7 @@ import msgspec
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.classfacts import ClassFacts
 from reconciler.catalog.columns import Columns
-from reconciler.model.instancetype import InstanceType, Offering
+from reconciler.model.instancetype import InstanceType, Offering, PriceOrigin
 from reconciler.model.resources import Resources
 
 
@@ -88,7 +88,7 @@ class OverlaidRows:
         if price is None:
             return offering
         available = offering.available or position in self._opened
-        return replace(offering, price=price, available=available)
+        return replace(offering, price=price, available=available, origin=_origin(offering))
 
     def columns(self) -> Columns:
         """Return the types by column."""
@@ -125,6 +125,13 @@ class OverlaidRows:
             if column is None or column is base.get(name):
                 column = columns[name] = list(column or [0] * len(self.names))
             column[index] = amount
+
+
+def _origin(offering: Offering) -> PriceOrigin:
+    before = offering.origin
+    if before is None or not offering.available:
+        return PriceOrigin("overlay")
+    return PriceOrigin("overlay", before.at, before.source)
 
 
 def _first_positions(columns: Columns) -> list[int]:

@@ -29,10 +29,14 @@ class OnDemandQuotes(msgspec.Struct, frozen=True):
 
 
 class SpotQuotes(msgspec.Struct, frozen=True):
-    """Spot prices by instance type and zone, USD an hour."""
+    """Spot prices by instance type and zone, USD an hour.
+
+    ``covers_all`` says that a type which is missing has no price; otherwise it is estimated.
+    """
 
     prices: Mapping[str, Mapping[str, float]]
     origin: PriceOrigin
+    covers_all: bool = True
 
 
 class Pricing(msgspec.Struct, frozen=True):
@@ -94,7 +98,7 @@ class Pricer:
     ) -> Sequence[Price]:
         """Return what a type costs as spot capacity in each of the zones."""
         quotes = self._pricing.spot
-        if quotes is not None:
+        if quotes is not None and (quotes.covers_all or name in quotes.prices):
             quoted = quotes.prices.get(name, {})
             found = [Price(quoted.get(zone), quotes.origin) for zone in zones]
         else:

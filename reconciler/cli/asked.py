@@ -37,7 +37,7 @@ def read_inputs(args: argparse.Namespace, phase: Timings) -> Inputs:
         base = given.read_base(args)
         snapshot, observed, more = given.read_cluster(args, fleet, now)
     with phase("catalog"):
-        catalog = given.read_types(args, resolved)
+        catalog = given.read_types(args, resolved, fleet.lock)
     from msgspec.structs import replace
 
     from reconciler.observed.state import cluster_state

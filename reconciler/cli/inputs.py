@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from reconciler.adapters.git.source import Source
     from reconciler.catalog.catalog import Catalog
+    from reconciler.cli.catalogs import Asking
     from reconciler.desired.fleet import Fleet, SourceFile
+    from reconciler.desired.lock import Lock
     from reconciler.desired.settings import Resolved
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.observed.snapshot import Snapshot
@@ -156,10 +158,24 @@ def asked_of(base: Base, args: argparse.Namespace, head: Inputs) -> Inputs | Non
     cluster = head.cluster
     if args.snapshot is None:
         cluster = cluster_state(read_cluster(args, base.fleet, head.now)[0])
-    settings = settings_of(args, base.fleet).settings
+    resolved = settings_of(args, base.fleet)
+    catalog = head.catalog
+    if _locked(base.fleet) != _locked(head.fleet):
+        catalog = read_types(args, resolved, base.fleet.lock)
     return replace(
-        head, fleet=base.fleet, cluster=cluster, settings=settings, base=None, diagnostics=()
+        head,
+        fleet=base.fleet,
+        cluster=cluster,
+        catalog=catalog,
+        settings=resolved.settings,
+        base=None,
+        diagnostics=(),
     )
+
+
+def _locked(fleet: Fleet) -> str:
+    """Return the digest of the fleet's lock, empty without one."""
+    return fleet.lock.digest if fleet.lock is not None else ""
 
 
 def read_desired(
@@ -238,15 +254,31 @@ def read_cluster(
     return snapshot_of(objects), b"", without_errors(findings)
 
 
-def read_types(args: argparse.Namespace, resolved: Resolved) -> Catalog:
-    """Return the catalogue of ``--catalog``, else the bundled one of the region."""
+def read_types(
+    args: argparse.Namespace,
+    resolved: Resolved,
+    lock: Lock | None = None,
+    asking: Asking | None = None,
+) -> Catalog:
+    """Return the catalogue of ``--catalog``, else that of the region.
+
+    It is the bundled one, unless there is a lock or the settings say otherwise. ``asking`` is how
+    AWS is asked where the account is looked at anyway.
+    """
     if args.catalog is not None:
         from reconciler.catalog.catalogfile import read_catalog
 
         return read_catalog(read_bytes(args.catalog), args.catalog)
-    from reconciler.catalog.catalog import bundled
+    settings = resolved.settings
+    wants_live = "live" in (settings.instance_types_from, settings.prices_from)
+    if lock is None and asking is None and not wants_live and settings.price_book is None:
+        from reconciler.catalog.catalog import bundled
 
-    return bundled(resolved.settings.region)
+        return bundled(settings.region)
+    from reconciler.cli.catalogs import catalog_of
+    from reconciler.cli.wiring import asking_of
+
+    return catalog_of(settings, lock, asking or asking_of(args, resolved, by_default=False))
 
 
 def read_bytes(path: str) -> bytes:
@@ -277,7 +309,10 @@ def digests_of(fleet: Fleet, observed: bytes, catalog: Catalog, resolved: Resolv
     objects = [(r.kind, r.namespace, r.name, r.data) for r in fleet.resources]
     values = {k: v for k, v in resolved.values.items() if k not in ("state", "fleet")}
     return InputDigests(
-        git=content_digest(msgspec.json.encode(objects, order="sorted")),
+        git=content_digest(
+            msgspec.json.encode(objects, order="sorted"),
+            *((fleet.lock.digest.encode(),) if fleet.lock is not None else ()),
+        ),
         snapshot=content_digest(observed),
         catalog=content_digest(catalog.digest.encode()),
         settings=content_digest(msgspec.json.encode(values, order="sorted")),

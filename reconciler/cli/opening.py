@@ -146,6 +146,15 @@ def state_location(path: str | None, resolved: Resolved) -> str:
     return str(folder / state)
 
 
+def cache_place(path: str | None, resolved: Resolved) -> str:
+    """Return the folder below which answers of AWS are kept: the state's, else the user's cache."""
+    location = state_location(path, resolved)
+    if "://" not in location:
+        return location
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+    return os.path.join(home, "reconciler")  # noqa: PTH118
+
+
 def settings_of(path: str | None, state: str | None, sets: Sequence[str]) -> Resolved:
     """Return the effective settings of the fleet in a folder.
 

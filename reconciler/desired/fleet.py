@@ -85,6 +85,10 @@ class Fleet:
             *self.workloads,
         )
 
+    def lock_for(self, region: str) -> Lock | None:
+        """Return the lock if it is of the region; what another holds is not there."""
+        return self.lock if self.lock is not None and self.lock.region == region else None
+
 
 def read_fleet(
     files: Iterable[SourceFile],

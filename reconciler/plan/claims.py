@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 from reconciler.catalog.catalog import Catalog
 from reconciler.model.instancetype import Offering
 from reconciler.model.nodeclaim import NodeClaim
@@ -14,7 +16,7 @@ from reconciler.model.resources import format_resources
 from reconciler.placement.problem import LaunchCatalog, LaunchPool
 from reconciler.placement.result import PlannedClaim
 from reconciler.plan.actions import UnlaunchedClaim
-from reconciler.plan.plan import LaunchOffering, PlannedNodeClaim
+from reconciler.plan.plan import LaunchOffering, PlannedNodeClaim, PriceSource
 
 TYPES_MAX: Final = 60
 """How many instance types a launch request names: CreateFleet takes no more."""
@@ -80,6 +82,19 @@ def launch_offering(
         price=offering.price,
         base_price=_base_price(instance_type, offering, catalog),
         estimated=offering.estimated,
+        price_source=price_source(offering),
+    )
+
+
+def price_source(offering: Offering) -> PriceSource | msgspec.UnsetType:
+    """Return whence an offering's price comes; nothing where a catalogue file states it."""
+    origin = offering.origin
+    if origin is None:
+        return msgspec.UNSET
+    return PriceSource(
+        source=origin.source,
+        at=origin.at if origin.at is not None else msgspec.UNSET,
+        basis=origin.basis or msgspec.UNSET,
     )
 
 
@@ -116,5 +131,6 @@ def unlaunched_claim(claim: NodeClaim, pool: LaunchPool | None) -> UnlaunchedCla
         capacity_type=offering.capacity_type,
         price=offering.price,
         estimated=offering.estimated,
+        price_source=price_source(offering),
     )
     return UnlaunchedClaim(claim.name, claim.node_pool, launch)

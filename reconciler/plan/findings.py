@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from reconciler.catalog.catalog import Catalog
+from reconciler.desired.fleet import LOCK_FILE
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.observed.state import ClusterState
 from reconciler.placement.daemons import unreadable
 from reconciler.plan.plan import Finding, PlannedNodeClaim
-from reconciler.plan.wording import counted
+from reconciler.plan.wording import counted, moment, price_said
 
 if TYPE_CHECKING:
+    from reconciler.desired.lock import Lock
     from reconciler.disruption.command import Decisions
     from reconciler.plan.deciding import Places
 
@@ -32,16 +36,43 @@ def finding(diagnostic: Diagnostic) -> Finding:
     )
 
 
-def of_catalog(catalog: Catalog, claims: Iterable[PlannedNodeClaim]) -> Iterator[Finding]:
+def of_lock(lock: Lock | None) -> Iterator[Finding]:
+    """Say that images, places and prices are those of a lock."""
+    if lock is not None:
+        message = f"locked at {moment(lock.locked_at)}"
+        yield Finding(severity="info", code="locked", message=message, file=LOCK_FILE)
+
+
+def of_catalog(catalog: Catalog, claims: Sequence[PlannedNodeClaim]) -> Iterator[Finding]:
     """Say where prices come from, and whether an estimate stands in the sum."""
+    for warning in catalog.warnings:
+        yield Finding(severity="warning", code="catalog-fallback", message=warning)
     source = catalog.source.rpartition("/")[2]  # wherever the file lies, it is the same input
     yield Finding(severity="info", code="catalog", message=f"instance types: {source}")
     estimated = sum(claim.launch.estimated for claim in claims)
     for note in catalog.notes:
-        code = "spot-estimated" if note.startswith("spot") else "catalog-note"
+        is_estimate = catalog.spot_is_estimated and note.startswith("spot")
+        code = "spot-estimated" if is_estimate else "catalog-note"
         launches = f"; {counted(estimated, 'launch', 'launches')} of this plan priced so"
         shown = note + (launches if code == "spot-estimated" and estimated else "")
         yield Finding(severity="info", code=code, message=shown)
+    yield from _sources(claims)
+
+
+def _sources(claims: Sequence[PlannedNodeClaim]) -> Iterator[Finding]:
+    """Say whence the prices of launches come, where any is not the release's own."""
+    counts: dict[str, int] = {}
+    told = False
+    for claim in claims:
+        source = claim.launch.price_source
+        if isinstance(source, msgspec.UnsetType):
+            continue
+        told = told or source.source not in ("bundled", "estimate", "reservation")
+        said = price_said(source)
+        counts[said] = counts.get(said, 0) + 1
+    if told:
+        parts = (f"{counted(n, 'launch', 'launches')} by {said}" for said, n in counts.items())
+        yield Finding(severity="info", code="prices", message=f"prices: {'; '.join(parts)}")
 
 
 def of_daemon_sets(cluster: ClusterState) -> Iterator[Finding]:

@@ -78,6 +78,14 @@ class Change(_Part, frozen=True, kw_only=True):
     drifted: tuple[str, ...] = ()
 
 
+class PriceSource(_Part, frozen=True, kw_only=True):
+    """Whence a price comes (``PriceOrigin``): which list, when it was read, what was changed."""
+
+    source: str
+    at: datetime | msgspec.UnsetType = msgspec.UNSET
+    basis: str | msgspec.UnsetType = msgspec.UNSET
+
+
 class LaunchOffering(_Part, frozen=True, kw_only=True):
     """What a launch is expected to yield; prices are USD an hour."""
 
@@ -87,6 +95,7 @@ class LaunchOffering(_Part, frozen=True, kw_only=True):
     price: float
     base_price: float | None = None
     estimated: bool = False
+    price_source: PriceSource | msgspec.UnsetType = msgspec.UNSET
 
 
 class PlannedNodeClaim(_Part, frozen=True, kw_only=True):
@@ -275,6 +284,17 @@ class Cost(_Part, frozen=True, kw_only=True):
     unpriced: int = 0
 
 
+class PlannedLock(_Part, frozen=True, kw_only=True):
+    """The lock file that images, places and prices come from: when it was written, its digest.
+
+    ``catalog`` is the version of the bundled instance types that it was written beside.
+    """
+
+    at: datetime
+    digest: str
+    catalog: str = ""
+
+
 class Finding(_Part, frozen=True, kw_only=True):
     """A diagnostic, flat as the schema has it."""
 
@@ -320,6 +340,7 @@ class Plan(_Part, frozen=True, kw_only=True):
     deferred: tuple[DeferredClaim, ...] = ()
     cost: Cost
     diagnostics: tuple[Finding, ...] = ()
+    lock: PlannedLock | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def digest(self) -> str:

@@ -31,6 +31,7 @@ from reconciler.plan.plan import (
     Finding,
     Plan,
     PlannedCommand,
+    PlannedLock,
     PlannedNodeClaim,
     content_digest,
 )
@@ -89,7 +90,12 @@ def _classes(inputs: Inputs) -> dict[str, EC2NodeClass]:
                 node_class, status=decode(status, EC2NodeClassStatus)
             )
         classes[node_class.name] = node_class
-    return classes
+    lock = inputs.fleet.lock_for(inputs.settings.region)
+    if lock is None:
+        return classes
+    from reconciler.desired.pinning import pinned
+
+    return {name: pinned(c, lock.entry(name)) for name, c in classes.items()}
 
 
 def _with_own_claims(inputs: Inputs) -> ClusterState:
@@ -147,7 +153,15 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
         deferred=tuple(map(decided.deferred_claim, decisions.deferred)),
         cost=cost,
         diagnostics=_findings(inputs, facts, decisions, claims),
+        lock=_lock(inputs),
     )
+
+
+def _lock(inputs: Inputs) -> PlannedLock | UnsetType:
+    lock = inputs.fleet.lock_for(inputs.settings.region)
+    if lock is None:
+        return UNSET
+    return PlannedLock(at=lock.locked_at, digest=lock.digest, catalog=lock.catalog.bundle)
 
 
 def _names(cluster: ClusterState) -> Iterator[str]:
@@ -213,6 +227,7 @@ def _findings(
         *facts.types.findings,
         *findings.of_daemon_sets(facts.cluster),
         *findings.of_decisions(decisions),
+        *findings.of_lock(inputs.fleet.lock_for(inputs.settings.region)),
         *findings.of_catalog(inputs.catalog, claims),
     ]
     return tuple(dict.fromkeys(found))

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from reconciler.plan.plan import HOURS_A_MONTH, Finding, Plan
+from msgspec import UnsetType
+
+from reconciler.plan.plan import HOURS_A_MONTH, Finding, Plan, PriceSource
 
 _REASONS = {
     "Unschedulable": "pods wait for a node",
@@ -22,6 +24,15 @@ _REASONS = {
     "Overprovisioned": "the pool has more nodes than replicas",
     "NodePoolDeleted": "the NodePool is gone from git",
     "Orphaned": "no NodePool owns the instance",
+}
+_PRICES = {
+    "bundled": "the bundled list",
+    "live": "AWS' price list",
+    "spot-history": "spot history",
+    "estimate": "an estimate",
+    "reservation": "its reservation",
+    "book": "the price book",
+    "overlay": "a NodeOverlay",
 }
 _LOUDEST = ("error", "warning", "info")
 _SIDES = {"git": "git moved", "world": "the world moved", "us": "this release moved"}
@@ -99,6 +110,34 @@ def moment(at: datetime) -> str:
     """Return a time for people, in UTC: ``Sat 3 Jan 2026 02:00 UTC``."""
     utc = at.astimezone(UTC)
     return f"{utc:%a} {utc.day} {utc:%b %Y %H:%M} UTC"
+
+
+def age_said(at: datetime, now: datetime) -> str:
+    """Return how long ago a moment was, in one unit: ``3 h old``, ``12 days old``."""
+    seconds = (now - at).total_seconds()
+    if seconds < 60:
+        return "just now"
+    if seconds < 3600:
+        return f"{seconds // 60:.0f} min old"
+    return (
+        f"{seconds // 3600:.0f} h old" if seconds < 172_800 else f"{seconds // 86_400:.0f} days old"
+    )
+
+
+def price_said(source: PriceSource, now: datetime | None = None) -> str:
+    """Return whence a price comes: ``spot history of Sat 3 Jan 2026 02:00 UTC``.
+
+    With ``now`` its age is told in place of the moment: ``spot history, 3 h old``.
+    """
+    basis = "" if isinstance(source.basis, UnsetType) else source.basis
+    said = _PRICES.get(source.source, source.source)
+    if basis:
+        said += f" on {_PRICES.get(basis, basis)}"
+    if isinstance(source.at, UnsetType):
+        return said
+    return (
+        f"{said} of {moment(source.at)}" if now is None else f"{said}, {age_said(source.at, now)}"
+    )
 
 
 def until(at: datetime, now: datetime) -> str:

@@ -31,6 +31,7 @@ class Folder:
         draft = self.path / f"{name}.{os.getpid()}.tmp"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            (self.path / ".gitignore").write_text("*\n", encoding="ascii")
             draft.write_bytes(content)
             draft.replace(self.path / name)
         except OSError:

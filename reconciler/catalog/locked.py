@@ -1,0 +1,200 @@
+"""A catalogue as a lock file has it, and a catalogue written into one.
+
+A lock holds what differs from the bundled data of the release, so that it stays readable: a type
+whose machine and zones are as bundled has a line with its prices and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from reconciler.catalog.bundle import Bundle, Header, Region, Zone
+from reconciler.catalog.catalog import BundledCatalog
+from reconciler.catalog.machine import Machine
+from reconciler.catalog.prices import OnDemandQuotes, Pricing, SpotQuotes
+from reconciler.catalog.table import indices, table_of
+from reconciler.desired.lock import Lock, LockedCatalog, LockedType, Source
+from reconciler.model.errors import UnreadableError
+from reconciler.model.instancetype import InstanceType, PriceOrigin
+from reconciler.model.labels import ON_DEMAND, SPOT
+from reconciler.model.nodepool import requirements_of
+from reconciler.model.requirements import Requirements
+
+if TYPE_CHECKING:
+    from reconciler.model.nodepool import NodePool
+    from reconciler.model.pricebook import PriceBook
+
+_ESTIMATE = "estimate"
+
+
+def locked_data(lock: Lock, bundled: tuple[Header, Bundle]) -> tuple[Header, Bundle]:
+    """Return the bundled data with what the lock says otherwise.
+
+    Raises:
+        UnreadableError: the facts of a machine in the lock are not such.
+    """
+    header, bundle = bundled
+    changed = {n: t for n, t in lock.types.items() if t.machine is not None or t.zones is not None}
+    if not changed:
+        return bundled
+    machines = {machine.name: machine for machine in bundle.machines}
+    machines |= {n: _machine(n, t) for n, t in changed.items() if t.machine is not None}
+    zones = zones_of(bundle, lock.region)
+    zones |= {n: frozenset(t.zones) for n, t in changed.items() if t.zones is not None}
+    every = [machine for _, machine in sorted(machines.items())]
+    home = bundle.regions.get(lock.region, Region((), b""))
+    ids = {zone.name: zone.id for zone in home.zones}
+    names = sorted({name for places in zones.values() for name in places} | ids.keys())
+    places = tuple(Zone(name, ids.get(name)) for name in names)
+    offered = tuple(
+        sum(1 << bit for bit, zone in enumerate(places) if zone.name in zones.get(m.name, ()))
+        for m in every
+    )
+    regions = {lock.region: Region(places, offered, _prices(bundle, lock.region, every))}
+    if bundle.price_region != lock.region:
+        stand_ins = _prices(bundle, bundle.price_region, every)
+        regions[bundle.price_region] = Region((), bytes(len(every)), stand_ins)
+    made = msgspec.structs.replace(
+        bundle,
+        machines=tuple(every),
+        withdrawn=tuple(name for name in bundle.withdrawn if name not in changed),
+        regions=regions,
+    )
+    digest = sha256(f"{header.digest} {lock.digest}".encode()).hexdigest()
+    return msgspec.structs.replace(header, digest=digest), made
+
+
+def _machine(name: str, locked: LockedType) -> Machine:
+    try:
+        return msgspec.convert(locked.machine, Machine)
+    except msgspec.ValidationError as error:
+        raise UnreadableError(
+            f"types.{name}.machine: {error}",
+            where="reconciler.lock",
+            remedy="it was written by another release: run `reconciler lock --update`",
+        ) from error
+
+
+def _prices(bundle: Bundle, region: str, machines: Iterable[Machine]) -> tuple[float | None, ...]:
+    known = bundle.regions.get(region)
+    if known is None or not known.prices:
+        return ()
+    prices = dict(zip((m.name for m in bundle.machines), known.prices, strict=True))
+    return tuple(prices.get(machine.name) for machine in machines)
+
+
+def zones_of(bundle: Bundle, region: str) -> dict[str, frozenset[str]]:
+    """Return the zones in which each type of a region is offered."""
+    home = bundle.regions.get(region)
+    if home is None:
+        return {}
+    names = [zone.name for zone in home.zones]
+    return {
+        machine.name: frozenset(n for bit, n in enumerate(names) if mask >> bit & 1)
+        for machine, mask in zip(bundle.machines, home.offered, strict=True)
+        if mask
+    }
+
+
+def locked_pricing(lock: Lock, book: PriceBook | None) -> Pricing:
+    """Return the prices of a lock, under the user's price book."""
+    listed = {n: t.on_demand for n, t in lock.types.items() if t.on_demand is not None}
+    on_demand = OnDemandQuotes(listed, _origin(lock.catalog.on_demand))
+    spot = None
+    if lock.catalog.spot.source != _ESTIMATE:
+        quoted = {name: dict(t.spot or {}) for name, t in lock.types.items()}
+        spot = SpotQuotes(quoted, _origin(lock.catalog.spot), covers_all=False)
+    return Pricing(on_demand, spot, book)
+
+
+def _origin(source: Source) -> PriceOrigin:
+    return PriceOrigin(source.source, source.at)
+
+
+def allowed_types(node_pools: Iterable[NodePool], catalog: BundledCatalog) -> tuple[str, ...]:
+    """Return the names of the types that any of the NodePools allows, sorted."""
+    table = table_of(catalog)
+    mask = 0
+    for pool in node_pools:
+        template = pool.spec.template
+        wanted = requirements_of(template.spec.requirements)
+        labels = Requirements.from_labels(template.metadata.labels)
+        mask |= table.meeting(wanted.adding(labels.values()))
+    return tuple(sorted({catalog.names[index] for index in indices(mask)}))
+
+
+def locked_types(
+    catalog: BundledCatalog, names: Iterable[str], bundled: Bundle
+) -> dict[str, LockedType]:
+    """Return what a lock says of the types; ``catalog`` is one without a price book."""
+    _, data = catalog.data
+    region = catalog.region
+    here, before = zones_of(data, region), zones_of(bundled, region)
+    machines = {m.name: m for m in data.machines}
+    known = {m.name: m for m in bundled.machines}
+    made = {}
+    for name in names:
+        kind = catalog.get(name)
+        if kind is None:
+            continue
+        zones, machine = here.get(name, frozenset()), machines[name]
+        made[name] = LockedType(
+            on_demand=_on_demand(kind),
+            spot=_spot(kind),
+            zones=tuple(sorted(zones)) if zones != before.get(name, frozenset()) else None,
+            machine=msgspec.to_builtins(machine) if machine != known.get(name) else None,
+        )
+    return made
+
+
+def _on_demand(kind: InstanceType) -> float | None:
+    prices = (o.price for o in kind.offerings if o.capacity_type == ON_DEMAND and o.price > 0)
+    return next(prices, None)
+
+
+def _spot(kind: InstanceType) -> dict[str, float] | None:
+    quoted = {
+        o.zone: o.price
+        for o in kind.offerings
+        if o.capacity_type == SPOT and o.origin is not None and o.origin.source != _ESTIMATE
+    }
+    return dict(sorted(quoted.items())) or None
+
+
+def locked_catalog(catalog: BundledCatalog, types: Source, bundled: Header) -> LockedCatalog:
+    """Return what a lock says of the catalogue as a whole."""
+    pricing = catalog.pricing
+    published = catalog.published
+    on_demand = Source(source=published.source, at=published.at)
+    spot = Source(source=_ESTIMATE)
+    if pricing is not None and pricing.on_demand is not None:
+        on_demand = _source(pricing.on_demand.origin)
+    if pricing is not None and pricing.spot is not None:
+        spot = _source(pricing.spot.origin)
+    return LockedCatalog(
+        instance_types=types,
+        bundle=bundled.version,
+        bundle_digest=bundled.digest[:16],
+        on_demand=on_demand,
+        spot=spot,
+    )
+
+
+def _source(origin: PriceOrigin) -> Source:
+    return Source(source=origin.source, at=origin.at)
+
+
+def differences(before: Mapping[str, LockedType], after: Mapping[str, LockedType]) -> str:
+    """Return in half a sentence what became of the types, nothing where nothing did."""
+    new, gone = after.keys() - before.keys(), before.keys() - after.keys()
+    both = before.keys() & after.keys()
+    priced = sum(
+        (before[n].on_demand, before[n].spot) != (after[n].on_demand, after[n].spot) for n in both
+    )
+    parts = ((len(new), "new"), (len(gone), "gone"), (priced, "at other prices"))
+    said = [f"{number:,} {word}" for number, word in parts if number]
+    return f"instance types: {', '.join(said)}" if said else ""
