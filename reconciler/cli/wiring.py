@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.cli.opening import state_location
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from reconciler.adapters.aws.facts import AccountFacts
     from reconciler.adapters.aws.images import Types
     from reconciler.adapters.database.state import DatabaseState
-    from reconciler.catalog.catalog import Catalog
+    from reconciler.cli.catalogs import Asking, CatalogInForce
     from reconciler.desired.settings import Resolved
     from reconciler.desired.workloads import Workloads
     from reconciler.engine.planning import PlannedFleet
     from reconciler.engine.world import World
+    from reconciler.model.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
     from reconciler.plan.inputs import Inputs
     from reconciler.ports import Clock, Cluster, Compute, Interruptions, Notifier, Shelf, StateStore
@@ -51,6 +52,7 @@ class FleetSource:
 
     args: argparse.Namespace
     compute: Compute | None = None
+    catalogs: CatalogInForce | None = None
     workloads: Workloads = field(default_factory=no_workloads)
     _changes: int = 0
     _asked_at: float = float("-inf")
@@ -71,11 +73,19 @@ class FleetSource:
         source = inputs.read_source(self.args)
         fleet, findings = inputs.read_desired(source, any_class=False)
         resolved = inputs.settings_of(self.args, fleet)
-        catalog = inputs.read_types(self.args, resolved)
+        if self.catalogs is None:
+            catalog = inputs.read_types(self.args, resolved, fleet.lock)
+        else:
+            catalog = self.catalogs.read(resolved, fleet.lock)
         self.workloads, more = expand(fleet.workloads)
         classes = {c.name: c for c in node_classes(fleet)}
         if self.compute is not None:
             classes = {name: self.compute.resolve(c) for name, c in classes.items()}
+        lock = fleet.lock_for(resolved.settings.region)
+        if lock is not None:
+            from reconciler.desired.pinning import pinned
+
+            classes = {name: pinned(c, lock.entry(name)) for name, c in classes.items()}
         digests = inputs.digests_of(fleet, b"", catalog, resolved)
         return PlannedFleet(
             fleet=fleet,
@@ -166,14 +176,14 @@ def assembled(
     from reconciler.engine.world import World
     from reconciler.plan.decisions import decisions_of
 
-    resolved, catalog = _facts(args)
-    settings, location = resolved.settings, state_location(args.path, resolved)
     imitation = imitation or Imitation(_clock(args))
+    resolved, catalog = _facts(args, imitation)
+    settings, location = resolved.settings, state_location(args.path, resolved)
     clock = imitation.clock
     with open_state(location, settings.fleet) as state, ExitStack() as resources:
         state.lease.acquire()
         compute = _compute(settings, catalog, imitation)
-        source = FleetSource(args, compute)
+        source = FleetSource(args, compute, catalog)
         cluster = _cluster(settings, catalog, imitation, state.shelf, source)
         world = World(
             clock,
@@ -209,13 +219,13 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     from reconciler.engine.reconcile import restamp
     from reconciler.engine.world import World
 
-    resolved, catalog = _facts(args)
-    settings, location = resolved.settings, state_location(args.path, resolved)
     imitation = imitation or Imitation(_clock(args))
+    resolved, catalog = _facts(args, imitation)
+    settings, location = resolved.settings, state_location(args.path, resolved)
     clock, store, shelf = imitation.clock, MemoryStateStore(), MemoryShelf()
     serial = _copy_state(location, settings.fleet, store, shelf)
     compute = _compute(settings, catalog, imitation)
-    source = FleetSource(args, compute)
+    source = FleetSource(args, compute, catalog)
     cluster = _cluster(settings, catalog, imitation, shelf, source)
     desired = source.read()
     world = World(clock, compute, cluster, store, MemoryJournal(), Silence())
@@ -254,9 +264,10 @@ def _copy_state(location: str, fleet: str, store: StateStore, shelf: Shelf) -> i
         return state.store.serial()
 
 
-def _facts(args: argparse.Namespace) -> tuple[Resolved, Catalog]:
+def _facts(args: argparse.Namespace, imitation: Imitation) -> tuple[Resolved, CatalogInForce]:
     """Return the effective settings and the catalogue of the region."""
     from reconciler.cli import inputs
+    from reconciler.cli.catalogs import CatalogInForce
 
     fleet, _ = inputs.read_desired(inputs.read_source(args), any_class=False)
     resolved = inputs.settings_of(args, fleet)
@@ -320,12 +331,15 @@ def _compute(
     from reconciler.adapters.aws.compute import AwsCompute
     from reconciler.adapters.aws.images import types_of
 
+    def find(node_class: EC2NodeClass) -> Types:
+        return types_of(catalog.current, settings)(node_class)
+
     return AwsCompute(
         imitation.connect or connections().of(settings),
         settings,
         catalog.get,
         imitation.clock,
-        types_of=types_of(catalog, settings),
+        types_of=find,
         workers=imitation.workers,
     )
 
@@ -348,7 +362,7 @@ def _listening(settings: Settings, imitation: Imitation) -> Iterator[Interruptio
 
 def _cluster(
     settings: Settings,
-    catalog: Catalog,
+    catalog: CatalogInForce,
     imitation: Imitation,
     shelf: Shelf,
     source: FleetSource,
