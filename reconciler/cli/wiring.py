@@ -266,6 +266,7 @@ def _copy_state(location: str, fleet: str, store: StateStore, shelf: Shelf) -> i
 
 def _facts(args: argparse.Namespace, imitation: Imitation) -> tuple[Resolved, CatalogInForce]:
     """Return the effective settings and the catalogue of the region."""
+    from reconciler.adapters.aws.profiles import is_imitated
     from reconciler.cli import inputs
     from reconciler.cli.catalogs import CatalogInForce
 
