@@ -25,6 +25,7 @@ from reconciler.model.duration import parse_nanoseconds
 from reconciler.model.errors import UsageError
 from reconciler.model.settings import (
     DEFAULT_FEATURE_GATES,
+    DefaultConstraint,
     PlacementGroup,
     PoolOptions,
     Settings,
@@ -323,6 +324,12 @@ def _percent(value: Any) -> float:
     return number
 
 
+def _constraints(value: Any) -> tuple[DefaultConstraint, ...]:
+    from reconciler.desired.spreading import constraints  # only where there are any
+
+    return constraints(value)
+
+
 def _region(value: Any) -> str:
     text = _text(value)
     if not re.fullmatch(r"[a-z]{2,}(-[a-z0-9]+)+", text, re.ASCII):
@@ -407,6 +414,7 @@ _KEYS: Final = {
         _Key("perNodeCost", "per_node_cost", _amount),
         _Key("removalPolicy", "removal_policy", _choice("Guarded", "Allow")),
         *_DISRUPTION_OPTIONS,
+        _Key("podTopologySpread.defaultConstraints", "default_constraints", _constraints),
         _Key("disruption.budgets", "fleet_budgets", budgets),
         _Key("disruption.maximumPerDay", "fleet_maximum_per_day", nodes),
         _Key("disruption.windows", "windows", windows),
@@ -429,6 +437,7 @@ _PLAIN: Final = {
     if definition.attribute in _ATTRIBUTES and not key.startswith("placementGroup.")
 }
 _LISTS: Final = {
+    "podTopologySpread.defaultConstraints",
     "disruption.budgets",
     "disruption.windows",
     "disruption.suspend",

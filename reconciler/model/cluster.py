@@ -52,6 +52,22 @@ class DaemonSet(_Struct, frozen=True):
         )
 
 
+class ServiceSpec(_Struct, frozen=True):
+    selector: dict[str, str] = {}
+
+
+class Service(_Struct, frozen=True):
+    """Which pods belong together as one service; without a selector, none."""
+
+    metadata: Metadata
+    spec: ServiceSpec = ServiceSpec()
+
+
+class ReplicationController(_Struct, frozen=True):
+    metadata: Metadata
+    spec: ServiceSpec = ServiceSpec()
+
+
 class PodDisruptionBudgetSpec(_Struct, frozen=True):
     selector: LabelSelector | None = None
     min_available: int | str | None = None

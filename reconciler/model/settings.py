@@ -35,6 +35,18 @@ class PlacementGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class DefaultConstraint:
+    """A spread for pods that name none, as kube-scheduler is configured; it bears no selector."""
+
+    topology_key: str
+    max_skew: int = 1
+    when_unsatisfiable: str = "DoNotSchedule"
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PoolOptions:
     """What our config adds to one NodePool; None where the fleet's value holds."""
 
@@ -104,6 +116,7 @@ class Settings:
     expiration_ceiling: str = "24h"
     fleet_budgets: tuple[Budget, ...] = ()
     fleet_maximum_per_day: str = ""
+    default_constraints: tuple[DefaultConstraint, ...] = ()
     windows: tuple[Window, ...] = ()
     suspensions: tuple[Suspension, ...] = ()
     feature_gates: dict[str, bool] = field(default_factory=lambda: dict(DEFAULT_FEATURE_GATES))

@@ -27,6 +27,8 @@ from reconciler.model.cluster import (
     PersistentVolumeClaim,
     PodDisruptionBudget,
     PriorityClass,
+    ReplicationController,
+    Service,
     StorageClass,
 )
 from reconciler.model.decode import decode
@@ -52,6 +54,8 @@ _KINDS: Final[dict[str, Any]] = {
     "Deployment": Deployment,
     "StatefulSet": StatefulSet,
     "ReplicaSet": ReplicaSet,
+    "ReplicationController": ReplicationController,
+    "Service": Service,
 }
 _LIVE: Final = ("NodePool", "NodeOverlay", "EC2NodeClass")
 
@@ -96,6 +100,8 @@ class Snapshot:
     deployments: tuple[Deployment, ...] = ()
     stateful_sets: tuple[StatefulSet, ...] = ()
     replica_sets: tuple[ReplicaSet, ...] = ()
+    replication_controllers: tuple[ReplicationController, ...] = ()
+    services: tuple[Service, ...] = ()
     live: tuple[dict[str, Any], ...] = ()
     skipped: dict[str, int] = field(default_factory=dict)
 
@@ -123,6 +129,8 @@ def snapshot_of(objects: Iterable[Any], live: Iterable[dict[str, Any]] = ()) -> 
         deployments=rows[Deployment],
         stateful_sets=rows[StatefulSet],
         replica_sets=rows[ReplicaSet],
+        replication_controllers=rows[ReplicationController],
+        services=rows[Service],
         live=tuple(sorted(live, key=lambda o: (o["kind"], o.get("metadata", {}).get("name", "")))),
     )
 

@@ -18,6 +18,8 @@ from reconciler.model.cluster import (
     PersistentVolumeClaim,
     PodDisruptionBudget,
     PodTemplate,
+    ReplicationController,
+    Service,
     StorageClass,
 )
 from reconciler.model.labels import HOSTNAME, INITIALIZED, INSTANCE_TYPE, NODEPOOL, REGISTERED
@@ -177,6 +179,8 @@ class ClusterState:
     capacity_buffers: tuple[CapacityBuffer, ...] = ()
     pod_templates: Mapping[str, PodTemplate] = field(default_factory=dict)
     scalables: Mapping[tuple[str, str], Scalable] = field(default_factory=dict)
+    replication_controllers: tuple[ReplicationController, ...] = ()
+    services: tuple[Service, ...] = ()
 
     @cached_property
     def by_name(self) -> Mapping[str, StateNode]:
@@ -233,6 +237,8 @@ def cluster_state(snapshot: Snapshot, marked: Iterable[str] = ()) -> ClusterStat
             )
             for item in items
         },
+        replication_controllers=snapshot.replication_controllers,
+        services=snapshot.services,
     )
 
 

@@ -28,18 +28,22 @@ from reconciler.plan.deciding import Facts, Phase, Places, decided_by, scheduler
 from reconciler.plan.inputs import Inputs
 from reconciler.plan.moves import changes_of, drift_of, drifted_claims
 from reconciler.plan.plan import (
+    BlockedNode,
+    DeferredClaim,
+    DriftedClaim,
     Finding,
     Plan,
     PlannedCommand,
+    PlannedHeadroom,
     PlannedLock,
     PlannedNodeClaim,
     content_digest,
 )
-    PlannedHeadroom,
 from reconciler.plan.pools import Memory, pool_types
 
 if TYPE_CHECKING:
     from reconciler.disruption.command import Decisions
+    from reconciler.placement.headroom import Headroom
 
 
 def facts_of(inputs: Inputs) -> Facts:
@@ -56,13 +60,24 @@ def facts_of(inputs: Inputs) -> Facts:
         refused=inputs.refused,
         memory=_memory(inputs, classes),
     )
-    cluster = _with_own_claims(inputs)
+    cluster, rooms = _with_headroom(inputs, _with_own_claims(inputs))
+    if inputs.settings.default_constraints:
+        from reconciler.plan.spreading import with_default_spread
+
+        cluster = with_default_spread(cluster, inputs)
+    return Facts(pools, classes, types, cluster, rooms)
+
+
+def _with_headroom(
+    inputs: Inputs, cluster: ClusterState
+) -> tuple[ClusterState, tuple[Headroom, ...]]:
+    """Return the cluster with the pods that CapacityBuffers ask room for, and those buffers."""
     if not inputs.fleet.capacity_buffers and not cluster.capacity_buffers:
-        return Facts(pools, classes, types, cluster)
+        return cluster, ()
     from reconciler.plan.headroom import headroom_of, with_headroom
 
     rooms = headroom_of(inputs)
-    return Facts(pools, classes, types, with_headroom(cluster, rooms), rooms)
+    return with_headroom(cluster, rooms), rooms
 
 
 def _memory(inputs: Inputs, classes: Mapping[str, EC2NodeClass]) -> Mapping[str, Memory]:
@@ -132,6 +147,9 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
     cost = with_bound(cost, scheduler, facts.cluster, decisions.placement)
     if inputs.against is not None:
         cost = with_base(cost, make_plan(inputs.against, phase).cost)
+    drifted = drifted_claims(drift)
+    blocked = tuple(decided.blocked_node(b, facts.cluster) for b in decisions.blocked)
+    deferred = tuple(map(decided.deferred_claim, decisions.deferred))
     return Plan(
         fleet=inputs.settings.fleet,
         at=inputs.now,
@@ -147,12 +165,15 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
         headroom=_headroom(facts, seating, decisions),
         drift=drifted,
         commands=commands,
-        blocked=tuple(decided.blocked_node(b, facts.cluster) for b in decisions.blocked),
+        blocked=blocked,
         budgets=tuple(map(decided.pool_budget, decisions.budgets)),
         actions=actions_of(claims, unlaunched, commands, _by_name(nodes, facts.cluster)),
-        deferred=tuple(map(decided.deferred_claim, decisions.deferred)),
+        deferred=deferred,
         cost=cost,
-        diagnostics=_findings(inputs, facts, decisions, claims),
+        diagnostics=(
+            *_overdue(inputs, drifted, commands, blocked, deferred),
+            *_findings(inputs, facts, decisions, claims),
+        ),
         lock=_lock(inputs),
     )
 
@@ -164,15 +185,6 @@ def _lock(inputs: Inputs) -> PlannedLock | UnsetType:
     return PlannedLock(at=lock.locked_at, digest=lock.digest, catalog=lock.catalog.bundle)
 
 
-def _names(cluster: ClusterState) -> Iterator[str]:
-    yield from (n.claim.name for n in cluster.nodes if n.claim is not None)
-    yield from (claim.name for claim in cluster.unlaunched)
-
-
-def _unlaunched(facts: Facts, commands: Sequence[PlannedCommand]) -> tuple[UnlaunchedClaim, ...]:
-    """Return the claims that were made and not launched, less those that a command takes."""
-    going = {name for command in commands for name in command.node_claims}
-    return tuple(
 def _headroom(
     facts: Facts, seating: decided.Seating, decisions: Decisions | Places
 ) -> tuple[PlannedHeadroom, ...] | UnsetType:
@@ -204,6 +216,15 @@ def _overdue(
     yield from (item.finding() for item in late)
 
 
+def _names(cluster: ClusterState) -> Iterator[str]:
+    yield from (n.claim.name for n in cluster.nodes if n.claim is not None)
+    yield from (claim.name for claim in cluster.unlaunched)
+
+
+def _unlaunched(facts: Facts, commands: Sequence[PlannedCommand]) -> tuple[UnlaunchedClaim, ...]:
+    """Return the claims that were made and not launched, less those that a command takes."""
+    going = {name for command in commands for name in command.node_claims}
+    return tuple(
         unlaunched_claim(claim, facts.types.by_name.get(claim.node_pool))
         for claim in sorted(facts.cluster.unlaunched, key=lambda c: c.name)
         if claim.name not in going and not claim.is_deleting
@@ -230,8 +251,8 @@ def _findings(
         *findings.of_lock(inputs.fleet.lock_for(inputs.settings.region)),
         *findings.of_catalog(inputs.catalog, claims),
     ]
-    return tuple(dict.fromkeys(found))
     if inputs.fleet.capacity_buffers or facts.cluster.capacity_buffers:
         from reconciler.plan.headroom import of_buffers
 
         found += of_buffers(inputs, facts.headroom)
+    return tuple(dict.fromkeys(found))

@@ -37,9 +37,10 @@ def test_lists_of_lists_and_several_documents_are_one_snapshot() -> None:
 
 def test_kinds_that_no_decision_reads_are_counted_and_live_ones_kept_apart() -> None:
     snapshot = read_snapshot(
-        a_list(an_object("Service", "s"), an_object("Secret", "t"), an_object("NodePool", "p")), "s"
+        a_list(an_object("ConfigMap", "s"), an_object("Secret", "t"), an_object("NodePool", "p")),
+        "s",
     )
-    assert snapshot.skipped == {"Secret": 1, "Service": 1}
+    assert snapshot.skipped == {"Secret": 1, "ConfigMap": 1}
     assert [o["metadata"]["name"] for o in snapshot.live] == ["p"]
 
 

@@ -1,0 +1,78 @@
+"""Reads the default spread of the config, as kube-scheduler's own configuration spells it.
+
+What kube-scheduler would refuse is refused: then the two cannot mean different things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from reconciler.desired.policy import list_entries, text_in
+from reconciler.desired.runtime import key_fault
+from reconciler.model.settings import DefaultConstraint
+
+_KEYS: Final = (
+    "maxSkew",
+    "topologyKey",
+    "whenUnsatisfiable",
+    "minDomains",
+    "nodeAffinityPolicy",
+    "nodeTaintsPolicy",
+)
+_ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
+_POLICIES: Final = ("Honor", "Ignore")
+
+
+def constraints(value: Any) -> tuple[DefaultConstraint, ...]:
+    """Return the constraints that hold for pods without any of their own.
+
+    Raises:
+        ValueError: an entry cannot be read, or two say when the same key is unsatisfiable.
+    """
+    made: list[DefaultConstraint] = []
+    for index, entry in enumerate(list_entries(value, _KEYS)):
+        try:
+            made.append(_constraint(entry))
+        except ValueError as error:
+            raise ValueError(f"[{index}].{error}") from error
+        same = (made[-1].topology_key, made[-1].when_unsatisfiable)
+        if any((m.topology_key, m.when_unsatisfiable) == same for m in made[:-1]):
+            raise ValueError(f"[{index}]: a second constraint on {same[0]} with {same[1]}")
+    return tuple(made)
+
+
+def _constraint(entry: Mapping[str, Any]) -> DefaultConstraint:
+    key = text_in(entry, "topologyKey")
+    fault = key_fault(key) if key else "a label is expected"
+    if fault:
+        raise ValueError(f"topologyKey: {key[:80]!r}: {fault}")
+    skew = _positive(entry, "maxSkew")
+    if skew is None:
+        raise ValueError("maxSkew: a whole number from 1 on is expected")
+    return DefaultConstraint(
+        topology_key=key,
+        max_skew=skew,
+        when_unsatisfiable=_one_of(entry, "whenUnsatisfiable", _ACTIONS) or "",
+        min_domains=_positive(entry, "minDomains"),
+        node_affinity_policy=_one_of(entry, "nodeAffinityPolicy", _POLICIES, optional=True),
+        node_taints_policy=_one_of(entry, "nodeTaintsPolicy", _POLICIES, optional=True),
+    )
+
+
+def _positive(entry: Mapping[str, Any], key: str) -> int | None:
+    value = entry.get(key)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ValueError(f"{key}: {value!r} is not a whole number from 1 on")
+    return value
+
+
+def _one_of(
+    entry: Mapping[str, Any], key: str, allowed: tuple[str, ...], *, optional: bool = False
+) -> str | None:
+    value = entry.get(key)
+    if value is None and optional:
+        return None
+    if value not in allowed:
+        raise ValueError(f"{key}: {value!r} is not allowed (one of {', '.join(allowed)})")
+    return str(value)
