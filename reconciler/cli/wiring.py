@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from reconciler.desired.settings import Resolved
     from reconciler.desired.workloads import Workloads
     from reconciler.engine.planning import PlannedFleet
+    from reconciler.engine.takeover import Stake
     from reconciler.engine.world import World
     from reconciler.model.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
@@ -195,6 +197,7 @@ def assembled(
             keep_reasons=lambda plan: state.history.put_decisions(
                 plan.digest, plan.at, decisions_of(plan)
             ),
+            leftovers=compute.leftovers,
             interruptions=resources.enter_context(_listening(settings, imitation)),
         )
         yield Assembly(world, source, state, settings)
@@ -216,6 +219,7 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     from reconciler.cli import inputs
     from reconciler.cli.stopping import Silence
     from reconciler.engine.observation import observe
+    from reconciler.engine.recollection import history_of
     from reconciler.engine.reconcile import restamp
     from reconciler.engine.world import World
 
@@ -223,7 +227,7 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     resolved, catalog = _facts(args, imitation)
     settings, location = resolved.settings, state_location(args.path, resolved)
     clock, store, shelf = imitation.clock, MemoryStateStore(), MemoryShelf()
-    serial = _copy_state(location, settings.fleet, store, shelf)
+    serial = _copy_state(location, settings.fleet, store, shelf, clock.now())
     compute = _compute(settings, catalog, imitation)
     source = FleetSource(args, compute, catalog)
     cluster = _cluster(settings, catalog, imitation, shelf, source)
@@ -231,6 +235,7 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     world = World(clock, compute, cluster, store, MemoryJournal(), Silence())
     restamp(world, desired)
     seen = observe(world, desired.node_pools)
+    seen = with_fields(seen, history=history_of(store, settings, seen.at))
     facts = desired.inputs(seen, store.unavailable(seen.at), store.objects(), serial)
     base = inputs.read_base(args)
     if base is None:
@@ -243,18 +248,98 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     )
 
 
-def _copy_state(location: str, fleet: str, store: StateStore, shelf: Shelf) -> int:
+@dataclass(frozen=True)
+class Takeover:
+    """What ``state adopt`` works with: a fleet, and what Karpenter launched in its cluster."""
+
+    compute: AwsCompute
+    desired: PlannedFleet
+    store: StateStore
+    journal: Journal
+    clock: Clock
+
+    @property
+    def fleet(self) -> str:
+        """The name of the fleet that takes over."""
+        return self.desired.settings.fleet
+
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster whose instances these are."""
+        return self.desired.settings.cluster_name
+
+    def survey(self, snapshot: Snapshot | None) -> Sequence[Stake]:
+        """Return what would become of each instance.
+
+        Raises:
+            TransientCloudError, CloudError: EC2 could not be asked.
+        """
+        from reconciler.engine import takeover
+
+        desired = self.desired
+        ours = takeover.Claims(
+            fleet=self.fleet,
+            pools={pool.name: pool for pool in desired.node_pools},
+            classes=frozenset(desired.classes),
+            recorded=self.store.node_claims(),
+            hash_of=desired.hash_of,
+            rehash=desired.rehash,
+            types=desired.instance_type,
+        )
+        return takeover.survey(self.compute.of_karpenter(), snapshot, ours)
+
+    def take(self, stakes: Sequence[Stake]) -> Sequence[str]:
+        """Record what may be taken and tag it; return what went wrong."""
+        from reconciler.engine.takeover import Hands, take_over
+
+        hands = Hands(self.clock, self.compute, self.store, self.journal)
+        return take_over(stakes, hands, self.fleet, self.desired.revision)
+
+
+@contextmanager
+def taking_over(
+    args: argparse.Namespace, *, writes: bool, imitation: Imitation | None = None
+) -> Iterator[Takeover]:
+    """Put together what taking over needs; only where it ``writes`` is the state opened for it.
+
+    Raises:
+        LockedError: another process holds this fleet.
+        StateError: the recorded state cannot be opened.
+    """
+    from reconciler.adapters.database.state import open_state
+    from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
+
+    imitation = imitation or Imitation(_clock(args))
+    resolved, catalog = _facts(args, imitation)
+    settings, location = resolved.settings, state_location(args.path, resolved)
+    compute = _compute(settings, catalog, imitation)
+    desired, clock = FleetSource(args, compute, catalog).read(), imitation.clock
+    if not writes:
+        store = MemoryStateStore()
+        _copy_state(location, settings.fleet, store, MemoryShelf(), clock.now())
+        yield Takeover(compute, desired, store, MemoryJournal(), clock)
+        return
+    with open_state(location, settings.fleet) as state:
+        state.lease.acquire()
+        yield Takeover(compute, desired, state.store, state.journal, clock)
+
+
+def _copy_state(location: str, fleet: str, store: StateStore, shelf: Shelf, now: datetime) -> int:
     """Copy what is recorded, if anything is, and return its serial."""
     from reconciler.adapters.database.connection import FILE, is_url
     from reconciler.adapters.database.state import open_state
     from reconciler.adapters.simulated.cluster import SHELF_NAME
+    from reconciler.model.history import DAY
 
     if not is_url(location) and not (Path(location) / FILE).exists():
         return 0
     with open_state(location, fleet, create=False) as state:
         store.put_node_claims(state.store.node_claims())
-        for command in state.store.commands():
+        for command in (*state.store.commands(), *state.store.commands_since(now - DAY)):
             store.put_command(command)
+        for rollout in state.store.rollouts():
+            store.put_rollout(rollout)
+        store.put_obstacles(state.store.obstacles())
         epoch = datetime.fromtimestamp(0, UTC)
         store.put_objects(state.store.objects(), "", epoch)
         store.put_unavailable(state.store.unavailable(epoch))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from reconciler.disruption.command import BudgetState
+from reconciler.disruption.policy import Hold
 from reconciler.model.budget import Budget, DisruptionReason, allowance, next_change_of
 from reconciler.model.nodepool import NodePool
 from reconciler.observed.state import StateNode
@@ -89,11 +91,23 @@ def fleet_states(
     return tuple(_state("", budgets, reason, Count(total, disrupting), now) for reason in REASONS)
 
 
+class Cap(Protocol):
+    """A guard beside the budgets (``guards.Cap`` is one)."""
+
+    @property
+    def left(self) -> int: ...
+    @property
+    def hold(self) -> Hold: ...
+    def covers(self, node_pool: str, reason: DisruptionReason) -> bool: ...
+    def less(self, node_pool: str, reason: DisruptionReason) -> Cap: ...
+
+
 class BudgetLedger:
     """What is left of the budgets while a pass takes nodes; one node counts for every reason.
 
     ``fleet`` are the states of the whole fleet's budgets, which hold beside each pool's; ``held``
-    are pools and reasons for which nothing may go, whatever is left.
+    are pools and reasons for which nothing may go, whatever is left. ``caps`` are the guards that
+    count over time: only what a voluntary command takes counts for them.
 
     A node that is not ready counts against its budget before it is taken and once more then: the
     strict reading, under which a pass never takes more nodes than a budget allowed at its start.
@@ -104,30 +118,43 @@ class BudgetLedger:
         states: Iterable[BudgetState],
         fleet: Iterable[BudgetState] = (),
         held: Collection[tuple[str, DisruptionReason]] = (),
+        caps: Sequence[Cap] = (),
     ) -> None:
         self._left = {(s.node_pool, s.reason): s.allowed for s in states}
         self._fleet = {s.reason: s.allowed for s in fleet}
         self._held = held
+        self._caps = tuple(caps)
 
     def left(self, node_pool: str, reason: DisruptionReason) -> int:
         """Return how many more nodes of the pool may go; 0 for a pool that is not known."""
         if (node_pool, reason) in self._held:
             return 0
         of_pool = self.left_of_pool(node_pool, reason)
-        return min(of_pool, self._fleet.get(reason, of_pool))
+        capped = (cap.left for cap in self._caps if cap.covers(node_pool, reason))
+        return min(of_pool, self.left_of_fleet(reason, of_pool), *capped)
 
     def left_of_pool(self, node_pool: str, reason: DisruptionReason) -> int:
         """Return what the pool's own budgets leave."""
         return self._left.get((node_pool, reason), 0)
 
+    def left_of_fleet(self, reason: DisruptionReason, default: int = 1) -> int:
+        """Return what the budgets of the whole fleet leave, ``default`` where there are none."""
+        return self._fleet.get(reason, default)
+
+    def spent(self, node_pool: str, reason: DisruptionReason) -> Cap | None:
+        """Return the first guard that has nothing left."""
+        return next((c for c in self._caps if c.left == 0 and c.covers(node_pool, reason)), None)
+
     def copy(self) -> BudgetLedger:
         """Return a ledger to try on what a command of several nodes would take."""
-        trial = BudgetLedger((), (), self._held)
+        trial = BudgetLedger((), (), self._held, self._caps)
         trial._left, trial._fleet = dict(self._left), dict(self._fleet)
         return trial
 
-    def take(self, node_pool: str) -> None:
-        """Count one node of the pool that a command takes."""
+    def take(self, node_pool: str, gate: DisruptionReason | None) -> None:
+        """Count one node of the pool that a command takes; ``gate`` is None where it is forced."""
+        if gate is not None:
+            self._caps = tuple(cap.less(node_pool, gate) for cap in self._caps)
         for reason in REASONS:
             key = (node_pool, reason)
             if key in self._left:

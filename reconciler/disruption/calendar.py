@@ -11,9 +11,12 @@ from datetime import datetime
 
 from reconciler.disruption.consolidatable import consolidatable_at
 from reconciler.disruption.forceful import patience_ends, ranks_by_age
+from reconciler.disruption.guards import rollout_moments
+from reconciler.disruption.memory import in_memory
 from reconciler.disruption.policy import forced_out_at, old_enough_at
 from reconciler.model.budget import Budget
 from reconciler.model.duration import parse_duration
+from reconciler.model.history import DAY, History
 from reconciler.model.labels import DO_NOT_DISRUPT
 from reconciler.model.nodepool import NodePool
 from reconciler.model.pod import Pod
@@ -22,13 +25,17 @@ from reconciler.observed.state import ClusterState, StateNode
 
 
 def next_moment(
-    cluster: ClusterState, pools: Iterable[NodePool], settings: Settings, now: datetime
+    cluster: ClusterState,
+    pools: Iterable[NodePool],
+    settings: Settings,
+    now: datetime,
+    history: History | None = None,
 ) -> datetime | None:
     """Return the first moment after ``now`` at which a decision may change, None if none is known.
 
     Windows of budgets open and close, nodes have been quiet for long enough, claims expire,
     protections of pods end, and the patience with ill nodes; suspensions end, and what else our
-    config ties to a time.
+    config ties to a time. ``history`` is what the guards that count over time remember.
     """
     by_name = {pool.name: pool for pool in pools}
     moments = list(_of_policy(settings, now))
@@ -39,6 +46,9 @@ def next_moment(
     for node in cluster.nodes:
         moments += _of_node(node, by_name.get(node.node_pool), settings)
     moments += (_protected_until(pod) for pod in cluster.pods)
+    if history is not None:
+        moments += (row.at + DAY for row in history.taken)
+        moments += rollout_moments(history.rollouts, settings)
     return min((m for m in moments if m is not None and m > now), default=None)
 
 
@@ -64,6 +74,7 @@ def _of_node(
         yield old_enough_at(node.claim, pool.name, settings)
     yield node.claim.expires_at
     yield forced_out_at(node.claim, node.node_pool, settings)
+    yield from (until for _, until in in_memory(node.claim, settings))
 
 
 def _protected_until(pod: Pod) -> datetime | None:

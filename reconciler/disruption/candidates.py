@@ -42,10 +42,14 @@ class DriftedClaim(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One «no» to taking a node; becomes a Block when some method wanted the node."""
+    """One «no» to taking a node; becomes a Block when some method wanted the node.
+
+    ``until`` is when time alone will have ended it, where it will.
+    """
 
     code: BlockCode
     message: str
+    until: datetime | None = None
 
     def block(self, node: str, reason: str) -> Block:
         """Return the «no» as it is reported."""
@@ -69,11 +73,11 @@ class Candidate:
     drift: DriftedClaim | None
     budgets: PodDisruptionBudgets = field(repr=False)
     now: datetime = field(repr=False)
+    headroom: tuple[Pod, ...] = ()
 
     @property
     def name(self) -> str:
         return self.node.name
-    headroom: tuple[Pod, ...] = ()
 
     @cached_property
     def pod_refusal(self) -> Refusal | None:
@@ -117,16 +121,16 @@ class Candidate:
 
     @property
     def is_empty(self) -> bool:
-        return is_empty(self.cost)
-
-    @property
-    def is_spot(self) -> bool:
         """Whether nothing on it, and no room kept on it, would be missed."""
         return self.is_without_pods and not self.headroom
 
     @property
     def is_without_pods(self) -> bool:
         """Whether it has no pod that it would hurt to move."""
+        return is_empty(self.cost)
+
+    @property
+    def is_spot(self) -> bool:
         return self.node.labels.get(CAPACITY_TYPE) == "spot"
 
 
@@ -147,11 +151,11 @@ class Roster:
         now: datetime,
         removed: Mapping[str, NodePool] = MappingProxyType({}),
         nominated: Collection[str] = (),
+        headroom: Mapping[str, Sequence[Pod]] = MappingProxyType({}),
     ) -> None:
         self.candidates: list[Candidate] = []
         self.removals: list[Candidate] = []
         self.refusals: list[tuple[StateNode, Refusal]] = []
-        headroom: Mapping[str, Sequence[Pod]] = MappingProxyType({}),
         for node in nodes:
             pool = pools.get(node.node_pool)
             known = pool.node_pool if pool is not None and pool.types.types else None
@@ -174,11 +178,11 @@ class Roster:
                 drift=drifted.get(node.claim.name),
                 budgets=budgets,
                 now=now,
+                headroom=tuple(headroom.get(node.name, ())),
             )
             (self.removals if known is None else self.candidates).append(candidate)
 
 
-                headroom=tuple(headroom.get(node.name, ())),
 def _kind(name: str, pools: Iterable[LaunchPool]) -> InstanceType | None:
     """Return the type as the first of the pools knows it."""
     return next((kind for pool in pools if (kind := pool.types.get(name)) is not None), None)

@@ -58,6 +58,7 @@ class BlockCode(StrEnum):
     SPOT_TO_SPOT = "SpotToSpot"
     SCORE = "Score"
     MINIMUM_SAVINGS = "MinimumSavings"
+    UNDOES = "Undoes"
     REPLICAS = "Replicas"
     NODE_LIMIT = "NodeLimit"
     UNHEALTHY_SHARE = "UnhealthyShare"
@@ -97,8 +98,8 @@ class Command:
     score: float | None = None
     pods_evicted: int = 0
     graceful: bool = False
-    id: str = field(init=False, default="")
     message: str = ""
+    id: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
         assert self.nodes or self.node_claims, "a command takes something away"

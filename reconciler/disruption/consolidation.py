@@ -20,6 +20,7 @@ from reconciler.disruption.candidates import (
 from reconciler.disruption.command import BlockCode
 from reconciler.disruption.consolidatable import is_consolidatable
 from reconciler.disruption.deliberation import Deliberation, with_claims
+from reconciler.disruption.memory import undoes
 from reconciler.disruption.policy import too_little, too_young
 from reconciler.disruption.pricing import (
     cheaper_than,
@@ -193,9 +194,10 @@ def _spot_to_spot(
 def scored(proposal: Proposal, work: Deliberation) -> Proposal | Refusal:
     """Return the proposal with the least score of the Balanced pools it touches, or their «no».
 
-    Before them the config is asked how much a move must save at least.
+    Before them the config is asked how much a move must save at least, and what it must not undo.
     """
     refusal = too_little(proposal.candidates, proposal.savings, work.settings)
+    refusal = refusal or undoes(proposal.candidates, proposal.replacement, work.settings, work.now)
     if refusal is not None:
         return refusal
     balanced = any(

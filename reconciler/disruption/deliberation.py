@@ -119,8 +119,9 @@ class Deliberation:
                 graceful=True,
             )
         )
+        gate = reason if isinstance(reason, DisruptionReason) else DisruptionReason.DRIFTED
         for candidate in ordered:
-            self.ledger.take(candidate.pool.name)
+            self.ledger.take(candidate.pool.name, gate)
         moves = placement or Placement()
         if replaced and moves.claims != replaced:
             moves = with_claims(moves, replaced)
@@ -164,18 +165,23 @@ class Deliberation:
     ) -> None:
         """Keep that a node waits for a budget, and for a window if one would open it.
 
-        What holds its pool is told before budgets, its pool's before the fleet's. ``said`` is the
-        reason where it is not that of the budget; ``ledger`` that which had nothing left.
+        What holds its pool is told before budgets, its pool's before the fleet's, and last the
+        guards that count over time. ``said`` is the reason where it is not that of the budget;
+        ``ledger`` that which had nothing left.
         """
-        pool = candidate.pool.name
+        pool, asked = candidate.pool.name, ledger or self.ledger
         hold = self.holds.get((pool, reason))
-        if hold is None and (ledger or self.ledger).left_of_pool(pool, reason) > 0:
+        if hold is None and asked.left_of_pool(pool, reason) == 0:
+            state = next(s for s in self.states if (s.node_pool, s.reason) == (pool, reason))
+            hold = self._spent(state, candidate.pool.spec.disruption.budgets, f"NodePool {pool}")
+        elif hold is None and asked.left_of_fleet(reason) == 0:
             state = next(s for s in self.fleet if s.reason == reason)
             whose = f"the fleet (disruption.budgets[{state.binding}])"
             hold = self._spent(state, self.settings.fleet_budgets, whose)
         elif hold is None:
-            state = next(s for s in self.states if (s.node_pool, s.reason) == (pool, reason))
-            hold = self._spent(state, candidate.pool.spec.disruption.budgets, f"NodePool {pool}")
+            cap = asked.spent(pool, reason)
+            assert cap is not None, "asked only where nothing is left"
+            hold = cap.hold
         self.defer(candidate, said or reason, hold)
 
     def _spent(self, state: BudgetState, budgets: Sequence[Budget], whose: str) -> Hold:

@@ -40,7 +40,7 @@ class Emptiness:
             if trial.left(pool, self.reason) == 0:
                 work.defer_for_budget(candidate, self.reason, ledger=trial)
                 continue
-            trial.take(pool)
+            trial.take(pool, self.reason)
             chosen.append(candidate)
         if chosen:
             work.start(self.reason, chosen)

@@ -52,7 +52,7 @@ class MultiNodeConsolidation:
         for candidate in wanted:
             pool = candidate.pool.name
             if work.is_free(candidate) and trial.left(pool, self.reason) > 0:
-                trial.take(pool)
+                trial.take(pool, self.reason)
                 chosen.append(candidate)
         return chosen
 

@@ -8,10 +8,11 @@ from typing import Final
 
 from reconciler.disruption.balanced import is_balanced, may_pass, score_move
 from reconciler.disruption.candidates import Candidate, Refusal
-from reconciler.disruption.command import BlockCode
+from reconciler.disruption.command import BlockCode, WaitsFor
 from reconciler.disruption.consolidation import REASON, compute, consolidatable, scored
 from reconciler.disruption.deliberation import Deliberation
 from reconciler.disruption.emptiness import by_ratio
+from reconciler.disruption.policy import Hold
 
 
 class SingleNodeConsolidation:
@@ -40,7 +41,13 @@ class SingleNodeConsolidation:
         proposal = compute([candidate], work)
         if not isinstance(proposal, Refusal):
             proposal = scored(proposal, work)
-        if isinstance(proposal, Refusal):
+        if isinstance(proposal, Refusal) and proposal.until is not None:
+            work.defer(
+                candidate,
+                self.reason,
+                Hold(WaitsFor.POLICY, proposal.until, proposal.message),
+            )
+        elif isinstance(proposal, Refusal):
             work.refuse(candidate, self.reason, proposal)
         else:
             proposal.start(work)

@@ -11,9 +11,11 @@ from reconciler.disruption.candidates import DriftedClaim, Roster
 from reconciler.disruption.command import Block, Command
 from reconciler.disruption.deliberation import Deliberation
 from reconciler.disruption.forceful import forceful_commands
+from reconciler.disruption.guards import caps_of, exhausted
 from reconciler.disruption.pdb import PodDisruptionBudgets
 from reconciler.disruption.policy import holds_of
 from reconciler.disruption.simulation import Placer, Simulation
+from reconciler.model.history import History
 from reconciler.model.metadata import Metadata
 from reconciler.model.nodepool import NodePool
 from reconciler.model.pod import Pod
@@ -37,7 +39,9 @@ class Situation:
     ``pending`` are the pods that wait for a place already: they get theirs first, and the nodes
     to which they go are left alone. ``interrupted`` are NodeClaims that EC2 takes away, with the
     event. ``allow_removal`` names the NodePools that may go with their nodes because git no longer
-    has them; ``last_known`` are such pools as they were, for their budgets.
+    has them; ``last_known`` are such pools as they were, for their budgets. ``nominated`` are
+    NodeClaims to whose nodes pods are on their way, though they do not wait for a place now.
+    ``history`` is what the guards that count over time remember.
     """
 
     cluster: ClusterState
@@ -52,6 +56,8 @@ class Situation:
     interrupted: Mapping[str, str] = field(default_factory=dict)
     allow_removal: Collection[str] = ()
     last_known: Sequence[NodePool] = ()
+    nominated: Collection[str] = ()
+    history: History = field(default_factory=History)
 
     def simulation(self) -> Simulation:
         """Return the simulation in which the pass asks its questions."""
@@ -91,14 +97,16 @@ def open_pass(situation: Situation) -> Opening:
     )
     states = budget_states([*situation.pools, *removed.values()], cluster.nodes, now)
     fleet = fleet_states(situation.settings.fleet_budgets, cluster.nodes, now)
-    holds = holds_of([*desired, *removed], situation.settings, now)
-    ledger = BudgetLedger(states, fleet, holds)
+    names = [*desired, *removed]
+    caps = caps_of(names, cluster.nodes, situation.history, situation.settings, now)
+    holds = {**exhausted(caps, names), **holds_of(names, situation.settings, now)}
+    ledger = BudgetLedger(states, fleet, holds, caps)
     simulation = situation.simulation()
     budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
     gone = _forced_nodes(cluster, forced)
     placement = _place_waiting(simulation, situation.pending, gone, budgets, now)
     for node in gone:
-        ledger.take(node.node_pool)
+        ledger.take(node.node_pool, None)
     leaving = {node.name for node in gone}
     roster = Roster(
         [node for node in cluster.nodes if node.name not in leaving],
@@ -107,7 +115,7 @@ def open_pass(situation: Situation) -> Opening:
         {drift.node_claim: drift for drift in situation.drifted},
         now,
         removed,
-        frozenset(placement.on_nodes.values()) if placement is not None else (),
+        *_expected(situation, placement),
     )
     work = Deliberation(
         now=now,
@@ -124,6 +132,31 @@ def open_pass(situation: Situation) -> Opening:
         commands=list(forced),
     )
     return Opening(work, placement, tuple(blocks), removed)
+
+
+def _expected(
+    situation: Situation, placement: Placement | None
+) -> tuple[frozenset[str], dict[str, list[Pod]]]:
+    """Return the nodes to which pods go, and the virtual pods by the node that has their room.
+
+    Only a real pod makes its node one to be left alone: the room of a CapacityBuffer may move.
+    """
+    named = frozenset(
+        node.name
+        for node in situation.cluster.nodes
+        if node.claim is not None and node.claim.name in situation.nominated
+    )
+    if placement is None:
+        return named, {}
+    rooms: dict[str, list[Pod]] = {}
+    virtual = set()
+    for pod in situation.pending:
+        if pod.is_virtual:
+            virtual.add(pod.key)
+            if pod.key in placement.on_nodes:
+                rooms.setdefault(placement.on_nodes[pod.key], []).append(pod)
+    seats = placement.on_nodes.items()
+    return named.union(node for pod, node in seats if pod not in virtual), rooms
 
 
 def _forced_nodes(cluster: ClusterState, forced: Sequence[Command]) -> list[StateNode]:

@@ -97,7 +97,7 @@ def _still_empty(command: Command, work: Deliberation) -> Command | Invalid:
     kept: list[Candidate] = []
     for candidate in empty:
         if work.left(candidate, DisruptionReason.EMPTY) > 0:
-            work.ledger.take(candidate.pool.name)
+            work.ledger.take(candidate.pool.name, DisruptionReason.EMPTY)
             kept.append(candidate)
     if not kept:
         return Invalid(Failure.BUDGET, "the budgets do not allow it any more")
@@ -119,7 +119,7 @@ def _still_underutilized(command: Command, work: Deliberation) -> Command | Inva
         if work.left(candidate, DisruptionReason.UNDERUTILIZED) == 0:
             text = f"the budget of NodePool {candidate.pool.name} does not allow it any more"
             return Invalid(Failure.BUDGET, text)
-        work.ledger.take(candidate.pool.name)
+        work.ledger.take(candidate.pool.name, DisruptionReason.UNDERUTILIZED)
     outcome = work.simulation.without(candidates, consolidating=True)
     if outcome.failure is not None:
         return Invalid(Failure.SCHEDULING, outcome.failure)

@@ -33,6 +33,7 @@ Objection = Callable[[RunningCommand], str | None]
 def start(effects: Effects, command: PlannedCommand, seen: Observation) -> None:
     """Record a command and taint its nodes; its replacements are launched by the same pass."""
     world = effects.world
+    pools = {claim.name: claim.node_pool for claim in seen.claims}
     running = RunningCommand(
         id=command.id,
         reason=command.reason,
@@ -45,6 +46,8 @@ def start(effects: Effects, command: PlannedCommand, seen: Observation) -> None:
         plan=effects.plan,
         savings=command.savings,
         message=command.event,
+        node_pools=tuple(pools.get(name, "") for name in command.node_claims),
+        voluntary=not command.forceful,
     )
     world.store.put_command(running)
     nodes = ", ".join(command.nodes or command.node_claims)
@@ -104,9 +107,10 @@ def _advance_waiting(
     missing = [name for name in command.replacements if name not in claims]
     waiting = [n for n in command.replacements if n in claims and not _is_ready(claims[n])]
     if missing:
-        roll_back(effects, command, seen, f"its replacement {missing[0]} is gone")
+        roll_back(effects, command, seen, f"its replacement {missing[0]} is gone", failed=True)
     elif waiting and seen.at - command.started_at > patience:
-        roll_back(effects, command, seen, f"{waiting[0]} was not ready in {patience}")
+        late = f"{waiting[0]} was not ready in {patience}"
+        roll_back(effects, command, seen, late, failed=True)
     elif waiting:
         if command.phase is CommandPhase.MARKED:
             _record(effects, command, CommandPhase.WAITING)
@@ -142,10 +146,13 @@ def let_go(
     world.tell("CommandValidated", f"{reason}: replacements are ready", command=command.id)
 
 
-def roll_back(effects: Effects, command: RunningCommand, seen: Observation, why: str) -> None:
+def roll_back(
+    effects: Effects, command: RunningCommand, seen: Observation, why: str, *, failed: bool = False
+) -> None:
     """Give the nodes of a command back; replacements that are ready stay as ordinary nodes.
 
-    Where a node cannot be given back now, the next pass tries it again.
+    ``failed`` says that its replacements did not come, which nobody wanted. Where a node cannot
+    be given back now, the next pass tries it again.
     """
     world = effects.world
     by_claim = {
@@ -157,7 +164,7 @@ def roll_back(effects: Effects, command: RunningCommand, seen: Observation, why:
         untaint = effects.intent(Verb.UNTAINT, node.name, {"command": command.id})
         if not effects.carry_out([untaint], partial(world.cluster.untaint, node.name)):
             return
-    _record(effects, command, CommandPhase.ROLLED_BACK, why)
+    _record(effects, replace(command, failed=failed), CommandPhase.ROLLED_BACK, why)
     world.tell("CommandRolledBack", f"{command.reason}: {why}", command=command.id)
 
 

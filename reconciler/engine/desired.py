@@ -13,7 +13,9 @@ from reconciler.engine.observation import Observation
 from reconciler.engine.provision import Blueprint
 from reconciler.model.instancetype import InstanceType
 from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.model.nodepool import NodePool
+from reconciler.model.settings import Settings
 from reconciler.plan.plan import Plan
 from reconciler.plan.recall import Recall
 from reconciler.ports import RecordedObject, RunningCommand, Unavailable
@@ -28,8 +30,18 @@ class Desired(Protocol):
         ...
 
     @property
+    def settings(self) -> Settings:
+        """The settings of the fleet."""
+        ...
+
+    @property
     def node_pools(self) -> Sequence[NodePool]:
         """The NodePools of the fleet."""
+        ...
+
+    @property
+    def classes(self) -> Mapping[str, EC2NodeClass]:
+        """The node classes by name, with what was looked up for them."""
         ...
 
     @property

@@ -7,6 +7,7 @@ over, for which it would launch a node too many. Karpenter nominates nodes for t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace as with_fields
 from datetime import datetime, timedelta
 from typing import Final
@@ -17,6 +18,7 @@ from reconciler.engine.lifecycle import INITIALIZED
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.pod import Pod
 from reconciler.observed.snapshot import Snapshot
+from reconciler.ports import CommandPhase, RunningCommand
 
 NOMINATED: Final = "reconciler/nominated-pods"
 """Annotation of a claim in our records: the pods it was launched for, parted by spaces."""
@@ -35,6 +37,29 @@ def seated(snapshot: Snapshot, now: datetime) -> Snapshot:
         for pod in snapshot.pods
     )
     return with_fields(snapshot, pods=pods)
+
+
+def awaited(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> frozenset[str]:
+    """Return the claims whose pods are still on their way, from nodes that are being drained.
+
+    Those are the replacements of commands that have not ended, and what was launched for a pod
+    that sits on a node which goes. A pod that has been asked to leave waits for no place yet, so
+    nothing else says that the empty node will be needed: it would be taken as empty, and launched
+    again a moment later. Karpenter places the pods of draining nodes every ten seconds and keeps
+    from nodes that it has nominated (``provisioning/controller.go``).
+    """
+    running = (CommandPhase.MARKED, CommandPhase.WAITING, CommandPhase.TERMINATING)
+    expected = {name for c in commands if c.phase in running for name in c.replacements}
+    going = {c.status.node_name for c in snapshot.node_claims if c.is_deleting}
+    going.discard("")
+    if going:
+        leaving = {pod.key for pod in snapshot.pods if pod.spec.node_name in going}
+        expected.update(
+            claim.name
+            for claim in snapshot.node_claims
+            if not leaving.isdisjoint(claim.metadata.annotations.get(NOMINATED, "").split())
+        )
+    return frozenset(expected)
 
 
 def waiting(snapshot: Snapshot, now: datetime) -> int:

@@ -14,6 +14,7 @@ from reconciler.engine import lifecycle
 from reconciler.engine.nomination import seated
 from reconciler.engine.world import World
 from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.history import NO_HISTORY, History
 from reconciler.model.labels import INITIALIZED, REGISTERED
 from reconciler.model.node import Node
 from reconciler.model.nodeclaim import NodeClaim
@@ -27,7 +28,8 @@ from reconciler.ports import CommandPhase, Instance, RunningCommand
 class Observation:
     """What was seen at ``at``: the claims stand in ``snapshot`` as the look has left them.
 
-    ``findings`` are what could not be seen and decides nothing by itself.
+    ``findings`` are what could not be seen and decides nothing by itself. ``history`` is what
+    stands in our records of what was done before.
     """
 
     at: datetime
@@ -35,6 +37,7 @@ class Observation:
     snapshot: Snapshot
     commands: tuple[RunningCommand, ...]
     findings: tuple[Diagnostic, ...] = ()
+    history: History = NO_HISTORY
 
     @property
     def claims(self) -> tuple[NodeClaim, ...]:

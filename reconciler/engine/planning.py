@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -18,6 +18,7 @@ from reconciler.diff.nodeclass import Instance as Machine
 from reconciler.disruption.command import ForcefulReason
 from reconciler.engine.hashes import restamped
 from reconciler.engine.interruption import ending, interrupted
+from reconciler.engine.nomination import awaited
 from reconciler.engine.observation import Observation
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.instancetype import InstanceType
@@ -131,10 +132,15 @@ class PlannedFleet:
         self, claims: Sequence[NodeClaim], recorded: Sequence[RecordedObject]
     ) -> Sequence[NodeClaim]:
         """Return the claims whose drift hashes another version made, with those of this one."""
-        bundle = self.settings.cluster_ca_bundle
-        return restamped(
-            claims, recorded, self._hash, lambda data: object_hash(data, bundle) or ("", "")
-        )
+        return restamped(claims, recorded, self.hash_of, self.rehash)
+
+    def hash_of(self, kind: str, name: str) -> tuple[str, str]:
+        """Return the drift hash of an object in git and its version, empty if there is none."""
+        return self._hash(kind, name)
+
+    def rehash(self, data: Mapping[str, Any]) -> tuple[str, str]:
+        """Return the drift hash that an object has by today's rules, and their version."""
+        return object_hash(data, self.settings.cluster_ca_bundle) or ("", "")
 
     def instance_type(self, node_pool: str, name: str) -> InstanceType | None:
         """Return a type as the class of that NodePool resolves it, None if there is none."""
@@ -191,6 +197,8 @@ class PlannedFleet:
             refused=_refused(unavailable),
             allow_removal=self.allow_removal,
             serial=serial,
+            history=seen.history,
+            nominated=awaited(seen.snapshot, seen.commands),
             digests=msgspec.structs.replace(self.digests, snapshot=_digest(seen)),
         )
 

@@ -6,13 +6,14 @@ when it ends, and the next pass goes on from there, in this process or in anothe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
+from reconciler.disruption.memory import GAVE_UP, remembered
 from reconciler.engine import (
     adoption,
     batching,
@@ -21,15 +22,20 @@ from reconciler.engine import (
     nomination,
     provision,
     recovery,
+    rollouts,
+    stalling,
     tagging,
     termination,
+    upkeep,
 )
 from reconciler.engine.desired import Desired
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation, observe
+from reconciler.engine.recollection import history_of
 from reconciler.engine.world import World
 from reconciler.model.errors import StalePlanError
 from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.settings import Settings
 from reconciler.plan.plan import Plan, from_json, to_json
 from reconciler.plan.recall import Recall
 from reconciler.ports import CommandPhase, RecordedPlan
@@ -67,9 +73,9 @@ class Mandate:
     tags: Mapping[str, str]
     approved: Plan | None = None
     decides: bool = True
-
     batch_from: int = 0
     replaces_rebalanced: bool = False
+
 
 def reconcile(
     world: World, desired: Desired, mandate: Mandate, recall: Recall | None = None
@@ -98,12 +104,21 @@ def reconcile(
     untagged = tagging.advance(settle, seen)
     seen = _refreshed(world, seen)
     forgotten = known - {claim.name for claim in seen.claims}
+    rollouts.advance(world, seen, desired.settings)
+    history = history_of(world.store, desired.settings, seen.at)
+    seen = with_fields(seen, history=history)
     plan = _decide(world, desired, seen, mandate, recall or Recall())
     _remember(world, desired, plan)
+    stalling.note(world, seen, plan, desired.settings)
     if (plan.changes and mandate.decides) or not plan.is_empty:
         _record_objects(world, desired, seen)
     in_vain = not _act(world, desired, plan, seen, mandate)
-    under_way = _under_way(world) + len(forgotten) + nomination.waiting(seen.snapshot, seen.at)
+    upkeep.advance(settle, tuple(desired.classes.values()))
+    under_way = (
+        _under_way(world, desired, seen)
+        + len(forgotten)
+        + nomination.waiting(seen.snapshot, seen.at)
+    )
     return Pass(plan, seen, under_way + untagged, in_vain)
 
 
@@ -129,10 +144,21 @@ def _decide(
         moved = mandate.approved.inputs.moved(plan.inputs)
         if moved:
             raise StalePlanError([f"{name} moved" for name in moved])
+        held = _held(mandate.approved, plan)
+        if held:
+            raise StalePlanError(held)
         return mandate.approved
     if not mandate.decides:
         return replace(plan, actions=(), node_claims=(), commands=())
     return plan
+
+
+def _held(approved: Plan, fresh: Plan) -> list[str]:
+    """Return what guards now hold of what was approved: a preview need not know of our past."""
+    wanted = {n for c in approved.commands if not c.forceful for n in c.node_claims}
+    holds = {d.message for d in fresh.deferred if d.node_claim in wanted}
+    going = {n for c in fresh.commands for n in c.node_claims}
+    return sorted(holds) if not wanted <= going else []
 
 
 def _act(world: World, desired: Desired, plan: Plan, seen: Observation, mandate: Mandate) -> bool:
@@ -145,6 +171,7 @@ def _act(world: World, desired: Desired, plan: Plan, seen: Observation, mandate:
     if plan.is_empty:
         return True
     effects = Effects(world, desired.revision, plan.serial, plan.digest)
+    rollouts.begin(world, plan, seen, desired.settings)
     for command in plan.commands:
         commands.start(effects, command, seen)
     blueprints = desired.blueprints(world.store.unavailable(seen.at))
@@ -152,6 +179,7 @@ def _act(world: World, desired: Desired, plan: Plan, seen: Observation, mandate:
         (provision.claim_of(planned, blueprints[planned.node_pool], seen.at), planned.reason)
         for planned in plan.node_claims
     ]
+    wanted = _marked(wanted, plan, seen, desired.settings)
     wanted += [(claim, "Declared") for claim in _declared(desired, plan, seen)]
     calls = []
     for claim, reason in wanted:
@@ -167,6 +195,26 @@ def _act(world: World, desired: Desired, plan: Plan, seen: Observation, mandate:
     wishes = batching.wishes(effects, calls, mandate.batch_from)
     got = provision.launch(effects, wishes, desired.instance_type)
     return got > 0 or not wanted
+
+
+def _marked(
+    wanted: Sequence[tuple[NodeClaim, str]], plan: Plan, seen: Observation, settings: Settings
+) -> list[tuple[NodeClaim, str]]:
+    """Return the claims with what consolidation gives up for them, where that is remembered."""
+    known = {claim.name: claim for claim in seen.claims}
+    gone = {
+        name: [known[old] for old in command.node_claims if old in known]
+        for command in plan.commands
+        if command.reason == "Underutilized"
+        for name in command.replacements
+    }
+    marked = []
+    for claim, reason in wanted:
+        text = remembered(gone.get(claim.name, ()), settings, seen.at)
+        annotations = {**claim.metadata.annotations, **({GAVE_UP: text} if text else {})}
+        metadata = replace(claim.metadata, annotations=annotations)
+        marked.append((replace(claim, metadata=metadata), reason))
+    return marked
 
 
 def _declared(desired: Desired, plan: Plan, seen: Observation) -> list[NodeClaim]:
@@ -218,11 +266,12 @@ def _record_objects(world: World, desired: Desired, seen: Observation) -> None:
     world.store.put_objects([*wanted, *outlived], desired.revision, world.clock.now())
 
 
-def _under_way(world: World) -> int:
+def _under_way(world: World, desired: Desired, seen: Observation) -> int:
     """Return how many things later passes have to bring to an end."""
+    waves = rollouts.unsettled(world.store.rollouts(), desired.settings, seen.at)
     claims = world.store.node_claims()
     starting = sum(not c.is_true("Initialized") or c.is_deleting for c in claims)
     running = sum(
         c.phase not in (CommandPhase.DONE, CommandPhase.ROLLED_BACK) for c in world.store.commands()
     )
-    return starting + running + len(world.journal.in_doubt())
+    return starting + running + waves + len(world.journal.in_doubt())

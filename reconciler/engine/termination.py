@@ -145,7 +145,7 @@ def _held_up(node: Node, seen: Observation) -> list[str]:
     for pod in snapshot.pods:
         if pod.spec.node_name != node.name or not pod.is_drainable(seen.at):
             continue
-        if not pod.is_evictable(seen.at):
+        if pod.is_active and pod.do_not_disrupt(seen.at):
             found.append(f"pod {pod.key} bears {DO_NOT_DISRUPT}")
         found += [f"PodDisruptionBudget {b.key} holds {pod.key}" for b in empty if b.selects(pod)]
     return found

@@ -116,6 +116,10 @@ class History(msgspec.Struct, frozen=True, rename="camel"):
         )
 
 
+NO_HISTORY: Final = History()
+"""What is remembered where nobody keeps a record."""
+
+
 def free_again(taken: Iterable[Taken], most: int) -> datetime | None:
     """Return when fewer than ``most`` of ``taken`` (oldest first) are younger than a day.
 

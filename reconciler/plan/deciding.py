@@ -107,6 +107,7 @@ def situation_of(
 ) -> Situation:
     """Return what disruption is asked: also by who validates a command before it goes on."""
     from reconciler.disruption.situation import Situation
+    from reconciler.model.history import History
 
     renew = _scheduler(inputs, facts, salt)
     first = scheduler() if scheduler is not None else renew(facts.cluster, 0)
@@ -123,6 +124,8 @@ def situation_of(
         interrupted=inputs.interrupted,
         allow_removal=_removable(inputs, facts),
         last_known=vanished_pools(inputs, facts.pools),
+        nominated=inputs.nominated,
+        history=inputs.history or History(),
     )
 
 

@@ -19,6 +19,7 @@ from reconciler.plan.pools import OfferingKey
 
 if TYPE_CHECKING:
     from reconciler.diff.nodeclass import Instance
+    from reconciler.model.history import History
 
 Object = Mapping[str, Any]
 
@@ -37,6 +38,10 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     ``instances`` are what EC2 says of the machines now, by provider id; what it was not asked
     about is left out, and drifts no node.
     ``against`` is the same question asked of the base, to tell what the change itself costs.
+    ``nominated`` are NodeClaims whose pods are still on their way from nodes that go.
+    ``history`` is what the guards remember, None where nobody keeps a record;
+    ``lists_obstacles`` says whether anybody wants to know what keeps nodes from going, and what
+    that costs.
     """
 
     fleet: Fleet
@@ -58,3 +63,6 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     serial: int = 0
     digests: InputDigests = InputDigests()
     against: Inputs | None = None
+    nominated: frozenset[str] = frozenset()
+    history: History | None = None
+    lists_obstacles: bool = True

@@ -17,6 +17,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from reconciler.catalog.catalog import Catalog
+from reconciler.catalog.discovered import REMEMBERED_FOR
+from reconciler.catalog.memory import Discoveries
 from reconciler.desired.objects import node_pools
 from reconciler.diff.drift import type_checked_from
 from reconciler.disruption.calendar import next_moment
@@ -26,9 +28,13 @@ from reconciler.plan.plan import Plan
 from reconciler.plan.planner import make_plan
 from reconciler.plan.progress import due_at
 
-_COMPARED: Final = tuple(
-    name for name in Inputs.__struct_fields__ if name not in ("now", "catalog")
+_APART: Final = ("now", "catalog", "memory")
+"""What is compared in its own way."""
+_EQUAL: Final = sorted(
+    (name for name in Inputs.__struct_fields__ if name not in _APART),
+    key=lambda name: (name == "cluster", name),
 )
+"""What is compared as it is; what costs most comes last: most changes show in a digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +73,10 @@ class Recall:
 
 
 def same_question(one: Inputs, other: Inputs) -> bool:
-    """Return whether two inputs are equal in all but their moment.
-
-    What costs most to compare comes last: most changes show in a digest or in the serial.
-    """
-    if not _same_catalog(one.catalog, other.catalog):
+    """Return whether the later of two inputs asks what the ``other`` asked, at another moment."""
+    if not _same_catalog(one.catalog, other.catalog) or not _same_memory(one.memory, other.memory):
         return False
-    return all(getattr(one, name) == getattr(other, name) for name in _CHEAPEST_FIRST)
-
-
-_CHEAPEST_FIRST: Final = tuple(sorted(_COMPARED, key=lambda name: (name == "cluster", name)))
+    return all(getattr(one, name) == getattr(other, name) for name in _EQUAL)
 
 
 def _same_catalog(one: Catalog, other: Catalog) -> bool:
@@ -85,6 +85,21 @@ def _same_catalog(one: Catalog, other: Catalog) -> bool:
         return True
     facts = [(c.digest, c.source, c.version, c.region, c.notes) for c in (one, other)]
     return type(one) is type(other) and facts[0] == facts[1]
+
+
+def _same_memory(one: Discoveries, other: Discoveries) -> bool:
+    """Return whether as much is remembered of the same types, and for no shorter time."""
+    if one == other:
+        return True
+    if _amounts(one) != _amounts(other):
+        return False
+    return all(
+        m.seen_at >= other[key][n].seen_at for key, row in one.items() for n, m in row.items()
+    )
+
+
+def _amounts(memory: Discoveries) -> dict[tuple[str, str], int]:
+    return {(key, name): m.amount for key, row in memory.items() for name, m in row.items()}
 
 
 def steady_until(inputs: Inputs) -> datetime | None:
@@ -98,6 +113,7 @@ def steady_until(inputs: Inputs) -> datetime | None:
     claims = [node.claim for node in inputs.cluster.nodes if node.claim is not None]
     moments += (type_checked_from(claim) for claim in claims)
     moments += (due_at(claim, inputs.settings) for claim in claims)
+    moments += (m.seen_at + REMEMBERED_FOR for row in inputs.memory.values() for m in row.values())
     if inputs.against is not None:
         moments.append(steady_until(inputs.against))
     return min((m for m in moments if m is not None and m > inputs.now), default=None)

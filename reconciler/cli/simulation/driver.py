@@ -108,7 +108,9 @@ def play(
         if done is not None:
             last = done
             pools = {p.name: p for p in fleet.node_pools}
-            ahead = outlook(done, stage.world.store, stage.world.journal, pools, now)
+            ahead = outlook(
+                done, stage.world.store, stage.world.journal, pools, fleet.settings, now
+            )
             watch(done)
         moved = done is None or _mark(stage) != before
         at_rest = done is not None and done.is_quiet and not moved

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from reconciler.disruption.command import BlockCode
 from reconciler.disruption.forceful import patience_ends
+from reconciler.disruption.guards import rollout_moments
 from reconciler.disruption.progress import command_timeout
 from reconciler.engine import lifecycle, recovery, termination
 from reconciler.engine.reconcile import Pass
@@ -21,10 +23,13 @@ from reconciler.model.labels import DO_NOT_DISRUPT
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.nodepool import NodePool
 from reconciler.model.pod import Pod
+from reconciler.model.settings import Settings
 from reconciler.observed.state import quiet_since
+from reconciler.plan.progress import due_at
 from reconciler.ports import Journal, StateStore, Verb
 
 _GRACE_S: Final = 30
+_NO_PLACE: Final = BlockCode.UNSCHEDULABLE.value
 _MINUTE: Final = timedelta(minutes=1)
 
 
@@ -50,16 +55,22 @@ class Outlook:
 
 
 def outlook(
-    done: Pass, store: StateStore, journal: Journal, pools: Mapping[str, NodePool], now: datetime
+    done: Pass,
+    store: StateStore,
+    journal: Journal,
+    pools: Mapping[str, NodePool],
+    settings: Settings,
+    now: datetime,
 ) -> Outlook:
     """Return what lies ahead after a pass."""
     claims = store.node_claims()
     hopes = [d.not_before for d in done.plan.deferred if d.not_before is not None]
     hopes += _consolidations(claims, pools, now)
     hopes += _starting(claims, store, journal)
-    if done.plan.unschedulable:
+    if done.plan.unschedulable or any(b.code == _NO_PLACE for b in done.plan.blocked):
         hopes += [u.until for u in store.unavailable(now)]
     hopes += _ends_of_protection(done.seen.snapshot.pods)
+    hopes += rollout_moments(store.rollouts(), settings)
     others = [b.next_change for b in done.plan.budgets if b.next_change is not None]
     others += [at for c in claims if (at := c.expires_at) is not None]
     others += [
@@ -68,6 +79,7 @@ def outlook(
         if (at := patience_ends(node.status.conditions)) is not None
     ]
     others += _draining(claims, done)
+    others += [at for c in claims if (at := due_at(c, settings)) is not None]
     return Outlook(tuple(hopes), tuple(others))
 
 

@@ -1,0 +1,54 @@
+"""Notes since when claims are drifted, and tells once of those that should be gone by now."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reconciler.engine import lifecycle
+from reconciler.engine.observation import Observation
+from reconciler.engine.world import World
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.settings import Settings
+from reconciler.plan.plan import Plan
+from reconciler.plan.progress import DRIFT_SEEN, Overdue, overdue
+
+OVERDUE: Final = "ProgressDeadlineExceeded"
+"""Condition of a claim in our records: it was told of. Kubernetes' word for a Deployment."""
+
+
+def note(world: World, seen: Observation, plan: Plan, settings: Settings) -> None:
+    """Record what a plan says of drift on the claims themselves, and tell what is overdue.
+
+    It is told again when what holds the claim is another thing, or after it had got on.
+    """
+    claims = {claim.name: claim for claim in seen.claims}
+    drifted = {item.node_claim: item.reason for item in plan.drift}
+    late = {
+        item.node_claim: item
+        for item in overdue(
+            plan.drift, plan.commands, plan.blocked, plan.deferred, claims, settings, seen.at
+        )
+    }
+    changed = []
+    for claim in seen.claims:
+        fresh = _noted(claim, drifted.get(claim.name), late.get(claim.name), seen)
+        if fresh == claim:
+            continue
+        changed.append(fresh)
+        said = fresh.condition(OVERDUE)
+        if said is not None and said != claim.condition(OVERDUE):
+            text = str(late[claim.name])
+            world.tell(OVERDUE, text, node_claim=claim.name, node_pool=claim.node_pool)
+    if changed:
+        world.store.put_node_claims(changed)
+
+
+def _noted(
+    claim: NodeClaim, reason: str | None, late: Overdue | None, seen: Observation
+) -> NodeClaim:
+    if reason is None or claim.is_deleting:
+        return lifecycle.without_condition(lifecycle.without_condition(claim, DRIFT_SEEN), OVERDUE)
+    claim = lifecycle.with_condition(claim, DRIFT_SEEN, "True", seen.at, reason)
+    if late is None:
+        return lifecycle.without_condition(claim, OVERDUE)
+    return lifecycle.with_condition(claim, OVERDUE, "True", seen.at, OVERDUE, late.why)

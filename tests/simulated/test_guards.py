@@ -1,0 +1,360 @@
+"""The guards that count over time, carried through the engine on the simulated cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from reconciler.cli.apply import tags_of
+from reconciler.cli.simulation.building import Setting, SimulatedFleet
+from reconciler.cli.simulation.driver import Played, play
+from reconciler.engine.reconcile import Mandate, Pass
+from reconciler.engine.rollouts import resumed
+from reconciler.ports import CommandPhase, RunningCommand
+from tests.engine.test_crash import LARGE
+from tests.engine.world import a_deployment, a_pdb, a_pool
+from tests.simulated.simulations import Parsed, in_a_folder
+
+HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture(scope="module")
+def parsed() -> Iterator[Parsed]:
+    yield from in_a_folder()
+
+
+@dataclass
+class Told:
+    """A simulated world that is played on and on, and every command that it ever started."""
+
+    parsed: Parsed
+    config: Mapping[str, Any]
+    script: Mapping[str, Any] = field(default_factory=dict)
+    setting: Setting | None = None
+    fleet: SimulatedFleet | None = None
+    last: Pass | None = None
+    started: dict[tuple[str, datetime], RunningCommand] = field(default_factory=dict)
+
+    def commit(self, *objects: Mapping[str, Any]) -> None:
+        """Let git have these objects from now on."""
+        folder = self.parsed.folder / "fleet"
+        folder.mkdir(exist_ok=True)
+        head = {"apiVersion": "reconciler/v1", "kind": "Configuration"}
+        (folder / "reconciler.yaml").write_text(yaml.safe_dump({**head, **self.config}))
+        if self.setting is None:
+            self.setting = self.parsed.setting(objects, self.script)
+            self.fleet = self.setting.enter(self.setting.head)
+        else:
+            self.fleet = self.setting.enter(self.parsed.fleet(objects))
+
+    def play(self, span: timedelta | None = None) -> Played:
+        """Let time pass: so long, or until nothing is left to hope for."""
+        assert self.setting is not None
+        assert self.fleet is not None
+        stage = self.setting.stage
+        end = None if span is None else stage.clock.now() + span
+        return play(stage, self.fleet.at, Mandate(tags_of(self.fleet.settings)), end, self._look)
+
+    def _look(self, done: Pass) -> None:
+        assert self.setting is not None
+        self.last = done
+        for command in self.setting.stage.world.store.commands_since(self.setting.start):
+            self.started[command.id, command.started_at] = command
+
+    @property
+    def now(self) -> datetime:
+        assert self.setting is not None
+        return self.setting.stage.clock.now()
+
+    def types(self) -> list[str]:
+        """Return the instance types that run."""
+        assert self.setting is not None
+        machines = self.setting.stage.compute.machines.values()
+        return sorted(m.facts.instance_type for m in machines if m.going_at is None)
+
+    def voluntary(self) -> list[RunningCommand]:
+        """Return the voluntary commands in the order in which they started."""
+        found = (c for c in self.started.values() if c.voluntary)
+        return sorted(found, key=lambda c: (c.started_at, c.id))
+
+    def kinds(self, kind: str) -> list[str]:
+        """Return what was told of that kind, events and notes alike."""
+        assert self.setting is not None
+        chronicle = self.setting.stage.chronicle
+        return [e.message for e in (*chronicle.events, *chronicle.notes) if e.kind == kind]
+
+    def waiting(self) -> list[str]:
+        """Return what the last plan says of nodes that wait."""
+        assert self.last is not None
+        return [d.message for d in self.last.plan.deferred]
+
+
+def drifting(version: str, replicas: int = 4, **pool: Any) -> list[dict[str, Any]]:
+    """Return a fleet of one pod a node, whose nodes drift with the version."""
+    shape = {"budgets": [{"nodes": "100%"}], "template": {"requirements": LARGE}, **pool}
+    return [
+        a_pool("web", labels={"version": version}, **shape),
+        a_deployment("web", "web", replicas),
+    ]
+
+
+# memory
+
+
+SWING = [
+    {"at": f"{hour}h", "instanceType": "c7i.large", "factor": factor}
+    for hour, factor in ((1, 0.3), (2, 1.0), (3, 0.3), (4, 1.0), (5, 0.3), (6, 1.0))
+]
+
+
+def swinging(parsed: Parsed, **config: Any) -> Told:
+    """Return eight hours in which two offerings are in turn the cheaper one."""
+    told = Told(parsed, config, {"prices": SWING})
+    told.commit(
+        a_pool("web", policy="WhenEmptyOrUnderutilized", after="1m"),
+        a_deployment("web", "web", 1),
+    )
+    told.play(8 * HOUR)
+    return told
+
+
+def test_prices_that_swing_move_a_node_to_and_fro_without_a_memory(parsed: Parsed) -> None:
+    assert len(swinging(parsed).voluntary()) == 6
+
+
+def test_what_was_given_up_is_not_taken_back_within_the_period(parsed: Parsed) -> None:
+    told = swinging(parsed, undoPeriod="24h")
+    assert len(told.voluntary()) == 1
+    assert told.types() == ["c7i.large"]
+    assert any("would undo a consolidation: m7i.large on-demand" in m for m in told.waiting())
+    told.play(18 * HOUR)
+    assert told.types() == ["m7i.large"], "the period is over, and it is cheaper still"
+
+
+def test_the_memory_survives_a_daemon_that_is_killed(parsed: Parsed) -> None:
+    script = {"prices": SWING, "kills": [{"step": step} for step in range(20, 60, 7)]}
+    told = Told(parsed, {"undoPeriod": "24h"}, script)
+    told.commit(
+        a_pool("web", policy="WhenEmptyOrUnderutilized", after="1m"),
+        a_deployment("web", "web", 1),
+    )
+    told.play(8 * HOUR)
+    assert told.kinds("Killed")
+    assert len({c.node_claims for c in told.voluntary()}) == 1
+
+
+# share of a day
+
+
+def test_so_many_nodes_go_in_a_day_and_the_others_when_it_is_over(parsed: Parsed) -> None:
+    told = Told(parsed, {"disruption": {"maximumPerDay": "50%"}})
+    told.commit(*drifting("1"))
+    told.play(HOUR)
+    told.commit(*drifting("2"))
+    told.play(20 * HOUR)
+    first = told.voluntary()
+    assert sum(len(c.node_claims) for c in first) == 2
+    [message] = set(told.waiting())
+    assert message == (
+        "of the 4 nodes of the fleet, 2 may go within 24 hours (disruption.maximumPerDay),"
+        " and 2 have gone"
+    )
+    assert told.last is not None
+    [again] = {d.not_before for d in told.last.plan.deferred}
+    assert again == first[0].started_at + 24 * HOUR
+    assert told.play().converged
+    assert sum(len(c.node_claims) for c in told.voluntary()) == 4
+    assert min(c.started_at for c in told.voluntary()[2:]) >= again
+
+
+def test_a_pool_has_a_daily_maximum_of_its_own(parsed: Parsed) -> None:
+    told = Told(parsed, {"nodePools": {"web": {"maximumPerDay": "1"}}})
+    told.commit(*drifting("1", 2))
+    told.play(HOUR)
+    told.commit(*drifting("2", 2))
+    told.play(2 * HOUR)
+    assert len(told.voluntary()) == 1
+    assert all("(nodePools.web.maximumPerDay)" in message for message in told.waiting())
+
+
+# waves
+
+
+def waving(
+    parsed: Parsed,
+    script: Mapping[str, Any] | None = None,
+    before: timedelta = HOUR,
+    **config: Any,
+) -> Told:
+    """Return four nodes that begin to drift once ``before`` is over, two to a wave."""
+    told = Told(parsed, {"waveSize": "2", "waveSoak": "20m", **config}, script or {})
+    told.commit(*drifting("1"))
+    told.play(before)
+    told.commit(*drifting("2"))
+    return told
+
+
+def test_a_wave_waits_until_the_one_before_it_is_well_and_has_stayed_so(parsed: Parsed) -> None:
+    told = waving(parsed)
+    assert told.play().converged
+    commands = told.voluntary()
+    starts = sorted({c.started_at for c in commands})
+    assert [sum(c.started_at == at for c in commands) for at in starts] == [2, 2]
+    assert starts[1] - starts[0] >= 20 * MINUTE
+    assert told.kinds("WaveSettled") == ["wave 1 of web is well", "wave 2 of web is well"]
+
+
+def test_pods_that_do_not_come_back_keep_the_next_wave_and_stop_the_rollout(
+    parsed: Parsed,
+) -> None:
+    slow = {"latencies": {"starting": "2h"}}
+    told = waving(parsed, slow, 3 * HOUR, stopAfterFailures=2, waveDeadline="10m")
+    told.play(12 * HOUR)
+    assert len(told.voluntary()) == 2, "the first wave only"
+    [said] = told.kinds("RolloutStopped")
+    assert said.startswith("disruption of web stops after 2 failures: 2 of 4 pods of")
+    assert all("`reconciler resume --node-pool web`" in message for message in told.waiting())
+
+
+def test_replacements_that_never_come_stop_the_rollout_until_it_is_resumed(
+    parsed: Parsed,
+) -> None:
+    refused = [{"instanceType": "*", "from": "1h", "for": "12h"}]
+    told = waving(parsed, {"refusals": refused}, stopAfterFailures=3)
+    told.play(8 * HOUR)
+    [said] = told.kinds("RolloutStopped")
+    assert "is gone" in said
+    failed = [c for c in told.voluntary() if c.failed]
+    assert 3 <= len(failed) <= 4, "a wave of two may fail by one too many"
+    told.play(10 * HOUR)
+    assert [c for c in told.voluntary() if c.failed] == failed, "it stays stopped"
+    assert told.setting is not None
+    store = told.setting.stage.world.store
+    [rollout] = store.rollouts()
+    store.put_rollout(resumed(rollout))
+    assert told.play().converged
+    done = [c for c in told.voluntary() if c.phase is CommandPhase.DONE]
+    assert len({name for c in done for name in c.node_claims}) >= 4
+
+
+def test_a_wave_without_a_failure_starts_the_count_again(parsed: Parsed) -> None:
+    refusals = [{"from": f"{at}m", "for": "1m"} for at in (60, 150, 240)]
+    told = Told(parsed, {"waveSize": "1", "stopAfterFailures": 2}, {"refusals": refusals})
+    for version in ("1", "2", "3", "4"):
+        told.commit(*drifting(version, 1))
+        told.play(HOUR + 30 * MINUTE if version != "1" else 59 * MINUTE)
+    assert not told.kinds("RolloutStopped")
+
+
+def test_empty_nodes_do_not_wait_for_a_wave(parsed: Parsed) -> None:
+    told = Told(parsed, {"waveSize": "1", "waveSoak": "3h"})
+    told.commit(*drifting("1"))
+    told.play(HOUR)
+    told.commit(*drifting("1", 1))
+    told.play(HOUR)
+    assert told.types() == ["m7i.large"]
+
+
+# progress
+
+
+def test_drift_behind_a_budget_is_named_once_its_deadline_has_passed(parsed: Parsed) -> None:
+    told = Told(parsed, {"progressDeadline": "4h"})
+    closed = a_pdb("web", "web", maxUnavailable=0)
+    told.commit(*drifting("1", 1), closed)
+    told.play(HOUR)
+    told.commit(*drifting("2", 1), closed)
+    told.play(3 * HOUR)
+    assert not told.kinds("ProgressDeadlineExceeded")
+    told.play(20 * HOUR)
+    [said] = told.kinds("ProgressDeadlineExceeded")
+    assert "longer than 4h (progressDeadline): pdb prevents pod evictions" in said
+    assert told.last is not None
+    assert [d.message for d in told.last.plan.diagnostics if d.code == "progress-deadline"] == [
+        said
+    ]
+    told.commit(*drifting("2", 1))
+    assert told.play().converged
+    assert told.last.plan.drift == ()
+
+
+# laws
+
+
+CONFIGS = st.fixed_dictionaries(
+    {},
+    optional={
+        "waveSize": st.sampled_from(["1", "2", "34%"]),
+        "waveSoak": st.sampled_from(["0s", "5m"]),
+        "stopAfterFailures": st.sampled_from([0, 6]),
+        "maximumPerDay": st.sampled_from(["2", "60%"]),
+        "undoPeriod": st.sampled_from(["0s", "24h"]),
+    },
+)
+
+
+@settings(
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    config=CONFIGS,
+    replicas=st.integers(1, 5),
+    versions=st.lists(st.sampled_from("123"), min_size=1, max_size=3),
+    steps=st.lists(st.integers(1, 120), max_size=3, unique=True),
+    never=st.sampled_from([0.0, 0.3]),
+)
+def test_guards_hold_in_any_weather_and_the_fleet_comes_to_rest(
+    parsed: Parsed,
+    config: dict[str, Any],
+    replicas: int,
+    versions: Sequence[str],
+    steps: list[int],
+    never: float,
+) -> None:
+    script = {"kills": [{"step": step} for step in steps], "neverRegister": never}
+    told = Told(parsed, config, script)
+    told.commit(*drifting("0", replicas, policy="WhenEmptyOrUnderutilized"))
+    told.play(30 * MINUTE)
+    for version in versions:
+        told.commit(*drifting(version, replicas, policy="WhenEmptyOrUnderutilized"))
+        told.play(2 * HOUR)
+    played = told.play()
+    stopped = bool(told.kinds("RolloutStopped"))
+    assert played.converged or stopped
+    _within_each_day(told, config, replicas)
+    _wave_after_wave(told, config, replicas)
+    before = len(told.started)
+    told.play(48 * HOUR)
+    assert len(told.started) == before, "quiet input, and yet it moves"
+
+
+def _within_each_day(told: Told, config: Mapping[str, Any], replicas: int) -> None:
+    if "maximumPerDay" not in config:
+        return
+    done = [c for c in told.voluntary() if c.phase is not CommandPhase.ROLLED_BACK]
+    most = 2 if config["maximumPerDay"] == "2" else -(-(replicas + 1) * 60 // 100)
+    for first in done:
+        day = [c for c in done if timedelta(0) <= c.started_at - first.started_at < 24 * HOUR]
+        assert sum(len(c.node_claims) for c in day) <= most
+
+
+def _wave_after_wave(told: Told, config: Mapping[str, Any], replicas: int) -> None:
+    """Hold that no more nodes than a wave has are under way, or done and not yet well, at once."""
+    if "waveSize" not in config:
+        return
+    most = {"1": 1, "2": 2, "34%": -(-(replicas + 1) * 34 // 100)}[config["waveSize"]]
+    moved = [c for c in told.voluntary() if c.reason != "Empty"]
+    for first in moved:
+        at_once = [c for c in moved if c.started_at == first.started_at]
+        assert sum(len(c.node_claims) for c in at_once) <= most
