@@ -1,11 +1,23 @@
-"""The sum of a plan in two sentences: nodes and dollars."""
+"""The sum of a plan in a few sentences: nodes, dollars, and how few they could be."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from reconciler.plan.plan import Plan, PoolCost
 from reconciler.plan.wording import counted, dollars, hourly, monthly
+
+_WORTH_SAYING: Final = 0.1
+"""The share above the bound from which on the reason is named."""
+
+_HOLDS: Final[dict[object, str]] = {
+    "Packing": ": --set packing=cheapest tries many packings",
+    "NodePoolWeights": ": the weights of the NodePools hold them there",
+    "Preferences": ": what pods would like, but need not have, holds them there",
+    "PodRules": ": spread and affinity between the pods hold them there",
+    "WholeNodes": ": nodes are bought whole",
+}
 
 
 def summary_lines(plan: Plan) -> list[str]:
@@ -21,7 +33,7 @@ def summary_lines(plan: Plan) -> list[str]:
     else:
         nodes = f"{before:,} → {after:,} nodes"
         first = f"{counted(launches, 'node')} to launch, {goes:,} to remove: {nodes}."
-    return [first, _cost_line(plan), *_base_line(plan)]
+    return [first, _cost_line(plan), *_base_line(plan), *_bound_line(plan)]
 
 
 def _base_line(plan: Plan) -> list[str]:
@@ -37,6 +49,18 @@ def _base_line(plan: Plan) -> list[str]:
         return [f"The change itself: {nodes}, no dollar more or less."]
     hour = f"{dollars(cost.base)} → {dollars(cost.after)} an hour ({dollars(change, signed=True)})"
     return [f"The change itself: {nodes}, {hour}, {monthly(change, signed=True)} a month."]
+
+
+def _bound_line(plan: Plan) -> list[str]:
+    """Return how far the new nodes are above the least that they could cost, and why."""
+    bound, gap, held = plan.cost.lower_bound, plan.cost.bound_gap, plan.cost.bound_held_by
+    if bound is None or not isinstance(gap, float):
+        return []
+    least = f"No nodes for these pods cost less than {dollars(bound)} an hour"
+    if hourly(bound * (1 + gap)) == hourly(bound):
+        return ["No nodes for these pods cost less."]
+    why = _HOLDS.get(held, "") if gap >= _WORTH_SAYING else ""
+    return [f"{least}; these are {gap:.0%} above it{why}."]
 
 
 def _cost_line(plan: Plan) -> str:
