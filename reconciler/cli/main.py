@@ -47,6 +47,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "why a pod has no node, why a node is or is not disrupted",
     ),
     "history": ("reconciler.cli.history", "what was done, when, under which commit, and why"),
+    "lock": ("reconciler.cli.lock", "write down images and prices, so that plans can be repeated"),
     "hash": ("reconciler.cli.hash", "drift hashes of NodePools and EC2NodeClasses, as Karpenter's"),
     "config": ("reconciler.cli.config", "the effective settings, and where each came from"),
     "demo": ("reconciler.cli.demo", "the whole loop on this machine, with nothing to set up"),

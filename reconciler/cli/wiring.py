@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
@@ -360,6 +360,18 @@ def _facts(args: argparse.Namespace, imitation: Imitation) -> tuple[Resolved, Ca
     by_default = not is_imitated(resolved.settings)
     asking = asking_of(args, resolved, imitation, by_default=by_default)
     return resolved, CatalogInForce(args, asking, resolved, fleet.lock)
+
+
+def look_up(
+    args: argparse.Namespace, resolved: Resolved
+) -> Callable[[EC2NodeClass], EC2NodeClass]:
+    """Return what finds in the account what a node class selects."""
+    from reconciler.cli.catalogs import CatalogInForce
+
+    imitation = Imitation(_clock(args))
+    asking = asking_of(args, resolved, imitation, by_default=False)
+    catalog = CatalogInForce(args, asking, resolved, None)
+    return _compute(resolved.settings, catalog, imitation).resolve
 
 
 def asking_of(

@@ -128,7 +128,7 @@ class AccountFacts:
         self, name: str, form: Any, read: Callable[[], _T], size: Callable[[_T], int]
     ) -> Known[_T]:
         """Return what is kept if it is young enough, else what AWS says now, else what is kept."""
-        now = self._clock.now()
+        now = self._clock.now().replace(microsecond=0)
         kept: _Kept[_T] | None = self._kept(name, form)
         if kept is not None and timedelta(0) <= now - kept.at < self._max_age:
             return Known(kept.value, kept.at)
