@@ -24,6 +24,6 @@ from tests.plan.builders import a_plan
 def test_the_sum_says_how_far_the_nodes_are_above_the_least(
     bound: float | None, gap: float | UnsetType, held: str | UnsetType, said: str | None
 ) -> None:
-    cost = Cost(0.0, 1.0, lower_bound=bound, bound_gap=gap, bound_held_by=held)
+    cost = Cost(before=0.0, after=1.0, lower_bound=bound, bound_gap=gap, bound_held_by=held)
     lines = [line for line in summary_lines(a_plan(cost=cost)) if "these pods" in line]
     assert lines == ([said] if said else [])
