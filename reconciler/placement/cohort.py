@@ -168,7 +168,7 @@ class View:
         return room
 
     def spaces(self, space: Space) -> tuple[tuple[Space, ...], ...]:
-        """Return what a node of ``space`` becomes with one of the pods, best first.
+        """Return what a new node of ``space`` becomes with one of the pods, best first.
 
         There is an entry for each alternative of the volumes that is possible, none if none is;
         each holds the spaces that are equally good as far as rules about pods go.
@@ -185,6 +185,8 @@ class View:
         if base is None:
             return
         for demand in self.cohort.shape.volume_demands or (self._demands.none,):
+            if not demand.allows_new_host:
+                continue
             narrowed = base.narrowed(demand)
             equals = [narrowed] if narrowed is not None and narrowed.mask else []
             for domains in self.open:

@@ -173,7 +173,7 @@ def _taints(view: View, template: Template) -> Rejection | None:
 
 def _requirements(view: View, template: Template) -> Rejection | None:
     demand = view.stage.step.demand
-    if demand.hostname is not None and not demand.hostname.has("new node"):
+    if not demand.allows_new_host:
         return Rejection(
             "HostnameRequired",
             f"wants a certain host ({demand.hostname}), and a new node has another name",
@@ -209,9 +209,11 @@ def _requirements(view: View, template: Template) -> Rejection | None:
 def _volumes(view: View, template: Template) -> Rejection | None:
     base = template.space.narrowed(view.stage.step.demand)
     demands = view.cohort.shape.volume_demands
-    if base is None or not demands or any(base.narrowed(d) is not None for d in demands):
+    if base is None or not demands:
         return None
-    wanted = " or ".join(f"({d.requirements})" for d in demands)
+    if any(d.allows_new_host and base.narrowed(d) is not None for d in demands):
+        return None
+    wanted = " or ".join(f"({d.hostname or d.requirements})" for d in demands)
     return Rejection(
         "VolumeUnreachable",
         f"its volumes can be attached only where {wanted}, which NodePool {template.name} and "

@@ -9,11 +9,16 @@ it is what tells two nodes apart, and is looked at separately.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from reconciler.catalog.table import OfferingClass, TypeTable
 from reconciler.model.labels import HOSTNAME
 from reconciler.model.requirement import Operator, Requirement, requirement
 from reconciler.model.requirements import Requirements
+
+
+NEW_HOST: Final = "new node"
+"""Stands for the name of a host that is not there yet: no demand can mean it."""
 
 
 class Demand:
@@ -29,6 +34,11 @@ class Demand:
         self.requirements = (
             requirements if self.hostname is None else requirements.without((HOSTNAME,))
         )
+
+    @property
+    def allows_new_host(self) -> bool:
+        """Whether a node that is not there yet may have the name."""
+        return self.hostname is None or self.hostname.has(NEW_HOST)
 
 
 class Demands:

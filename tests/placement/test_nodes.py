@@ -6,6 +6,7 @@ import pytest
 
 from reconciler.placement.pending import pods_to_place
 from tests.placement.builders import (
+    HOST,
     NOW,
     REQUIRED,
     ZONE,
@@ -156,6 +157,21 @@ def test_a_volume_draws_its_pod_to_its_zone() -> None:
     placement = placed(world)
     assert placement.on_nodes == {}
     assert placement.claims[0].launch[1].zone == "zone-b"
+
+
+def test_a_volume_of_one_host_keeps_its_pod_off_new_nodes() -> None:
+    """A volume that no path of its host is: the host's name holds, and no new node has it."""
+    claim, volume = _bound("data", "zone-a")
+    terms = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    terms[0]["matchExpressions"] = [wanted(HOST, "In", "n2")]
+    world = [a_pool(), claim, volume, *pods(1, volumes=_uses("data"))]
+
+    nowhere = placed([*world, *a_node("n1")])
+    at_home = placed([*world, *a_node("n1"), *a_node("n2")])
+
+    assert nowhere.claims == ()
+    assert [r.code for r in nowhere.unschedulable["default/app-00"]] == ["VolumeUnreachable"]
+    assert at_home.on_nodes == {"default/app-00": "n2"}
 
 
 def test_a_node_attaches_no_more_volumes_than_its_driver_allows() -> None:
