@@ -8,7 +8,7 @@ change something, and a Deferral when time alone will do.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -143,6 +143,38 @@ class Deferral:
 
 
 @dataclass(frozen=True, slots=True)
+class Blocker:
+    """Something that keeps nodes from going, with all nodes that it holds.
+
+    ``kind`` and ``name`` say what it is: an object of the cluster or of git, or by NodePool and
+    reason what its nodes wait for, ``until`` when if that is known. ``forgone`` is what
+    consolidation of the nodes would save, in USD an hour, None where none of them is priced;
+    ``unpriced`` counts those that are not.
+    """
+
+    kind: str
+    name: str
+    code: str
+    message: str
+    nodes: tuple[str, ...]
+    node_pools: tuple[str, ...]
+    reasons: tuple[str, ...]
+    owner: str = ""
+    until: datetime | None = None
+    forgone: float | None = None
+    unpriced: int = 0
+
+    def joined(self, other: Blocker) -> Blocker:
+        """Return it with what ``other``, which is the same, holds as well."""
+        return replace(
+            self,
+            nodes=tuple(sorted({*self.nodes, *other.nodes})),
+            node_pools=tuple(sorted({*self.node_pools, *other.node_pools})),
+            reasons=tuple(sorted({*self.reasons, *other.reasons})),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class BudgetState:
     """What the budgets of a NodePool say for one reason, before any command of this pass.
 
@@ -176,3 +208,4 @@ class Decisions:
     budgets: tuple[BudgetState, ...] = ()
     placement: Placement | None = None
     limits_hit: tuple[str, ...] = ()
+    blockers: tuple[Blocker, ...] = ()

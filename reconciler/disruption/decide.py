@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from reconciler.disruption.blockers import blockers_of
 from reconciler.disruption.candidates import DriftedClaim
 from reconciler.disruption.command import (
     Block,
@@ -64,6 +65,7 @@ def decide(situation: Situation, methods: Sequence[Method] = METHODS) -> Decisio
         budgets=tuple(work.states),
         placement=opening.placement,
         limits_hit=tuple(work.limits_hit),
+        blockers=blockers_of(work) if situation.lists_blockers else (),
     )
 
 

@@ -41,7 +41,8 @@ class Situation:
     event. ``allow_removal`` names the NodePools that may go with their nodes because git no longer
     has them; ``last_known`` are such pools as they were, for their budgets. ``nominated`` are
     NodeClaims to whose nodes pods are on their way, though they do not wait for a place now.
-    ``history`` is what the guards that count over time remember.
+    ``history`` is what the guards that count over time remember. ``lists_blockers`` asks also
+    what keeps nodes from going, which costs questions of its own.
     """
 
     cluster: ClusterState
@@ -58,6 +59,7 @@ class Situation:
     last_known: Sequence[NodePool] = ()
     nominated: Collection[str] = ()
     history: History = field(default_factory=History)
+    lists_blockers: bool = False
 
     def simulation(self) -> Simulation:
         """Return the simulation in which the pass asks its questions."""

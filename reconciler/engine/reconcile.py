@@ -110,6 +110,7 @@ def reconcile(
     plan = _decide(world, desired, seen, mandate, recall or Recall())
     _remember(world, desired, plan)
     stalling.note(world, seen, plan, desired.settings)
+    stalling.keep_obstacles(world, seen, plan)
     if (plan.changes and mandate.decides) or not plan.is_empty:
         _record_objects(world, desired, seen)
     in_vain = not _act(world, desired, plan, seen, mandate)

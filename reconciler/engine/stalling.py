@@ -1,4 +1,7 @@
-"""Notes since when claims are drifted, and tells once of those that should be gone by now."""
+"""Notes since when things are as they should not be: claims that are drifted, and what holds nodes.
+
+Of drifted claims that should be gone by now it is told once.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Final
 from reconciler.engine import lifecycle
 from reconciler.engine.observation import Observation
 from reconciler.engine.world import World
+from reconciler.model.history import Obstacle
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.settings import Settings
 from reconciler.plan.plan import Plan
@@ -41,6 +45,16 @@ def note(world: World, seen: Observation, plan: Plan, settings: Settings) -> Non
             world.tell(OVERDUE, text, node_claim=claim.name, node_pool=claim.node_pool)
     if changed:
         world.store.put_node_claims(changed)
+
+
+def keep_obstacles(world: World, seen: Observation, plan: Plan) -> None:
+    """Record since when things are in the way, where that has changed."""
+    found = tuple(
+        Obstacle(b.kind, b.name, b.since or seen.at, b.forgone)
+        for b in sorted(plan.held_by, key=lambda b: (b.kind, b.name))
+    )
+    if found != seen.history.obstacles:
+        world.store.put_obstacles(found)
 
 
 def _noted(

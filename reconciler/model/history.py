@@ -79,16 +79,14 @@ class Rollout(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 class Obstacle(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Something that keeps nodes from going, and since when it was seen to.
 
-    ``forgone`` is what consolidation of its nodes would save, in USD an hour, when it was asked
-    last (``priced_at``); None where that is not known. ``nodes`` is a digest of which they are.
+    ``forgone`` is what consolidation of the nodes that it holds would save, in USD an hour; None
+    where that is not known.
     """
 
     kind: str
     name: str
     since: datetime
     forgone: float | None = None
-    priced_at: datetime | None = None
-    nodes: str = ""
 
 
 class History(msgspec.Struct, frozen=True, rename="camel"):

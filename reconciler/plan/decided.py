@@ -19,6 +19,7 @@ from reconciler.placement.result import Placement, PlannedClaim, Rejection
 from reconciler.plan.claims import Namer, planned_node_claim
 from reconciler.plan.plan import (
     BlockedNode,
+    Blocker,
     Decision,
     DeferredClaim,
     PlacedPod,
@@ -30,7 +31,11 @@ from reconciler.plan.plan import (
 )
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from reconciler.disruption.command import Block, BudgetState, Command, Decisions, Deferral
+    from reconciler.disruption.command import Blocker as Held
+    from reconciler.model.history import History
     from reconciler.plan.deciding import Places
 
 
@@ -211,6 +216,26 @@ def deferred_claim(deferral: Deferral) -> DeferredClaim:
         waits_for=deferral.waits_for.value,
         not_before=deferral.not_before,
         message=deferral.message,
+    )
+
+
+def planned_blocker(held: Held, history: History | None, now: datetime) -> Blocker:
+    """Return a blocker as the plan lists it, with since when it is known to be one."""
+    known = history.obstacle(held.kind, held.name) if history is not None else None
+    fresh = now if history is not None else None
+    return Blocker(
+        kind=held.kind,
+        name=held.name,
+        code=held.code,
+        message=held.message,
+        owner=held.owner,
+        nodes=held.nodes,
+        node_pools=held.node_pools,
+        reasons=held.reasons,
+        since=known.since if known is not None else fresh,
+        until=held.until,
+        forgone=held.forgone,
+        unpriced=held.unpriced,
     )
 
 

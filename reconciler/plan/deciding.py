@@ -26,7 +26,14 @@ from reconciler.plan.pools import PoolTypes
 
 if TYPE_CHECKING:
     from reconciler.diff.drift import Drift
-    from reconciler.disruption.command import Block, BudgetState, Command, Decisions, Deferral
+    from reconciler.disruption.command import (
+        Block,
+        Blocker,
+        BudgetState,
+        Command,
+        Decisions,
+        Deferral,
+    )
     from reconciler.disruption.simulation import Placer
     from reconciler.disruption.situation import Situation
     from reconciler.placement.headroom import Headroom
@@ -62,6 +69,7 @@ class Places(msgspec.Struct, frozen=True):
     deferred: tuple[Deferral, ...] = ()
     budgets: tuple[BudgetState, ...] = ()
     limits_hit: tuple[str, ...] = ()
+    blockers: tuple[Blocker, ...] = ()
 
 
 def scheduler_of(inputs: Inputs, facts: Facts, salt: str) -> Callable[[], Scheduler]:
@@ -126,6 +134,7 @@ def situation_of(
         last_known=vanished_pools(inputs, facts.pools),
         nominated=inputs.nominated,
         history=inputs.history or History(),
+        lists_blockers=inputs.lists_blockers,
     )
 
 

@@ -7,17 +7,16 @@ budgets stand before it, and what would have to change. The same rules answer th
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Final
 
 from msgspec.structs import replace
 
+from reconciler.disruption.blockers import unprotected
 from reconciler.disruption.candidates import Candidate, Refusal, price_refusal
 from reconciler.disruption.command import BlockCode
 from reconciler.disruption.consolidation import Proposal, compute, scored
 from reconciler.disruption.deliberation import Deliberation
-from reconciler.disruption.pdb import PodDisruptionBudgets
 from reconciler.disruption.pricing import expected_price, ordered
 from reconciler.disruption.situation import open_pass
 from reconciler.model.budget import DisruptionReason
@@ -133,21 +132,6 @@ def _owner(pod: Pod) -> str:
     return f"{owners[0].kind} {pod.namespace}/{owners[0].name}" if owners else f"pod {pod.key}"
 
 
-def _unprotected(candidate: Candidate) -> Candidate:
-    """Return the candidate as it would be if nothing protected its pods."""
-    pods = tuple(
-        replace(pod, metadata=replace(pod.metadata, annotations=_without_protection(pod)))
-        for pod in candidate.node.pods
-    )
-    node = dataclasses.replace(candidate.node, pods=pods)
-    return dataclasses.replace(candidate, node=node, budgets=PodDisruptionBudgets(()))
-
-
-def _without_protection(pod: Pod) -> dict[str, str]:
-    annotations = pod.metadata.annotations
-    return {key: value for key, value in annotations.items() if key != DO_NOT_DISRUPT}
-
-
 def _replacement_said(
     candidate: Candidate, work: Deliberation, *, told: bool
 ) -> tuple[list[str], bool]:
@@ -157,7 +141,7 @@ def _replacement_said(
     """
     if candidate.kind is None or candidate.pool.is_static or not candidate.reschedulable:
         return [], False
-    asked = _unprotected(candidate)
+    asked = unprotected(candidate)
     outcome = work.simulation.without([asked], consolidating=True)
     claims, said = outcome.placement.claims, []
     if outcome.failure is None and len(claims) == 1:

@@ -14,6 +14,7 @@ from reconciler.plan.wording import (
     compared,
     counted,
     findings_said,
+    forgone_said,
     hourly,
     list_changes,
     listed,
@@ -235,6 +236,23 @@ def _blocked(plan: Plan) -> str:
     )
 
 
+def _blockers(plan: Plan) -> str:
+    if not plan.held_by:
+        return ""
+    rows = [
+        (
+            f"{escape(one.kind)} {_code(one.name)}",
+            _code(listed(map(short_node, one.nodes), 12)),
+            escape(moment(one.since)) if one.since else "",
+            escape(forgone_said(one.forgone, one.unpriced)),
+            escape(f"{one.message} ({one.owner})" if one.owner else one.message),
+        )
+        for one in plan.held_by
+    ]
+    table = _table(("what", "nodes", "since", "forgone", ""), rows, "<<<><")
+    return _section("Blockers", "what keeps nodes from going, and what it costs", table)
+
+
 def _unschedulable(plan: Plan) -> str:
     if not plan.unschedulable:
         return ""
@@ -322,6 +340,7 @@ _SECTIONS: Final[tuple[Callable[[Plan], str], ...]] = (
     _actions,
     _deferred,
     _blocked,
+    _blockers,
     _unschedulable,
     _headroom,
     _notes,

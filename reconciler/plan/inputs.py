@@ -40,7 +40,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     ``against`` is the same question asked of the base, to tell what the change itself costs.
     ``nominated`` are NodeClaims whose pods are still on their way from nodes that go.
     ``history`` is what the guards remember, None where nobody keeps a record;
-    ``lists_obstacles`` says whether anybody wants to know what keeps nodes from going, and what
+    ``lists_blockers`` says whether anybody wants to know what keeps nodes from going, and what
     that costs.
     """
 
@@ -65,4 +65,4 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     against: Inputs | None = None
     nominated: frozenset[str] = frozenset()
     history: History | None = None
-    lists_obstacles: bool = True
+    lists_blockers: bool = True

@@ -17,6 +17,7 @@ from reconciler.plan.wording import (
     compared,
     counted,
     findings_said,
+    forgone_said,
     hourly,
     list_changes,
     listed,
@@ -76,6 +77,7 @@ class _Comment:
             *self._chart(),
             *self._deferred(),
             *self._blocked(),
+            *self._blockers(),
             *self._unschedulable(),
             *self._headroom(),
             *self._notes(),
@@ -231,6 +233,24 @@ class _Comment:
         title = f"{counted(len({b.node for b in plan.blocked}), 'node')} may not go"
         table = self._table(("nodes", "NodePool", "reason", "who says so"), rows, "<<<<")
         return [_folded(title, table)]
+
+    def _blockers(self) -> list[str]:
+        held = self._plan.held_by
+        if not held:
+            return []
+        rows = [
+            (
+                f"{self._say(one.kind)} {self._code(one.name)}",
+                self._code(listed(map(short_node, one.nodes), 4)),
+                moment(one.since) if one.since else "",
+                escaped(forgone_said(one.forgone, one.unpriced)),
+                self._say(f"{one.message} ({one.owner})" if one.owner else one.message),
+            )
+            for one in held
+        ]
+        head = ("what", "nodes", "since", "forgone", "")
+        table = self._table(head, rows, "<<<><")
+        return [_folded("What keeps nodes from going, and what it costs", table)]
 
     def _unschedulable(self) -> list[str]:
         pods = self._plan.unschedulable

@@ -204,6 +204,30 @@ class BlockedNode(_Part, frozen=True, kw_only=True):
     message: str
 
 
+class Blocker(_Part, frozen=True, kw_only=True):
+    """Something that keeps nodes from going, with all nodes that it holds.
+
+    ``kind`` and ``name`` say what it is (``PodDisruptionBudget`` ``shop/web``, ``NodePool``
+    ``db``), or by NodePool and reason what its nodes wait for (``Budget`` ``web/Drifted``).
+    ``since`` is when it was seen first, None where nobody keeps a record. ``forgone`` is what
+    consolidation of the nodes would save, in USD an hour, None where none is priced; ``unpriced``
+    counts those that are not.
+    """
+
+    kind: str
+    name: str
+    code: str = ""
+    message: str = ""
+    owner: str = ""
+    nodes: tuple[str, ...] = ()
+    node_pools: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    forgone: float | None = None
+    unpriced: int = 0
+
+
 class PoolBudget(_Part, frozen=True, kw_only=True):
     """What the budgets of a NodePool allow for one reason now."""
 
@@ -340,7 +364,13 @@ class Plan(_Part, frozen=True, kw_only=True):
     deferred: tuple[DeferredClaim, ...] = ()
     cost: Cost
     diagnostics: tuple[Finding, ...] = ()
+    blockers: tuple[Blocker, ...] | msgspec.UnsetType = msgspec.UNSET
     lock: PlannedLock | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def held_by(self) -> tuple[Blocker, ...]:
+        """What keeps nodes from going; none where nothing does, or where nobody asked."""
+        return () if isinstance(self.blockers, msgspec.UnsetType) else self.blockers
 
     @property
     def digest(self) -> str:

@@ -29,6 +29,7 @@ from reconciler.plan.inputs import Inputs
 from reconciler.plan.moves import changes_of, drift_of, drifted_claims
 from reconciler.plan.plan import (
     BlockedNode,
+    Blocker,
     DeferredClaim,
     DriftedClaim,
     Finding,
@@ -169,6 +170,7 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
         budgets=tuple(map(decided.pool_budget, decisions.budgets)),
         actions=actions_of(claims, unlaunched, commands, _by_name(nodes, facts.cluster)),
         deferred=deferred,
+        blockers=_blockers(inputs, decisions),
         cost=cost,
         diagnostics=(
             *_overdue(inputs, drifted, commands, blocked, deferred),
@@ -195,6 +197,13 @@ def _headroom(
     gone = {node for command in decisions.commands for node in command.nodes}
     seats = {pod: where for pod, where in seating.seats.items() if where not in gone}
     return planned_headroom(facts.headroom, seats, seating.new, decisions.placement)
+
+
+def _blockers(inputs: Inputs, decisions: Decisions | Places) -> tuple[Blocker, ...] | UnsetType:
+    """Return what keeps nodes from going, dearest first; nothing is written where nothing does."""
+    made = [decided.planned_blocker(b, inputs.history, inputs.now) for b in decisions.blockers]
+    dearest = sorted(made, key=lambda b: (-(b.forgone or 0.0), b.kind, b.name))
+    return tuple(dearest) or UNSET
 
 
 def _overdue(

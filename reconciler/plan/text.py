@@ -17,6 +17,7 @@ from reconciler.plan.wording import (
     compared,
     counted,
     findings_said,
+    forgone_said,
     hourly,
     list_changes,
     moment,
@@ -49,6 +50,7 @@ def render_text(
     _steps(paper, plan)
     _deferred(paper, plan)
     _blocked(paper, plan)
+    _blockers(paper, plan)
     _unschedulable(paper, plan)
     _headroom(paper, plan)
     _findings(paper, plan)
@@ -257,6 +259,22 @@ def _blocked(paper: Paper, plan: Plan) -> None:
         _nodes(paper, [item.node for item in group], first)
         paper.wrapped(first.message, 6)
     _rest(paper, sum(map(len, groups[GROUPS_MAX:])), "node")
+
+
+def _blockers(paper: Paper, plan: Plan) -> None:
+    held = plan.held_by
+    if not held:
+        return
+    paper.heading("Blockers", "what keeps nodes from going, and what it costs")
+    for one in held[:GROUPS_MAX]:
+        right = f"{counted(len(one.nodes), 'node')}  {forgone_said(one.forgone, one.unpriced)}"
+        left = clipped(f"{one.kind} {one.name}", _edge(paper) - 4 - len(right))
+        paper.row(left, right, 2, _edge(paper))
+        since = f", since {moment(one.since)}" if one.since else ""
+        when = f", not before {until(one.until, plan.at)}" if one.until else ""
+        owner = f" ({one.owner})" if one.owner else ""
+        paper.wrapped(f"{one.message}{owner}{since}{when}", 6, "dim")
+    _rest(paper, len(held) - GROUPS_MAX, "blocker")
 
 
 def _unschedulable(paper: Paper, plan: Plan) -> None:

@@ -140,6 +140,14 @@ def price_said(source: PriceSource, now: datetime | None = None) -> str:
     )
 
 
+def forgone_said(forgone: float | None, unpriced: int) -> str:
+    """Return what something costs a month by standing in the way: ``$1,204 a month``."""
+    if forgone is None:
+        return "not priced"
+    some = f" and {counted(unpriced, 'node')} not priced" if unpriced else ""
+    return f"{monthly(forgone)} a month{some}"
+
+
 def until(at: datetime, now: datetime) -> str:
     """Return a coming moment as people say it: the day only where it is not today."""
     utc, today = at.astimezone(UTC), now.astimezone(UTC).date()

@@ -158,7 +158,7 @@ def test_a_rollout_is_a_belief_and_comes_back_whole(state: Parts) -> None:
 
 def test_obstacles_replace_all_that_were_known_and_are_no_belief(state: Parts) -> None:
     serial = state.store.serial()
-    rows = [Obstacle("Pod", "shop/b", NOW, 0.25, after(1)), Obstacle("Node", "a", after(5))]
+    rows = [Obstacle("Pod", "shop/b", NOW, 0.25), Obstacle("Node", "a", after(5))]
     state.store.put_obstacles(rows)
     assert list(state.store.obstacles()) == [rows[1], rows[0]]
     state.store.put_obstacles(rows[:1])

@@ -10,6 +10,7 @@ from reconciler.plan.actions import OwnedNode, actions_of
 from reconciler.plan.plan import (
     Action,
     BlockedNode,
+    Blocker,
     Change,
     Cost,
     DeferredClaim,
@@ -303,6 +304,30 @@ def pull_request() -> Plan:
                 reason="Drifted",
                 code="PodDisruptionBudget",
                 message="pdb prevents pod evictions (PodDisruptionBudget=[web/api])",
+            ),
+        ),
+        blockers=(
+            Blocker(
+                kind="PodDisruptionBudget",
+                name="web/api",
+                code="PodDisruptionBudget",
+                message="pdb prevents pod evictions (PodDisruptionBudget=[web/api])",
+                nodes=(nodes[10].name,),
+                node_pools=("general",),
+                reasons=("Drifted",),
+                since=NOW - timedelta(days=12),
+                forgone=0.0639,
+            ),
+            Blocker(
+                kind="Pod",
+                name="web/db-0",
+                code="PodDoNotDisrupt",
+                message="the pod bears karpenter.sh/do-not-disrupt",
+                owner="StatefulSet web/db",
+                nodes=(nodes[11].name,),
+                node_pools=("general",),
+                reasons=("Drifted",),
+                unpriced=1,
             ),
         ),
         budgets=(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from reconciler.model.nodepool import NodeSelectorRequirement
 from reconciler.model.requirement import Operator
@@ -195,6 +196,23 @@ plans = st.builds(
         )
     ),
     cost=costs,
+    blockers=st.just(UNSET)
+    | tuples(
+        st.builds(
+            p.Blocker,
+            kind=words,
+            name=names,
+            message=words,
+            owner=words,
+            nodes=tuples(names),
+            node_pools=tuples(names),
+            reasons=tuples(words),
+            since=st.none() | moments,
+            until=st.none() | moments,
+            forgone=st.none() | money,
+            unpriced=st.integers(0, 9),
+        )
+    ),
     diagnostics=tuples(
         st.builds(
             p.Finding,

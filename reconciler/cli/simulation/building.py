@@ -123,7 +123,9 @@ class SimulatedFleet(PlannedFleet):
         facts = super().inputs(seen, unavailable, recorded, serial)
         interrupted = self.compute.interrupted() if self.compute is not None else {}
         heard = {**facts.interrupted, **interrupted}
-        return msgspec.structs.replace(facts, any_class=self.any_class, interrupted=heard)
+        return msgspec.structs.replace(
+            facts, lists_blockers=False, any_class=self.any_class, interrupted=heard
+        )
 
 
 @dataclass
