@@ -168,8 +168,10 @@ def _overprovisioned(
         pool = pools[name]
         if pool.is_static and not pool.is_deleting:
             owned = [row for row in _owned(cluster, name) if row[1].name not in taken]
-            surplus = max(len(owned) - (pool.spec.replicas or 0), 0)
-            yield from sorted(owned, key=lambda row: _scale_down_key(row[0], row[1], now))[:surplus]
+            surplus = len(owned) - (pool.spec.replicas or 0)
+            if surplus > 0:
+                owned.sort(key=lambda row: _scale_down_key(row[0], row[1], now))
+                yield from owned[:surplus]
 
 
 def ranks_by_age(cluster: ClusterState, pool: NodePool, settings: Settings) -> bool:
