@@ -76,7 +76,7 @@ def locked(settings: Settings, lock: Lock) -> BundledCatalog:
         settings.region,
         DEFAULT_FACTS,
         pricing=locked_pricing(lock, settings.price_book),
-        source=f"locked aws {header.version} {settings.region}, at {moment(lock.locked_at)}",
+        source=f"locked aws {header.version} {settings.region}",
         warnings=tuple(warnings),
     )
 

@@ -143,12 +143,14 @@ def _public_catalog(args: argparse.Namespace, resolved: Resolved) -> Catalog:
     """
     from dataclasses import replace
 
+    from reconciler.adapters.aws.profiles import is_imitated
     from reconciler.cli.catalogs import unlocked
     from reconciler.cli.wiring import asking_of
     from reconciler.model.errors import CloudError
 
     settings = replace(resolved.settings, price_rules=(), price_discount_percent=0.0)
-    catalog = unlocked(settings, asking_of(args, resolved, by_default=args.snapshot is None))
+    by_default = args.snapshot is None and not is_imitated(settings)
+    catalog = unlocked(settings, asking_of(args, resolved, by_default=by_default, anew=True))
     wants_live = "live" in (settings.instance_types_from, settings.prices_from)
     if catalog.warnings and wants_live:
         raise CloudError(

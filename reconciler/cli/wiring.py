@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -380,8 +380,12 @@ def asking_of(
     imitation: Imitation | None = None,
     *,
     by_default: bool,
+    anew: bool = False,
 ) -> Asking:
-    """Return how AWS is asked for types and prices; nothing connects before it is."""
+    """Return how AWS is asked for types and prices; nothing connects before it is.
+
+    ``anew`` takes no earlier answer while AWS gives one.
+    """
     from reconciler.cli.catalogs import Asking
 
     @cache
@@ -399,7 +403,7 @@ def asking_of(
             settings,
             imitation.clock if imitation is not None else _clock(args),
             folder_of(settings, cache_place(args.path, resolved)),
-            max_age=max_age(settings),
+            max_age=timedelta() if anew else max_age(settings),
             bundle=bundled_data()[1],
         )
 

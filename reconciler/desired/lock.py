@@ -215,6 +215,6 @@ def fitting(
     if not moved:
         return found, ()
     names = ", ".join(moved[:5]) + (f" and {len(moved) - 5} more" if len(moved) > 5 else "")
-    message = f"{names} changed since the lock was written: what it says of them is not used"
+    message = f"{names} changed since the lock was written, which no longer covers it"
     stale = Diagnostic(Severity.WARNING, "lock-stale", message, Place(LOCK_FILE, 1, 1), hint=REMEDY)
     return found, (stale,)
