@@ -76,5 +76,6 @@ def _seen(node: StateNode, classes: Mapping[str, EC2NodeClass]) -> tuple[str, st
         return None
     if node.claim.status.image_id not in {ami.id for ami in node_class.status.amis}:
         return None
-    amount = parse_resources(node.node.status.capacity).get(MEMORY, 0)
+    text = node.node.status.capacity.get(MEMORY)
+    amount = parse_resources({MEMORY: text})[MEMORY] if text is not None else 0
     return (images_key(node_class), name, amount) if amount > 0 else None

@@ -23,9 +23,12 @@ if TYPE_CHECKING:
     from reconciler.adapters.aws.facts import AccountFacts
     from reconciler.adapters.aws.images import Types
     from reconciler.adapters.database.state import DatabaseState
+    from reconciler.catalog.memory import Discoveries
+    from reconciler.cli.adopting import Takeover
     from reconciler.cli.catalogs import Asking, CatalogInForce
     from reconciler.desired.settings import Resolved
     from reconciler.desired.workloads import Workloads
+    from reconciler.engine.discovery import Discovery
     from reconciler.engine.planning import PlannedFleet
     from reconciler.engine.takeover import Stake
     from reconciler.engine.world import World
@@ -55,6 +58,7 @@ class FleetSource:
     args: argparse.Namespace
     compute: Compute | None = None
     catalogs: CatalogInForce | None = None
+    discovery: Discovery | None = None
     workloads: Workloads = field(default_factory=no_workloads)
     _changes: int = 0
     _asked_at: float = float("-inf")
@@ -70,6 +74,7 @@ class FleetSource:
         from reconciler.cli import inputs
         from reconciler.desired.objects import node_classes, node_pools
         from reconciler.desired.workloads import expand
+        from reconciler.engine.discovery import Discovery
         from reconciler.engine.planning import PlannedFleet
 
         source = inputs.read_source(self.args)
@@ -100,6 +105,7 @@ class FleetSource:
             diagnostics=inputs.without_errors((*findings, *more)),
             allow_removal=frozenset(self.args.allow_removal),
             digests=digests,
+            discovery=self.discovery or Discovery({}),
         )
 
     def fingerprint(self) -> str:
@@ -184,8 +190,8 @@ def assembled(
     clock = imitation.clock
     with open_state(location, settings.fleet) as state, ExitStack() as resources:
         state.lease.acquire()
-        compute = _compute(settings, catalog, imitation)
-        source = FleetSource(args, compute, catalog)
+        compute = _compute(settings, catalog, imitation, acts=True)
+        source = FleetSource(args, compute, catalog, _discovery(args, resolved))
         cluster = _cluster(settings, catalog, imitation, state.shelf, source)
         world = World(
             clock,
@@ -229,7 +235,7 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     clock, store, shelf = imitation.clock, MemoryStateStore(), MemoryShelf()
     serial = _copy_state(location, settings.fleet, store, shelf, clock.now())
     compute = _compute(settings, catalog, imitation)
-    source = FleetSource(args, compute, catalog)
+    source = FleetSource(args, compute, catalog, _discovery(args, resolved, keeps=False))
     cluster = _cluster(settings, catalog, imitation, shelf, source)
     desired = source.read()
     world = World(clock, compute, cluster, store, MemoryJournal(), Silence())
@@ -360,6 +366,28 @@ def _facts(args: argparse.Namespace, imitation: Imitation) -> tuple[Resolved, Ca
     by_default = not is_imitated(resolved.settings)
     asking = asking_of(args, resolved, imitation, by_default=by_default)
     return resolved, CatalogInForce(args, asking, resolved, fleet.lock)
+
+
+def _discovery(args: argparse.Namespace, resolved: Resolved, *, keeps: bool = True) -> Discovery:
+    """Return what nodes were seen to have, as far as it was kept beside the state."""
+    import msgspec
+
+    from reconciler.adapters.aws.cache import folder_of
+    from reconciler.catalog.memory import Memory
+    from reconciler.cli.opening import cache_place
+    from reconciler.engine.discovery import Discovery, forget
+
+    name = "memory.1"
+    folder = folder_of(resolved.settings, cache_place(args.path, resolved))
+
+    def keep(known: Discoveries) -> None:
+        folder.write(name, msgspec.json.encode(known, order="sorted"))
+
+    try:
+        known = msgspec.json.decode(folder.read(name) or b"{}", type=dict[str, dict[str, Memory]])
+    except msgspec.MsgspecError:
+        known = {}  # it is seen again soon
+    return Discovery(known, keep if keeps else forget)
 
 
 def look_up(

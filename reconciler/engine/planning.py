@@ -16,6 +16,7 @@ from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_claims, node_overlays
 from reconciler.diff.nodeclass import Instance as Machine
 from reconciler.disruption.command import ForcefulReason
+from reconciler.engine.discovery import Discovery
 from reconciler.engine.hashes import restamped
 from reconciler.engine.interruption import ending, interrupted
 from reconciler.engine.nomination import awaited
@@ -79,6 +80,7 @@ class PlannedFleet:
     diagnostics: tuple[Diagnostic, ...] = ()
     allow_removal: frozenset[str] = frozenset()
     digests: InputDigests = field(default_factory=InputDigests)
+    discovery: Discovery = field(default_factory=lambda: Discovery({}))
 
     @cached_property
     def revision(self) -> str:
@@ -109,6 +111,7 @@ class PlannedFleet:
             self.catalog,
             self.settings,
             refused=_refused(unavailable),
+            memory=self.discovery.of(self.classes),
         )
         found = {}
         for pool in self.node_pools:
@@ -178,9 +181,11 @@ class PlannedFleet:
         serial: int,
     ) -> Inputs:
         """Return what a plan is made from: this revision, the look, and what is recorded."""
+        cluster = seen.state()
         return Inputs(
             fleet=self.fleet,
-            cluster=seen.state(),
+            cluster=cluster,
+            memory=self.discovery.look(cluster.nodes, self.classes, seen.at),
             catalog=self.catalog,
             settings=self.settings,
             now=seen.at,

@@ -33,7 +33,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     the account counts (``status``). ``any_class`` takes every node class as known and ready, as
     with a catalogue file. ``refused`` are offerings that EC2 did not have of late.
     ``allow_removal`` are NodePools that may go though git no longer has them;
-    ``memory`` is what nodes were seen to have before this look;
+    ``memory`` is what nodes were seen to have, in this look and before;
     ``interrupted`` are NodeClaims that EC2 takes back, with the event that says so.
     ``instances`` are what EC2 says of the machines now, by provider id; what it was not asked
     about is left out, and drifts no node.

@@ -87,7 +87,7 @@ def _memory(inputs: Inputs, classes: Mapping[str, EC2NodeClass]) -> Mapping[str,
         return {}
     from reconciler.catalog.discovered import discovered, memory_of
 
-    known = discovered(inputs.cluster.nodes, classes, inputs.memory, inputs.now)
+    known = inputs.memory or discovered(inputs.cluster.nodes, classes, {}, inputs.now)
     return {name: memory_of(node_class, known) for name, node_class in classes.items()}
 
 

@@ -1,0 +1,52 @@
+"""What nodes were seen to have, kept from look to look and over the life of the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from reconciler.catalog.discovered import discovered, memory_of
+from reconciler.catalog.memory import Discoveries
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.observed.state import StateNode
+from reconciler.plan.pools import Memory
+
+_KEPT_EVERY: Final = timedelta(days=1)
+
+
+def forget(_: Discoveries) -> None:
+    """Keep nothing, as a preview does."""
+
+
+class Discovery:
+    """Discovered capacity; ``keep`` is told what to remember when there is something new.
+
+    That a known amount was confirmed is told once a day: it only puts off that it is forgotten.
+    """
+
+    def __init__(self, known: Discoveries, keep: Callable[[Discoveries], None] = forget) -> None:
+        self._known = known
+        self._keep = keep
+        self._kept_at: datetime | None = None
+
+    def look(
+        self, nodes: Iterable[StateNode], classes: Mapping[str, EC2NodeClass], now: datetime
+    ) -> Discoveries:
+        """Return what is known after a look at the nodes."""
+        before, self._known = self._known, discovered(nodes, classes, self._known, now)
+        is_due = self._kept_at is None or now - self._kept_at >= _KEPT_EVERY
+        if _amounts(before) != _amounts(self._known) or (self._known and is_due):
+            self._keep(self._known)
+            self._kept_at = now
+        return self._known
+
+    def of(self, classes: Mapping[str, EC2NodeClass]) -> Mapping[str, Memory]:
+        """Return what is known of the nodes of each class, by the name of the class."""
+        if not self._known:
+            return {}
+        return {name: memory_of(node_class, self._known) for name, node_class in classes.items()}
+
+
+def _amounts(known: Discoveries) -> dict[str, dict[str, int]]:
+    return {key: {n: m.amount for n, m in types.items()} for key, types in known.items()}
