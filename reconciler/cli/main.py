@@ -46,8 +46,13 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "reconciler.cli.explain",
         "why a pod has no node, why a node is or is not disrupted",
     ),
+    "resume": ("reconciler.cli.resume", "let disruption go on that stopped after failures"),
     "history": ("reconciler.cli.history", "what was done, when, under which commit, and why"),
     "lock": ("reconciler.cli.lock", "write down images and prices, so that plans can be repeated"),
+    "check": (
+        "reconciler.cli.check",
+        "would it work here: credentials, permissions, quotas, networks, queue; writes nothing",
+    ),
     "hash": ("reconciler.cli.hash", "drift hashes of NodePools and EC2NodeClasses, as Karpenter's"),
     "config": ("reconciler.cli.config", "the effective settings, and where each came from"),
     "demo": ("reconciler.cli.demo", "the whole loop on this machine, with nothing to set up"),

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import argparse
 
     from reconciler.cli.opening import Recorded
+    from reconciler.plan.plan import Plan
 
 _PHASES: Final = ("Pending", "Launched", "Registered", "Ready", "Terminating")
 
@@ -40,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 def facts_of(recorded: Recorded) -> dict[str, Any]:
     """Return the status as an object; money is USD an hour."""
+    from reconciler.cli import guarded
     from reconciler.cli.listing import stamp
 
     store = recorded.state.store
@@ -80,6 +82,8 @@ def facts_of(recorded: Recorded) -> dict[str, Any]:
             }
             for u in store.unavailable(recorded.now)
         ],
+        "rollouts": guarded.rollouts(store.rollouts()),
+        "blockers": guarded.blockers(_newest(recorded)),
         "plan": _plan(recorded),
     }
 
@@ -96,6 +100,14 @@ def _pools(recorded: Recorded) -> dict[str, dict[str, int]]:
     return {
         pool: {phase.lower(): counts[pool][phase] for phase in _PHASES} for pool in sorted(counts)
     }
+
+
+def _newest(recorded: Recorded) -> Plan | None:
+    """Return the newest plan, None before the first."""
+    from reconciler.plan.plan import from_json
+
+    found = next(iter(recorded.state.store.plans(limit=1)), None)
+    return None if found is None else from_json(found.body, f"plan {found.digest}")
 
 
 def _plan(recorded: Recorded) -> dict[str, Any] | None:
@@ -140,7 +152,10 @@ def _text(recorded: Recorded, facts: dict[str, Any]) -> str:
         ]
         header = ("NODEPOOL", "NODES", *(phase.upper() for phase in _PHASES))
         text += "\n" + columns([header, *pools])
-    return text + _commands(recorded) + _doubts(facts) + _unavailable(facts)
+    from reconciler.cli import guarded
+
+    text += _commands(recorded) + guarded.text(facts)
+    return text + _doubts(facts) + _unavailable(facts)
 
 
 def _plan_rows(plan: dict[str, Any] | None) -> list[tuple[str, str]]:
@@ -169,7 +184,7 @@ def _commands(recorded: Recorded) -> str:
     running = recorded.state.store.commands()
     if not running:
         return ""
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             c.id,
             c.reason,
@@ -181,7 +196,7 @@ def _commands(recorded: Recorded) -> str:
         )
         for c in running
     ]
-    header = ("COMMAND", "REASON", "DECISION", "NODECLAIMS", "PHASE", "AGE", "BY")
+    header: tuple[str, ...] = ("COMMAND", "REASON", "DECISION", "NODECLAIMS", "PHASE", "AGE", "BY")
     if not any(c.message for c in running):
         header, rows = header[:-1], [row[:-1] for row in rows]
     return "\n" + columns([header, *rows])

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from reconciler.adapters.database.state import open_state
+from reconciler.model.history import Move, Rollout
 from reconciler.model.metadata import Condition, Metadata
 from reconciler.model.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
 from reconciler.model.nodepool import NodeClassRef
@@ -17,6 +18,7 @@ from reconciler.plan.decisions import Decision, decisions_of
 from reconciler.plan.plan import (
     Action,
     BlockedNode,
+    Blocker,
     Cost,
     DeferredClaim,
     DriftedClaim,
@@ -153,6 +155,18 @@ def the_plan() -> Plan:
                 message="shop/api allows no disruption",
             ),
         ),
+        blockers=(
+            Blocker(
+                kind="PodDisruptionBudget",
+                name="shop/api",
+                message="shop/api allows no disruption",
+                nodes=("ip-web-old2.internal",),
+                node_pools=("web",),
+                reasons=("Underutilized",),
+                since=ago(days=4),
+                forgone=0.0639,
+            ),
+        ),
         budgets=(
             PoolBudget(
                 node_pool="web",
@@ -242,6 +256,16 @@ def _write(folder: str, fleet: str) -> None:
         )
         store.forget_node_claim("batch-6", ago(minutes=1), "InsufficientInstanceCapacity")
         store.put_command(_command())
+        store.put_rollout(
+            Rollout(
+                "batch",
+                wave=4,
+                failures=3,
+                stopped_at=ago(hours=2),
+                stopped_why="its replacement batch-5 is gone",
+            )
+        )
+        store.put_rollout(Rollout("web", 1, 2, (Move("drifted-1", ago(minutes=3)),)))
         store.put_unavailable(
             [
                 Unavailable(

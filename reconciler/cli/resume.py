@@ -1,0 +1,70 @@
+"""``reconciler resume``: let disruption go on that stopped by itself after failures.
+
+It writes one record beside whatever engine runs, whose next pass goes on from there. What somebody
+suspended in ``reconciler.yaml`` is taken out of that file instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.cli import exitcode, opening
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from reconciler.model.history import Rollout
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare which NodePools go on."""
+    opening.add_path(parser)
+    parser.add_argument(
+        "--node-pool",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this NodePool (default: every one that is stopped)",
+    )
+    opening.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Resume, and say what goes on."""
+    from reconciler.engine.rollouts import resumed
+
+    with opening.recorded(args) as recorded:
+        store = recorded.state.store
+        meant = _meant(store.rollouts(), args.node_pool)
+        for rollout in meant:
+            store.put_rollout(resumed(rollout))
+    for rollout in meant:
+        print(
+            f"Disruption of NodePool {rollout.node_pool} goes on; it had stopped at"
+            f" {rollout.stopped_at:%Y-%m-%d %H:%M %Z} after {rollout.failures} failures,"
+            f" the last: {rollout.stopped_why}."
+        )
+    if not meant:
+        print("Disruption of no NodePool is stopped.")
+    return exitcode.DONE
+
+
+def _meant(rollouts: Sequence[Rollout], names: Sequence[str]) -> list[Rollout]:
+    """Return the stopped rollouts of these NodePools, of all where none is named.
+
+    Raises:
+        UsageError: one that is named is not stopped.
+    """
+    stopped = [rollout for rollout in rollouts if rollout.stopped_at is not None]
+    unknown = sorted(set(names) - {rollout.node_pool for rollout in stopped})
+    if unknown:
+        from reconciler.model.errors import UsageError
+
+        known = ", ".join(rollout.node_pool for rollout in stopped) or "none"
+        raise UsageError(
+            f"disruption of NodePool {unknown[0]} is not stopped",
+            where="--node-pool",
+            remedy=f"stopped are: {known}",
+        )
+    return [rollout for rollout in stopped if not names or rollout.node_pool in names]

@@ -1,0 +1,62 @@
+"""``status`` tells what stopped and what is in the way; ``resume`` lets it go on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from reconciler.adapters.database.state import open_state
+from reconciler.cli.main import main
+from tests.cli.recorded_fleet import NOW_ARGUMENT, record
+
+SCHEMA = Path(__file__).parents[2] / "schemas" / "status.v1.json"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    fleet = tmp_path / "web"
+    fleet.mkdir()
+    record(fleet / ".reconciler")
+    return fleet
+
+
+def status(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert main(["status", str(folder), NOW_ARGUMENT, "-o", "json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    Draft202012Validator(json.loads(SCHEMA.read_text())).validate(facts)
+    return dict(facts)
+
+
+def test_resuming_starts_the_count_again_and_is_recorded(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = status(folder, capsys)
+    assert [(r["nodePool"], r["failures"]) for r in before["rollouts"]] == [
+        ("batch", 3),
+        ("web", 0),
+    ]
+    assert main(["resume", str(folder), "--node-pool", "batch"]) == 0
+    assert capsys.readouterr().out == (
+        "Disruption of NodePool batch goes on; it had stopped at 2026-01-03 10:00 UTC after"
+        " 3 failures, the last: its replacement batch-5 is gone.\n"
+    )
+    after = status(folder, capsys)
+    assert [r["nodePool"] for r in after["rollouts"]] == ["web"]
+    assert after["serial"] > before["serial"], "a plan made before is stale"
+    assert main(["resume", str(folder)]) == 0
+    assert capsys.readouterr().out == "Disruption of no NodePool is stopped.\n"
+
+
+def test_a_pool_that_is_not_stopped_is_not_resumed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["resume", str(folder), "--node-pool", "web"]) == 2
+    said = capsys.readouterr().err
+    assert "disruption of NodePool web is not stopped" in said
+    assert "stopped are: batch" in said
+    with open_state(str(folder / ".reconciler"), "web") as state:
+        assert [r.stopped_at is not None for r in state.store.rollouts()] == [True, False]
