@@ -7,7 +7,7 @@ returns everything or raises: a partial answer never looks like Â«nothing thereÂ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -203,6 +203,33 @@ class Interruptions(Protocol):
         """Return why nothing can be heard at present, empty where all is well."""
 
 
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """Something in the account that launches made and nothing needs any more.
+
+    ``kind`` is ``launch-template`` or ``instance-profile``; ``id`` is that of a template, which
+    outlives no second one of its name; ``roles`` are those of a profile.
+    """
+
+    kind: str
+    name: str
+    id: str = ""
+    roles: tuple[str, ...] = ()
+
+
+class Leftovers(Protocol):
+    """What launches leave behind in the account. Methods raise as those of ``Compute`` do."""
+
+    def found(self, classes: Iterable[EC2NodeClass]) -> Sequence[Leftover]:
+        """Return what may be deleted, while ``classes`` are all that the fleet has.
+
+        It may be asked at any time, and looks only as often as is worth it.
+        """
+
+    def discard(self, leftover: Leftover) -> None:
+        """Delete it; what is gone already is no error."""
+
+
 class Cluster(Protocol):
     """The Kubernetes API. Methods raise ClusterError."""
 
@@ -246,6 +273,7 @@ class Verb(StrEnum):
     DRAIN = "drain"
     DELETE_NODE = "delete-node"
     TAG = "tag"
+    DISCARD = "discard"
 
 
 class Outcome(StrEnum):

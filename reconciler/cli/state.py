@@ -18,8 +18,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("check", "say what is wrong with the state, and what is in doubt"),
         ("export", "write the fleet's state as lines of JSON"),
         ("import", "read an export into a state that has nothing of the fleet"),
+        ("adopt", "take over the nodes of a fleet that Karpenter launched"),
     ):
-        deed = deeds.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
+        deed = deeds.add_parser(
+            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+        )
+        if name == "adopt":
+            _add_adoption(deed)
+            continue
         if name in ("export", "import"):
             deed.add_argument("file", metavar="FILE", help="the export (- for stdin or stdout)")
         opening.add_path(deed)
@@ -33,9 +39,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         opening.add_arguments(deed)
 
 
+def _add_adoption(deed: argparse.ArgumentParser) -> None:
+    from reconciler.cli import adopting
+
+    adopting.add_arguments(deed)
+    deed.add_argument(
+        "--debug", action="store_true", default=argparse.SUPPRESS, help="print tracebacks"
+    )
+
+
 def run(args: argparse.Namespace) -> int:
     """Do it; ``check`` returns 1 where something is wrong."""
     match args.deed:
+        case "adopt":
+            from reconciler.cli import adopting
+
+            return adopting.run(args)
         case "migrate":
             return _migrate(args)
         case "check":

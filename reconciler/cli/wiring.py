@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from reconciler.desired.workloads import Workloads
     from reconciler.engine.discovery import Discovery
     from reconciler.engine.planning import PlannedFleet
-    from reconciler.engine.takeover import Stake
     from reconciler.engine.world import World
     from reconciler.model.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
@@ -254,54 +253,6 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     )
 
 
-@dataclass(frozen=True)
-class Takeover:
-    """What ``state adopt`` works with: a fleet, and what Karpenter launched in its cluster."""
-
-    compute: AwsCompute
-    desired: PlannedFleet
-    store: StateStore
-    journal: Journal
-    clock: Clock
-
-    @property
-    def fleet(self) -> str:
-        """The name of the fleet that takes over."""
-        return self.desired.settings.fleet
-
-    @property
-    def cluster(self) -> str:
-        """The name of the cluster whose instances these are."""
-        return self.desired.settings.cluster_name
-
-    def survey(self, snapshot: Snapshot | None) -> Sequence[Stake]:
-        """Return what would become of each instance.
-
-        Raises:
-            TransientCloudError, CloudError: EC2 could not be asked.
-        """
-        from reconciler.engine import takeover
-
-        desired = self.desired
-        ours = takeover.Claims(
-            fleet=self.fleet,
-            pools={pool.name: pool for pool in desired.node_pools},
-            classes=frozenset(desired.classes),
-            recorded=self.store.node_claims(),
-            hash_of=desired.hash_of,
-            rehash=desired.rehash,
-            types=desired.instance_type,
-        )
-        return takeover.survey(self.compute.of_karpenter(), snapshot, ours)
-
-    def take(self, stakes: Sequence[Stake]) -> Sequence[str]:
-        """Record what may be taken and tag it; return what went wrong."""
-        from reconciler.engine.takeover import Hands, take_over
-
-        hands = Hands(self.clock, self.compute, self.store, self.journal)
-        return take_over(stakes, hands, self.fleet, self.desired.revision)
-
-
 @contextmanager
 def taking_over(
     args: argparse.Namespace, *, writes: bool, imitation: Imitation | None = None
@@ -314,6 +265,7 @@ def taking_over(
     """
     from reconciler.adapters.database.state import open_state
     from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
+    from reconciler.cli.adopting import Takeover
 
     imitation = imitation or Imitation(_clock(args))
     resolved, catalog = _facts(args, imitation)

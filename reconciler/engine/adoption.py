@@ -38,14 +38,17 @@ def adopt(
         if pool is None or not name or name in taken:
             world.tell("Unknown", f"instance {instance.id} bears our tags and fits no NodePool")
             continue
-        claims.append(_claim(instance, name, pool, types))
+        claims.append(claim_of(instance, name, pool, types))
         world.tell("Adopted", f"{instance.id} as {name}", node_claim=name, node_pool=pool.name)
     if claims:
         world.store.put_node_claims(claims)
     return bool(claims)
 
 
-def _claim(instance: Instance, name: str, pool: NodePool, types: provision.TypeLookup) -> NodeClaim:
+def claim_of(
+    instance: Instance, name: str, pool: NodePool, types: provision.TypeLookup
+) -> NodeClaim:
+    """Return the claim that an instance would have had, were its NodePool always as it is now."""
     template = pool.spec.template
     claim = NodeClaim(
         metadata=Metadata(name=name, labels=pool.labels(), creation_timestamp=instance.launched_at),

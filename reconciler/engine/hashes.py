@@ -69,7 +69,7 @@ def _hash_today(
     wanted: str,
     rehash: Callable[[Mapping[str, Any]], Hashed],
 ) -> str:
-    """Return the hash of what the claim was made from; the old one, which is no other's, if drifted.
+    """Return the hash of what the claim was made from; the old one, nobody's now, if it drifted.
 
     A record that bears a hash of today already cannot be compared with the claim.
     """

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.plan.plan import Plan
 from reconciler.ports import (
     Clock,
@@ -13,6 +14,8 @@ from reconciler.ports import (
     Interruption,
     Interruptions,
     Journal,
+    Leftover,
+    Leftovers,
     Notifier,
     Progress,
     StateStore,
@@ -43,6 +46,19 @@ class NoInterruptions:
         return ""
 
 
+class NoLeftovers:
+    """Nothing is ever left behind: the world is imitated."""
+
+    def found(self, classes: Iterable[EC2NodeClass]) -> Sequence[Leftover]:
+        """Return nothing."""
+        del classes
+        return ()
+
+    def discard(self, leftover: Leftover) -> None:
+        """Do nothing: nothing was found."""
+        del leftover
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """Everything outside the functional core, chosen once by ``cli/wiring.py``.
@@ -58,6 +74,7 @@ class World:
     notifier: Notifier
     keep_reasons: Callable[[Plan], None] = _forget
     interruptions: Interruptions = field(default_factory=NoInterruptions)
+    leftovers: Leftovers = field(default_factory=NoLeftovers)
 
     def tell(
         self,

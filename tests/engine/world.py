@@ -263,16 +263,14 @@ class World:
 
     def engine(self) -> Engine:
         """Start a process."""
-        compute = self.around(
-            AwsCompute(
-                self.cloud.connect,
-                self.settings,
-                self.catalog.get,
-                self.clock,
-                page_size=self.page_size,
-            ),
-            "compute",
+        real = AwsCompute(
+            self.cloud.connect,
+            self.settings,
+            self.catalog.get,
+            self.clock,
+            page_size=self.page_size,
         )
+        compute = self.around(real, "compute")
         source = Source(self.git, compute, self.settings, self.catalog)
         cluster = EmbeddedCluster(
             self.around(self.shelf, "shelf"),
@@ -288,6 +286,7 @@ class World:
             self.around(self.store, "store"),
             self.around(self.journal, "journal"),
             self.ears,
+            leftovers=real.leftovers,
         )
         return Engine(ports, source)
 

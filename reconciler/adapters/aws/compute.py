@@ -12,11 +12,13 @@ from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error, translated
 from reconciler.adapters.aws.images import Types, TypesOf
 from reconciler.adapters.aws.launching import Launcher, dealt
+from reconciler.adapters.aws.leftovers import AwsLeftovers
 from reconciler.adapters.aws.profiles import Profiles
 from reconciler.adapters.aws.resolve import Resolver
 from reconciler.adapters.aws.tags import FLEET, INTENT, as_list
 from reconciler.adapters.aws.templates import Templates
 from reconciler.model.errors import ReconcilerError, TransientCloudError
+from reconciler.model.labels import NODEPOOL
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.ports import Clock, Instance, Launch, LaunchAnswer
@@ -28,6 +30,7 @@ _PAGE: Final = 1000
 _VALUES_OF_A_FILTER: Final = 200
 _IDS_OF_A_CALL: Final = 500
 _LIST: Final = "ec2:DescribeInstances"
+_GONE: Final = "terminated"
 _NOT_TERMINATED: Final = ("pending", "running", "stopping", "stopped", "shutting-down")
 
 
@@ -57,9 +60,11 @@ class AwsCompute:
         self._workers = workers
         self._page_size = page_size
         self._resolver = Resolver(self._ec2, connect, settings, clock)
+        templates = Templates(self._ec2, clock)
+        self.leftovers = AwsLeftovers(self._ec2, connect, settings, clock, templates)
         self._launcher = Launcher(
             connect("ec2", 1),
-            Templates(self._ec2),
+            templates,
             Profiles(connect, settings),
             settings,
             types_of or (lambda _: types),
@@ -102,6 +107,16 @@ class AwsCompute:
             {"Name": "instance-state-name", "Values": list(_NOT_TERMINATED)},
         )
         return [i for i in found if self._is_ours(i) and i.state in _NOT_TERMINATED]
+
+    def of_karpenter(self) -> Sequence[Instance]:
+        """Return every instance of the cluster that a NodePool made, whoever's it is, by id."""
+        cluster = f"kubernetes.io/cluster/{self._settings.cluster_name}"
+        found = self._describe(
+            {"Name": "tag-key", "Values": [cluster]},
+            {"Name": "tag-key", "Values": [NODEPOOL]},
+            {"Name": "instance-state-name", "Values": list(_NOT_TERMINATED)},
+        )
+        return [i for i in found if {cluster, NODEPOOL} <= i.tags.keys() and i.state != _GONE]
 
     def find(self, intents: Sequence[str]) -> Sequence[Instance]:
         """Return the instances that bear the tag of one of the intents, in any state, by id."""

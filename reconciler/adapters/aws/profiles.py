@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error, translated
-from reconciler.adapters.aws.tags import CLUSTER, as_list
+from reconciler.adapters.aws.tags import CLUSTER, FLEET, as_list
 from reconciler.model.labels import NODECLASS
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
@@ -32,6 +32,11 @@ def profile_name(node_class: EC2NodeClass, settings: Settings) -> str:
     facts = f"{settings.region}/{node_class.name}/{role}"
     digest = hashlib.sha256(facts.encode()).hexdigest()[:20]
     return f"{settings.cluster_name[:100]}_{digest}"
+
+
+def profile_path(settings: Settings) -> str:
+    """Return the path in IAM under which all profiles of a region lie."""
+    return f"/reconciler/{settings.region}/"
 
 
 def is_imitated(settings: Settings) -> bool:
@@ -88,11 +93,12 @@ class Profiles:
             f"kubernetes.io/cluster/{cluster}": "owned",
             CLUSTER: cluster,
             NODECLASS: node_class.name,
+            FLEET: self._settings.fleet,
         }
         try:
             iam.create_instance_profile(
                 InstanceProfileName=name,
-                Path=f"/reconciler/{self._settings.region}/",
+                Path=profile_path(self._settings),
                 Tags=as_list(tags),
             )
         except boto_errors() as error:

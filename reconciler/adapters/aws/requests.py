@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from reconciler.adapters.aws.fleet import (
     first_types,
@@ -26,6 +26,9 @@ from reconciler.adapters.aws.template import template_data
 from reconciler.model.errors import CloudError
 from reconciler.model.settings import Settings
 from reconciler.ports import Launch, LaunchOption
+
+TEMPLATE_PREFIX: Final = "reconciler/"
+"""How the name of every template of ours begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,7 @@ def _template(launch: Launch, data: dict[str, Any], settings: Settings) -> dict[
     }
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode()).hexdigest()[:20]
-    return {"LaunchTemplateName": f"reconciler/{digest}", **content}
+    return {"LaunchTemplateName": f"{TEMPLATE_PREFIX}{digest}", **content}
 
 
 def _some(names: Any) -> str:

@@ -138,6 +138,15 @@ class Account:
             (s.id for s in self._subnets() if s.availability_zone == zone and s.default_for_az), ""
         )
 
+    def create_template(self, request: Request) -> Answer:
+        """Carry CreateLaunchTemplate out; it happens on our clock."""
+        answer = self.forward(request)
+        if answer.status == 200:
+            name = dict(request.form).get("LaunchTemplateName", "")
+            template = self.backend.get_launch_template_by_name(name)
+            template.create_time = self._clock.now().astimezone(UTC).replace(tzinfo=None)
+        return answer
+
     def has_template(self, name: str) -> bool:
         """Return whether a launch template of that name is there."""
         return name in self.backend.launch_template_name_to_ids

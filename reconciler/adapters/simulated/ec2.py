@@ -13,11 +13,12 @@ import itertools
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from threading import RLock
 from typing import Any, Final
 
 from reconciler.adapters.simulated.account import Account
+from reconciler.adapters.simulated.byprofile import by_profile
 from reconciler.adapters.simulated.faults import Faults
 from reconciler.adapters.simulated.fleets import Fleets
 from reconciler.adapters.simulated.listings import Listings
@@ -184,8 +185,10 @@ class EmbeddedEC2:
                 answer = self._fleets.create(request, request_id)
             case "TerminateInstances":
                 answer = account.terminate(request)
+            case "CreateLaunchTemplate":
+                answer = account.create_template(request)
             case "DescribeInstances":
-                answer = paged(request, account.forward)
+                answer = paged(request, partial(by_profile, forward=account.forward))
             case "DescribeInstanceTypes":
                 answer = self._listings.instance_types(request)
             case "DescribeInstanceTypeOfferings":

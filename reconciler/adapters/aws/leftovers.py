@@ -1,0 +1,144 @@
+"""Launch templates and instance profiles that launches left behind and nothing needs any more.
+
+A running instance needs no template: one that no launch has used for a while goes, and is made
+again should a launch want it after all. A profile it does need, for its credentials: one goes
+only when no class names it and no instance in the whole account has it (aws reference 3.3, 4.5).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from reconciler.adapters.aws.clients import Connect
+from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error, translated
+from reconciler.adapters.aws.profiles import is_imitated, profile_name, profile_path
+from reconciler.adapters.aws.requests import TEMPLATE_PREFIX
+from reconciler.adapters.aws.tags import CLUSTER, FLEET, as_map
+from reconciler.adapters.aws.templates import Templates
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.settings import Settings
+from reconciler.ports import Clock, Leftover
+
+TEMPLATE: Final = "launch-template"
+PROFILE: Final = "instance-profile"
+UNUSED_FOR: Final = timedelta(minutes=5)
+"""So long no launch has used a template before it goes; between two looks as well."""
+
+PROFILE_AGE: Final = timedelta(hours=1)
+PROFILES_EVERY: Final = timedelta(minutes=30)
+_ATTEMPTS: Final = 5
+_GONE: Final = (Failure.NOT_FOUND, Failure.TEMPLATE_NOT_FOUND)
+
+
+class AwsLeftovers:
+    """The port ``Leftovers``, for one fleet in one region.
+
+    It looks only now and then, so that it may be asked in every pass.
+    """
+
+    def __init__(
+        self, ec2: Any, connect: Connect, settings: Settings, clock: Clock, templates: Templates
+    ) -> None:
+        self._ec2 = ec2
+        self._connect = connect
+        self._settings = settings
+        self._clock = clock
+        self._templates = templates
+        self._looked_for: dict[str, datetime] = {}
+
+    def found(self, classes: Iterable[EC2NodeClass]) -> Sequence[Leftover]:
+        """Return what may go now, templates first, each by name.
+
+        Raises:
+            TransientCloudError, CloudError: AWS could not be asked.
+        """
+        now = self._clock.now()
+        rows: list[Leftover] = []
+        if self._is_due(TEMPLATE, UNUSED_FOR, now):
+            rows += self._idle_templates(now)
+        if not is_imitated(self._settings) and self._is_due(PROFILE, PROFILES_EVERY, now):
+            rows += self._idle_profiles(classes, now)
+        return rows
+
+    def discard(self, leftover: Leftover) -> None:
+        """Delete it; what is gone already is no error."""
+        if leftover.kind == TEMPLATE:
+            self._templates.forget(leftover.name)
+            self._delete(self._ec2, "ec2", "delete_launch_template", LaunchTemplateId=leftover.id)
+            return
+        iam, name = self._connect("iam", _ATTEMPTS), leftover.name
+        for role in leftover.roles:
+            self._delete(
+                iam,
+                "iam",
+                "remove_role_from_instance_profile",
+                InstanceProfileName=name,
+                RoleName=role,
+            )
+        self._delete(iam, "iam", "delete_instance_profile", InstanceProfileName=name)
+
+    def _is_due(self, kind: str, every: timedelta, now: datetime) -> bool:
+        last = self._looked_for.get(kind)
+        if last is not None and now - last < every:
+            return False
+        self._looked_for[kind] = now
+        return True
+
+    def _idle_templates(self, now: datetime) -> list[Leftover]:
+        filters = [{"Name": f"tag:{CLUSTER}", "Values": [self._settings.cluster_name]}]
+        with translated("ec2:DescribeLaunchTemplates"):
+            pages = self._ec2.get_paginator("describe_launch_templates").paginate(Filters=filters)
+            rows = [row for page in pages for row in page["LaunchTemplates"]]
+        ids = {
+            row["LaunchTemplateName"]: row["LaunchTemplateId"]
+            for row in rows
+            if row["LaunchTemplateName"].startswith(TEMPLATE_PREFIX)
+            and as_map(row.get("Tags")).get(CLUSTER) == self._settings.cluster_name
+            and now - row["CreateTime"] >= UNUSED_FOR
+        }
+        idle = ids.keys() - self._templates.used_since(now - UNUSED_FOR)
+        return [Leftover(TEMPLATE, name, ids[name]) for name in sorted(idle)]
+
+    def _idle_profiles(self, classes: Iterable[EC2NodeClass], now: datetime) -> Iterator[Leftover]:
+        wanted = {profile_name(c, self._settings) for c in classes}
+        wanted |= {c.status.instance_profile for c in classes}
+        ours = re.compile(re.escape(self._settings.cluster_name[:100]) + r"_[0-9a-f]{20}")
+        iam = self._connect("iam", _ATTEMPTS)
+        with translated("iam:ListInstanceProfiles"):
+            pages = iam.get_paginator("list_instance_profiles").paginate(
+                PathPrefix=profile_path(self._settings)
+            )
+            rows = {r["InstanceProfileName"]: r for p in pages for r in p["InstanceProfiles"]}
+        for name in sorted(rows.keys() - wanted):
+            old = now - rows[name]["CreateDate"] >= PROFILE_AGE
+            if old and ours.fullmatch(name) and self._is_idle(iam, rows[name]):
+                roles = tuple(role["RoleName"] for role in rows[name].get("Roles") or [])
+                yield Leftover(PROFILE, name, roles=roles)
+
+    def _is_idle(self, iam: Any, row: dict[str, Any]) -> bool:
+        """Return whether this fleet made a profile, and no instance of the account has it."""
+        with translated("iam:GetInstanceProfile"):
+            found = iam.get_instance_profile(InstanceProfileName=row["InstanceProfileName"])
+        if as_map(found["InstanceProfile"].get("Tags")).get(FLEET) != self._settings.fleet:
+            return False
+        filters = [
+            {"Name": "iam-instance-profile.arn", "Values": [row["Arn"]]},
+            {
+                "Name": "instance-state-name",
+                "Values": ["pending", "running", "stopping", "stopped", "shutting-down"],
+            },
+        ]
+        with translated("ec2:DescribeInstances"):
+            pages = self._ec2.get_paginator("describe_instances").paginate(Filters=filters)
+            return not any(r["Instances"] for page in pages for r in page["Reservations"])
+
+    def _delete(self, client: Any, service: str, operation: str, **parameters: str) -> None:
+        call = f"{service}:" + "".join(word.capitalize() for word in operation.split("_"))
+        try:
+            getattr(client, operation)(**parameters)
+        except boto_errors() as error:
+            if failure_of(error) not in _GONE:
+                raise our_error(call, error) from error

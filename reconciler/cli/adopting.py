@@ -1,0 +1,169 @@
+"""``reconciler state adopt``: take over the nodes of a fleet that Karpenter launched.
+
+Shown first, done with ``--yes``. Karpenter must not run any more: it ends every instance of its
+cluster that has no NodeClaim of its own, and both would act on the same nodes.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from reconciler.adapters.aws.compute import AwsCompute
+    from reconciler.engine.planning import PlannedFleet
+    from reconciler.engine.takeover import Stake
+    from reconciler.observed.snapshot import Snapshot
+    from reconciler.ports import Clock, Journal, StateStore
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """What ``state adopt`` works with: a fleet, and what Karpenter launched in its cluster."""
+
+    compute: AwsCompute
+    desired: PlannedFleet
+    store: StateStore
+    journal: Journal
+    clock: Clock
+
+    @property
+    def fleet(self) -> str:
+        """The name of the fleet that takes over."""
+        return self.desired.settings.fleet
+
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster whose instances these are."""
+        return self.desired.settings.cluster_name
+
+    def survey(self, snapshot: Snapshot | None) -> Sequence[Stake]:
+        """Return what would become of each instance.
+
+        Raises:
+            TransientCloudError, CloudError: EC2 could not be asked.
+        """
+        from reconciler.engine import takeover
+
+        desired = self.desired
+        ours = takeover.Claims(
+            fleet=self.fleet,
+            pools={pool.name: pool for pool in desired.node_pools},
+            classes=frozenset(desired.classes),
+            recorded=self.store.node_claims(),
+            hash_of=desired.hash_of,
+            rehash=desired.rehash,
+            types=desired.instance_type,
+        )
+        return takeover.survey(self.compute.of_karpenter(), snapshot, ours)
+
+    def take(self, stakes: Sequence[Stake]) -> Sequence[str]:
+        """Record what may be taken and tag it; return what went wrong."""
+        from reconciler.engine.takeover import Hands, take_over
+
+        hands = Hands(self.clock, self.compute, self.store, self.journal)
+        return take_over(stakes, hands, self.fleet, self.desired.revision)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare which fleet takes over, from what, and whether it is done."""
+    from reconciler.cli import inputs
+
+    inputs.add_arguments(parser)
+    parser.add_argument("--yes", action="store_true", help="do it: record the claims, put tags on")
+    parser.add_argument(
+        "--karpenter-is-gone",
+        action="store_true",
+        help="your word for it where no snapshot shows whether Karpenter still runs",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """List what would be taken over; with ``--yes`` take it.
+
+    Raises:
+        PolicyError: Karpenter still runs, or nobody says that it does not.
+    """
+    from reconciler.cli import exitcode, wiring
+
+    snapshot = _snapshot(args)
+    with wiring.taking_over(args, writes=args.yes) as takeover:
+        stakes = takeover.survey(snapshot)
+        sys.stdout.write(_listed(stakes, takeover))
+        taken = [stake for stake in stakes if stake.claim is not None]
+        if not args.yes or not taken:
+            return exitcode.DONE
+        _refuse_two_owners(snapshot, said_gone=args.karpenter_is_gone)
+        problems = takeover.take(stakes)
+    for problem in problems:
+        print(f"not tagged: {problem}", file=sys.stderr)
+    if problems:
+        print("give the same command again when that is mended", file=sys.stderr)
+        return exitcode.FAILED
+    print(f"{len(taken)} taken over by fleet {takeover.fleet}.")
+    return exitcode.DONE
+
+
+def _snapshot(args: argparse.Namespace) -> Snapshot | None:
+    if args.snapshot is None:
+        return None
+    from reconciler.cli.inputs import read_bytes
+    from reconciler.observed.snapshot import read_snapshot
+
+    source = "stdin" if args.snapshot == "-" else args.snapshot
+    return read_snapshot(read_bytes(args.snapshot), source)
+
+
+def _refuse_two_owners(snapshot: Snapshot | None, *, said_gone: bool) -> None:
+    """Let pass only where Karpenter is known not to run.
+
+    What can be looked at is the snapshot: pods with Karpenter's label. A controller outside the
+    cluster, or one started after the snapshot, cannot be seen.
+    """
+    from reconciler.engine.takeover import running_karpenters
+    from reconciler.model.errors import PolicyError
+
+    if snapshot is None and not said_gone:
+        raise PolicyError(
+            "whether Karpenter still runs cannot be seen without a snapshot",
+            remedy="give --snapshot FILE, or say --karpenter-is-gone once it is scaled to 0",
+        )
+    running = running_karpenters(snapshot) if snapshot is not None else []
+    if running:
+        raise PolicyError(
+            f"Karpenter still runs, as pod {running[0]}: no node may have two owners",
+            remedy="scale it to 0, take the snapshot again, and give the command again",
+        )
+
+
+def _listed(stakes: Sequence[Stake], takeover: Takeover) -> str:
+    from reconciler.cli.listing import columns
+    from reconciler.model.labels import NODEPOOL
+
+    if not stakes:
+        return f"No instance of cluster {takeover.cluster} is left to take over.\n"
+    rows = [
+        (
+            stake.instance.id,
+            stake.instance.instance_type,
+            stake.instance.zone,
+            stake.instance.tags.get(NODEPOOL, ""),
+            stake.claim.name if stake.claim is not None else "",
+            _said(stake),
+        )
+        for stake in stakes
+    ]
+    header = ("INSTANCE", "TYPE", "ZONE", "NODEPOOL", "NODECLAIM", "BECOMES")
+    taken = sum(stake.claim is not None for stake in stakes)
+    return columns([header, *rows]) + f"\n{taken} of {len(stakes)} can be taken over.\n"
+
+
+def _said(stake: Stake) -> str:
+    if stake.claim is None:
+        return f"refused: {stake.refused}"
+    what = "tagged again" if stake.is_recorded else "ours"
+    return "; ".join((what, *stake.notes))

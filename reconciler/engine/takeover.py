@@ -1,0 +1,262 @@
+"""Taking over a fleet that Karpenter launched: which instances may be ours, and as which claims.
+
+Two owners of one node would undo each other's work, so an instance is taken only when it is
+nobody else's: not another fleet's, not on its way out, of a NodePool and a class that git has.
+Nothing may drift by the change of hands alone. A claim that was up to date with its NodePool in
+the cluster is given the hash that we compute for that NodePool; one that had drifted stays so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from reconciler.engine import lifecycle
+from reconciler.engine.adoption import claim_of
+from reconciler.engine.effects import intent_id
+from reconciler.engine.provision import TypeLookup
+from reconciler.engine.termination import CLAIM_TAG
+from reconciler.model.errors import ReconcilerError
+from reconciler.model.labels import (
+    NODECLASS,
+    NODECLASS_HASH,
+    NODECLASS_HASH_VERSION,
+    NODEPOOL,
+    NODEPOOL_HASH,
+    NODEPOOL_HASH_VERSION,
+)
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.nodepool import NodePool
+from reconciler.observed.snapshot import Snapshot
+from reconciler.ports import Clock, Compute, Instance, Intent, Journal, Outcome, StateStore, Verb
+
+FLEET_TAG: Final = "reconciler/fleet"
+_KARPENTER: Final = ("app.kubernetes.io/name", "karpenter")
+
+Hashed = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Stake:
+    """An instance that Karpenter launched, and what is to become of it.
+
+    ``claim`` is how it would be recorded, None where ``refused`` says why it is not taken.
+    ``notes`` are what a person should know beforehand. ``is_recorded`` says that only its tags
+    are missing.
+    """
+
+    instance: Instance
+    claim: NodeClaim | None = None
+    refused: str = ""
+    notes: tuple[str, ...] = ()
+    is_recorded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What is known on our side: the fleet's name, its files, and what is recorded already.
+
+    ``hash_of`` gives the hash of an object in git by kind and name, ``rehash`` that of one as the
+    cluster has it.
+    """
+
+    fleet: str
+    pools: Mapping[str, NodePool]
+    classes: frozenset[str]
+    recorded: Sequence[NodeClaim]
+    hash_of: Callable[[str, str], Hashed]
+    rehash: Callable[[Mapping[str, Any]], Hashed]
+    types: TypeLookup
+
+
+def survey(
+    instances: Iterable[Instance], snapshot: Snapshot | None, ours: Claims
+) -> tuple[Stake, ...]:
+    """Return what would become of each instance, by id; those that are ours already are left out.
+
+    Without a ``snapshot`` of the cluster the claims are written anew from NodePools in git.
+    """
+    known = {lifecycle.instance_id(c): c for c in ours.recorded if c.status.provider_id}
+    claims = {lifecycle.instance_id(c): c for c in (snapshot.node_claims if snapshot else ())}
+    live = {
+        (o["kind"], o.get("metadata", {}).get("name", "")): o
+        for o in (snapshot.live if snapshot else ())
+    }
+    stakes = []
+    for instance in sorted(instances, key=lambda i: i.id):
+        owner = instance.tags.get(FLEET_TAG, "")
+        if owner == ours.fleet and instance.id in known:
+            continue
+        refusal = _refusal(instance, owner, ours)
+        if refusal:
+            stakes.append(Stake(instance, refused=refusal))
+        elif instance.id in known:
+            stakes.append(Stake(instance, known[instance.id], is_recorded=True))
+        elif snapshot is None:
+            stakes.append(_anew(instance, ours))
+        else:
+            stakes.append(_as_it_was(instance, claims.get(instance.id), live, ours))
+    return _without_namesakes(stakes, ours)
+
+
+def _refusal(instance: Instance, owner: str, ours: Claims) -> str:
+    """Return why an instance is not taken whatever its claim says, empty if it may be."""
+    pool, node_class = instance.tags.get(NODEPOOL, ""), instance.tags.get(NODECLASS, "")
+    if owner and owner != ours.fleet:
+        return f"it belongs to the fleet {owner}"
+    if owner:
+        return "it bears our tags and stands in no record: the next pass takes it in"
+    if instance.is_going:
+        return f"it is {instance.state}"
+    if pool not in ours.pools:
+        return f"git has no NodePool {pool}"
+    if node_class and node_class not in ours.classes:
+        return f"git has no EC2NodeClass {node_class}"
+    return ""
+
+
+def _anew(instance: Instance, ours: Claims) -> Stake:
+    """Return an instance with a claim as its NodePool would have made it today."""
+    pool = ours.pools[instance.tags[NODEPOOL]]
+    claim = claim_of(instance, instance.tags.get(CLAIM_TAG) or instance.id, pool, ours.types)
+    for kind, name, key, version_key in _hash_keys(claim):
+        digest, version = ours.hash_of(kind, name)
+        claim = _annotated(claim, {key: digest, version_key: version})
+    return Stake(instance, claim, notes=("made from git: what it was launched with is not known",))
+
+
+def _as_it_was(
+    instance: Instance,
+    claim: NodeClaim | None,
+    live: Mapping[tuple[str, str], Mapping[str, Any]],
+    ours: Claims,
+) -> Stake:
+    """Return an instance with its claim of the cluster, and with hashes that we can compare."""
+    if claim is None:
+        return Stake(instance, refused="the snapshot has no NodeClaim for it")
+    if claim.is_deleting:
+        return Stake(instance, refused=f"Karpenter is taking NodeClaim {claim.name} away")
+    notes = []
+    for kind, name, key, version_key in _hash_keys(claim):
+        digest, version = _hash(claim, key, live.get((kind, name)), ours.hash_of(kind, name), ours)
+        if digest:
+            claim = _annotated(claim, {key: digest, version_key: version})
+        if digest and digest != ours.hash_of(kind, name)[0]:
+            notes.append(f"it drifts: {kind} {name} in git is not what it was made from")
+    status = replace(claim.status, provider_id=instance.provider_id)
+    metadata = replace(
+        claim.metadata, creation_timestamp=claim.metadata.creation_timestamp or instance.launched_at
+    )
+    claim = replace(claim, status=status, metadata=metadata)
+    if not claim.is_true(lifecycle.LAUNCHED):
+        kind_of = ours.types(claim.node_pool, instance.instance_type)
+        claim = lifecycle.launched(claim, instance, kind_of, instance.launched_at)
+    return Stake(instance, claim, notes=tuple(notes))
+
+
+def _hash(
+    claim: NodeClaim,
+    key: str,
+    live: Mapping[str, Any] | None,
+    in_git: Hashed,
+    ours: Claims,
+) -> Hashed:
+    """Return the hash of what a claim was made from, as we compute it, and its version.
+
+    A claim whose hash is that of the object in the cluster was made from that object; Karpenter
+    keeps both up to date over its own upgrades. Where the object is not in the snapshot, a hash
+    that git does not have counts as drift only if it is of our version.
+    """
+    have, version = claim.metadata.annotations.get(key, ""), in_git[1]
+    if not have or not version:
+        return "", ""
+    if live is not None:
+        same = live.get("metadata", {}).get("annotations", {}).get(key) == have
+        return (ours.rehash(live)[0] if same else have), version
+    is_comparable = claim.metadata.annotations.get(f"{key}-version") == version
+    return (have if is_comparable or claim.is_true("Drifted") else in_git[0]), version
+
+
+def _hash_keys(claim: NodeClaim) -> tuple[tuple[str, str, str, str], ...]:
+    return (
+        ("NodePool", claim.node_pool, NODEPOOL_HASH, NODEPOOL_HASH_VERSION),
+        ("EC2NodeClass", claim.spec.node_class_ref.name, NODECLASS_HASH, NODECLASS_HASH_VERSION),
+    )
+
+
+def _annotated(claim: NodeClaim, more: Mapping[str, str]) -> NodeClaim:
+    annotations = {**claim.metadata.annotations, **more}
+    return replace(claim, metadata=replace(claim.metadata, annotations=annotations))
+
+
+def _without_namesakes(stakes: Sequence[Stake], ours: Claims) -> tuple[Stake, ...]:
+    """Refuse a claim whose name another one has, recorded or taken before it."""
+    taken = {claim.name for claim in ours.recorded}
+    checked = []
+    for stake in stakes:
+        if stake.claim is not None and not stake.is_recorded:
+            if stake.claim.name in taken:
+                name = stake.claim.name
+                stake = Stake(stake.instance, refused=f"another NodeClaim is called {name}")
+            else:
+                taken.add(stake.claim.name)
+        checked.append(stake)
+    return tuple(checked)
+
+
+def running_karpenters(snapshot: Snapshot) -> list[str]:
+    """Return the pods of Karpenter itself that run in the cluster, by name."""
+    key, value = _KARPENTER
+    return sorted(
+        pod.key
+        for pod in snapshot.pods
+        if pod.metadata.labels.get(key) == value and not pod.is_terminal
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """What taking over writes to."""
+
+    clock: Clock
+    compute: Compute
+    store: StateStore
+    journal: Journal
+
+
+def take_over(stakes: Iterable[Stake], hands: Hands, fleet: str, revision: str) -> list[str]:
+    """Record the claims, then tag their instances; return what went wrong with which.
+
+    In this order an end in between leaves records without tags, and the same command, given
+    again, puts those on. Tags without records would be taken in by a pass, as if they were new.
+    """
+    taken = [(s, s.claim) for s in stakes if s.claim is not None]
+    intents = [_intent(s, c, fleet, revision, hands) for s, c in taken]
+    hands.journal.begin(intents)
+    hands.store.put_node_claims([claim for _, claim in taken])
+    problems = []
+    for (stake, claim), intent in zip(taken, intents, strict=True):
+        outcome, message = Outcome.SUCCEEDED, stake.instance.id
+        try:
+            hands.compute.tag(stake.instance.id, {FLEET_TAG: fleet, CLAIM_TAG: claim.name})
+        except ReconcilerError as error:
+            outcome, message = Outcome.FAILED, str(error)
+            problems.append(f"{stake.instance.id}: {error}")
+        hands.journal.finish(intent.id, outcome, hands.clock.now(), message)
+    return problems
+
+
+def _intent(stake: Stake, claim: NodeClaim, fleet: str, revision: str, hands: Hands) -> Intent:
+    parameters = {"instance": stake.instance.id, FLEET_TAG: fleet}
+    return Intent(
+        id=intent_id("", 0, Verb.TAG, claim.name, parameters),
+        verb=Verb.TAG,
+        target=claim.name,
+        at=hands.clock.now(),
+        revision=revision,
+        reason="TakenOver",
+        parameters=parameters,
+    )

@@ -1,0 +1,202 @@
+"""What launches leave behind in the account is deleted when nothing needs it, and not before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from moto.iam.models import iam_backends
+
+from reconciler.adapters.aws.compute import AwsCompute
+from reconciler.adapters.aws.leftovers import PROFILE_AGE, PROFILES_EVERY, UNUSED_FOR
+from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.faults import Fault
+from reconciler.model.nodeclass import EC2NodeClass, SelectorTerm
+from reconciler.ports import LaunchAnswer, Verb
+from tests.contracts.cloud import SETTINGS, a_class, a_type, a_wish
+from tests.engine.trouble import moved, three_nodes
+from tests.engine.world import World
+
+REAL = replace(SETTINGS, cluster="kubeconfig", cluster_cidr="10.0.0.0/16")
+
+
+def templates(world: World) -> set[str]:
+    rows = world.cloud.connect("ec2", 1).describe_launch_templates()["LaunchTemplates"]
+    return {row["LaunchTemplateName"] for row in rows}
+
+
+def later(world: World) -> None:
+    world.clock.advance(UNUSED_FOR.total_seconds())
+
+
+def test_a_template_that_no_launch_used_for_a_while_goes() -> None:
+    world = three_nodes()
+    (old,) = templates(world)
+    engine = world.engine()
+    engine.run_once()
+    assert templates(world) == {old}
+    later(world)
+    engine.run_once()
+    assert templates(world) == set()
+    (entry,) = [e for e in world.journal.entries() if e.intent.verb is Verb.DISCARD]
+    assert entry.intent.target == old
+    assert len(world.instances()) == 3
+
+
+def test_a_template_that_was_deleted_is_made_again_for_the_next_launch() -> None:
+    world = three_nodes()
+    engine = world.engine()
+    later(world)
+    engine.run_once()
+    world.cloud.vanish(next(iter(world.instances())))
+    engine.converge()
+    assert len(templates(world)) == 1
+    assert len(world.instances()) == 3
+
+
+def test_what_was_used_of_late_stays_while_the_old_goes() -> None:
+    world = three_nodes()
+    (old,) = templates(world)
+    engine = world.engine()
+    later(world)
+    moved(world)
+    engine.converge(busy=1.0)
+    later(world)
+    engine.converge()
+    assert old not in templates(world)
+
+
+def test_templates_of_others_are_left_alone() -> None:
+    world = three_nodes()
+    ec2 = world.cloud.connect("ec2", 1)
+    cluster = [{"Key": "eks:eks-cluster-name", "Value": "test"}]
+    other = [{"Key": "eks:eks-cluster-name", "Value": "other"}]
+    for name, tags in (
+        ("karpenter.k8s.aws/123", cluster),
+        ("reconciler/other", other),
+        ("reconciler/none", []),
+    ):
+        spec = [{"ResourceType": "launch-template", "Tags": tags}] if tags else []
+        ec2.create_launch_template(
+            LaunchTemplateName=name,
+            LaunchTemplateData={"ImageId": "ami-1"},
+            TagSpecifications=spec,
+        )
+    later(world)
+    world.engine().run_once()
+    assert templates(world) == {"karpenter.k8s.aws/123", "reconciler/other", "reconciler/none"}
+
+
+def test_who_may_not_look_or_delete_runs_a_fleet_all_the_same() -> None:
+    world = three_nodes()
+    engine = world.engine()
+    for call in ("DescribeLaunchTemplates", "DeleteLaunchTemplate"):
+        later(world)
+        world.cloud.faults.add(call, Fault.DENIED)
+        assert engine.run_once().is_quiet
+        assert len(templates(world)) == 1
+    later(world)
+    engine.run_once()
+    assert templates(world) == set()
+
+
+def test_a_template_that_somebody_else_deleted_is_no_error() -> None:
+    world = three_nodes()
+    (old,) = templates(world)
+    later(world)
+    engine = world.engine()
+    found = engine.ports.leftovers.found(())
+    world.cloud.connect("ec2", 1).delete_launch_template(LaunchTemplateName=old)
+    for leftover in found:
+        engine.ports.leftovers.discard(leftover)
+    assert [leftover.name for leftover in found] == [old]
+
+
+# Instance profiles: made only where machines really boot.
+
+
+class Site:
+    """An account with two roles, and a fleet whose class names one of them."""
+
+    def __init__(self) -> None:
+        self.clock = SimulatedClock()
+        self.cloud = EmbeddedEC2(self.clock)
+        self.cloud.seed(with_role("nodes"))
+        for role in ("nodes", "others"):
+            self.iam.create_role(RoleName=role, AssumeRolePolicyDocument="{}")
+        self.compute = AwsCompute(self.cloud.connect, REAL, a_type, self.clock)
+
+    @property
+    def iam(self) -> Any:
+        return self.cloud.connect("iam", 1)
+
+    def launch(self, role: str) -> EC2NodeClass:
+        node_class = self.compute.resolve(with_role(role))
+        (answer,) = self.compute.launch([a_wish(f"of-{role}", node_class)])
+        assert isinstance(answer, LaunchAnswer), answer
+        return node_class
+
+    def profiles(self) -> set[str]:
+        rows = self.iam.list_instance_profiles()["InstanceProfiles"]
+        return {role["RoleName"] for row in rows for role in row["Roles"]}
+
+    def age(self, span: timedelta) -> None:
+        """Let so much time pass since all profiles were made."""
+        made = self.clock.now().astimezone(UTC).replace(tzinfo=None)
+        account = iam_backends[self.cloud._account.number]["aws"]
+        for profile in account.instance_profiles.values():
+            profile.create_date = made
+        self.clock.advance(span.total_seconds())
+
+    def collect(self, *classes: EC2NodeClass) -> None:
+        for leftover in self.compute.leftovers.found(classes):
+            self.compute.leftovers.discard(leftover)
+
+
+def with_role(role: str) -> EC2NodeClass:
+    term = SelectorTerm(name="nodes-*")
+    return a_class(ami_selector_terms=(term,), ami_family="AL2023", role=role)
+
+
+def test_the_profile_of_a_role_that_no_class_names_goes_once_it_is_old() -> None:
+    site = Site()
+    site.launch("others")
+    for instance in site.cloud.living():
+        site.cloud.vanish(instance)
+    kept = site.launch("nodes")
+    site.age(PROFILE_AGE - timedelta(seconds=1))
+    site.collect(kept)
+    assert site.profiles() == {"nodes", "others"}
+    site.clock.advance(PROFILES_EVERY.total_seconds())
+    site.collect(kept)
+    assert site.profiles() == {"nodes"}
+
+
+def test_a_profile_that_another_fleet_made_is_left_alone() -> None:
+    site = Site()
+    other = AwsCompute(site.cloud.connect, replace(REAL, fleet="other"), a_type, site.clock)
+    (answer,) = other.launch([a_wish("i1", other.resolve(with_role("others")))])
+    assert isinstance(answer, LaunchAnswer)
+    site.age(PROFILE_AGE)
+    site.collect()
+    assert site.profiles() == {"others"}
+
+
+def test_a_profile_that_an_instance_has_stays() -> None:
+    site = Site()
+    site.launch("others")
+    (instance,) = site.cloud.living()
+    site.age(PROFILE_AGE)
+    site.collect()
+    assert site.profiles() == {"others"}
+    site.cloud.vanish(instance)
+    site.clock.advance(PROFILES_EVERY.total_seconds())
+    site.collect()
+    assert site.profiles() == set()
+
+
+def test_the_time_of_this_test_is_not_that_of_the_machine() -> None:
+    """The profiles' age is told on our clock, or these tests would pass for another reason."""
+    assert Site().clock.now() < datetime.now(UTC) - timedelta(days=1)
