@@ -17,6 +17,7 @@ from reconciler.adapters.aws.profiles import Profiles
 from reconciler.adapters.aws.resolve import Resolver
 from reconciler.adapters.aws.tags import FLEET, INTENT, as_list
 from reconciler.adapters.aws.templates import Templates
+from reconciler.adapters.aws.validation import Validation
 from reconciler.model.errors import ReconcilerError, TransientCloudError
 from reconciler.model.labels import NODEPOOL
 from reconciler.model.nodeclass import EC2NodeClass
@@ -41,7 +42,7 @@ class AwsCompute:
     resolves it (its kubelet settings decide how many pods a machine takes); without it, types are
     the same for every class. ``workers`` calls of CreateFleet run at the
     same time, in which order is then left to chance; ``page_size`` is how many instances one page
-    of a listing holds.
+    of a listing holds. Where it ``validates``, node classes are tried by dry runs.
     """
 
     def __init__(
@@ -54,12 +55,15 @@ class AwsCompute:
         types_of: TypesOf | None = None,
         workers: int = 1,
         page_size: int = _PAGE,
+        validates: bool = False,
     ) -> None:
         self._ec2 = connect("ec2", ATTEMPTS)
         self._settings = settings
         self._workers = workers
         self._page_size = page_size
-        self._resolver = Resolver(self._ec2, connect, settings, clock)
+        typed = types_of or (lambda _: types)
+        trials = Validation(connect("ec2", 1), settings, typed, clock) if validates else None
+        self._resolver = Resolver(self._ec2, connect, settings, clock, trials)
         templates = Templates(self._ec2, clock)
         self.leftovers = AwsLeftovers(self._ec2, connect, settings, clock, templates)
         self._launcher = Launcher(
@@ -67,7 +71,7 @@ class AwsCompute:
             templates,
             Profiles(connect, settings),
             settings,
-            types_of or (lambda _: types),
+            typed,
             clock,
             find=self.find,
             discard=self.terminate,

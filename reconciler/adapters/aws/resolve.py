@@ -18,6 +18,7 @@ from reconciler.adapters.aws.errors import translated
 from reconciler.adapters.aws.filters import tag_filters
 from reconciler.adapters.aws.profiles import profile_name
 from reconciler.adapters.aws.refusal import lacks_service_cidr
+from reconciler.adapters.aws.validation import Validation
 from reconciler.model.errors import TransientCloudError
 from reconciler.model.metadata import Condition
 from reconciler.model.nodeclass import (
@@ -38,10 +39,18 @@ _Known = tuple[datetime, EC2NodeClassStatus]
 class Resolver:
     """Finds what a class selects, and remembers it for a minute."""
 
-    def __init__(self, ec2: Any, connect: Connect, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self,
+        ec2: Any,
+        connect: Connect,
+        settings: Settings,
+        clock: Clock,
+        validation: Validation | None = None,
+    ) -> None:
         self._ec2 = ec2
         self._settings = settings
         self._clock = clock
+        self._trials = validation
         self._images = Images(ec2, connect, settings, clock)
         self._known: dict[bytes, _Known] = {}
 
@@ -87,21 +96,27 @@ class Resolver:
             ),
             _found("AMIsReady", amis, "AMINotFound", image_problem or "AMISelector matched none"),
             _found("InstanceProfileReady", profile, "InstanceProfileNotFound", "none is given"),
-            self._validation(node_class),
         ]
-        return EC2NodeClassStatus(
+        found = EC2NodeClassStatus(
             subnets=tuple(subnets),
             security_groups=tuple(groups),
             amis=tuple(amis),
             instance_profile=profile,
+        )
+        is_whole = all(c.status == "True" for c in conditions)
+        conditions.append(self._validation(node_class, found, is_whole=is_whole))
+        return msgspec.structs.replace(
+            found,
             conditions=tuple(
                 msgspec.structs.replace(c, last_transition_time=now)
                 for c in (*conditions, _ready(conditions))
             ),
         )
 
-    def _validation(self, node_class: EC2NodeClass) -> Condition:
-        """Say whether nodes of the class could find their cluster."""
+    def _validation(
+        self, node_class: EC2NodeClass, found: EC2NodeClassStatus, *, is_whole: bool
+    ) -> Condition:
+        """Say whether nodes of the class could be made, and find their cluster."""
         if lacks_service_cidr(node_class, self._settings):
             return Condition(
                 "ValidationSucceeded",
@@ -109,7 +124,9 @@ class Resolver:
                 "ClusterCIDRResolutionFailed",
                 "AL2023 nodes need the cluster's service CIDR: set clusterCIDR",
             )
-        return Condition("ValidationSucceeded", "True")
+        if self._trials is None or not is_whole:
+            return Condition("ValidationSucceeded", "True")
+        return self._trials.of(msgspec.structs.replace(node_class, status=found))
 
     def _subnets(self, terms: Sequence[SelectorTerm]) -> list[Subnet]:
         """Return the subnets, those with the most free addresses first, then by id."""

@@ -34,6 +34,9 @@ class Fleets:
     def create(self, request: Request, request_id: str) -> Answer:
         """Return the answer; a token that is known gets the answer it got before."""
         parameters = nested(request.form)
+        if parameters.get("DryRun") == "true":
+            text = "Request would have succeeded, but DryRun flag is set."
+            return error("ec2", 412, "DryRunOperation", text, request_id)
         token = parameters.get("ClientToken", "")
         if self.honours_tokens and token in self._by_token:
             body, answer = self._by_token[token]

@@ -1,0 +1,271 @@
+"""Looks at an account before anything is written there: who we are, what we may, what is there.
+
+Nothing here changes anything. Calls with ``DryRun`` are tried so; others are made where they only
+read, and what can be known by neither way is said to be unknown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+from reconciler.adapters.aws.clients import Connect
+from reconciler.adapters.aws.errors import boto_errors, our_error
+from reconciler.adapters.aws.permissions import CALLS, Call, Need
+from reconciler.adapters.aws.profiles import is_imitated
+from reconciler.adapters.aws.quotas import limit_of, quota_of
+from reconciler.adapters.aws.trial import Verdict, tried
+from reconciler.adapters.aws.validation import Validation
+from reconciler.model.check import Check, failed, passed, unknown
+from reconciler.model.errors import ReconcilerError
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.settings import Settings
+from reconciler.ports import Clock
+
+SKEW_MOST: Final = timedelta(minutes=5)
+"""AWS refuses calls that are signed further from its own time than this."""
+
+_ATTEMPTS: Final = 2
+_ABSENT: Final = frozenset(
+    {"NoSuchEntity", "ParameterNotFound", "ResourceNotFoundException", "InvalidInstanceID.NotFound"}
+)
+"""What is asked for is not there: the asking was allowed."""
+
+_PARAMETER: Final = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
+_PROFILE: Final = "reconciler-check"
+_READS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "DescribeImages": {"Owners": ["self"]},
+    "DescribeInstanceTypes": {"MaxResults": 5},
+    "DescribeInstanceTypeOfferings": {"MaxResults": 5},
+    "DescribeSpotPriceHistory": {"MaxResults": 5},
+    "DescribeSubnets": {"MaxResults": 5},
+    "DescribeSecurityGroups": {"MaxResults": 5},
+}
+_LAUNCHING: Final = ("CreateLaunchTemplate", "CreateFleet", "RunInstances")
+
+
+class Checks:
+    """The checks of one fleet's account and region."""
+
+    def __init__(self, connect: Connect, settings: Settings, clock: Clock) -> None:
+        self._connect = connect
+        self._settings = settings
+        self._clock = clock
+
+    def identity(self) -> list[Check]:
+        """Return whether AWS knows us, and whether our clock is near enough to its own."""
+        try:
+            answer = self._connect("sts", _ATTEMPTS).get_caller_identity()
+        except boto_errors() as error:
+            ours = our_error("sts:GetCallerIdentity", error)
+            return [_refused("credentials", "", ours), unknown("clock", "", "AWS did not answer")]
+        who = f"{answer['Arn']} in account {answer['Account']}"
+        return [passed("credentials", "", who), self._skew(answer)]
+
+    def _skew(self, answer: Mapping[str, Any]) -> Check:
+        stated = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+        if not stated:
+            return unknown("clock", "", "the answer bears no date")
+        skew = abs(self._clock.now() - parsedate_to_datetime(stated))
+        text = f"{skew.total_seconds():.0f} s from AWS's"
+        if skew >= SKEW_MOST:
+            return failed("clock", "", text, "set the clock of this machine, by NTP for example")
+        return passed("clock", "", text)
+
+    def region(self) -> Check:
+        """Return whether EC2 answers in the region of the fleet."""
+        name = self._settings.region
+        trial = tried("ec2:DescribeSubnets", self._ec2().describe_subnets, DryRun=True)
+        if trial.is_passing and trial.error is not None and "no answer" in trial.error.where:
+            remedy = "look at aws.region, at aws.endpointUrl, and at the way there"
+            return failed("region", name, str(trial.error), remedy)
+        return passed("region", name, "EC2 answers")
+
+    def permissions(
+        self, need: Need, classes: Sequence[EC2NodeClass], validation: Validation
+    ) -> Iterator[Check]:
+        """Yield each call that ``need`` makes, and whether it is allowed."""
+        wanted = [c for c in CALLS if c.need is Need.PLAN or (need is Need.RUN and c.need is need)]
+        launching = self._launching(classes, validation) if need is Need.RUN else {}
+        mine = self._instances() if need is Need.RUN else []
+        for call in wanted:
+            yield launching.get(call.operation) or self._permission(call, mine)
+
+    def _permission(self, call: Call, mine: Sequence[str]) -> Check:
+        found = self._trial_of(call, mine)
+        if isinstance(found, str):
+            return unknown("permission", call.name, found)
+        trial = tried(call.name, found)
+        if trial.verdict is Verdict.ALLOWED or trial.code in _ABSENT:
+            return passed("permission", call.name, call.why)
+        assert trial.error is not None
+        if trial.verdict is Verdict.DENIED:
+            return _refused("permission", call.name, trial.error)
+        return unknown("permission", call.name, str(trial.error))
+
+    def _trial_of(self, call: Call, mine: Sequence[str]) -> Callable[[], Any] | str:
+        """Return how to try a call without effect, or why it cannot be tried."""
+        if call.service == "ec2":
+            return self._ec2_trial(call, mine)
+        if call.service == "sqs" and not self._settings.interruption_queue:
+            return "no interruptionQueue is set"
+        if call.service in ("iam", "eks") and is_imitated(self._settings):
+            return "an imitation does not ask for it"
+        return self._reads().get(call.operation, "it cannot be tried without doing it")
+
+    def _reads(self) -> Mapping[str, Callable[[], Any]]:
+        """Return calls beside EC2's that only read, by operation."""
+        settings = self._settings
+
+        def client(service: str) -> Any:
+            return self._connect(service, _ATTEMPTS)
+
+        return {
+            "GetProducts": lambda: client("pricing").get_products(
+                ServiceCode="AmazonEC2", MaxResults=1
+            ),
+            "GetParameter": lambda: client("ssm").get_parameter(Name=_PARAMETER),
+            "DescribeCluster": lambda: client("eks").describe_cluster(name=settings.cluster_name),
+            "GetInstanceProfile": lambda: client("iam").get_instance_profile(
+                InstanceProfileName=_PROFILE
+            ),
+            "ListInstanceProfiles": lambda: client("iam").list_instance_profiles(MaxItems=1),
+            "GetQueueUrl": self._queue_url,
+            "ReceiveMessage": self._peek,
+        }
+
+    def _ec2_trial(self, call: Call, mine: Sequence[str]) -> Callable[[], Any] | str:
+        ec2 = self._ec2()
+        if call.operation == "TerminateInstances" and mine:
+            return lambda: ec2.terminate_instances(InstanceIds=list(mine[:1]), DryRun=True)
+        if call.operation == "CreateTags" and mine:
+            tags = [{"Key": "Name", "Value": "check"}]
+            return lambda: ec2.create_tags(Resources=list(mine[:1]), Tags=tags, DryRun=True)
+        if call.operation.startswith("Describe"):
+            from botocore import xform_name
+
+            read, more = getattr(ec2, xform_name(call.operation)), _READS.get(call.operation, {})
+            return lambda: read(DryRun=True, **more)
+        return "there is nothing of ours yet to try it on"
+
+    def _launching(
+        self, classes: Sequence[EC2NodeClass], validation: Validation
+    ) -> Mapping[str, Check]:
+        """Return the checks of the calls that a launch makes, tried with a class that is found."""
+        found = next((c for c in classes if c.status.amis and c.status.subnets), None)
+        if found is None:
+            why = "no EC2NodeClass finds what it would need to try it"
+            return {o: unknown("permission", f"ec2:{o}", why) for o in _LAUNCHING}
+        rows: dict[str, Check] = {}
+        for operation, trial in validation.trials(found):
+            name = f"ec2:{operation}"
+            if trial.verdict is Verdict.DENIED and trial.error is not None:
+                rows[operation] = _refused("permission", name, trial.error)
+            elif trial.verdict is Verdict.ALLOWED:
+                rows[operation] = passed("permission", name, f"tried with {found.name}")
+            else:
+                rows[operation] = unknown("permission", name, str(trial.error))
+        return rows
+
+    def _instances(self) -> list[str]:
+        """Return an instance of the fleet to try things on, if there is one."""
+        filters = [{"Name": "tag:reconciler/fleet", "Values": [self._settings.fleet]}]
+        try:
+            answer = self._ec2().describe_instances(Filters=filters, MaxResults=5)
+        except boto_errors():
+            return []
+        rows = [i for r in answer["Reservations"] for i in r["Instances"]]
+        return [row["InstanceId"] for row in rows if row["State"]["Name"] != "terminated"]
+
+    def subnets(self, node_class: EC2NodeClass, wanted: Mapping[str, int]) -> Iterator[Check]:
+        """Yield for each zone of a class whether its subnets have addresses for a plan's nodes.
+
+        ``wanted`` counts the nodes that the plan launches there, by zone.
+        """
+        ids = [subnet.id for subnet in node_class.status.subnets]
+        if not ids:
+            return
+        try:
+            rows = self._ec2().describe_subnets(SubnetIds=ids)["Subnets"]
+        except boto_errors() as error:
+            yield _refused("addresses", node_class.name, our_error("ec2:DescribeSubnets", error))
+            return
+        free: Counter[str] = Counter()
+        for row in rows:
+            free[row["AvailabilityZone"]] += row.get("AvailableIpAddressCount", 0)
+        for zone in sorted(free):
+            name = f"{node_class.name} in {zone}"
+            text = f"{free[zone]} free, {wanted.get(zone, 0)} wanted by the plan"
+            if free[zone] <= 0 or free[zone] < wanted.get(zone, 0):
+                remedy = "add a subnet there to spec.subnetSelectorTerms, or free addresses"
+                yield failed("addresses", name, text, remedy)
+            else:
+                yield passed("addresses", name, text)
+
+    def quotas(self, wanted: Iterable[tuple[str, str, float]]) -> Iterator[Check]:
+        """Yield whether the account may run the vCPUs that a plan launches.
+
+        ``wanted`` are (instance type, capacity type, vCPUs), one for each launch. What runs
+        already is not known here: a quota is told to be too small only where the plan alone
+        exceeds it.
+        """
+        asked: Counter[tuple[str, str, str]] = Counter()
+        for instance_type, capacity_type, cpus in wanted:
+            quota = quota_of(instance_type)
+            asked[quota.code(capacity_type), quota.name, capacity_type] += round(cpus)
+        for (code, title, capacity_type), cpus in sorted(asked.items()):
+            name = f"{title}, {capacity_type}"
+            try:
+                limit = limit_of(self._connect("service-quotas", _ATTEMPTS), code)
+            except boto_errors() as error:
+                ours = our_error("service-quotas:GetServiceQuota", error)
+                yield unknown("quota", name, f"{cpus} vCPUs are wanted; {ours}")
+                continue
+            text = f"{cpus} vCPUs are wanted by the plan, {limit:.0f} allowed at once ({code})"
+            if cpus > limit:
+                yield failed("quota", name, text, f"ask for more under {code} in Service Quotas")
+            else:
+                yield passed("quota", name, text)
+
+    def queue(self) -> Check:
+        """Return whether the interruption queue is there."""
+        name = self._settings.interruption_queue
+        if not name:
+            return unknown("queue", "", "no interruptionQueue is set: interruptions are not heard")
+        try:
+            url = self._queue_url()["QueueUrl"]
+        except boto_errors() as error:
+            return _refused("queue", name, our_error("sqs:GetQueueUrl", error))
+        return passed("queue", name, url)
+
+    def _queue_url(self) -> Any:
+        name = self._settings.interruption_queue
+        return self._connect("sqs", _ATTEMPTS).get_queue_url(QueueName=name)
+
+    def _peek(self) -> Any:
+        """Look for a message and leave it where it is, visible as before."""
+        return self._connect("sqs", _ATTEMPTS).receive_message(
+            QueueUrl=self._queue_url()["QueueUrl"], VisibilityTimeout=0, WaitTimeSeconds=0
+        )
+
+    def _ec2(self) -> Any:
+        return self._connect("ec2", _ATTEMPTS)
+
+
+def node_class_checks(node_class: EC2NodeClass) -> Iterator[Check]:
+    """Yield the conditions of a class that was looked up: what it selects is there, or not."""
+    for condition in node_class.status.conditions:
+        if condition.type == "Ready":
+            continue
+        name = f"{node_class.name} {condition.type}"
+        if condition.status == "True":
+            yield passed("nodeClass", name)
+        else:
+            yield failed("nodeClass", name, f"{condition.reason}: {condition.message}")
+
+
+def _refused(kind: str, name: str, error: ReconcilerError) -> Check:
+    return failed(kind, name, f"{error.where}: {error.message}", error.remedy)

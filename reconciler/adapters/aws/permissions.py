@@ -1,0 +1,289 @@
+"""Which calls of AWS the adapter makes, and what each needs to be allowed.
+
+The one declaration: the policies of ``docs/aws`` are made from it, ``reconciler check`` tries it,
+and a test holds it to the calls that the code makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+
+class Need(StrEnum):
+    """Who makes a call."""
+
+    PLAN = "plan"
+    """A plan of the running fleet: it reads."""
+    RUN = "run"
+    """``apply`` and ``run``: they read what a plan reads, and write."""
+    CHECK = "check"
+    """``reconciler check`` alone; without the permission it says less."""
+
+
+class Scope(StrEnum):
+    """On which resources an action is allowed; the conditions stand in ``_statement``."""
+
+    ANY = "any"
+    PARAMETERS = "parameters"
+    CLUSTER = "cluster"
+    QUEUE = "queue"
+    LAUNCH = "launch"
+    TEMPLATES = "templates"
+    OWNED = "owned"
+    TAGS = "tags"
+    PROFILES = "profiles"
+    ROLE = "role"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operation of AWS, by its names in boto3; ``why`` is for whoever is to allow it.
+
+    ``actions`` are what IAM asks for it, where that is not the operation itself.
+    """
+
+    service: str
+    operation: str
+    need: Need
+    scope: Scope
+    why: str
+    actions: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """As errors name it: ``ec2:CreateFleet``."""
+        return f"{self.service}:{self.operation}"
+
+    @property
+    def allowed_by(self) -> tuple[str, ...]:
+        """The actions of IAM that a policy lists for it."""
+        return self.actions or (f"{_PREFIXES.get(self.service, self.service)}:{self.operation}",)
+
+
+_PREFIXES: Final = {"service-quotas": "servicequotas"}
+
+
+def _reads(service: str, why_of: Mapping[str, str], scope: Scope = Scope.ANY) -> Iterator[Call]:
+    for operation, why in why_of.items():
+        yield Call(service, operation, Need.PLAN, scope, why)
+
+
+CALLS: Final = (
+    *_reads(
+        "ec2",
+        {
+            "DescribeInstances": "what runs, and what came of a launch whose answer was lost",
+            "DescribeSubnets": "where nodes may be, and how many addresses are left there",
+            "DescribeSecurityGroups": "the groups that an EC2NodeClass selects",
+            "DescribeImages": "the images that an EC2NodeClass selects",
+            "DescribeInstanceTypes": "the machines of the region",
+            "DescribeInstanceTypeOfferings": "in which zones they are sold",
+            "DescribeSpotPriceHistory": "what spot capacity costs",
+        },
+    ),
+    Call("pricing", "GetProducts", Need.PLAN, Scope.ANY, "what on-demand capacity costs"),
+    *_reads("ssm", {"GetParameter": "the newest image of an alias"}, Scope.PARAMETERS),
+    *_reads("eks", {"DescribeCluster": "the version that an image must suit"}, Scope.CLUSTER),
+    Call(
+        "ec2",
+        "CreateFleet",
+        Need.RUN,
+        Scope.LAUNCH,
+        "launches instances",
+        ("ec2:CreateFleet", "ec2:RunInstances"),
+    ),
+    Call("ec2", "CreateLaunchTemplate", Need.RUN, Scope.LAUNCH, "what a machine is made like"),
+    Call(
+        "ec2",
+        "RunInstances",
+        Need.RUN,
+        Scope.LAUNCH,
+        "tried without effect: whether a class could make nodes",
+    ),
+    Call("ec2", "TerminateInstances", Need.RUN, Scope.OWNED, "ends instances of the cluster"),
+    Call("ec2", "CreateTags", Need.RUN, Scope.TAGS, "names an instance once its node has joined"),
+    Call("ec2", "DescribeLaunchTemplates", Need.RUN, Scope.ANY, "templates that nothing needs"),
+    Call("ec2", "DeleteLaunchTemplate", Need.RUN, Scope.TEMPLATES, "collects such templates"),
+    Call("iam", "ListInstanceProfiles", Need.RUN, Scope.ANY, "profiles that nothing needs"),
+    Call("iam", "GetInstanceProfile", Need.RUN, Scope.ANY, "whether a class's profile is there"),
+    Call(
+        "iam",
+        "CreateInstanceProfile",
+        Need.RUN,
+        Scope.PROFILES,
+        "a profile for a class's role",
+        ("iam:CreateInstanceProfile", "iam:TagInstanceProfile"),
+    ),
+    Call("iam", "AddRoleToInstanceProfile", Need.RUN, Scope.PROFILES, "puts the role into it"),
+    Call(
+        "iam", "RemoveRoleFromInstanceProfile", Need.RUN, Scope.PROFILES, "empties such a profile"
+    ),
+    Call("iam", "DeleteInstanceProfile", Need.RUN, Scope.PROFILES, "collects such profiles"),
+    Call("sqs", "GetQueueUrl", Need.RUN, Scope.QUEUE, "the queue of interruptions"),
+    Call("sqs", "ReceiveMessage", Need.RUN, Scope.QUEUE, "hears of interruptions"),
+    Call(
+        "sqs",
+        "DeleteMessageBatch",
+        Need.RUN,
+        Scope.QUEUE,
+        "settles what was heard",
+        ("sqs:DeleteMessage",),
+    ),
+    Call("sts", "GetCallerIdentity", Need.CHECK, Scope.ANY, "as whom we come; always allowed"),
+    Call("service-quotas", "GetServiceQuota", Need.CHECK, Scope.ANY, "whether vCPUs will do"),
+)
+"""Every call, the reading ones first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a policy names of the account."""
+
+    partition: str = "aws"
+    account: str = "${Account}"
+    region: str = "${Region}"
+    cluster: str = "${ClusterName}"
+    queue: str = "${InterruptionQueue}"
+    role: str = "${NodeRole}"
+
+
+def policy(need: Need, names: Names) -> dict[str, Any]:
+    """Return the smallest IAM policy for a plan, or for running a fleet.
+
+    Launches are allowed with the cluster's tags only, and whatever ends or changes something is
+    allowed on what bears them (aws reference 6.1).
+    """
+    wanted = [c for c in CALLS if c.need is Need.PLAN or (need is Need.RUN and c.need is need)]
+    wanted += [c for c in CALLS if c.need is Need.CHECK]
+    by_scope: dict[Scope, list[str]] = {}
+    for call in wanted:
+        known = by_scope.setdefault(call.scope, [])
+        known += [action for action in call.allowed_by if action not in known]
+    if need is Need.RUN:
+        by_scope[Scope.ROLE] = ["iam:PassRole"]
+    statements = [
+        statement
+        for scope in Scope
+        if scope in by_scope
+        for statement in _statements(scope, sorted(by_scope[scope]), names)
+    ]
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+def _statements(scope: Scope, actions: list[str], names: Names) -> list[dict[str, Any]]:
+    if scope is Scope.LAUNCH:
+        return _launch_statements(names)
+    prefix = f"arn:{names.partition}"
+    here = f"{names.region}:{names.account}"
+    cluster_tag = f"kubernetes.io/cluster/{names.cluster}"
+    owned = {"StringEquals": {f"aws:ResourceTag/{cluster_tag}": "owned"}}
+    pool = {"StringLike": {"aws:ResourceTag/karpenter.sh/nodepool": "*"}}
+    bounds: dict[Scope, tuple[str, dict[str, Any]]] = {
+        Scope.ANY: ("*", {}),
+        Scope.PARAMETERS: (f"{prefix}:ssm:{names.region}::parameter/aws/service/*", {}),
+        Scope.CLUSTER: (f"{prefix}:eks:{here}:cluster/{names.cluster}", {}),
+        Scope.QUEUE: (f"{prefix}:sqs:{here}:{names.queue}", {}),
+        Scope.TEMPLATES: (
+            f"{prefix}:ec2:{names.region}:*:launch-template/*",
+            {**owned, **pool},
+        ),
+        Scope.OWNED: (f"{prefix}:ec2:{names.region}:*:instance/*", {**owned, **pool}),
+        Scope.TAGS: (
+            f"{prefix}:ec2:{names.region}:*:instance/*",
+            {
+                **owned,
+                **pool,
+                "ForAllValues:StringEquals": {"aws:TagKeys": ["Name", "karpenter.sh/nodeclaim"]},
+            },
+        ),
+        Scope.PROFILES: (
+            f"{prefix}:iam::{names.account}:instance-profile/reconciler/{names.region}/*",
+            {},
+        ),
+        Scope.ROLE: (
+            f"{prefix}:iam::{names.account}:role/{names.role}",
+            {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
+        ),
+    }
+    resource, condition = bounds[scope]
+    return [_statement(_SIDS[scope], actions, resource, condition)]
+
+
+_SIDS: Final = {
+    Scope.ANY: "Look",
+    Scope.PARAMETERS: "ReadImageParameters",
+    Scope.CLUSTER: "ReadCluster",
+    Scope.QUEUE: "HearInterruptions",
+    Scope.TEMPLATES: "CollectOwnTemplates",
+    Scope.OWNED: "EndOwnInstances",
+    Scope.TAGS: "NameOwnInstances",
+    Scope.PROFILES: "MakeInstanceProfiles",
+    Scope.ROLE: "PassNodeRole",
+}
+_LAUNCHED: Final = (
+    "fleet",
+    "instance",
+    "launch-template",
+    "network-interface",
+    "spot-instances-request",
+    "volume",
+)
+_USED: Final = (
+    "capacity-reservation",
+    "image",
+    "placement-group",
+    "security-group",
+    "snapshot",
+    "subnet",
+)
+
+
+def _launch_statements(names: Names) -> list[dict[str, Any]]:
+    """Return what a launch needs: what it uses, its template, and what it makes and tags."""
+    arn = f"arn:{names.partition}:ec2:{names.region}"
+    cluster_tag = f"kubernetes.io/cluster/{names.cluster}"
+    launch = ["ec2:CreateFleet", "ec2:RunInstances"]
+    owned = {"StringEquals": {f"aws:ResourceTag/{cluster_tag}": "owned"}}
+    pool = {"StringLike": {"aws:ResourceTag/karpenter.sh/nodepool": "*"}}
+    tagged = {
+        "StringEquals": {
+            f"aws:RequestTag/{cluster_tag}": "owned",
+            "aws:RequestTag/eks:eks-cluster-name": names.cluster,
+        },
+        "StringLike": {"aws:RequestTag/karpenter.sh/nodepool": "*"},
+    }
+    makers = ["CreateFleet", "CreateLaunchTemplate", "RunInstances"]
+    creating = {**tagged["StringEquals"], "ec2:CreateAction": makers}
+    return [
+        _statement("LaunchWithThese", launch, [f"{arn}:*:{kind}/*" for kind in _USED], {}),
+        _statement(
+            "LaunchFromOwnTemplates", launch, f"{arn}:*:launch-template/*", {**owned, **pool}
+        ),
+        _statement(
+            "LaunchWithTags",
+            ["ec2:CreateFleet", "ec2:CreateLaunchTemplate", "ec2:RunInstances"],
+            [f"{arn}:*:{kind}/*" for kind in _LAUNCHED],
+            tagged,
+        ),
+        _statement(
+            "TagWhatIsLaunched",
+            ["ec2:CreateTags"],
+            [f"{arn}:*:{kind}/*" for kind in _LAUNCHED],
+            {**tagged, "StringEquals": creating},
+        ),
+    ]
+
+
+def _statement(
+    sid: str, actions: list[str], resource: str | list[str], condition: Mapping[str, Any]
+) -> dict[str, Any]:
+    statement: dict[str, Any] = {
+        "Sid": sid,
+        "Effect": "Allow",
+        "Action": actions,
+        "Resource": resource,
+    }
+    return {**statement, "Condition": dict(condition)} if condition else statement

@@ -1,0 +1,147 @@
+"""Node classes are tried without effect before anything waits for their nodes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import botocore.endpoint
+import msgspec
+import pytest
+
+from reconciler.adapters.aws.compute import AwsCompute
+from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.wire import Answer, Request, error
+from reconciler.model.errors import TransientCloudError
+from reconciler.model.metadata import Condition
+from reconciler.model.nodeclass import EC2NodeClass
+from tests.contracts.cloud import a_class, a_cloud, a_compute
+
+TRIED = ("CreateLaunchTemplate", "CreateFleet", "RunInstances")
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
+
+
+class Site:
+    def __init__(self) -> None:
+        self.clock = SimulatedClock()
+        self.cloud: EmbeddedEC2 = a_cloud(self.clock)
+        self.compute: AwsCompute = a_compute(self.cloud, self.clock, validates=True)
+
+    def verdict(self, node_class: EC2NodeClass | None = None) -> Condition:
+        found = self.compute.resolve(node_class or a_class()).status.conditions
+        return next(c for c in found if c.type == "ValidationSucceeded")
+
+    def tried(self) -> list[str]:
+        return [c.operation for c in self.cloud.calls if c.operation in TRIED]
+
+    def answers(self, operation: str, code: str, message: str) -> None:
+        """Let EC2 answer an operation with an error of its own."""
+        handle = self.cloud.handle
+
+        def other(request: Request) -> Answer:
+            if request.operation == operation:
+                return error("ec2", 400, code, message, "0-1")
+            return handle(request)
+
+        self.cloud.handle = other  # type: ignore[method-assign]
+
+
+def test_a_class_that_may_launch_is_valid_and_nothing_is_made() -> None:
+    site = Site()
+    assert site.verdict().status == "True"
+    assert site.tried() == list(TRIED)
+    assert site.cloud.living() == {}
+    mine = site.cloud.connect("ec2", 1).describe_launch_templates()["LaunchTemplates"]
+    assert mine == []
+
+
+@pytest.mark.parametrize("operation", TRIED)
+def test_a_missing_permission_is_named_with_its_call(operation: str) -> None:
+    site = Site()
+    site.cloud.faults.add(operation, Fault.DENIED, times=None)
+    verdict = site.verdict()
+    assert (verdict.status, verdict.reason) == ("False", f"{operation}AuthCheckFailed")
+    assert f"allow ec2:{operation} to the credentials in use" in verdict.message
+    ready = site.compute.resolve(a_class()).status.conditions[-1]
+    assert (ready.type, ready.status) == ("Ready", "False")
+
+
+def test_one_subnet_in_which_it_may_run_is_enough() -> None:
+    site = Site()
+    site.cloud.faults.add("RunInstances", Fault.DENIED)
+    assert site.verdict().status == "True"
+
+
+def test_a_verdict_holds_for_half_an_hour() -> None:
+    site = Site()
+    for _ in range(20):
+        assert site.verdict().status == "True"
+        site.clock.advance(61)
+    assert site.tried() == list(TRIED)
+    site.clock.advance(1800)
+    site.verdict()
+    assert len(site.tried()) == 2 * len(TRIED)
+
+
+def test_a_class_that_changes_is_tried_anew() -> None:
+    site = Site()
+    site.verdict()
+    site.verdict(a_class(tags={"team": "web"}))
+    assert len(site.tried()) == 2 * len(TRIED)
+
+
+def test_while_ec2_is_busy_the_last_verdict_holds_and_none_is_made_up() -> None:
+    site = Site()
+    site.cloud.faults.add("CreateFleet", Fault.THROTTLE, times=None)
+    with pytest.raises(TransientCloudError, match="ec2:CreateFleet"):
+        site.verdict()
+    site.cloud.faults.clear()
+    site.verdict()
+    site.clock.advance(2000)
+    site.cloud.faults.add("CreateFleet", Fault.THROTTLE, times=None)
+    assert site.verdict().status == "True"
+
+
+def test_what_decides_nothing_is_no_objection() -> None:
+    site = Site()
+    site.answers("CreateFleet", "InvalidLaunchTemplateName.NotFoundException", "no such template")
+    assert site.verdict().status == "True"
+
+
+def test_a_profile_of_the_users_own_must_be_there_and_one_of_ours_need_not() -> None:
+    said = "Value (nodes) for parameter iamInstanceProfile.name is invalid. "
+    said += "Invalid IAM Instance Profile name"
+    site = Site()
+    site.answers("RunInstances", "InvalidParameterValue", said)
+    assert site.verdict().status == "True"
+    own = a_class(role="", instance_profile="nodes")
+    assert site.verdict(own).reason == "InstanceProfileNotFound"
+
+
+def test_user_data_that_is_too_long_is_found_before_a_launch() -> None:
+    site = Site()
+    site.answers("RunInstances", "InvalidUserData.Malformed", "User data is limited to 16384 bytes")
+    assert site.verdict().reason == "UserDataSizeLimitExceeded"
+
+
+def test_a_class_that_finds_nothing_is_not_tried() -> None:
+    site = Site()
+    term = msgspec.structs.replace(
+        a_class().spec.subnet_selector_terms[0], tags={"karpenter.sh/discovery": "nowhere"}
+    )
+    missing = a_class(subnet_selector_terms=(term,))
+    ready = site.compute.resolve(missing).status.conditions[-1]
+    assert ready.status == "False"
+    assert site.tried() == []
+
+
+def test_who_only_plans_tries_nothing() -> None:
+    site = Site()
+    site.compute = a_compute(site.cloud, site.clock)
+    assert site.verdict().status == "True"
+    assert site.tried() == []
