@@ -70,7 +70,8 @@ def caps_of(
             key = settings.option_key(pool, "maximum_per_day", "maximumPerDay")
             caps.append(_daily(pool, most, total, history, key, now))
         rollout = history.rollout(pool)
-        if rollout is not None and rollout.stopped_at is not None:
+        stops = bool(settings.option(pool, "stop_after_failures"))
+        if stops and rollout is not None and rollout.stopped_at is not None:
             caps.append(_stopped(rollout))
         elif settings.option(pool, "wave_size"):
             caps.append(_wave(pool, rollout, total, settings, now))

@@ -17,10 +17,12 @@ from reconciler.disruption.candidates import Candidate, Refusal, price_refusal
 from reconciler.disruption.command import BlockCode
 from reconciler.disruption.consolidation import Proposal, compute, scored
 from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.memory import in_memory
 from reconciler.disruption.pricing import expected_price, ordered
 from reconciler.disruption.situation import open_pass
 from reconciler.model.budget import DisruptionReason
 from reconciler.model.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE
+from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.pod import Pod
 from reconciler.observed.state import StateNode
 from reconciler.plan.answer import Answer
@@ -48,6 +50,7 @@ _REMEDIES: Final = {
     " SpotToSpotConsolidation on",
     BlockCode.SCORE: "it has to save more for each pod that moves, or its NodePool not be Balanced",
     BlockCode.MINIMUM_SAVINGS: "the setting has to ask for less, or the move to save more",
+    BlockCode.UNDOES: "undoPeriod has to pass, or to be shorter",
     BlockCode.CONSOLIDATION_DISABLED: "its NodePool has to set consolidateAfter to a duration",
     BlockCode.WHEN_EMPTY: "its pods have to go, or its NodePool to be WhenEmptyOrUnderutilized",
 }
@@ -79,7 +82,8 @@ def explain_fully(answer: Answer, inputs: Inputs, facts: Facts, plan: Plan) -> A
         verdict = "it may go, in a later pass"
         said.append(turn)
     told = [fact for fact in answer.facts if not fact.startswith("the budgets of ")]
-    facts_said = (_node_said(node, candidate), *told, *said, *_budgets(node, plan))
+    memory = _memory_said(node.claim, inputs)
+    facts_said = (_node_said(node, candidate), *told, *said, *memory, *_budgets(node, plan))
     return replace(answer, verdict=verdict, facts=facts_said)
 
 
@@ -93,6 +97,16 @@ def _node_said(node: StateNode, candidate: Candidate | None) -> str:
         price = f", {dollars(candidate.price)} an hour"
     pods = sum(pod.is_reschedulable for pod in node.pods)
     return f"it is {kind}{capacity}{where}{price}, with {counted(pods, 'pod')} to move"
+
+
+def _memory_said(claim: NodeClaim, inputs: Inputs) -> Iterator[str]:
+    """Yield what consolidation gave up for the node and does not take back yet."""
+    for one, ends in in_memory(claim, inputs.settings):
+        if inputs.now < ends:
+            yield (
+                f"consolidation gave up {one} for it at {moment(one.at)}, and takes nothing of"
+                f" that kind back before {moment(ends)} (undoPeriod)"
+            )
 
 
 def _refused(refusal: Refusal | None) -> Iterator[str]:

@@ -1,0 +1,143 @@
+"""What keeps nodes from going stands once, with every node that it holds, and what that costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.desired.settings import resolve
+from reconciler.disruption.command import Blocker
+from reconciler.model.nodepool import NodePool
+from tests.disruption.builders import a_node, a_pod, a_pool, decided, drifted
+
+PROTECTED = {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}
+
+
+def blockers(*objects: Any, **facts: Any) -> dict[str, Blocker]:
+    found = decided(*objects, lists_blockers=True, **facts).blockers
+    return {f"{b.kind} {b.name}": b for b in found}
+
+
+def a_pdb(name: str, allowed: int = 0) -> dict[str, Any]:
+    return {
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 0},
+        "status": {"disruptionsAllowed": allowed},
+    }
+
+
+def wide(name: str, pod: dict[str, Any], **node: Any) -> list[dict[str, Any]]:
+    """Return a node that costs 0.80 an hour, for a pod that one of 0.20 would hold."""
+    return [*a_node(name, "huge", **node), a_pod(f"p-{name}", name, "3", **pod)]
+
+
+def web(**metadata: Any) -> dict[str, Any]:
+    return {"metadata": {"labels": {"app": "web"}, **metadata}}
+
+
+def test_a_budget_of_pods_stands_once_with_all_its_nodes_and_what_they_would_save() -> None:
+    [found] = blockers(*wide("a", web()), *wide("b", web()), a_pdb("web")).values()
+    assert (found.kind, found.name, found.nodes) == (
+        "PodDisruptionBudget",
+        "default/web",
+        ("a", "b"),
+    )
+    # Both pods fit on one of the two: one goes for nothing, the other stays for the pods of both.
+    assert found.forgone == pytest.approx(0.8)
+    assert found.unpriced == 0
+
+
+def test_a_pod_names_its_owner_and_a_node_its_annotation() -> None:
+    found = blockers(
+        *wide("a", {"metadata": PROTECTED}),
+        *wide("b", {}, pool="other", annotations=PROTECTED["annotations"]),
+        pools=[a_pool(), a_pool("other")],
+    )
+    pod = found["Pod default/p-a"]
+    assert (pod.owner, pod.nodes, pod.reasons) == (
+        "ReplicaSet default/app",
+        ("a",),
+        ("Underutilized",),
+    )
+    assert found["Node b"].nodes == ("b",)
+    assert found["Node b"].forgone is not None
+
+
+def test_a_node_that_several_hold_stands_with_each() -> None:
+    found = blockers(*wide("a", web(**PROTECTED)), a_pdb("web"))
+    assert set(found) == {"Pod default/p-a"}, (
+        "a protected pod is not for eviction: its budget rests"
+    )
+    both = [*wide("a", web()), a_pod("q", "a", "1", metadata=PROTECTED), a_pdb("web")]
+    assert {k: b.nodes for k, b in blockers(*both).items()} == {
+        "Pod default/q": ("a",),
+        "PodDisruptionBudget default/web": ("a",),
+    }
+
+
+@pytest.mark.parametrize(
+    ("pool", "code"),
+    [
+        (a_pool(consolidateAfter="Never"), "ConsolidationDisabled"),
+        (a_pool(consolidationPolicy="WhenEmpty"), "WhenEmpty"),
+    ],
+)
+def test_a_pool_that_does_not_consolidate_says_what_that_costs(pool: NodePool, code: str) -> None:
+    found = blockers(*wide("a", {}), pools=[pool])
+    assert found["NodePool default"].code == code
+    assert found["NodePool default"].forgone == pytest.approx(0.6)
+
+
+def test_a_static_pool_stands_with_what_its_pods_would_cost_in_another_pool() -> None:
+    alone = blockers(*wide("a", {}), pools=[a_pool(spec={"replicas": 1})])
+    assert (alone["NodePool default"].code, alone["NodePool default"].forgone) == ("Static", 0.0)
+    pools = [a_pool(spec={"replicas": 1}), a_pool("other")]
+    beside = blockers(*wide("a", {}), pools=pools)
+    assert beside["NodePool default"].forgone == pytest.approx(0.6)
+
+
+def test_a_budget_that_lets_nothing_go_is_a_blocker_and_one_that_lets_one_go_is_not() -> None:
+    nodes = [*a_node("a"), *a_node("b")]
+    closed = blockers(*nodes, pools=[a_pool(budgets=[{"nodes": "0"}])])
+    assert closed["Budget default/Empty"].nodes == ("a", "b")
+    assert closed["Budget default/Empty"].forgone == pytest.approx(0.4)
+    assert blockers(*nodes, pools=[a_pool(budgets=[{"nodes": "1"}])]) == {}
+
+
+def test_what_somebody_has_suspended_is_a_blocker() -> None:
+    made = resolve({"disruption": {"suspend": [{"owner": "platform-team"}]}}, {}).settings
+    [found] = blockers(*a_node("a"), settings=made).values()
+    assert (found.kind, found.name) == ("Policy", "default/Empty")
+    assert found.message.startswith("platform-team has suspended Empty")
+
+
+def test_what_has_no_price_is_said_to_have_none() -> None:
+    [found] = blockers(
+        *wide("a", web()), *a_node("x", "unheard-of"), a_pod("p", "x", **web()), a_pdb("web")
+    ).values()
+    assert found.nodes == ("a", "x")
+    assert found.unpriced == 1
+    [only] = blockers(*a_node("x", "unheard-of"), a_pod("p", "x", **web()), a_pdb("web")).values()
+    assert only.forgone is None
+
+
+def test_drift_that_is_held_is_named_as_drift() -> None:
+    [found] = blockers(*wide("a", web()), a_pdb("web"), drifted=drifted("a")).values()
+    assert found.reasons == ("Drifted",)
+
+
+def test_asking_what_is_in_the_way_changes_nothing_of_what_is_decided() -> None:
+    objects = [*wide("a", web()), *wide("b", {}), *a_node("c"), a_pdb("web")]
+    plain, asked = decided(*objects), decided(*objects, lists_blockers=True)
+    assert (asked.commands, asked.blocked, asked.deferred) == (
+        plain.commands,
+        plain.blocked,
+        plain.deferred,
+    )
+    assert plain.blockers == ()
+
+
+def test_nothing_in_the_way_is_nothing_to_tell() -> None:
+    assert blockers(*wide("a", {}), *a_node("b")) == {}

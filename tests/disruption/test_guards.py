@@ -1,0 +1,269 @@
+"""The guards that count over time, one at a time, on what a record says of the past."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.desired.settings import resolve
+from reconciler.disruption.calendar import next_moment
+from reconciler.disruption.command import Decisions, WaitsFor
+from reconciler.disruption.memory import GAVE_UP, GivenUp, given_up, in_memory, remembered
+from reconciler.model.decode import decode
+from reconciler.model.errors import UsageError
+from reconciler.model.history import DAY, History, Move, Rollout, Taken, free_again
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.settings import Settings
+from tests.disruption.builders import (
+    NOW,
+    a_cluster,
+    a_node,
+    a_pod,
+    a_pool,
+    brief,
+    decided,
+    drifted,
+    refusal_of,
+    stamp,
+)
+
+HOUR = timedelta(hours=1)
+
+
+def configured(**config: Any) -> Settings:
+    return resolve(config, {}).settings
+
+
+def four_drifted(history: History, settings: Settings) -> Decisions:
+    """Return what is decided on four drifted nodes, a pod on each."""
+    names = ("a", "b", "c", "d")
+    nodes = [[*a_node(n), a_pod(f"p-{n}", n, "3")] for n in names]
+    return decided(*nodes, drifted=drifted(*names), settings=settings, history=history)
+
+
+def taken(*ages: timedelta) -> tuple[Taken, ...]:
+    return tuple(Taken(NOW - age, "default") for age in ages)
+
+
+# a day
+
+
+@pytest.mark.parametrize(("most", "left"), [("3", 2), ("50%", 1), ("26%", 1), ("4", 3), ("0", 0)])
+def test_of_a_daily_maximum_what_went_within_the_day_is_gone(most: str, left: int) -> None:
+    history = History(taken=taken(HOUR, 30 * HOUR))
+    decisions = four_drifted(history, configured(maximumPerDay=most))
+    assert len(decisions.commands) == left
+    assert {d.waits_for for d in decisions.deferred} == {WaitsFor.POLICY}
+
+
+def test_a_node_that_waits_for_the_day_says_when_the_next_may_go() -> None:
+    history = History(taken=taken(3 * HOUR, HOUR))
+    decisions = four_drifted(history, configured(disruption={"maximumPerDay": "2"}))
+    assert decisions.commands == ()
+    assert {d.not_before for d in decisions.deferred} == {NOW + 21 * HOUR}
+    assert {d.message for d in decisions.deferred} == {
+        "of the 4 nodes of the fleet, 2 may go within 24 hours (disruption.maximumPerDay),"
+        " and 2 have gone"
+    }
+
+
+def test_one_pool_may_have_used_its_day_while_another_goes_on() -> None:
+    made = configured(nodePools={"a": {"maximumPerDay": "1"}})
+    history = History(taken=(Taken(NOW - HOUR, "a"),))
+    nodes = [a_node("a1", pool="a"), a_node("b1", pool="b")]
+    decisions = decided(*nodes, pools=[a_pool("a"), a_pool("b")], settings=made, history=history)
+    assert brief(decisions) == [("Empty", "delete", ("b1",))]
+
+
+def test_what_is_forced_counts_for_no_day() -> None:
+    made = configured(maximumPerDay="1")
+    decisions = decided(*a_node("n"), *a_node("m"), settings=made, interrupted={"claim-n": "spot"})
+    assert brief(decisions) == [("Interrupted", "delete", ("n",)), ("Empty", "delete", ("m",))]
+
+
+@given(
+    ages=st.lists(st.integers(0, 24 * 60 - 1), max_size=8).map(sorted),
+    most=st.integers(0, 8),
+)
+def test_the_next_is_free_at_the_first_moment_at_which_one_may_go(
+    ages: list[int], most: int
+) -> None:
+    rows = taken(*(timedelta(minutes=age) for age in reversed(ages)))
+    at = free_again(rows, most)
+    if at is None:
+        assert most == 0 or len(rows) < most
+        return
+    assert sum(at - row.at < DAY for row in rows) < most
+    before = at - timedelta(microseconds=1)
+    assert sum(before - row.at < DAY for row in rows) >= most
+
+
+# waves
+
+
+def a_move(**fields: Any) -> Move:
+    return Move(**{"command": "drifted-1", "started_at": NOW - HOUR, "nodes": 2, **fields})
+
+
+def rolling(*moves: Move, **fields: Any) -> History:
+    return History(rollouts=(Rollout("default", wave=3, size=2, moves=moves, **fields),))
+
+
+def test_a_wave_takes_so_many_nodes_and_names_itself() -> None:
+    decisions = four_drifted(History(), configured(waveSize="50%"))
+    assert len(decisions.commands) == 2
+    assert {d.message for d in decisions.deferred} == {
+        "wave 1 of NodePool default takes 2 nodes (waveSize)"
+    }
+
+
+@pytest.mark.parametrize(
+    ("move", "why", "until"),
+    [
+        (a_move(), "its commands have to end", None),
+        (
+            a_move(ended_at=NOW - HOUR, waits_for="1 of 3 pods of x/ReplicaSet/y are available"),
+            "1 of 3 pods of x/ReplicaSet/y are available",
+            None,
+        ),
+        (
+            a_move(ended_at=NOW - HOUR, healthy_at=NOW - timedelta(minutes=5)),
+            "it is to stay well for waveSoak",
+            NOW + timedelta(minutes=15),
+        ),
+    ],
+)
+def test_the_next_wave_says_what_the_last_one_waits_for(move: Move, why: str, until: Any) -> None:
+    made = configured(waveSize="2", waveSoak="20m")
+    decisions = four_drifted(rolling(move), made)
+    assert decisions.commands == ()
+    assert {
+        (d.message.partition("before the next one, ")[2], d.not_before) for d in decisions.deferred
+    } == {(why, until)}
+
+
+def test_a_wave_that_is_not_full_goes_on() -> None:
+    decisions = four_drifted(rolling(a_move(nodes=1)), configured(waveSize="2"))
+    assert len(decisions.commands) == 1
+
+
+def test_an_empty_node_goes_whatever_wave_there_is() -> None:
+    decisions = decided(*a_node("n"), settings=configured(waveSize="2"), history=rolling(a_move()))
+    assert brief(decisions) == [("Empty", "delete", ("n",))]
+
+
+def test_a_stopped_rollout_holds_until_somebody_resumes_it() -> None:
+    history = rolling(stopped_at=NOW - HOUR, stopped_why="no capacity", failures=3)
+    decisions = four_drifted(history, configured(stopAfterFailures=3))
+    assert decisions.commands == ()
+    assert {d.waits_for for d in decisions.deferred} == {WaitsFor.APPROVAL}
+    assert {d.message for d in decisions.deferred} == {
+        "disruption of NodePool default stopped by itself at 2026-01-05 11:00 UTC after 3 failures,"
+        " the last: no capacity; `reconciler resume --node-pool default` lets it go on"
+    }
+    assert len(four_drifted(history, configured()).commands) == 4, "nobody asks for stops any more"
+
+
+# memory
+
+
+def fresh(at: str, offering: str = "medium,zone-a,on-demand") -> list[dict[str, Any]]:
+    """Return a dear node that came in place of a medium one, and a pod that a medium one holds."""
+    memory = {"annotations": {GAVE_UP: f"{offering}@{at}"}}
+    return [*a_node("n", "huge", claim_metadata=memory), a_pod("p", "n", "3")]
+
+
+def test_what_was_given_up_within_the_period_is_not_taken_back() -> None:
+    made = configured(undoPeriod="24h")
+    decisions = decided(*fresh(stamp(NOW - HOUR)), settings=made)
+    assert decisions.commands == ()
+    [deferral] = decisions.deferred
+    assert deferral.not_before == NOW + 23 * HOUR
+    assert deferral.message == (
+        "would undo a consolidation: medium on-demand in zone-a was given up for n at"
+        " 2026-01-05 11:00 UTC, and the replacement could be that again (undoPeriod)"
+    )
+    assert brief(decided(*fresh(stamp(NOW - HOUR)))), "without a period nothing is remembered"
+
+
+@pytest.mark.parametrize(
+    "offering", ["small,zone-a,on-demand", "medium,zone-a,spot", "medium,zone-c,on-demand", "?"]
+)
+def test_another_offering_than_the_one_given_up_may_come(offering: str) -> None:
+    made = configured(undoPeriod="24h")
+    assert brief(decided(*fresh(stamp(NOW - HOUR), offering), settings=made))
+
+
+def test_a_period_that_is_over_is_forgotten_at_its_moment() -> None:
+    made = configured(undoPeriod="24h")
+    objects = fresh(stamp(NOW - 24 * HOUR))
+    assert brief(decided(*objects, settings=made))
+    early = NOW - timedelta(microseconds=1)
+    assert next_moment(a_cluster(*objects), [a_pool()], made, early) == NOW
+
+
+def test_a_node_may_still_go_without_a_replacement() -> None:
+    made = configured(undoPeriod="24h")
+    decisions = decided(
+        *fresh(stamp(NOW)), *a_node("m", "huge"), a_pod("q", "m", "1"), settings=made
+    )
+    assert [(c.decision, len(c.nodes)) for c in decisions.commands] == [("delete", 1)]
+
+
+CLAIMS = st.builds(
+    lambda name, text: decode(
+        {
+            "metadata": {
+                "name": "claim",
+                "labels": {
+                    "node.kubernetes.io/instance-type": name,
+                    "topology.kubernetes.io/zone": "zone-a",
+                    "karpenter.sh/capacity-type": "spot",
+                },
+                "annotations": {GAVE_UP: text},
+            }
+        },
+        NodeClaim,
+    ),
+    st.sampled_from(["small", "large"]),
+    st.text(max_size=30) | st.just(f"huge,zone-b,spot@{stamp(NOW - HOUR)}"),
+)
+
+
+@given(CLAIMS)
+def test_what_is_handed_on_is_what_was_remembered_and_the_node_itself(claim: NodeClaim) -> None:
+    made = configured(undoPeriod="24h")
+    text = remembered([claim], made, NOW)
+    heir = decode({"metadata": {"name": "heir", "annotations": {GAVE_UP: text}}}, NodeClaim)
+    own = claim.metadata.labels["node.kubernetes.io/instance-type"]
+    assert given_up(heir) == (*given_up(claim), GivenUp(NOW, own, "zone-a", "spot"))
+    assert [until for _, until in in_memory(heir, made)][-1] == NOW + 24 * HOUR
+    assert remembered([claim], configured(), NOW) == ""
+
+
+# config
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("waveSize", "101%"), ("waveSize", True), ("maximumPerDay", "-1"), ("undoPeriod", "-1h"),
+        ("waveDeadline", "0s"), ("stopAfterFailures", "some"), ("progressDeadline", "soon"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_refused_with_its_key(key: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=key):
+        resolve({key: value}, {})
+    with pytest.raises(UsageError, match=key):
+        resolve({"nodePools": {"web": {key: value}}}, {})
+
+
+def test_a_guard_says_no_in_the_words_of_its_key() -> None:
+    made = configured(nodePools={"default": {"undoPeriod": "24h"}})
+    decisions = decided(*fresh(stamp(NOW - HOUR)), settings=made)
+    assert "(nodePools.default.undoPeriod)" in decisions.deferred[0].message
+    assert refusal_of(decisions, "n") == ""
