@@ -18,10 +18,12 @@ from reconciler.model.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
+    from reconciler.adapters.aws.checks import Checks
     from reconciler.adapters.aws.clients import Connect, Connections
     from reconciler.adapters.aws.compute import AwsCompute
     from reconciler.adapters.aws.facts import AccountFacts
     from reconciler.adapters.aws.images import Types
+    from reconciler.adapters.aws.validation import Validation
     from reconciler.adapters.database.state import DatabaseState
     from reconciler.catalog.memory import Discoveries
     from reconciler.cli.adopting import Takeover
@@ -396,6 +398,46 @@ def _clock(args: argparse.Namespace) -> Clock:
     from reconciler.cli.moment import present
 
     return SystemClock() if args.now is None else SystemClock(present(args.now))
+
+
+@dataclass(frozen=True)
+class CheckBench:
+    """What ``reconciler check`` looks with: a fleet's classes, and AWS as it is found there."""
+
+    settings: Settings
+    classes: Sequence[EC2NodeClass]
+    checks: Checks
+    validation: Validation
+    compute: Compute
+    catalog: CatalogInForce
+
+    def cpus_of(self, instance_type: str) -> float:
+        """Return the vCPUs of an instance type, 0 where the catalogue does not know it."""
+        kind = self.catalog.get(instance_type)
+        return 0.0 if kind is None else kind.capacity.get("cpu", 0) / 1000
+
+
+def check_bench(args: argparse.Namespace, imitation: Imitation | None = None) -> CheckBench:
+    """Return what the checks of a fleet need; nothing of it writes."""
+    from reconciler.adapters.aws.checks import Checks
+    from reconciler.adapters.aws.images import types_of
+    from reconciler.adapters.aws.validation import Validation
+    from reconciler.cli import inputs
+    from reconciler.desired.objects import node_classes
+
+    imitation = imitation or Imitation(_clock(args))
+    resolved, catalog = _facts(args, imitation)
+    settings, clock = resolved.settings, imitation.clock
+    connect = imitation.connect or connections().of(settings)
+    fleet, _ = inputs.read_desired(inputs.read_source(args), any_class=False)
+    return CheckBench(
+        settings,
+        node_classes(fleet),
+        Checks(connect, settings, clock),
+        Validation(connect("ec2", 1), settings, types_of(catalog.current, settings), clock),
+        _compute(settings, catalog, imitation),
+        catalog,
+    )
 
 
 @cache

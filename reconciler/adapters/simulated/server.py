@@ -57,6 +57,10 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     server: _Server
 
+    def do_GET(self) -> None:
+        """Answer a call of the services that speak REST."""
+        self.do_POST()
+
     def do_POST(self) -> None:
         """Answer one call; AWS' signature names the service and the region."""
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -64,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
         request = Request(
             service=scope["service"] if scope else "ec2",
             region=scope["region"] if scope else self.server.ec2.region,
-            method="POST",
+            method=self.command,
             path=self.path,
             headers=dict(self.headers.items()),
             body=body,

@@ -6,13 +6,15 @@ The EC2 protocol sends nested parameters as ``A.1.B.2.C=value`` and answers in X
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 from xml.sax.saxutils import escape
 
-_JSON: Final = ("ssm", "sqs", "eks", "pricing")
+_JSON: Final = ("ssm", "sqs", "eks", "pricing", "service-quotas", "servicequotas")
+_CLUSTER: Final = re.compile(r"/clusters/[^/]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Request:
     @property
     def operation(self) -> str:
         """The name of the call, such as ``CreateFleet``."""
+        if self.service == "eks" and self.method == "GET" and _CLUSTER.fullmatch(self.path):
+            return "DescribeCluster"  # EKS names its operations by method and path
         target = next((v for k, v in self.headers.items() if k.lower() == "x-amz-target"), "")
         return target.rpartition(".")[2] or dict(self.form).get("Action", "")
 

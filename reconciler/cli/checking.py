@@ -1,0 +1,135 @@
+"""What ``reconciler check`` looks at, in order: us, AWS, the classes, the plan, the cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from reconciler.cli import inputs, wiring
+from reconciler.model.check import Check, failed, passed, unknown
+from reconciler.model.errors import ReconcilerError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from reconciler.model.nodeclass import EC2NodeClass
+    from reconciler.model.settings import Settings
+    from reconciler.plan.plan import PlannedNodeClaim
+
+_ENDPOINT_TIMEOUT_S = 5.0
+
+
+def checks(args: argparse.Namespace, imitation: wiring.Imitation | None = None) -> list[Check]:
+    """Return all checks of the fleet that the arguments name.
+
+    Raises:
+        InvalidFleetError, UnreadableError: there is no fleet to check anything for.
+    """
+    from reconciler.adapters.aws.checks import node_class_checks
+    from reconciler.adapters.aws.permissions import Need
+
+    bench = wiring.check_bench(args, imitation)
+    rows = [passed("desired", "", f"{len(bench.classes)} EC2NodeClasses are read")]
+    rows += bench.checks.identity()
+    rows.append(bench.checks.region())
+    resolved, problems = _resolved(bench)
+    need = Need(args.need)
+    rows += bench.checks.permissions(need, resolved, bench.validation)
+    rows += problems
+    for node_class in resolved:
+        rows += node_class_checks(node_class)
+    rows += _for_the_plan(args, bench, resolved, imitation)
+    if need is Need.RUN:
+        rows.append(bench.checks.queue())
+    rows += _cluster(bench.settings)
+    return rows
+
+
+def policy(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the IAM policy for the fleet that the arguments name."""
+    from dataclasses import replace
+
+    from reconciler.adapters.aws.permissions import Names, Need
+    from reconciler.adapters.aws.permissions import policy as made
+
+    fleet, _ = inputs.read_desired(inputs.read_source(args), any_class=False)
+    settings = inputs.settings_of(args, fleet).settings
+    names = Names(region=settings.region, cluster=settings.cluster_name)
+    if settings.interruption_queue:
+        names = replace(names, queue=settings.interruption_queue)
+    if settings.role_arn:
+        names = replace(names, account=settings.role_arn.split(":")[4])
+    return made(Need(args.need), names)
+
+
+def _resolved(bench: wiring.CheckBench) -> tuple[list[EC2NodeClass], list[Check]]:
+    found, problems = [], []
+    for node_class in bench.classes:
+        try:
+            found.append(bench.compute.resolve(node_class))
+        except ReconcilerError as error:
+            text = f"{error.where}: {error.message}"
+            problems.append(failed("nodeClass", node_class.name, text, error.remedy))
+    return found, problems
+
+
+def _for_the_plan(
+    args: argparse.Namespace,
+    bench: wiring.CheckBench,
+    classes: Sequence[EC2NodeClass],
+    imitation: wiring.Imitation | None,
+) -> Iterator[Check]:
+    """Yield what a plan would need: addresses for its nodes, quotas for their vCPUs."""
+    launches: Sequence[PlannedNodeClaim] = ()
+    try:
+        launches = _launches(args, imitation)
+        yield passed("plan", "", f"{len(launches)} nodes would be launched now")
+    except ReconcilerError as error:
+        yield unknown("plan", "", f"no plan could be made: {error}")
+    for node_class in classes:
+        zones = Counter(c.launch.zone for c in launches if c.node_class == node_class.name)
+        yield from bench.checks.subnets(node_class, zones)
+    wanted = []
+    for claim in launches:
+        cpus = bench.cpus_of(claim.launch.instance_type)
+        wanted.append((claim.launch.instance_type, claim.launch.capacity_type, cpus))
+    yield from bench.checks.quotas(wanted)
+
+
+def _launches(
+    args: argparse.Namespace, imitation: wiring.Imitation | None
+) -> Sequence[PlannedNodeClaim]:
+    from reconciler.plan.planner import make_plan
+
+    if args.snapshot is not None:
+        from reconciler.cli.asked import read_inputs
+        from reconciler.cli.timings import Timings
+
+        return make_plan(read_inputs(args, Timings())).node_claims
+    return make_plan(wiring.live_inputs(args, imitation)).node_claims
+
+
+def _cluster(settings: Settings) -> list[Check]:
+    """Return whether the cluster's endpoint can be reached; what it then says is not asked."""
+    import urllib.error
+    import urllib.request
+
+    url = settings.cluster_endpoint
+    if settings.cluster != "kubeconfig":
+        return [unknown("cluster", "", f"it is {settings.cluster}: there is none to reach")]
+    if not url:
+        return [unknown("cluster", "", "no clusterEndpoint is set")]
+    try:
+        import ssl
+
+        trust = ssl.create_default_context()
+        trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+        request = urllib.request.Request(f"{url.rstrip('/')}/version")  # noqa: S310 - the author's own URL
+        with urllib.request.urlopen(request, timeout=_ENDPOINT_TIMEOUT_S, context=trust):  # noqa: S310 - as above
+            return [passed("cluster", url, "it answers")]
+    except urllib.error.HTTPError as error:
+        return [passed("cluster", url, f"it answers (HTTP {error.code}, without credentials)")]
+    except (OSError, ValueError) as error:
+        remedy = "look at clusterEndpoint, and at the way there"
+        return [failed("cluster", url, f"it does not answer: {error}", remedy)]

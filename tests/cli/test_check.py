@@ -1,0 +1,221 @@
+"""``reconciler check`` against an EC2 on a port: what it says, and that it writes nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import botocore.endpoint
+import jsonschema
+import pytest
+
+from reconciler.adapters.clock import SystemClock
+from reconciler.adapters.simulated.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.server import serve
+from reconciler.cli.main import main
+from reconciler.desired.fleet import SourceFile, read_fleet
+from reconciler.desired.objects import node_classes
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+WRITES = ("CreateTags", "TerminateInstances", "DeleteMessageBatch", "CreateInstanceProfile")
+
+
+CPUS = {"m7i.large": 2, "m7i.xlarge": 4, "m7g.large": 2}
+
+
+def catalogue() -> str:
+    """Three types in three zones: a plan of them takes no time."""
+
+    def is_(key: str, value: str) -> dict[str, Any]:
+        return {"key": key, "operator": "In", "values": [value]}
+
+    rows = [
+        {
+            "name": name,
+            "capacity": {"cpu": str(cpus), "memory": f"{cpus * 4}Gi", "pods": "30"},
+            "overhead": {"cpu": "100m", "memory": "512Mi"},
+            "requirements": [
+                is_("kubernetes.io/arch", "arm64" if "g." in name else "amd64"),
+                is_("kubernetes.io/os", "linux"),
+                is_("node.kubernetes.io/instance-type", name),
+                is_("karpenter.k8s.aws/instance-family", name.partition(".")[0]),
+                is_("karpenter.k8s.aws/instance-category", "m"),
+                is_("karpenter.k8s.aws/instance-generation", "7"),
+                is_("karpenter.k8s.aws/instance-cpu", str(cpus)),
+            ],
+            "offerings": [
+                {"zone": f"us-east-1{zone}", "capacityType": kind, "price": 0.05 * cpus * share}
+                for zone in "abc"
+                for kind, share in (("on-demand", 1.0), ("spot", 0.4))
+            ],
+        }
+        for name, cpus in CPUS.items()
+    ]
+    return json.dumps(rows)
+
+
+@dataclass
+class Site:
+    cloud: EmbeddedEC2
+    folder: Path
+
+    def check(self, *words: str) -> int:
+        line = ["check", str(self.folder), "--set", "cluster=embedded", *words]
+        line += ["--catalog", str(self.folder.parent / "types.json")]
+        return main([*line, "--state", str(self.folder.parent / "state")])
+
+    def rows(self, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict[str, str]]:
+        capsys.readouterr()
+        self.check("-o", "json", *words)
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        schema = json.loads((REPOSITORY / "schemas" / "check.v1.json").read_text())
+        jsonschema.validate(found, schema)
+        assert found["passed"] == all(c["verdict"] != "failed" for c in found["checks"])
+        return {f"{c['kind']} {c['name']}".strip(): c for c in found["checks"]}
+
+
+@pytest.fixture(scope="module")
+def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedEC2, str, Path]]:
+    """An account with what the example's classes select; its clients are dear to make."""
+    folder = tmp_path_factory.mktemp("check") / "web"
+    shutil.copytree(REPOSITORY / "examples" / "web", folder)
+    (folder.parent / "types.json").write_text(catalogue())
+    cloud = EmbeddedEC2(SystemClock())
+    files = [SourceFile(str(p.relative_to(folder)), p.read_bytes()) for p in folder.rglob("*.yaml")]
+    fleet, _ = read_fleet(files)
+    for node_class in node_classes(fleet):
+        cloud.seed(node_class)
+    with serve(cloud) as url:
+        yield cloud, url, folder
+
+
+@pytest.fixture
+def site(account: tuple[EmbeddedEC2, str, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    cloud, url, folder = account
+    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
+    for name in ("AWS_PROFILE", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    cloud.calls.clear()
+    yield Site(cloud, folder)
+    cloud.faults.clear()
+
+
+def test_where_all_is_well_it_says_so_and_exits_with_0(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert site.check() == 0
+    said = capsys.readouterr().out
+    assert "✓ credentials" in said
+    assert "✓ permission ec2:CreateFleet" in said
+    assert "✗" not in said
+    assert said.splitlines()[-1].endswith("unknown.")
+
+
+def test_it_writes_nothing(site: Site) -> None:
+    site.check()
+    made = {call.operation for call in site.cloud.calls if call.status == 200}
+    assert not made & {*WRITES, "CreateFleet", "RunInstances", "CreateLaunchTemplate"}
+    assert site.cloud.living() == {}
+    assert not (site.folder.parent / "state").exists()
+
+
+@pytest.mark.parametrize(
+    "call", ["CreateFleet", "RunInstances", "CreateLaunchTemplate", "DescribeImages"]
+)
+def test_a_missing_permission_is_named_with_what_to_do(
+    site: Site, capsys: pytest.CaptureFixture[str], call: str
+) -> None:
+    site.cloud.faults.add(call, Fault.DENIED, times=None)
+    row = site.rows(capsys)[f"permission ec2:{call}"]
+    assert row["verdict"] == "failed"
+    assert "UnauthorizedOperation" in row["message"]
+    assert "(request " in row["message"]
+    assert f"allow ec2:{call}" in row["remedy"]
+    assert site.check() == 1
+
+
+def test_who_only_plans_needs_less(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.cloud.faults.add("CreateFleet", Fault.DENIED, times=None)
+    rows = site.rows(capsys, "--for", "plan")
+    assert "permission ec2:CreateFleet" not in rows
+    assert rows["permission ec2:DescribeInstances"]["verdict"] == "passed"
+    assert site.check("--for", "plan") == 0
+
+
+def test_addresses_and_quotas_are_held_against_the_plan(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = site.rows(capsys)
+    zones = {name: row for name, row in rows.items() if name.startswith("addresses ")}
+    assert zones
+    assert all(row["verdict"] == "passed" for row in zones.values())
+    wanted = [int(row["message"].split(", ")[1].split()[0]) for row in zones.values()]
+    launched = int(rows["plan"]["message"].split()[0])
+    assert sum(wanted) == launched > 0
+    assert any(name.startswith("quota ") for name in rows)
+
+
+def test_full_subnets_are_found(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for by_id in site.cloud._account.backend.subnets.values():
+        for subnet in by_id.values():
+            monkeypatch.setattr(
+                type(subnet), "available_ip_addresses", property(lambda _: "0"), raising=False
+            )
+            monkeypatch.setattr(subnet, "_available_ip_addresses", 0)
+    rows = site.rows(capsys)
+    full = [row for name, row in rows.items() if name.startswith("addresses ")]
+    assert {row["verdict"] for row in full} == {"failed"}
+    assert "add a subnet" in full[0]["remedy"]
+
+
+def test_what_a_class_selects_and_is_not_there_is_found(
+    site: Site, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "web"
+    shutil.copytree(site.folder, folder)
+    shutil.copy(site.folder.parent / "types.json", tmp_path)
+    changed = 0
+    for path in folder.rglob("*.yaml"):
+        text = path.read_text()
+        changed += "karpenter.sh/discovery" in text
+        path.write_text(text.replace("karpenter.sh/discovery: ", "karpenter.sh/discovery: no-"))
+    assert changed
+    rows = Site(site.cloud, folder).rows(capsys)
+    failed = {name: row["message"] for name, row in rows.items() if row["verdict"] == "failed"}
+    assert any("SubnetsNotFound" in message for message in failed.values())
+    assert any("SecurityGroupsNotFound" in message for message in failed.values())
+
+
+def test_a_queue_that_is_not_there_is_found(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    row = site.rows(capsys, "--set", "interruptionQueue=nowhere")["queue nowhere"]
+    assert row["verdict"] == "failed"
+    assert "sqs:GetQueueUrl" in row["message"]
+    sqs = site.cloud.connect("sqs", 1)
+    sqs.create_queue(QueueName="words")
+    rows = site.rows(capsys, "--set", "interruptionQueue=words")
+    assert rows["queue words"]["verdict"] == "passed"
+    assert rows["permission sqs:ReceiveMessage"]["verdict"] == "passed"
+
+
+def test_a_clock_that_is_wrong_is_found(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    row = site.rows(capsys, "--now", "2031-01-01T00:00:00Z")["clock"]
+    assert row["verdict"] in ("failed", "unknown")
+
+
+def test_the_policy_is_filled_in(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    assert site.check("--policy", "--set", "clusterName=prod") == 0
+    policy = json.loads(capsys.readouterr().out)
+    assert "kubernetes.io/cluster/prod" in json.dumps(policy)
+    assert site.cloud.calls == []
