@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
@@ -450,10 +450,12 @@ def connections() -> Connections:
 
 
 def _compute(
-    settings: Settings, catalog: CatalogInForce, imitation: Imitation
+    settings: Settings, catalog: CatalogInForce, imitation: Imitation, *, acts: bool = False
 ) -> AwsCompute:
+    """Return EC2. Who acts has node classes tried; a plan's credentials need not allow that."""
     from reconciler.adapters.aws.compute import AwsCompute
     from reconciler.adapters.aws.images import types_of
+    from reconciler.adapters.aws.profiles import is_imitated
 
     def find(node_class: EC2NodeClass) -> Types:
         return types_of(catalog.current, settings)(node_class)
@@ -465,6 +467,7 @@ def _compute(
         imitation.clock,
         types_of=find,
         workers=imitation.workers,
+        validates=acts and not is_imitated(settings),
     )
 
 

@@ -16,6 +16,7 @@ from datetime import datetime
 from functools import cache, partial
 from threading import RLock
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from reconciler.adapters.simulated.account import Account
 from reconciler.adapters.simulated.byprofile import by_profile
@@ -215,7 +216,7 @@ class EmbeddedEC2:
             service=service,
             region=self.region,
             method=request.method,
-            path="/",
+            path=urlsplit(request.url).path,
             headers={k: _text(v) for k, v in request.headers.items()},
             body=body.encode() if isinstance(body, str) else bytes(body),
         )
