@@ -57,7 +57,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "config": ("reconciler.cli.config", "the effective settings, and where each came from"),
     "demo": ("reconciler.cli.demo", "the whole loop on this machine, with nothing to set up"),
     "snapshot": ("reconciler.cli.snapshot", "capture what `plan --snapshot` reads, with kubectl"),
-    "state": ("reconciler.cli.state", "migrate, check, export or import what is recorded"),
+    "state": (
+        "reconciler.cli.state",
+        "migrate, check, export or import what is recorded; take a fleet over from Karpenter",
+    ),
 }
 """Name of a command → (module, line of help), in the order in which help lists them."""
 

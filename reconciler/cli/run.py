@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
     from datetime import datetime
 
+    from reconciler.cli.wiring import Imitation
     from reconciler.plan.plan import Plan
+    from reconciler.ports import Notifier
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,21 +25,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT; the pass in hand is finished first."""
-    from reconciler.cli import stopping, wiring
-    from reconciler.cli.apply import mandate_of
+    from reconciler.cli import stopping
     from reconciler.cli.exitcode import DONE
     from reconciler.cli.progress import TerminalNotifier
-    from reconciler.engine.loop import Pulse
-    from reconciler.engine.loop import run as keep
-    from reconciler.model.duration import parse_duration
 
     notifier = TerminalNotifier(sys.stdout, colour=sys.stdout.isatty())
-    with (
-        wiring.assembled(args, notifier) as assembly,
-        assembly.source.watched(),
-        stopping.on_signal() as stop,
-    ):
-        keep(
+    with stopping.on_signal() as stop:
+        keep(args, notifier, stop)
+    return DONE
+
+
+def keep(
+    args: argparse.Namespace,
+    notifier: Notifier,
+    stop: Callable[[], bool],
+    imitation: Imitation | None = None,
+) -> None:
+    """Keep the fleet as git wants it until ``stop`` says so, which is asked between passes."""
+    from reconciler.cli import wiring
+    from reconciler.cli.apply import mandate_of
+    from reconciler.engine.loop import Pulse
+    from reconciler.engine.loop import run as keep_passing
+    from reconciler.model.duration import parse_duration
+
+    with wiring.assembled(args, notifier, imitation) as assembly, assembly.source.watched():
+        keep_passing(
             assembly.world,
             assembly.source,
             mandate_of(assembly.settings),
@@ -44,7 +57,6 @@ def run(args: argparse.Namespace) -> int:
             stop=stop,
             next_change=next_change,
         )
-    return DONE
 
 
 def next_change(plan: Plan) -> datetime | None:

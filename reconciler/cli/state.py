@@ -1,4 +1,4 @@
-"""``reconciler state``: migrate, check, export and import what is recorded."""
+"""``reconciler state``: migrate, check, export, import what is recorded, and take over more."""
 
 from __future__ import annotations
 
