@@ -30,10 +30,13 @@ from reconciler.observed.state import StateNode
 from reconciler.placement.result import Placement
 
 ASKED_MAX: Final = 64
-WORK_MAX: Final = 200_000
-"""Of how many nodes it is asked what they would save, and how many nodes that may look at.
+WORK_MAX: Final = 100_000
+QUESTION_MAX: Final = 30_000
+"""Of how many nodes it is asked what they would save, how many nodes that may look at, and how
+many for one of them.
 
-The dearest are asked of first; what is not asked of is said to be not priced.
+The dearest are asked of first. What is not asked of is said to be not priced; in a large fleet
+those are also nodes whose pods look at pods that the plan moves (``moves.py``).
 """
 
 _KINDS: Final = {
@@ -196,11 +199,12 @@ def _saved(candidates: Iterable[Candidate], work: Deliberation) -> Mapping[str, 
         if price_refusal(candidate) is not None:
             saved[name] = None
             continue
-        if asked >= ASKED_MAX or simulation.spent - start > WORK_MAX:
-            saved[name] = None
-            continue
         if name in taken:
             saved[name] = 0.0  # it is where the pods of others would go
+            continue
+        work_left = min(start + WORK_MAX - simulation.spent, QUESTION_MAX)
+        if asked >= ASKED_MAX or simulation.cost_of([candidate]) > work_left:
+            saved[name] = None
             continue
         asked += 1
         answer = compute([candidate], work)

@@ -29,6 +29,8 @@ _CLOSED: Final = Taint("reconciler/planned", "NoSchedule")
 """Keeps the pods of later commands off a node that starts up for an earlier one."""
 _PODS_LIKE_ONE: Final = 20
 """How many pods are placed in the time that it takes to look at the nodes for one."""
+_PACKING_LIKE: Final = 100
+"""How many nodes are looked at in the time that it takes to pack one pod for its price."""
 _RENEWAL_LIKE: Final = 100
 """How many questions take as long as making a scheduler."""
 _NAMED_MAX: Final = 5
@@ -45,8 +47,13 @@ class Placer(Protocol):
         without: Collection[str] = (),
         strict_reservations: bool = True,
         consolidation_guard: bool = False,
+        cheapest: bool = False,
     ) -> Placement:
         """Return where the pods go when the nodes ``without`` are not there."""
+        ...
+
+    def worth(self, pods: Iterable[Pod]) -> Mapping[str, float]:
+        """Return what new nodes for each pod cost at least, USD an hour."""
         ...
 
 
@@ -74,27 +81,45 @@ class Simulation:
         self._renewals = 0
         self._moves = Moves()
 
-    def without(self, candidates: Sequence[Candidate], *, consolidating: bool) -> Outcome:
+    def without(
+        self, candidates: Sequence[Candidate], *, consolidating: bool, cheapest: bool = False
+    ) -> Outcome:
         """Ask where the pods of these nodes would go.
 
         That the room of a CapacityBuffer would be nowhere keeps no node: it is asked for again.
         ``consolidating`` keeps pods from nodes that are not quiet yet: they would be disturbed
         twice. A pod on a node that still starts up counts as having no place: a decision must not
-        rely on a node that may fail.
+        rely on a node that may fail. ``cheapest`` packs new nodes for the least money.
         """
         pods = [pod for candidate in candidates for pod in candidate.moving]
         if not pods:
             return Outcome(Placement())
         self._prepare(pods)
         self.spent += len(self.cluster.nodes) * (1 + len(pods) // _PODS_LIKE_ONE)
+        self.spent += _PACKING_LIKE * len(pods) if cheapest else 0
         placement = self._placer.place(
             pods,
             without=self._moves.left_out.union(candidate.name for candidate in candidates),
             strict_reservations=False,
             consolidation_guard=consolidating,
+            cheapest=cheapest,
         )
         virtual = {pod.key for candidate in candidates for pod in candidate.headroom}
         return Outcome(placement, self._failure(placement, virtual))
+
+    def worth(self, pods: Sequence[Pod]) -> Mapping[str, float]:
+        """Return what new nodes for each of the pods would cost at least, USD an hour."""
+        return self._placer.worth(pods)
+
+    def cost_of(self, candidates: Sequence[Candidate]) -> int:
+        """Return what asking about these nodes would add to ``spent``."""
+        pods = [pod for candidate in candidates for pod in candidate.moving]
+        if not pods:
+            return 0
+        anew = bool(self._moves) and self._moves.matter_to(pods)
+        return len(self.cluster.nodes) * (
+            1 + len(pods) // _PODS_LIKE_ONE + (_RENEWAL_LIKE if anew else 0)
+        )
 
     def place(self, pods: Sequence[Pod], gone: Collection[str]) -> Placement:
         """Find a place for pods that wait already, or whose nodes go by force."""

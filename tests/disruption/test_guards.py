@@ -142,12 +142,9 @@ def test_the_next_wave_says_what_the_last_one_waits_for(move: Move, why: str, un
     made = configured(waveSize="2", waveSoak="20m")
     decisions = four_drifted(rolling(move), made)
     assert decisions.commands == ()
-    [said] = {(d.message, d.not_before) for d in decisions.deferred}
-    assert said == (
-        "wave 3 of NodePool default has taken its 2 nodes of 2 (waveSize);"
-        f" before the next one, {why}",
-        until,
-    )
+    [(message, at)] = {(d.message, d.not_before) for d in decisions.deferred}
+    wave = "wave 3 of NodePool default has taken its 2 nodes of 2 (waveSize)"
+    assert (message, at) == (f"{wave}; before the next one, {why}", until)
 
 
 def test_a_wave_that_is_not_full_goes_on() -> None:
