@@ -6,6 +6,7 @@ import pytest
 
 from reconciler.placement.pending import pods_to_place
 from tests.placement.builders import (
+    CAPACITY_TYPE,
     HOST,
     NOW,
     REQUIRED,
@@ -213,3 +214,68 @@ def test_pods_that_only_an_existing_node_suits_go_there() -> None:
     world = [a_pool(), *a_node("n1", labels={"example.com/rack": "7"})]
     assert placed([*world, *pods(1, affinity=on([here]))]).on_nodes == {"default/app-00": "n1"}
     assert REQUIRED in on([here])["nodeAffinity"]
+
+
+def _class(name: str, *terms: tuple[str, ...], mode: str = "WaitForFirstConsumer") -> Object:
+    """Return a StorageClass; each term lists zones, and any one of the terms will do."""
+    topologies = [{"matchLabelExpressions": [{"key": ZONE, "values": list(t)}]} for t in terms]
+    return {
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": "ebs.csi.aws.com",
+        "volumeBindingMode": mode,
+        "allowedTopologies": topologies,
+    }
+
+
+def _unbound(name: str, storage_class: str) -> Object:
+    return {
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"storageClassName": storage_class},
+    }
+
+
+def test_each_zone_of_a_storage_class_is_an_alternative() -> None:
+    """Two pods that repel each other, and volumes that may be in either of two zones."""
+    spec = {"affinity": apart(rule(ZONE)), "labels": {"app": "app"}}
+    world = [
+        _class("two", ("zone-b",), ("zone-c",)),
+        _unbound("one", "two"),
+        _unbound("more", "two"),
+    ]
+    waiting = [a_pod(f"{n}-0", volumes=_uses(n), **spec) for n in ("one", "more")]
+
+    placement = placed([a_pool(), *world, *waiting])
+
+    assert {claim.launch[1].zone for claim in placement.claims} == {"zone-b", "zone-c"}
+
+
+def test_an_ephemeral_volume_counts_by_the_claim_that_bears_the_pods_name() -> None:
+    volume = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}
+    world = [a_pool(), _class("c", ("zone-c",)), a_pod("app-0", volumes=[volume])]
+
+    made = placed([*world, _unbound("app-0-scratch", "c")])
+    not_yet = placed(world)
+
+    assert [claim.launch[1].zone for claim in made.claims] == ["zone-c"]
+    assert [r.code for r in not_yet.unschedulable["default/app-0"]] == [
+        "PersistentVolumeClaimNotFound"
+    ]
+
+
+def test_a_claim_that_binds_before_there_is_a_pod_is_waited_for() -> None:
+    world = [a_pool(), _class("c", ("zone-c",), mode="Immediate"), _unbound("data", "c")]
+
+    placement = placed([*world, *pods(1, volumes=_uses("data"))])
+
+    assert [r.code for r in placement.unschedulable["default/app-00"]] == ["VolumeNotBound"]
+
+
+def test_a_volumes_zone_is_not_given_up_with_an_alternative_of_the_pod() -> None:
+    either = on([wanted("example.com/none", "In", "x")], [wanted(CAPACITY_TYPE, "In", "on-demand")])
+    world = [a_pool(), *_bound("data", "zone-b")]
+
+    placement = placed([*world, *pods(1, volumes=_uses("data"), affinity=either)])
+
+    assert [claim.launch[1].zone for claim in placement.claims] == ["zone-b"]
