@@ -65,17 +65,25 @@ def awaited(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> frozenset
 def waiting(snapshot: Snapshot, now: datetime) -> int:
     """Return how many pods hold a seat that they have not taken: until then nothing is settled."""
     seats = _seats(snapshot, now)
+    if not seats:
+        return 0
     return sum(pod.key in seats and pod.is_provisionable for pod in snapshot.pods)
 
 
 def _seats(snapshot: Snapshot, now: datetime) -> dict[str, str]:
     """Return the name of its node, or of its claim before there is a node, by pod."""
+    expected = [
+        claim
+        for claim in snapshot.node_claims
+        if claim.metadata.annotations.get(NOMINATED) and _is_expected(claim, now)
+    ]
+    if not expected:
+        return {}
     names = {n.spec.provider_id: n.name for n in snapshot.nodes if n.spec.provider_id}
     return {
         pod: names.get(claim.status.provider_id, claim.name)
-        for claim in snapshot.node_claims
-        if _is_expected(claim, now)
-        for pod in claim.metadata.annotations.get(NOMINATED, "").split()
+        for claim in expected
+        for pod in claim.metadata.annotations[NOMINATED].split()
     }
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from reconciler.catalog.catalog import Catalog
-from reconciler.desired.fleet import Fleet, Resource
+from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_claims, node_overlays
 from reconciler.diff.nodeclass import Instance as Machine
@@ -90,10 +90,6 @@ class PlannedFleet:
         return f"{self.head.head}+{self.tree}" if self.head.dirty else self.head.head
 
     @cached_property
-    def _resources(self) -> Mapping[tuple[str, str], Resource]:
-        return {(r.kind, r.name): r for r in self.fleet.resources}
-
-    @cached_property
     def _pools(self) -> Mapping[str, NodePool]:
         return {pool.name: pool for pool in self.node_pools}
 
@@ -127,9 +123,12 @@ class PlannedFleet:
         return found
 
     def _hash(self, kind: str, name: str) -> tuple[str, str]:
-        resource = self._resources.get((kind, name))
-        known = object_hash(resource.data, self.settings.cluster_ca_bundle) if resource else None
-        return known or ("", "")
+        return self._hashes.get((kind, name), ("", ""))
+
+    @cached_property
+    def _hashes(self) -> Mapping[tuple[str, str], tuple[str, str]]:
+        """The drift hashes of the objects that have one, asked for once for every NodeClaim."""
+        return {(r.kind, r.name): self.rehash(r.data) for r in self.fleet.resources}
 
     def restamped(
         self, claims: Sequence[NodeClaim], recorded: Sequence[RecordedObject]
@@ -287,8 +286,10 @@ def _looked_up(node_class: EC2NodeClass) -> dict[str, object]:
 
 def _digest(seen: Observation) -> str:
     """Return a digest of what decides: instances, claims, nodes and pods, not the moment."""
-    facts = [f"{i.id} {i.state}" for i in seen.instances]
-    facts += [f"{c.name} {c.status.provider_id} {c.is_deleting}" for c in seen.claims]
-    facts += [f"{n.name} {n.is_ready}" for n in seen.snapshot.nodes]
-    facts += [f"{p.key} {p.spec.node_name} {p.status.phase}" for p in seen.snapshot.pods]
-    return content_digest(*(fact.encode() for fact in sorted(facts)))
+    facts = (
+        [f"{i.id} {i.state}" for i in seen.instances],
+        [f"{c.name} {c.status.provider_id} {c.is_deleting}" for c in seen.claims],
+        [f"{n.name} {n.is_ready}" for n in seen.snapshot.nodes],
+        [f"{p.key} {p.spec.node_name} {p.status.phase}" for p in seen.snapshot.pods],
+    )
+    return content_digest(*("\n".join(sorted(rows)).encode() for rows in facts))
