@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UnsetType
+
 from reconciler.cli.listing import age, columns, stamp
-from reconciler.plan.wording import counted, dollars, listed, moment
+from reconciler.plan.wording import counted, dollars, listed, moment, price_said
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,10 +37,8 @@ def text_of(
     if answer.filters:
         text += f"\nIts instance types: {_funnel(answer.filters)}\n"
     if len(answer.offerings) > 1:
-        text += "\nThe cheapest of them:\n" + columns(
-            [(o.instance_type, o.capacity_type, o.zone, _price(o)) for o in answer.offerings],
-            indent=2,
-        )
+        offers = [_offering(o, plan.at) for o in answer.offerings]
+        text += "\nThe cheapest of them:\n" + columns(offers, indent=2)
     if answer.constraints:
         text += "\nWithout a constraint, the same pods placed again:\n"
         text += columns([(_saved(c), c.constraint) for c in answer.constraints], indent=2)
@@ -79,6 +79,14 @@ def _pool(pool: PoolAnswer) -> str:
 
 def _funnel(filters: Iterable[FilterCount]) -> str:
     return " → ".join(f"{f.types:,} {f.filter}" for f in filters)
+
+
+def _offering(offering: LaunchOffering, now: datetime) -> tuple[str, ...]:
+    """Return an offering with its price, whence that comes and how old it is."""
+    source = offering.price_source
+    whence = () if isinstance(source, UnsetType) else (price_said(source, now),)
+    what = (offering.instance_type, offering.capacity_type, offering.zone)
+    return (*what, _price(offering), *whence)
 
 
 def _price(offering: LaunchOffering) -> str:

@@ -28,14 +28,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the status."""
+    from reconciler.cli import knowledge
+
     with opening.recorded(args) as recorded:
-        facts = facts_of(recorded)
+        known = knowledge.known_at(args)
+        facts = {**facts_of(recorded), "known": knowledge.document(known)}
         if args.output == "json":
             from reconciler.cli.listing import as_json
 
             sys.stdout.write(as_json(facts))
         else:
-            sys.stdout.write(_text(recorded, facts))
+            sys.stdout.write(_text(recorded, facts, knowledge.said(known, recorded.now)))
     return exitcode.DONE
 
 
@@ -131,7 +134,7 @@ def _plan(recorded: Recorded) -> dict[str, Any] | None:
     }
 
 
-def _text(recorded: Recorded, facts: dict[str, Any]) -> str:
+def _text(recorded: Recorded, facts: dict[str, Any], known: str) -> str:
     from reconciler.cli.listing import columns
     from reconciler.plan.wording import short
 
@@ -142,6 +145,7 @@ def _text(recorded: Recorded, facts: dict[str, Any]) -> str:
         ("Revision:", head),
         ("State:", f"{facts['state']} at serial {facts['serial']}"),
         ("Engine:", facts["heldBy"] or "not running"),
+        *([("Catalogue:", known)] if known else []),
         *_plan_rows(facts["plan"]),
     ]
     text = columns(rows)

@@ -162,6 +162,24 @@ class AccountFacts:
         return f"{name}.{_FORMAT}"
 
 
+class _Dated(msgspec.Struct, frozen=True):
+    at: datetime
+
+
+def kept_at(keep: Keep) -> dict[str, datetime]:
+    """Return when each read that is kept was made, by its name."""
+    found = {}
+    for name in ("types", "on-demand", "spot"):
+        content = keep.read(f"{name}.{_FORMAT}")
+        if content is None:
+            continue
+        try:
+            found[name] = msgspec.msgpack.decode(zlib.decompress(content), type=_Dated).at
+        except (zlib.error, msgspec.MsgspecError):
+            continue
+    return found
+
+
 def _packed(kept: _Kept[Any]) -> bytes:
     return zlib.compress(msgspec.msgpack.encode(kept, order="deterministic"), 1)
 
