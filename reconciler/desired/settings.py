@@ -187,7 +187,7 @@ def _known(entry: _Given) -> _Key:
     if key is not None:
         return key
     group, _, rest = entry.key.partition(".")
-    name, _, option = rest.rpartition(".")
+    name, option = _pool_option(rest)
     if group == "subnetFreeAddresses" and rest:
         return _Key(entry.key, "subnet_free_addresses", _count)
     if group == "nodePools" and name and option in _POOL_OPTIONS:
@@ -197,6 +197,16 @@ def _known(entry: _Given) -> _Key:
     else:
         candidates = [*_KEYS, *_GROUPS]
     raise _unknown(entry.key, entry.spelled, "no such setting", candidates)
+
+
+def _pool_option(text: str) -> tuple[str, str]:
+    """Return the name of a NodePool and the option behind it; both may have dots."""
+    for option in _POOL_OPTIONS:
+        name = text.removesuffix(f".{option}")
+        if name != text:
+            return name, option
+    name, _, option = text.rpartition(".")
+    return name, option
 
 
 def _unknown(name: str, where: str, what: str, candidates: Iterable[str]) -> UsageError:
@@ -224,7 +234,7 @@ def _settings(chosen: Mapping[str, Any]) -> Settings:
     for key, value in sorted(chosen.items()):
         level, _, rest = key.partition(".")
         if level == "nodePools":
-            name, _, option = rest.rpartition(".")
+            name, option = _pool_option(rest)
             pools.setdefault(name, {})[_POOL_OPTIONS[option].attribute] = value
         elif level == "subnetFreeAddresses":
             subnets[rest] = value
@@ -368,6 +378,7 @@ def _session(value: Any) -> str:
 _PACKING: Final = _choice("default", "cheapest")
 _SOURCE: Final = _choice("auto", "live", "bundled")
 _DISRUPTION_OPTIONS: Final = (
+    _Key("consolidation.search", "consolidation_search", _choice("default", "thorough")),
     _Key("minimumSavings", "minimum_savings", _amount),
     _Key("minimumSavingsPercent", "minimum_savings_percent", _percent),
     _Key("minimumAge", "minimum_age", _wait),

@@ -54,13 +54,9 @@ class Proposal:
 
     candidates: tuple[Candidate, ...]
     placement: Placement
-    replacement: PlannedClaim | None = None
+    replacements: tuple[PlannedClaim, ...] = ()
     fitting: frozenset[str] = frozenset()
     score: float | None = None
-
-    @property
-    def replacements(self) -> tuple[PlannedClaim, ...]:
-        return () if self.replacement is None else (self.replacement,)
 
     @property
     def savings(self) -> float:
@@ -134,15 +130,15 @@ def compute(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | R
     price = sum(candidate.price for candidate in candidates)
     claim = ordered(claims[0])
     if all(candidate.is_spot for candidate in candidates) and may_be_spot(claim):
-        narrowed = _spot_to_spot(claim, price, work, single=len(candidates) == 1)
+        narrowed = spot_to_spot(claim, price, work, single=len(candidates) == 1)
     else:
         narrowed = cheaper(claim, price)
         if isinstance(narrowed, PlannedClaim):
-            narrowed = _sure_of_price(narrowed)
+            narrowed = sure_of_price(narrowed)
     if isinstance(narrowed, Refusal):
         return narrowed
     fitting = frozenset(kind.name for kind in claim.types)
-    return Proposal(tuple(candidates), outcome.placement, narrowed, fitting)
+    return Proposal(tuple(candidates), outcome.placement, (narrowed,), fitting)
 
 
 def cheaper(claim: PlannedClaim, price: float) -> PlannedClaim | Refusal:
@@ -158,7 +154,7 @@ def cheaper(claim: PlannedClaim, price: float) -> PlannedClaim | Refusal:
     return narrowed
 
 
-def _sure_of_price(claim: PlannedClaim) -> PlannedClaim:
+def sure_of_price(claim: PlannedClaim) -> PlannedClaim:
     """Pin a claim that could be spot or on-demand to spot, on whose price it was chosen.
 
     Without spot capacity the launch then fails and the node stays, rather than coming back as a
@@ -170,9 +166,13 @@ def _sure_of_price(claim: PlannedClaim) -> PlannedClaim:
     return claim
 
 
-def _spot_to_spot(
+def spot_to_spot(
     claim: PlannedClaim, price: float, work: Deliberation, *, single: bool
 ) -> PlannedClaim | Refusal:
+    """Return the claim pinned to spot and cheaper than ``price``, where the gate lets it be.
+
+    ``single`` is for one spot node: then enough types must be left.
+    """
     if not work.settings.gate("SpotToSpotConsolidation"):
         text = "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
         return Refusal(BlockCode.SPOT_TO_SPOT, text)
@@ -197,7 +197,8 @@ def scored(proposal: Proposal, work: Deliberation) -> Proposal | Refusal:
     Before them the config is asked how much a move must save at least, and what it must not undo.
     """
     refusal = too_little(proposal.candidates, proposal.savings, work.settings)
-    refusal = refusal or undoes(proposal.candidates, proposal.replacement, work.settings, work.now)
+    for claim in proposal.replacements:
+        refusal = refusal or undoes(proposal.candidates, claim, work.settings, work.now)
     if refusal is not None:
         return refusal
     balanced = any(

@@ -11,7 +11,7 @@ out asks again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from reconciler.disruption.blockers import blockers_of
@@ -28,12 +28,13 @@ from reconciler.disruption.deliberation import Deliberation, Method
 from reconciler.disruption.drift import DriftMethod
 from reconciler.disruption.emptiness import Emptiness
 from reconciler.disruption.expiry import GracefulExpiry
-from reconciler.disruption.multinode import MultiNodeConsolidation
+from reconciler.disruption.multinode import MultiNodeConsolidation, MultiNodeOfOnePool
 from reconciler.disruption.policy import is_due
 from reconciler.disruption.removal import Removal
 from reconciler.disruption.singlenode import SingleNodeConsolidation
-from reconciler.disruption.situation import Situation, open_pass
+from reconciler.disruption.situation import Opening, Situation, open_pass
 from reconciler.disruption.staticdrift import StaticDrift
+from reconciler.disruption.thorough import ThoroughConsolidation
 from reconciler.model.budget import DisruptionReason
 from reconciler.observed.state import StateNode
 
@@ -44,18 +45,27 @@ METHODS: Final[tuple[Method, ...]] = (
     Removal(),
     GracefulExpiry(),
     MultiNodeConsolidation(),
+    ThoroughConsolidation(),
     SingleNodeConsolidation(),
+    MultiNodeOfOnePool(),
 )
 """Karpenter's methods in its order; Removal and graceful expiry, which are ours, stand beside
-drift."""
+drift, and the thorough search between those for many nodes and for one."""
 
 
 def decide(situation: Situation, methods: Sequence[Method] = METHODS) -> Decisions:
-    """Return what may start now, what may not and why, and what waits for what."""
-    opening = open_pass(situation)
+    """Return what may start now, what may not and why, and what waits for what.
+
+    A pass in which the thorough search found something stands only if it saves at least what the
+    same pass saves without it.
+    """
+    opening = _carried_through(situation, methods)
+    if opening.work.searched:
+        plain = [method for method in methods if not isinstance(method, ThoroughConsolidation)]
+        without = _carried_through(situation, plain)
+        if without.work.savings > opening.work.savings:
+            opening = without
     work = opening.work
-    for method in methods:
-        method.decide(work)
     blocks = [*work.blocks, *opening.blocks, *_refused(work, situation.drifted)]
     desired = {pool.name for pool in situation.pools} | opening.removed.keys()
     return Decisions(
@@ -67,6 +77,14 @@ def decide(situation: Situation, methods: Sequence[Method] = METHODS) -> Decisio
         limits_hit=tuple(work.limits_hit),
         blockers=blockers_of(work) if situation.lists_blockers else (),
     )
+
+
+def _carried_through(situation: Situation, methods: Iterable[Method]) -> Opening:
+    """Return a pass in which every method has decided."""
+    opening = open_pass(situation)
+    for method in methods:
+        method.decide(opening.work)
+    return opening
 
 
 def _refused(work: Deliberation, drifted: Sequence[DriftedClaim]) -> list[Block]:

@@ -55,7 +55,8 @@ class Deliberation:
     """What a pass knows, has decided, and has refused so far.
 
     A node that a command takes, or to which a command moves pods, is no candidate any more: pods
-    move once in a pass.
+    move once in a pass. ``has_merged`` says that several nodes went together, ``searched`` that the
+    thorough search found them.
     """
 
     now: datetime
@@ -75,6 +76,7 @@ class Deliberation:
     deferrals: dict[Deferral, None] = field(default_factory=dict)
     limits_hit: list[str] = field(default_factory=list)
     has_merged: bool = False
+    searched: bool = False
     _totals: dict[str, Totals] | None = None
 
     def candidates(self, wanted: Callable[[Candidate], bool]) -> Iterator[Candidate]:
@@ -197,6 +199,11 @@ class Deliberation:
                 f"for {state.reason}, {state.disrupting} are disrupted or not ready"
             )
         return Hold(WaitsFor.SCHEDULE if scheduled else WaitsFor.BUDGET, change, message)
+
+    @property
+    def savings(self) -> float:
+        """What the commands so far save, USD an hour."""
+        return sum(command.savings or 0.0 for command in self.commands)
 
     @property
     def totals(self) -> Mapping[str, Totals]:

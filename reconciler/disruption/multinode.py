@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Final
@@ -41,44 +41,78 @@ class MultiNodeConsolidation:
         if not work.has_work_left("multi-node consolidation"):
             return
         wanted = sorted(consolidatable(work), key=by_ratio)
-        proposal = self._search(self._within_budget(wanted, work), work)
+        proposal = longest_prefix(within_budget(wanted, work), work)
         if proposal is not None:
             proposal.start(work)
             work.has_merged = True
 
-    def _within_budget(self, wanted: Sequence[Candidate], work: Deliberation) -> list[Candidate]:
-        trial = work.ledger.copy()
-        chosen: list[Candidate] = []
-        for candidate in wanted:
-            pool = candidate.pool.name
-            if work.is_free(candidate) and trial.left(pool, self.reason) > 0:
-                trial.take(pool, self.reason)
-                chosen.append(candidate)
-        return chosen
 
-    def _search(self, candidates: Sequence[Candidate], work: Deliberation) -> Proposal | None:
-        best: Proposal | None = None
-        low, high = 1, (len(candidates) - 1 if len(candidates) <= BATCH_MAX else BATCH_MAX)
-        while low <= high:
-            middle = (low + high) // 2
-            proposal = self._together(candidates[: middle + 1], work)
-            if proposal is None:
-                high = middle - 1
-            else:
-                best, low = proposal, middle + 1
-        return best
+class MultiNodeOfOnePool:
+    """The same search within each NodePool, when nothing else has been found.
 
-    def _together(self, candidates: Sequence[Candidate], work: Deliberation) -> Proposal | None:
-        proposal = compute(candidates, work)
-        if isinstance(proposal, Proposal) and proposal.replacement is not None:
-            narrowed = without_own_types(proposal.replacement, proposal.fitting, candidates)
-            if isinstance(narrowed, Refusal):
-                return None
-            proposal = replace(proposal, replacement=narrowed)
-        if isinstance(proposal, Refusal):
+    The best candidates of the fleet may not go together because one of them cannot; those of one
+    NodePool are more alike. What saves most is started. Karpenter does not look here.
+    """
+
+    reason: Final = REASON
+
+    def decide(self, work: Deliberation) -> None:
+        if any(command.reason is REASON for command in work.commands):
+            return
+        pools: dict[str, list[Candidate]] = {}
+        for candidate in sorted(consolidatable(work), key=by_ratio):
+            pools.setdefault(candidate.pool.name, []).append(candidate)
+        if len(pools) < 2:
+            return
+        found: list[Proposal] = []
+        for name in sorted(pools):
+            if not work.has_work_left("multi-node consolidation"):
+                break
+            proposal = longest_prefix(within_budget(pools[name], work), work)
+            if proposal is not None:
+                found.append(proposal)
+        if found:
+            max(found, key=lambda proposal: proposal.savings).start(work)
+            work.has_merged = True
+
+
+def longest_prefix(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | None:
+    """Return how as many of the first candidates as found by halving go together; at least two."""
+    best: Proposal | None = None
+    low, high = 1, (len(candidates) - 1 if len(candidates) <= BATCH_MAX else BATCH_MAX)
+    while low <= high:
+        middle = (low + high) // 2
+        proposal = _together(candidates[: middle + 1], work)
+        if proposal is None:
+            high = middle - 1
+        else:
+            best, low = proposal, middle + 1
+    return best
+
+
+def _together(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | None:
+    proposal = compute(candidates, work)
+    if isinstance(proposal, Proposal) and proposal.replacements:
+        narrowed = without_own_types(proposal.replacements[0], proposal.fitting, candidates)
+        if isinstance(narrowed, Refusal):
             return None
-        approved = scored(proposal, work)
-        return approved if isinstance(approved, Proposal) else None
+        proposal = replace(proposal, replacements=(narrowed,))
+    if isinstance(proposal, Refusal):
+        return None
+    approved = scored(proposal, work)
+    return approved if isinstance(approved, Proposal) else None
+
+
+def within_budget(wanted: Iterable[Candidate], work: Deliberation) -> list[Candidate]:
+    """Return those that may all go together now, the first ones first."""
+    trial = work.ledger.copy()
+    chosen: list[Candidate] = []
+    for candidate in wanted:
+        pool = candidate.pool.name
+        if work.is_free(candidate) and trial.left(pool, REASON) > 0:
+            trial.take(pool, REASON)
+            chosen.append(candidate)
+    return chosen
 
 
 def without_own_types(
@@ -94,11 +128,11 @@ def without_own_types(
         kind = candidate.kind
         assert kind is not None, "consolidation looks only at nodes of a known type"
         if kind.name in fitting:
-            bound = min(bound, _cheapest_alike(candidate, kind))
+            bound = min(bound, cheapest_alike(candidate, kind))
     return cheaper(claim, bound)
 
 
-def _cheapest_alike(candidate: Candidate, kind: InstanceType) -> float:
+def cheapest_alike(candidate: Candidate, kind: InstanceType) -> float:
     """Return the cheapest offering, available or not, that the node's labels could be of.
 
     0 where there is none: what is not priced cannot be beaten.

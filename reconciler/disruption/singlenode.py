@@ -9,48 +9,83 @@ from typing import Final
 from reconciler.disruption.balanced import is_balanced, may_pass, score_move
 from reconciler.disruption.candidates import Candidate, Refusal
 from reconciler.disruption.command import BlockCode, WaitsFor
-from reconciler.disruption.consolidation import REASON, compute, consolidatable, scored
+from reconciler.disruption.consolidation import REASON, Proposal, compute, consolidatable, scored
 from reconciler.disruption.deliberation import Deliberation
 from reconciler.disruption.emptiness import by_ratio
 from reconciler.disruption.policy import Hold
 
+COMMANDS_MAX: Final = 10
+"""How many nodes go one by one in a pass.
+
+Each command takes room and leaves nodes alone that the next ones would have used; after some, it
+is better to look again. Ten end at a cheaper fleet with fewer commands than one (Karpenter) or
+as many as there are.
+"""
+
 
 class SingleNodeConsolidation:
-    """Asks of each node by itself, the best candidates of every pool in turn."""
+    """Asks of each node by itself, and starts what saves most first.
+
+    Karpenter starts the first that saves anything, and then moves the same pods again when it
+    comes to a node that saves more. Equals keep its order: the best candidates of every pool in
+    turn.
+    """
 
     reason: Final = REASON
 
     def decide(self, work: Deliberation) -> None:
         if work.has_merged:
             return
+        found: list[Proposal] = []
         for candidate in in_turn(consolidatable(work)):
             if not work.is_free(candidate) or work.left(candidate, self.reason) == 0:
                 continue
             if not work.has_work_left("single-node consolidation"):
-                return
-            self._consolidate(candidate, work)
+                break
+            proposal = self._asked(candidate, work)
+            if proposal is not None:
+                found.append(proposal)
+        found.sort(key=lambda proposal: -proposal.savings)
+        self._start(found, work)
 
-    def _consolidate(self, candidate: Candidate, work: Deliberation) -> None:
+    def _start(self, found: Iterable[Proposal], work: Deliberation) -> None:
+        """Start the proposals in order, each as it is after those before it."""
+        started = 0
+        for proposal in found:
+            (candidate,) = proposal.candidates
+            if not work.is_free(candidate) or work.left(candidate, self.reason) == 0:
+                continue
+            current: Proposal | None = proposal
+            if started:
+                if not work.has_work_left("single-node consolidation"):
+                    return
+                current = self._asked(candidate, work)
+            if current is not None:
+                current.start(work)
+                started += 1
+            if started == COMMANDS_MAX:
+                return
+
+    def _asked(self, candidate: Candidate, work: Deliberation) -> Proposal | None:
+        """Return how the node can go by itself; None with a «no» that is kept."""
         if is_balanced(candidate):
             totals = work.totals.get(candidate.pool.name)
             if totals is not None and not may_pass(candidate.price, candidate.cost, totals):
                 score = score_move(candidate.price, candidate.cost, totals)
                 text = f'NodePool "{candidate.pool.name}": {score}'
                 work.refuse(candidate, self.reason, Refusal(BlockCode.SCORE, text))
-                return
+                return None
         proposal = compute([candidate], work)
         if not isinstance(proposal, Refusal):
             proposal = scored(proposal, work)
-        if isinstance(proposal, Refusal) and proposal.until is not None:
-            work.defer(
-                candidate,
-                self.reason,
-                Hold(WaitsFor.POLICY, proposal.until, proposal.message),
-            )
-        elif isinstance(proposal, Refusal):
-            work.refuse(candidate, self.reason, proposal)
+        if isinstance(proposal, Proposal):
+            return proposal
+        if proposal.until is not None:
+            hold = Hold(WaitsFor.POLICY, proposal.until, proposal.message)
+            work.defer(candidate, self.reason, hold)
         else:
-            proposal.start(work)
+            work.refuse(candidate, self.reason, proposal)
+        return None
 
 
 def in_turn(candidates: Iterable[Candidate]) -> Iterator[Candidate]:

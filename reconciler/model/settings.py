@@ -52,6 +52,7 @@ class PoolOptions:
 
     packing: str | None = None
     per_node_cost: float | None = None
+    consolidation_search: str | None = None
     minimum_savings: float | None = None
     minimum_savings_percent: float | None = None
     minimum_age: str | None = None
@@ -102,6 +103,7 @@ class Settings:
     packing: str = "default"
     per_node_cost: float = 0.0
     removal_policy: str = "Guarded"
+    consolidation_search: str = "default"
     minimum_savings: float = 0.0
     minimum_savings_percent: float = 0.0
     minimum_age: str = "0s"

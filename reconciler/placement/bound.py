@@ -13,7 +13,8 @@ import msgspec
 
 from reconciler.model.resources import CPU, MEMORY, Resources
 from reconciler.model.taint import untolerated
-from reconciler.placement.packing.covering import LOADS_MAX, Load, kinds_of, merged, solve, worth
+from reconciler.placement.packing.covering import LOADS_MAX, Load, alike, kinds_of, merged, solve
+from reconciler.placement.packing.covering import worth as worth_of_room
 from reconciler.placement.packing.goal import Goal
 from reconciler.placement.rules import RuleKind
 from reconciler.placement.shape import Shape, Step
@@ -21,6 +22,7 @@ from reconciler.placement.space import Space
 from reconciler.placement.template import Template
 
 _FAR = 2**31
+_ROUNDS = 12
 _NOTABLE = 0.3
 """The share of a gap that a constraint must explain to be named."""
 
@@ -106,7 +108,28 @@ def _least(
     dual = solve(loads, kinds_of(loads, templates, Goal(), names))
     if not any(room):
         return dual.cost
-    return max(0.0, dual.cost - worth(room, loads, dual.values))
+    return max(0.0, dual.cost - worth_of_room(room, loads, dual.values))
+
+
+def worth(shapes: Mapping[Shape, int], templates: Sequence[Template]) -> dict[Shape, float]:
+    """Return what each pod adds to the least cost of new nodes for all: its dual price.
+
+    It guides a search and proves nothing: few rounds are spent on it.
+    """
+    if not templates:
+        return dict.fromkeys(shapes, 0.0)
+    names = [CPU, MEMORY, *sorted({n for s in shapes for n in s.requests} - {CPU, MEMORY})]
+    loads = {s: _load(s, count, templates, names, s.steps) for s, count in shapes.items()}
+    groups = [[load] for load in loads.values()]
+    if len(loads) > LOADS_MAX:
+        groups = alike(loads.values())
+    joined = [merged(group)[0] if len(group) > 1 else group[0] for group in groups]
+    dual = solve(joined, kinds_of(joined, templates, Goal(), names), _ROUNDS)
+    found: dict[Load, float] = {}
+    for members, one, value in zip(groups, joined, dual.values, strict=True):
+        for load in members:
+            found[load] = value * load.wanted[0] / one.wanted[0] if len(members) > 1 else value
+    return {shape: found.get(load, 0.0) for shape, load in loads.items()}
 
 
 def _of_weight(shape: Shape, templates: Iterable[Template]) -> list[Template]:

@@ -57,6 +57,7 @@ class _World:
     without: frozenset[str]
     strict_reservations: bool
     guarded: int
+    cheapest: bool = False
 
 
 class Scheduler:
@@ -161,6 +162,7 @@ class Scheduler:
         without: Collection[str] = (),
         strict_reservations: bool = True,
         consolidation_guard: bool = False,
+        cheapest: bool = False,
     ) -> Placement:
         """Return where each of ``pods`` goes, new NodeClaims, and why the others go nowhere.
 
@@ -168,6 +170,7 @@ class Scheduler:
         nodes that are being deleted never take a pod. Without ``strict_reservations`` a pod that
         could use reserved capacity, were some left, takes other capacity instead of waiting.
         ``consolidation_guard`` keeps pods that run off nodes whose pods changed a moment ago.
+        ``cheapest`` packs new nodes for the least money, whatever the settings ask for.
         """
         refused: dict[str, tuple[Rejection, ...]] = {}
         cohorts: list[Cohort] = []
@@ -175,9 +178,8 @@ class Scheduler:
             waiting = self._without_invalid(shape, members, refused)
             cohorts += self._cohorts(shape, waiting, consolidation_guard)
         cohorts.sort(key=lambda c: c.shape.model.is_virtual)
-        world = _World(
-            frozenset(without), strict_reservations, self._guarded if consolidation_guard else 0
-        )
+        guarded = self._guarded if consolidation_guard else 0
+        world = _World(frozenset(without), strict_reservations, guarded, cheapest)
         return self._answer(self._best(cohorts, world), cohorts, refused)
 
     def survey(self, pod: Pod) -> Survey | Rejection:
@@ -209,6 +211,15 @@ class Scheduler:
         explained = self._goal.packs_some(self._templates)
         return bound(shapes, self._templates, free, explained=explained)
 
+    def worth(self, pods: Iterable[Pod]) -> dict[str, float]:
+        """Return what new nodes for each pod cost at least, by its key: its share in the bound."""
+        from reconciler.placement.bound import worth
+
+        by_shape = self._shapes.sorted(list(pods))
+        counts = {shape: len(members) for shape, members in by_shape.items()}
+        values = worth(counts, self._templates)
+        return {pod.key: values[shape] for shape, members in by_shape.items() for pod in members}
+
     def _best(self, cohorts: list[Cohort], world: _World) -> Pass:
         """Return the best pass of those tried; cohorts and counts are left as it left them."""
         topology = self._topology(cohorts, world.without)
@@ -232,11 +243,13 @@ class Scheduler:
         topology.restore(left[0])
         for cohort, (waiting_from, first) in zip(cohorts, left[1], strict=True):
             cohort.waiting_from, cohort.first = waiting_from, first
-        if world.strict_reservations and self._goal.packs_some(self._templates):
+        if world.cheapest or (world.strict_reservations and self._goal.packs_some(self._templates)):
             from reconciler.placement.packing.cheapest import cheapest
             from reconciler.placement.packing.tries import Tries
 
             tries = Tries(cohorts, topology, at_first, partial(self._pass, world, to_front=True))
+            if world.cheapest:
+                return cheapest(best[1], tries, self._goal.for_all(), briefly=True)
             return cheapest(best[1], tries, self._goal)
         return best[1]
 

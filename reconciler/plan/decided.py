@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from reconciler.model.pod import Pod
 from reconciler.model.resources import add, format_resources
@@ -168,9 +168,18 @@ def planned_command(command: Command, seating: Seating) -> PlannedCommand:
         savings=None if command.savings is None else round(command.savings, 9),
         score=command.score,
         pods_evicted=command.pods_evicted,
+        savings_per_eviction=_per_eviction(command),
         forceful=command.is_forceful,
         message=command.message or UNSET,
     )
+
+
+def _per_eviction(command: Command) -> float | UnsetType:
+    """Return what a consolidation saves for each pod that it moves."""
+    saved = command.savings_per_eviction
+    if command.reason.value != "Underutilized" or not command.pods_evicted or saved is None:
+        return UNSET
+    return round(saved, 9)
 
 
 def unschedulable_pods(

@@ -162,6 +162,7 @@ class _Timed:
         without: Collection[str] = (),
         strict_reservations: bool = True,
         consolidation_guard: bool = False,
+        cheapest: bool = False,
     ) -> Placement:
         """Ask the scheduler."""
         with self._phase("placement" if strict_reservations else "disruption"):
@@ -170,7 +171,12 @@ class _Timed:
                 without=without,
                 strict_reservations=strict_reservations,
                 consolidation_guard=consolidation_guard,
+                cheapest=cheapest,
             )
+
+    def worth(self, pods: Iterable[Pod]) -> Mapping[str, float]:
+        """Ask the scheduler."""
+        return self._scheduler.worth(pods)
 
 
 def vanished_pools(inputs: Inputs, pools: Iterable[NodePool]) -> tuple[NodePool, ...]:

@@ -164,6 +164,8 @@ def _command_said(command: PlannedCommand) -> str:
         if command.savings is not None and command.savings > 0
         else ""
     )
+    if saved and command.saved_for_each_pod is not None:
+        saved += f" ({dollars(command.saved_for_each_pod)} for each pod that moves)"
     forceful = ", whatever the budgets say" if command.forceful else ""
     why = f": {command.reason.lower()} by {command.event}" if command.event else ""
     does = f"command {command.id} will {command.decision} {with_others}"

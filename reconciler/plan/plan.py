@@ -174,6 +174,7 @@ class PlannedCommand(_Part, frozen=True, kw_only=True):
 
     ``savings`` is USD an hour. ``forceful`` commands do not wait for budgets. ``message`` is what
     there is to say of the reason, such as which word of EC2 interrupts; most have none.
+    ``savings_per_eviction`` is the share of the savings for each pod that a consolidation moves.
     """
 
     id: str
@@ -185,8 +186,15 @@ class PlannedCommand(_Part, frozen=True, kw_only=True):
     savings: float | None = None
     score: float | None = None
     pods_evicted: int = 0
+    savings_per_eviction: float | msgspec.UnsetType = msgspec.UNSET
     forceful: bool = False
     message: str | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def saved_for_each_pod(self) -> float | None:
+        """USD an hour for each pod that has to move, None where none does or it is no matter."""
+        saved = self.savings_per_eviction
+        return None if isinstance(saved, msgspec.UnsetType) else saved
 
     @property
     def event(self) -> str:

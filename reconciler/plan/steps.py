@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from reconciler.plan.plan import Action, DriftedClaim, Plan, PlannedCommand, PlannedNodeClaim
-from reconciler.plan.wording import counted, listed, pods_said, reason_said, side_said
+from reconciler.plan.wording import counted, dollars, listed, pods_said, reason_said, side_said
 
 T = TypeVar("T")
 
@@ -136,6 +136,9 @@ def _why(
     why = "; ".join(causes) if causes and commands[0].reason == "Drifted" else ""
     moved = sum(command.pods_evicted for command in commands)
     moves = f"{counted(moved, 'pod')} {'moves' if moved == 1 else 'move'}" if moved else ""
+    if moves and all(command.saved_for_each_pod is not None for command in commands):
+        saved = fsum(command.savings or 0.0 for command in commands)
+        moves += f", {dollars(saved / moved)} an hour saved for each"
     forceful = "budgets are not asked" if commands[0].forceful else ""
     words = list(dict.fromkeys(command.event for command in commands if command.event))
     said = why or (listed(words, 2) if words else reason_said(commands[0].reason))

@@ -28,6 +28,8 @@ _BEGINNINGS = 12
 _WORK_BASE = 80_000
 _WORK_A_POD = 100
 """How often lots may be held against nodes in one packing: so often, and for each pod."""
+_BRIEFLY = 20
+"""By how much less is tried where the same is asked again and again."""
 _LOTS_FOR_ONE_TRY = 96
 """With more lots one packing on paper is all: each more would take as long as the default."""
 
@@ -42,13 +44,16 @@ class _Paper:
     found: Sorted
 
 
-def cheapest(best: Pass, tries: Tries, goal: Goal) -> Pass:
-    """Return the best pass of the default's and all that are tried; it is the one that stands."""
+def cheapest(best: Pass, tries: Tries, goal: Goal, *, briefly: bool = False) -> Pass:
+    """Return the best pass of the default's and all that are tried; it is the one that stands.
+
+    ``briefly`` tries much less.
+    """
     outcome, standing = goal.reached(best, tries.cohorts), tries.saved()
     if outcome.nodes == 0:
         return best
-    papers = sorted(_papers(tries, goal), key=lambda p: (p.over, p.cost))
-    for paper in papers[:_CARRIED_OUT]:
+    papers = sorted(_papers(tries, goal, briefly), key=lambda p: (p.over, p.cost))
+    for paper in papers[: 1 if briefly else _CARRIED_OUT]:
         solving = tries.start()
         Carrying(solving, tries.cohorts, paper.nodes).run(paper.found)
         solving.run(tries.cohorts)
@@ -59,7 +64,7 @@ def cheapest(best: Pass, tries: Tries, goal: Goal) -> Pass:
     return best
 
 
-def _papers(tries: Tries, goal: Goal) -> Iterator[_Paper]:
+def _papers(tries: Tries, goal: Goal, briefly: bool) -> Iterator[_Paper]:
     """Yield packings on paper: for each way to choose domains, by two measures of worth."""
     market: Market | None = None
     seen: set[object] = set()
@@ -68,13 +73,14 @@ def _papers(tries: Tries, goal: Goal) -> Iterator[_Paper]:
         if market is None:
             market = Market.of(tries.cohorts, solving, goal)
             work_max = _WORK_BASE + _WORK_A_POD * sum(c.waiting for c in tries.cohorts)
+            work_max //= _BRIEFLY if briefly else 1
         found = Sorting(tries.cohorts, solving, goal, market, choice).lots()
         if not found.lots or found.content in seen:
             continue
         seen.add(found.content)
         set_shares(found.lots, market)
         yield _paper(found, market, work_max)
-        if len(found.lots) > _LOTS_FOR_ONE_TRY:
+        if briefly or len(found.lots) > _LOTS_FOR_ONE_TRY:
             return
         if set_duals(found.lots, market, solving.templates, goal):
             yield _paper(found, market, work_max)

@@ -60,21 +60,26 @@ class Dual(msgspec.Struct, frozen=True):
 
 
 def merged(loads: Iterable[Load]) -> list[Load]:
-    """Return fewer loads that ask for no more than these do.
+    """Return fewer loads that ask for no more than these do."""
+    return [_merged(members) for members in alike(loads)]
 
-    Pods that suit the same nodes and ask for about as much memory for each core become one load
+
+def alike(loads: Iterable[Load]) -> list[list[Load]]:
+    """Return the loads in groups of which each may become one.
+
+    Pods that suit the same nodes and ask for about as much memory for each core may be one load
     of cores, each with the least that any of them asks for of everything else. Pods without a
     request for the first resource, cpu in any real case, are left out.
     """
     kept = [load for load in loads if load.wanted[0] > 0]
     groups: dict[object, list[Load]] = {}
-    for alike in (_suited_and_ratio, _suited, _ratio):
+    for kind_of in (_suited_and_ratio, _suited, _ratio):
         groups = {}
         for load in kept:
-            groups.setdefault(alike(load), []).append(load)
+            groups.setdefault(kind_of(load), []).append(load)
         if len(groups) <= LOADS_MAX:
             break
-    return [_merged(members) for members in groups.values()]
+    return list(groups.values())
 
 
 def _ratio(load: Load) -> int:

@@ -36,6 +36,10 @@ class Goal(msgspec.Struct, frozen=True):
             node_costs={name: o.per_node_cost for name, o in pools if o.per_node_cost is not None},
         )
 
+    def for_all(self) -> Goal:
+        """Return the goal with every NodePool taking part."""
+        return msgspec.structs.replace(self, packing=CHEAPEST, packings={})
+
     def packs(self, template: Template) -> bool:
         """Return whether the nodes of a NodePool are to be packed for their price."""
         return self.packings.get(template.name, self.packing) == CHEAPEST
