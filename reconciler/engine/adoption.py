@@ -34,8 +34,8 @@ def adopt(
         if world.journal.entry(instance.tags.get(INTENT_TAG, "")) is not None:
             continue
         pool = pools.get(instance.tags.get(NODEPOOL, ""))
-        name = instance.tags.get(CLAIM_TAG, "")
-        if pool is None or not name or name in taken:
+        name = instance.tags.get(CLAIM_TAG, "") or _name_of(instance)
+        if pool is None or name in taken:
             world.tell("Unknown", f"instance {instance.id} bears our tags and fits no NodePool")
             continue
         claims.append(claim_of(instance, name, pool, types))
@@ -43,6 +43,14 @@ def adopt(
     if claims:
         world.store.put_node_claims(claims)
     return bool(claims)
+
+
+def _name_of(instance: Instance) -> str:
+    """Return a name for the claim of an instance that was launched with others.
+
+    It would have got its claim's as a tag when its node joined.
+    """
+    return f"{instance.tags.get(NODEPOOL, '')[:40]}-{instance.id.removeprefix('i-')}"
 
 
 def claim_of(

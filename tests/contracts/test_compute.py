@@ -251,6 +251,40 @@ def test_terminating_what_is_gone_is_no_error_and_does_not_save_the_others(site:
     assert site.compute.instances() == []
 
 
+def test_an_unknown_id_among_many_costs_few_calls(local: Site) -> None:
+    wishes = [local.wish(f"i{n}", batch="lot") for n in range(31)]
+    answers = local.compute.launch(wishes)
+    ids = [a.instance.id for a in answers if isinstance(a, LaunchAnswer) and a.instance]
+    ids.insert(17, "i-0123456789abcdef0")
+    local.compute.terminate(ids)
+    assert local.living() == []
+    assert local.count("TerminateInstances") == 11, "halved five times: one and five pairs"
+
+
+def test_a_busy_ec2_is_not_asked_to_terminate_one_by_one(local: Site) -> None:
+    ids = [local.launched(f"i{n}").id for n in range(4)]
+    local.cloud.faults.add("TerminateInstances", Fault.THROTTLE, times=None)
+    with pytest.raises(TransientCloudError):
+        local.compute.terminate(ids)
+    assert local.count("TerminateInstances") == 5, "as often as botocore tries one call"
+
+
+def test_a_batch_is_one_call_and_its_instances_go_to_its_wishes_in_order(site: Site) -> None:
+    before = site.count("CreateFleet")
+    wishes = [site.wish(f"i{n}", batch="lot") for n in range(3)]
+    answers = site.compute.launch(wishes)
+    ids = [a.instance.id for a in answers if isinstance(a, LaunchAnswer) and a.instance]
+    assert len(set(ids)) == 3
+    assert site.count("CreateFleet") == before + 1
+    (found,) = {i.tags["reconciler/intent"] for i in site.compute.instances() if i.id in ids}
+    assert found == "lot"
+    assert all("karpenter.sh/nodeclaim" not in i.tags for i in site.compute.find(["lot"]))
+    again = site.restarted().launch(wishes) if site.cloud.calls else []
+    assert {a.instance.id for a in again if isinstance(a, LaunchAnswer) and a.instance} == set(ids)
+    assert site.count("CreateFleet") == before + 1
+    site.compute.terminate(ids)
+
+
 def test_tags_can_be_added_later(site: Site) -> None:
     instance = site.launched("i1")
     site.compute.tag(instance.id, {"Name": "ip-10-0-0-1"})

@@ -56,3 +56,23 @@ def test_a_killed_apply_goes_on_where_it_was(seed: int, tmp_path: Path) -> None:
         serial = site.finish("status", "-o", "json")
         site.finish("apply", *QUICK)
         assert site.finish("status", "-o", "json") == serial
+
+
+JOINED = ("--set", "aws.batchLaunchesFrom=2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_killed_apply_deals_out_what_joined_launches_gave(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(f"joined {seed}")
+    with a_site(tmp_path) as site:
+        spoil(site, chance)
+        for _ in range(3):
+            site.killed_at(chance, 10, "apply", *QUICK, *JOINED)
+        site.finish("apply", *QUICK, *JOINED)
+        names = [tags.get("karpenter.sh/nodeclaim") for tags in site.cloud.living().values()]
+        assert len(names) >= 3
+        assert None not in names, "each is somebody's"
+        assert len(set(names)) == len(names), "and nobody has two"
+        calls = [c for c in site.cloud.calls if c.operation == "CreateFleet" and c.status == 200]
+        assert len(calls) < len(names), "launches were joined"

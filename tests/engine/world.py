@@ -349,9 +349,9 @@ class Engine:
             pulse=Pulse(busy=busy),
         )
 
-    def run_once(self) -> Pass:
+    def run_once(self, **mandate: Any) -> Pass:
         """Run one pass with desired state as it is now."""
-        return reconcile(self.ports, self.source.read(), Mandate(self.tags))
+        return reconcile(self.ports, self.source.read(), Mandate(self.tags, **mandate))
 
 
 def a_world(*objects: Mapping[str, Any], **fields: Any) -> World:

@@ -148,19 +148,14 @@ class AwsCompute:
     def terminate(self, ids: Sequence[str]) -> None:
         """Begin to terminate the instances; those that are gone already count as done.
 
-        EC2 refuses a batch with one unknown id as a whole, so such a batch is repeated one by
-        one; the first error that is not «not found» is raised after all were tried.
+        EC2 refuses a call with one unknown or protected id as a whole, so such a call is halved
+        until the id stands alone. The first error that is not «not found» is raised after all
+        were tried.
         """
-        failed: ReconcilerError | None = None
-        for batch in _chunks(list(dict.fromkeys(ids)), _IDS_OF_A_CALL):
-            error = self._terminate(batch)
-            if error is not None and len(batch) > 1:
-                errors = [self._terminate([identity]) for identity in batch]
-                error = next((e for e in errors if e is not None), None)
-            if error is not None and failure_of(error) is not Failure.NOT_FOUND:
-                failed = failed or our_error("ec2:TerminateInstances", error)
-        if failed is not None:
-            raise failed from failed.__cause__
+        batches = list(_chunks(list(dict.fromkeys(ids)), _IDS_OF_A_CALL))
+        errors = [error for batch in batches if (error := self._terminate(batch)) is not None]
+        if errors:
+            raise our_error("ec2:TerminateInstances", errors[0]) from errors[0]
 
     def tag(self, instance: str, tags: Mapping[str, str]) -> None:
         """Put further tags on an instance."""
@@ -171,7 +166,14 @@ class AwsCompute:
         try:
             self._ec2.terminate_instances(InstanceIds=list(ids))
         except boto_errors() as error:
-            return None if len(ids) == 1 and failure_of(error) is Failure.NOT_FOUND else error
+            failure = failure_of(error)
+            if failure not in (Failure.NOT_FOUND, Failure.REFUSED):
+                return error
+            if len(ids) == 1:
+                return None if failure is Failure.NOT_FOUND else error
+            half = len(ids) // 2
+            first, second = self._terminate(ids[:half]), self._terminate(ids[half:])
+            return first or second
         return None
 
     def _is_ours(self, instance: Instance) -> bool:

@@ -2,8 +2,8 @@
 
 The three calls of a launch are tried with what the class would send for a common machine. A
 refusal names the permission that is missing before the first pod waits for a node that will not
-come (aws reference 4.7). A verdict holds for half an hour, or until the class or what it selects
-changes.
+come (aws reference 4.7). A verdict holds for half an hour, a refusal for two minutes, or until the
+class or what it selects changes.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from reconciler.ports import Clock, Launch, LaunchOption
 
 KIND: Final = "ValidationSucceeded"
 HOLDS_FOR: Final = timedelta(minutes=30)
+REFUSAL_HOLDS_FOR: Final = timedelta(minutes=2)
+"""Who was refused is about to be allowed: he need not wait for half an hour."""
+
 _CANDIDATES: Final = ("m5.large", "m6g.large", "m7i.large", "m7g.large", "t3.large", "t4g.large")
 _TEMPLATE: Final = "ec2:CreateLaunchTemplate"
 _FLEET: Final = "ec2:CreateFleet"
@@ -56,11 +59,12 @@ class Validation:
         key = self._key(node_class)
         now = self._clock.now()
         known = self._known.get(key)
-        if known is not None and now - known[0] < HOLDS_FOR:
+        if known is not None and now < known[0]:
             return known[1]
-        self._known = {k: v for k, v in self._known.items() if now - v[0] < HOLDS_FOR}
+        self._known = {k: v for k, v in self._known.items() if now < v[0]}
         condition = self._tried(node_class)
-        self._known[key] = (now, condition)
+        until = now + (HOLDS_FOR if condition.status == "True" else REFUSAL_HOLDS_FOR)
+        self._known[key] = (until, condition)
         return condition
 
     def _key(self, node_class: EC2NodeClass) -> str:

@@ -88,6 +88,14 @@ def test_a_verdict_holds_for_half_an_hour() -> None:
     assert len(site.tried()) == 2 * len(TRIED)
 
 
+def test_who_is_allowed_at_last_need_not_wait_for_long() -> None:
+    site = Site()
+    site.cloud.faults.add("CreateFleet", Fault.DENIED)
+    assert site.verdict().status == "False"
+    site.clock.advance(121)
+    assert site.verdict().status == "True"
+
+
 def test_a_class_that_changes_is_tried_anew() -> None:
     site = Site()
     site.verdict()

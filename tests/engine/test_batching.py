@@ -1,0 +1,214 @@
+"""Launches that are joined into one call: one instance for each claim, whatever happens to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from reconciler.adapters.simulated.clock import START
+from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.memory import MemoryJournal, MemoryStateStore
+from reconciler.engine.batching import dealt
+from reconciler.ports import Instance, Outcome, Verb
+from tests.engine.crashes import CutError, Points
+from tests.engine.test_crash import LARGE
+from tests.engine.trouble import ever_launched, killed_after, launches, lists_late
+from tests.engine.world import World, a_deployment, a_pool, a_world
+
+ZONE = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["us-east-1a"]}
+
+
+def many(count: int, *, only: tuple[object, ...] = (), **fields: object) -> World:
+    """A fleet that wants so many equal nodes at once."""
+    pool = a_pool("web", template={"requirements": [*LARGE, *only]})
+    return a_world(pool, a_deployment("web", "web", count), **fields)
+
+
+def complaints(world: World, count: int) -> list[str]:
+    """Return what is wrong with a fleet that is to have so many nodes."""
+    living = set(world.instances())
+    held = Counter(c.status.provider_id.rpartition("/")[2] for c in world.claims.values())
+    found = [f"{n} claims have {i}" for i, n in held.items() if n > 1]
+    found += [f"{i} lives and no claim has it" for i in sorted(living - set(held))]
+    found += [f"{i} does not live" for i in sorted(set(held) - living)]
+    found += [f"{len(living)} nodes, not {count}"] if len(living) != count else []
+    found += [f"{e.intent.verb} {e.intent.target} in doubt" for e in world.journal.in_doubt()]
+    named = {c.status.provider_id.rpartition("/")[2]: c.name for c in world.claims.values()}
+    found += [f"{i} is named {n}" for i, n in world.instances().items() if named.get(i) != n]
+    return found
+
+
+def test_equal_launches_are_one_call() -> None:
+    world = many(6)
+    world.converge(batch_from=2)
+    assert launches(world) == 1
+    assert complaints(world, 6) == []
+
+
+def test_fewer_than_that_have_a_call_each_and_all_their_tags_at_once() -> None:
+    world = many(3)
+    world.engine().run_once()
+    assert launches(world) == 3
+    assert sorted(world.instances().values()) == sorted(world.claims)
+
+
+def test_a_batch_has_an_intent_of_its_own_and_so_has_each_of_its_claims() -> None:
+    world = many(4)
+    world.converge(batch_from=2)
+    entries = world.journal.entries()
+    (head,) = [e for e in entries if e.intent.verb is Verb.LAUNCH_BATCH]
+    members = [e for e in entries if e.intent.verb is Verb.LAUNCH]
+    assert head.intent.parameters["claims"].split() == sorted(world.claims)
+    assert {e.intent.parameters["batch"] for e in members} == {head.intent.id}
+    assert {e.outcome for e in (head, *members)} == {Outcome.SUCCEEDED}
+    assert sorted(e.intent.target for e in members) == sorted(world.claims)
+
+
+def test_launches_that_differ_are_not_joined() -> None:
+    world = a_world(
+        a_pool("web", template={"requirements": LARGE}),
+        a_pool("batch", template={"requirements": LARGE}),
+        a_deployment("web", "web", 3),
+        a_deployment("batch", "batch", 3),
+    )
+    world.converge(batch_from=2)
+    assert launches(world) == 2
+    assert {pool: n for (pool, _, _), n in world.fleet().items()} == {"web": 3, "batch": 3}
+
+
+def test_where_ec2_has_fewer_the_rest_is_launched_elsewhere() -> None:
+    world = many(5)
+    world.cloud.market.limit("m7i.large", "us-east-1a", "on-demand", 2)
+    world.converge(batch_from=2)
+    assert complaints(world, 5) == []
+    assert launches(world) == 1
+    assert Counter(zone for _, _, zone in world.fleet().elements()) == {
+        "us-east-1a": 2,
+        "us-east-1b": 3,
+    }
+
+
+def test_claims_that_get_no_instance_go_and_are_planned_anew() -> None:
+    world = many(5, only=(ZONE,))
+    world.cloud.market.limit("m7i.large", "us-east-1a", "on-demand", 3)
+    world.converge(batch_from=2)
+    assert len(world.instances()) == len(world.claims) == 3
+    (refused,) = world.store.unavailable(world.clock.now())
+    assert refused.refusals == 1, "one call is one refusal, however many it refuses"
+    world.cloud.market.clear()
+    world.clock.advance(200)
+    world.converge(batch_from=2)
+    assert complaints(world, 5) == []
+
+
+def plain() -> World:
+    return many(4)
+
+
+def scarce() -> World:
+    """EC2 ignores client tokens, has errors of its own, and two of four in the first pool."""
+    world = many(4)
+    world.cloud.honours_tokens = False
+    world.cloud.market.limit("m7i.large", "us-east-1a", "on-demand", 2)
+    world.cloud.faults.add("CreateFleet", Fault.SERVER_ERROR)
+    world.cloud.faults.add("CreateTags", Fault.RESET_AFTER)
+    return world
+
+
+@pytest.mark.parametrize("make", [plain, scarce])
+def test_a_process_may_be_killed_at_every_point_of_a_batch(make: Callable[[], World]) -> None:
+    whole = Points()
+    whole.wrap(make()).converge(batch_from=2)
+    ends = [n for n, name in enumerate(whole.names, 1) if name.startswith("after")]
+    asked = whole.names.index("after ec2.CreateFleet") + 1
+    for number in [n for n in ends if n <= asked + 40][:: 1 if make is plain else 2]:
+        points = Points()
+        world = points.wrap(make())
+
+        def at(reached: int, number: int = number, points: Points = points) -> None:
+            if reached == number:
+                raise CutError(points.names[-1])
+
+        points.at = at
+        try:
+            world.converge(batch_from=2)
+        except CutError:
+            points.at = lambda _: None
+            world.converge(batch_from=2)
+        points.at = lambda _: None
+        assert complaints(world, 4) == [], whole.names[number - 1]
+        assert ever_launched(world) == 4, whole.names[number - 1]
+
+
+def test_what_ec2_lists_late_is_dealt_out_when_it_shows() -> None:
+    world = many(4)
+    world.cloud.honours_tokens = False
+    lists_late(world, 3)
+    killed_after_batch(world)
+    world.converge(busy=1.0, batch_from=2)
+    assert ever_launched(world) == 4
+    assert complaints(world, 4) == []
+
+
+def killed_after_batch(world: World) -> None:
+    converge = world.converge
+    world.converge = lambda **how: converge(batch_from=2, **how)  # type: ignore[method-assign]
+    killed_after(world, "CreateFleet")
+    world.converge = converge  # type: ignore[method-assign]
+
+
+def test_a_batch_that_a_forgetful_server_launched_twice_ends_with_one_for_each() -> None:
+    world = many(3)
+    world.cloud.honours_tokens = False
+    lists_late(world, 8)
+    killed_after_batch(world)
+    world.converge(busy=1.0, batch_from=2)
+    assert ever_launched(world) == 6
+    assert complaints(world, 3) == []
+
+
+def test_where_the_state_is_lost_before_they_are_named_they_are_adopted() -> None:
+    world = many(3)
+    world.engine().run_once(batch_from=2)
+    assert set(world.instances().values()) == {""}
+    world.store, world.journal = MemoryStateStore(), MemoryJournal()
+    world.converge(batch_from=2)
+    assert ever_launched(world) == 3
+    assert complaints(world, 3) == []
+
+
+@pytest.mark.parametrize("fault", [Fault.RESET_AFTER, Fault.TIMEOUT_AFTER, Fault.THROTTLE])
+@pytest.mark.parametrize("honours_tokens", [True, False])
+def test_a_batch_whose_answer_is_lost_is_found_again(fault: Fault, honours_tokens: bool) -> None:
+    world = many(3)
+    world.cloud.honours_tokens = honours_tokens
+    world.cloud.faults.add("CreateFleet", fault, times=3)
+    world.converge(batch_from=2)
+    assert ever_launched(world) == 3
+    assert complaints(world, 3) == []
+
+
+def test_a_thousand_launches_cost_few_calls() -> None:
+    world = many(1000)
+    engine = world.engine()
+    engine.source.read()
+    before = len(world.cloud.calls)
+    engine.run_once(batch_from=33)
+    calls = Counter(call.operation for call in world.cloud.calls[before:])
+    assert len(world.instances()) == 1000
+    assert calls["CreateFleet"] == 1
+    assert calls.total() <= 40, calls
+
+
+def an_instance(number: int, state: str = "running") -> Instance:
+    at = START + timedelta(seconds=number)
+    return Instance(f"i-{number}", "m7i.large", "us-east-1a", "on-demand", state, at, {})
+
+
+def test_instances_are_dealt_out_once_and_kept_by_those_who_have_them() -> None:
+    instances = [an_instance(n) for n in (3, 1, 2)] + [an_instance(0, "terminated")]
+    found = dealt(["a", "b", "c"], instances, {"b": "i-1", "other": "i-2"})
+    assert {name: i.id for name, i in found.items()} == {"b": "i-1", "a": "i-3"}
