@@ -29,14 +29,17 @@ from reconciler.model.pod import Pod
 from reconciler.observed.state import StateNode
 from reconciler.placement.result import Placement
 
-ASKED_MAX: Final = 64
-WORK_MAX: Final = 100_000
-QUESTION_MAX: Final = 30_000
-"""Of how many nodes it is asked what they would save, how many nodes that may look at, and how
-many for one of them.
+ASKED_MAX: Final = 32
+WORK_MAX: Final = 20_000
+"""Of how many nodes it is asked what they would save, and how many nodes that may look at.
 
-The dearest are asked of first. What is not asked of is said to be not priced; in a large fleet
-those are also nodes whose pods look at pods that the plan moves (``moves.py``).
+The dearest are asked of first; what is not asked of is said to be not priced.
+"""
+
+EXACT_MAX: Final = 300
+"""Up to how many nodes the answer is exact; of a larger fleet it is an estimate.
+
+There it is taken for granted that pods which the plan moves matter to no other pod's place.
 """
 
 _KINDS: Final = {
@@ -192,6 +195,8 @@ def _joined(held: Iterable[Blocker]) -> list[Blocker]:
 def _saved(candidates: Iterable[Candidate], work: Deliberation) -> Mapping[str, float | None]:
     """Return what consolidation of each would save in USD an hour, None where that is not known."""
     simulation, start, asked = work.simulation, work.simulation.spent, 0
+    if len(work.nodes) > EXACT_MAX:
+        simulation.estimate()
     taken = set(work.untouchable)
     saved: dict[str, float | None] = {}
     for candidate in sorted(map(unprotected, candidates), key=by_ratio):
@@ -202,8 +207,7 @@ def _saved(candidates: Iterable[Candidate], work: Deliberation) -> Mapping[str, 
         if name in taken:
             saved[name] = 0.0  # it is where the pods of others would go
             continue
-        work_left = min(start + WORK_MAX - simulation.spent, QUESTION_MAX)
-        if asked >= ASKED_MAX or simulation.cost_of([candidate]) > work_left:
+        if asked >= ASKED_MAX or simulation.spent - start >= WORK_MAX:
             saved[name] = None
             continue
         asked += 1

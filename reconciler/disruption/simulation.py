@@ -79,6 +79,7 @@ class Simulation:
         self._placer = placer
         self._renew = renew
         self._renewals = 0
+        self._renews = True
         self._moves = Moves()
 
     def without(
@@ -111,15 +112,13 @@ class Simulation:
         """Return what new nodes for each of the pods would cost at least, USD an hour."""
         return self._placer.worth(pods)
 
-    def cost_of(self, candidates: Sequence[Candidate]) -> int:
-        """Return what asking about these nodes would add to ``spent``."""
-        pods = [pod for candidate in candidates for pod in candidate.moving]
-        if not pods:
-            return 0
-        anew = bool(self._moves) and self._moves.matter_to(pods)
-        return len(self.cluster.nodes) * (
-            1 + len(pods) // _PODS_LIKE_ONE + (_RENEWAL_LIKE if anew else 0)
-        )
+    def estimate(self) -> None:
+        """Make no scheduler anew from here on: pods are counted where they were.
+
+        Room is still never given twice. Only pods that look at pods which have moved may be put
+        where they could not go, or the other way round: good enough for a price, not for a command.
+        """
+        self._renews = False
 
     def place(self, pods: Sequence[Pod], gone: Collection[str]) -> Placement:
         """Find a place for pods that wait already, or whose nodes go by force."""
@@ -132,7 +131,7 @@ class Simulation:
 
     def _prepare(self, pods: Sequence[Pod]) -> None:
         """Make a new scheduler if what has moved matters to a question about ``pods``."""
-        if not self._moves or not self._moves.matter_to(pods):
+        if not self._moves or not self._renews or not self._moves.matter_to(pods):
             return
         self._renewals += 1
         self.spent += len(self.cluster.nodes) * _RENEWAL_LIKE

@@ -286,6 +286,46 @@ def test_drift_behind_a_budget_is_named_once_its_deadline_has_passed(parsed: Par
     assert told.last.plan.drift == ()
 
 
+# churn
+
+
+@pytest.mark.parametrize("grace", [None, "2h"])
+def test_a_node_that_drains_keeps_its_replacement_however_empty_that_is(
+    parsed: Parsed, grace: str | None
+) -> None:
+    """A pod that has been asked to leave waits for no place, and its new node is empty until then.
+
+    Taken as empty, the node would be launched again as soon as the pod has left.
+    """
+    told = Told(parsed, {}, {"latencies": {"leaving": "10m"}})
+    template = {"requirements": LARGE, **({"terminationGracePeriod": grace} if grace else {})}
+    told.commit(*drifting("1", 3, template=template))
+    told.play(HOUR)
+    told.commit(*drifting("2", 3, template=template))
+    assert told.play().converged
+    assert told.setting is not None
+    created = [e for e in told.setting.stage.chronicle.events if e.kind == "NodeClaimCreated"]
+    assert len(created) == 6, "three nodes, and one for each of them"
+    assert {c.reason for c in told.voluntary()} == {"Drifted"}
+
+
+def test_a_drain_that_never_ends_moves_nothing_again_and_again(parsed: Parsed) -> None:
+    """Its pods count as waiting for a place for ever, and the node that has it stays for them."""
+    told = Told(parsed, {})
+    template = {"requirements": LARGE, "expireAfter": "5h"}
+    protected = {"karpenter.sh/do-not-disrupt": "true"}
+    told.commit(
+        a_pool("web", policy="WhenEmptyOrUnderutilized", template=template),
+        a_deployment("web", "web", 1, cpu="400m", annotations=protected),
+        a_deployment("api", "web", 1, cpu="400m"),
+        a_pdb("api", "api", minAvailable=1),
+    )
+    told.play(9 * HOUR)
+    assert told.setting is not None
+    created = [e for e in told.setting.stage.chronicle.events if e.kind == "NodeClaimCreated"]
+    assert len(created) == 2, "the node, and one for the pods that it is to lose"
+
+
 # laws
 
 
