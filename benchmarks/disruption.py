@@ -2,10 +2,10 @@
 
 ``python -m benchmarks.disruption [CASE ...]`` (``--large`` adds ``fleet-1000``) writes fleets with
 the ``make_bench.py`` of the conformance folder (``CONFORMANCE``, by default beside the checkout)
-into a temporary folder. Each is consolidated in a fresh process, round after round: what a pass
-decides is carried out at once, each replacement at its cheapest offering, until a pass finds
-nothing. Karpenter's figures are those of ``karpenter.json``, measured in the same way; it does one
-command a round and its evictions are not recorded. Nothing is asserted.
+into a temporary folder. Each is consolidated in a fresh process with either search, round after
+round: what a pass decides is carried out at once, each replacement at its cheapest offering, until
+a pass finds nothing. Karpenter's figures are those of ``karpenter.json``, measured in the same way;
+its evictions are not recorded, and ``~`` marks an estimate. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ ROOT = Path(__file__).resolve().parents[1]
 BENCH = Path(os.environ.get("CONFORMANCE") or ROOT.parent / "shared" / "conformance") / "bench"
 CASES = ("fleet-100", "fleet-300")
 LARGE = "fleet-1000"
+SEARCHES = ("default", "thorough")
+EVICTED_IN_ITS_ORDER = {"fleet-100": 449, "fleet-300": 1902}
+"""Pods moved when one command a round is started in Karpenter's order, by our own simulation."""
 _ONE_CASE = """
 import json, sys, time
 from dataclasses import replace
@@ -45,7 +48,8 @@ from reconciler.placement.pending import pods_to_place
 from reconciler.placement.problem import LaunchPool
 from reconciler.placement.result import Placement
 
-folder, now = Path(sys.argv[1]), datetime(2026, 3, 1, 12, tzinfo=UTC)
+folder, search = Path(sys.argv[1]), sys.argv[2]
+now = datetime(2026, 3, 1, 12, tzinfo=UTC)
 files = sorted((folder / "desired").glob("*.yaml"))
 pools = [decode(json.loads(file.read_text()), NodePool) for file in files]
 catalog = read_catalog((folder / "catalog.json").read_bytes(), "catalog")
@@ -76,7 +80,8 @@ seconds, commands, evicted, rounds, converged = 0.0, 0, 0, 0, False
 while rounds < 1000 and not converged:
     began = time.process_time()
     decisions = decide(Situation(
-        cluster=cluster, pools=pools, launch_pools=launch_pools, settings=Settings(), now=now,
+        cluster=cluster, pools=pools, launch_pools=launch_pools, now=now,
+        settings=Settings(consolidation_search=search),
         pending=pods_to_place(cluster, now),
     ))
     seconds += time.process_time() - began
@@ -93,43 +98,55 @@ print(json.dumps(figures | {
 }))
 """
 HEADING = (
-    f"{'':12} {'nodes':>11} {'USD/h before':>12} {'after':>8} {'commands':>8} {'evicted':>8} "
-    f"{'USD/h a pod':>11} {'passes':>6} {'CPU s':>7} | {'after':>8} {'commands':>8} {'CPU s':>8} "
-    f"{'faster':>8}"
+    f"{'':12} {'search':10} {'nodes':>11} {'USD/h before':>12} {'after':>8} {'':>6} "
+    f"{'commands':>8} {'evicted':>8} {'for a USD':>9} {'passes':>6} {'CPU s':>8} {'faster':>8}"
 )
 
 
-def measured(folder: Path) -> dict[str, Any]:
-    """Return the figures of one fleet."""
-    command = [sys.executable, "-c", _ONE_CASE, str(folder)]
+def measured(folder: Path, search: str) -> dict[str, Any]:
+    """Return the figures of one fleet with one search."""
+    command = [sys.executable, "-c", _ONE_CASE, str(folder), search]
     figures: dict[str, Any] = json.loads(subprocess.check_output(command, text=True, cwd=ROOT))
     return figures
 
 
-def row(case: str, ours: dict[str, Any], theirs: dict[str, Any]) -> str:
-    """Return one line of the table; what did not come to its end is marked ``…``."""
-    saved = (ours["start"] - ours["end"]) / max(ours["evicted"], 1)
-    line = (
-        f"{case:12} {ours['nodes']:>4} → {ours['left']:>4} {ours['start']:12.2f} "
-        f"{ours['end']:8.2f} {ours['commands']:8} {ours['evicted']:8} {saved:11.4f} "
-        f"{ours['rounds']:6} {ours['seconds']:7.2f}{_end(ours)}"
-    )
-    if not theirs:
-        return line
-    seconds = theirs["decisionCPUSeconds"]
+def row(case: str, search: str, ours: dict[str, Any], theirs: dict[str, Any]) -> str:
+    """Return one line of the table; what did not come to its end is marked ``…``.
+
+    The share behind the cost is that of Karpenter's.
+    """
+    saved = ours["start"] - ours["end"]
+    share = f"{ours['end'] / theirs['costEnd']:5.3f}x" if theirs else ""
+    faster = f"{theirs['decisionCPUSeconds'] / ours['seconds']:6.0f} x" if theirs else ""
     return (
-        f"{line}| {theirs['costEnd']:8.2f} {theirs['commands']:8} {seconds:8.2f}{_end(theirs)}"
-        f"{seconds / ours['seconds']:6.0f} x"
+        f"{case:12} {search:10} {ours['nodes']:>4} → {ours['left']:>4} {ours['start']:12.2f} "
+        f"{ours['end']:8.2f} {share:>6} {ours['commands']:8} {ours['evicted']:8} "
+        f"{ours['evicted'] / saved if saved else 0:9.1f} {ours['rounds']:6} "
+        f"{ours['seconds']:8.2f} {faster:>8}{_end(ours)}"
+    )
+
+
+def their_row(case: str, theirs: dict[str, Any]) -> str:
+    """Return Karpenter's line of the table."""
+    evicted = EVICTED_IN_ITS_ORDER.get(case)
+    saved = theirs["costStart"] - theirs["costEnd"]
+    pods = f"{f'~{evicted}':>8} {f'~{evicted / saved:.1f}':>9}" if evicted else f"{'?':>8} {'?':>9}"
+    return (
+        f"{case:12} {'Karpenter':10} {theirs['nodesStart']:>4} → {theirs['nodesEnd']:>4} "
+        f"{theirs['costStart']:12.2f} {theirs['costEnd']:8.2f} {'':>6} {theirs['commands']:8} "
+        f"{pods} {theirs['commands'] + 1:6} {theirs['decisionCPUSeconds']:8.2f} {'':>8}"
+        f"{_end(theirs)}"
     )
 
 
 def _end(figures: dict[str, Any]) -> str:
-    return " " if figures["converged"] else "…"
+    return "" if figures["converged"] else "…"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.disruption")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"by default {' '.join(CASES)}")
+    parser.add_argument("--search", action="append", choices=SEARCHES, help="by default both")
     parser.add_argument("--large", action="store_true", help=f"{LARGE} as well")
     args = parser.parse_args()
     cases = [*(args.cases or CASES), *([LARGE] if args.large else [])]
@@ -140,7 +157,12 @@ def main() -> None:
         for case in cases:
             maker = [sys.executable, str(BENCH / "make_bench.py"), folder, case]
             subprocess.run(maker, check=True, stdout=subprocess.DEVNULL)
-            print(row(case, measured(Path(folder) / case), recorded.get(case, {})), flush=True)
+            theirs = recorded.get(case, {})
+            if theirs:
+                print(their_row(case, theirs))
+            for search in args.search or SEARCHES:
+                figures = measured(Path(folder) / case, search)
+                print(row(case, search, figures, theirs), flush=True)
 
 
 if __name__ == "__main__":

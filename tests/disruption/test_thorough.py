@@ -1,0 +1,195 @@
+"""The thorough search: sets of nodes by what they waste, and several nodes in place of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import settings as tuned
+from hypothesis import strategies as st
+
+from reconciler.disruption.command import Command, Decisions
+from reconciler.disruption.decide import decide
+from reconciler.disruption.pricing import Choice
+from reconciler.disruption.several import SHARE_FOR_SEVERAL
+from reconciler.disruption.simulation import after
+from reconciler.disruption.situation import open_pass
+from reconciler.disruption.thorough import sets, wasted
+from reconciler.model.settings import PoolOptions, Settings
+from reconciler.observed.state import ClusterState
+from reconciler.placement.result import Placement
+from tests.disruption.builders import (
+    SIZES,
+    a_cluster,
+    a_node,
+    a_pod,
+    a_pool,
+    a_situation,
+    decided,
+)
+
+THOROUGH = Settings(consolidation_search="thorough")
+
+
+def a_lonely_pair() -> list[Any]:
+    """Return a large node of nine cores' work, for which a huge one would do and two do better."""
+    pods = [a_pod(f"p{i}", "n1", cpu="900m") for i in range(9)]
+    return [a_node("n1", "huge"), *pods]
+
+
+def test_one_node_goes_for_two_that_are_cheaper_together() -> None:
+    assert decided(*a_lonely_pair()).commands == ()
+
+    (command,) = decided(*a_lonely_pair(), settings=THOROUGH).commands
+
+    assert command.nodes == ("n1",)
+    assert len(command.replacements) > 1
+    assert command.savings is not None
+    assert command.savings >= SIZES["huge"][1] * SHARE_FOR_SEVERAL
+
+
+def test_whatever_ec2_makes_of_several_replacements_they_cost_less_together() -> None:
+    (command,) = decided(*a_lonely_pair(), settings=THOROUGH).commands
+
+    assert dearest(command) < SIZES["huge"][1]
+
+
+def test_a_node_pool_may_be_searched_thoroughly_by_itself() -> None:
+    named = Settings(node_pools={"default": PoolOptions(consolidation_search="thorough")})
+    other = Settings(node_pools={"other": PoolOptions(consolidation_search="thorough")})
+
+    assert len(decided(*a_lonely_pair(), settings=named).commands) == 1
+    assert decided(*a_lonely_pair(), settings=other).commands == ()
+
+
+def test_the_least_savings_of_the_config_hold_for_several_replacements() -> None:
+    settings = Settings(consolidation_search="thorough", minimum_savings_percent=90.0)
+
+    assert decided(*a_lonely_pair(), settings=settings).commands == ()
+
+
+def test_spot_is_not_replaced_by_several_spot_nodes_while_the_gate_is_shut() -> None:
+    spot = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}
+    pool = a_pool(spec={"template": {"spec": {"requirements": [spot], "expireAfter": "Never"}}})
+    pods = [a_pod(f"p{i}", "n1", cpu="900m") for i in range(9)]
+    fleet = [a_node("n1", "huge", capacity_type="spot"), *pods]
+
+    assert decided(*fleet, pools=[pool], settings=THOROUGH).commands == ()
+
+
+def test_a_node_that_would_only_be_bought_back_stays() -> None:
+    """Of a huge node and a small one that is full, the small one has nothing to give."""
+    full = [a_pod("s1", "n2", cpu="900m"), a_pod("s2", "n2", cpu="900m")]
+
+    (command,) = decided(*a_lonely_pair(), a_node("n2", "small"), *full, settings=THOROUGH).commands
+
+    assert command.nodes == ("n1",)
+
+
+def test_the_sets_asked_about_first_waste_most() -> None:
+    cluster = a_cluster(
+        a_node("idle", "huge"), a_pod("a", "idle", cpu="1"),
+        a_node("busy", "small"), a_pod("b", "busy", cpu="1800m"),
+    )  # fmt: skip
+    work = open_pass(a_situation(cluster, [a_pool()], settings=THOROUGH)).work
+    waste = wasted(work.roster.candidates, work)
+
+    first = next(iter(sets(work.roster.candidates, waste)))
+
+    assert waste["idle"] > waste["busy"]
+    assert "idle" in {candidate.name for candidate in first}
+
+
+def dearest(command: Command) -> float:
+    """Return the most that the replacements can cost together."""
+    return sum(
+        max(Choice(claim.requirements).worst_launch(kind) for kind in claim.types)
+        for claim in command.replacements
+    )
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> list[Any]:
+    """Small fleets whose pods fit where they run; some are protected, some keep apart."""
+    objects: list[Any] = []
+    for number in range(draw(st.integers(1, 5))):
+        size = draw(st.sampled_from(sorted(SIZES)))
+        capacity_type = draw(st.sampled_from(["on-demand", "on-demand", "spot"]))
+        zone = draw(st.sampled_from(["zone-a", "zone-b"]))
+        name = f"n{number}"
+        objects.append(a_node(name, size, capacity_type=capacity_type, zone=zone))
+        left = SIZES[size][0] * 1000
+        for index, milli in enumerate(
+            draw(st.lists(st.sampled_from([300, 900, 1700]), max_size=6))
+        ):
+            if milli > left:
+                break
+            left -= milli
+            labels = {"app": draw(st.sampled_from(["plain", "guarded"]))}
+            pod = a_pod(f"{name}-{index}", name, cpu=f"{milli}m", metadata={"labels": labels})
+            objects.append(pod)
+    return objects
+
+
+def a_budget(allowed: int) -> dict[str, Any]:
+    return {
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "guarded", "namespace": "default"},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "guarded"}}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+
+
+@given(fleet=fleets(), allowed=st.integers(0, 1), nodes=st.integers(0, 3))
+@tuned(deadline=None, max_examples=40)
+def test_no_command_costs_more_or_breaks_a_budget_or_leaves_a_pod_without_a_place(
+    fleet: list[Any], allowed: int, nodes: int
+) -> None:
+    pool = a_pool(budgets=[{"nodes": str(nodes)}])
+    cluster = a_cluster(*fleet, a_budget(allowed))
+    decisions = _decided(cluster, pool, THOROUGH)
+
+    moved = [name for command in decisions.commands for name in command.nodes]
+    assert len(moved) <= nodes
+    for command in decisions.commands:
+        _hold(command, cluster, allowed)
+
+
+def _hold(command: Command, cluster: ClusterState, allowed: int) -> None:
+    gone = [cluster.by_name[name] for name in command.nodes]
+    price = sum(_price(node.labels) for node in gone)
+    if command.replacements:
+        assert dearest(command) < price
+    pods = [pod for node in gone for pod in node.pods]
+    if allowed == 0:
+        assert not any(pod.metadata.labels.get("app") == "guarded" for pod in pods)
+    placement = command.placement or Placement()
+    seats = set(placement.on_nodes) | {pod for claim in placement.claims for pod in claim.pods}
+    assert {pod.key for pod in pods} <= seats
+    then = after(cluster, command.nodes, placement)
+    for node in then.nodes:
+        assert sum(pod.requests()["cpu"] for pod in node.pods) <= node.allocatable["cpu"]
+
+
+def _price(labels: Any) -> float:
+    price = SIZES[labels["node.kubernetes.io/instance-type"]][1]
+    return price / 3 if labels["karpenter.sh/capacity-type"] == "spot" else price
+
+
+@given(fleet=fleets())
+@tuned(deadline=None, max_examples=40)
+def test_a_pass_saves_at_least_what_it_saves_without_the_search(fleet: list[Any]) -> None:
+    cluster, pool = a_cluster(*fleet), a_pool()
+
+    assert (
+        _saved(_decided(cluster, pool, THOROUGH))
+        >= _saved(_decided(cluster, pool, Settings())) - 1e-9
+    )
+
+
+def _decided(cluster: ClusterState, pool: Any, settings: Settings) -> Decisions:
+    return decide(a_situation(cluster, [pool], settings=settings))
+
+
+def _saved(decisions: Decisions) -> float:
+    return sum(command.savings or 0.0 for command in decisions.commands)
