@@ -32,6 +32,9 @@ KINDS: Final = (
     "priorityclasses",
     "capacitybuffers.autoscaling.x-k8s.io",
     "podtemplates",
+    "deployments.apps",
+    "statefulsets.apps",
+    "services",
 )
 _OPTIONAL: Final = ("karpenter.sh", "karpenter.k8s.aws", "autoscaling.x-k8s.io")
 _UNKNOWN: Final = "the server doesn't have a resource type"
