@@ -40,6 +40,7 @@ class OverlaidCatalog(Catalog):
             well_known=base.well_known,
             spot_is_estimated=base.spot_is_estimated,
             notes=base.notes,
+            warnings=base.warnings,
             price_overlaid=frozenset(base.names[kinds[position]] for position in prices),
             capacity_overlaid=frozenset(base.names[index] for index in capacities),
         )

@@ -30,6 +30,7 @@ class RepricedCatalog(Catalog):
             well_known=base.well_known,
             spot_is_estimated=base.spot_is_estimated,
             notes=base.notes,
+            warnings=base.warnings,
         )
         self._base, self._factor, self._name = base, factor, name
 

@@ -83,7 +83,7 @@ def _same_catalog(one: Catalog, other: Catalog) -> bool:
     """Return whether two catalogues have the same types, and say the same of themselves."""
     if one is other:
         return True
-    facts = [(c.digest, c.source, c.version, c.region, c.notes) for c in (one, other)]
+    facts = [(c.digest, c.source, c.version, c.region, c.notes, c.warnings) for c in (one, other)]
     return type(one) is type(other) and facts[0] == facts[1]
 
 

@@ -87,9 +87,7 @@ def test_a_type_that_ec2_no_longer_lists_keeps_its_price_and_is_not_launched() -
 
 def test_a_body_that_makes_no_sense_is_the_bundled_machine_or_none() -> None:
     bodies, _ = answers()
-    broken = [
-        {**b, "NetworkInfo": {}} if b["InstanceType"] == "m5.large" else b for b in bodies
-    ]
+    broken = [{**b, "NetworkInfo": {}} if b["InstanceType"] == "m5.large" else b for b in bodies]
     odd = {**next(b for b in bodies if b["InstanceType"] == "m5.large"), "InstanceType": "q1.odd"}
     odd["VCpuInfo"] = {}
     machines = {m.name: m for m in live_machines([*broken, odd], bundled_data()[1])}

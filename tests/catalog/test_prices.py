@@ -140,9 +140,7 @@ def test_the_first_rule_that_covers_counts_and_the_flat_discount_comes_on_top(
         4.0,
     )
     listed = quotes(m5_large=0.1, c5_large=0.2, r5_large=0.125, t3_large=0.08 / 0.96)
-    catalog = a_catalog(
-        on_demand=listed, spot=spot({"m5.large": {"us-east-1a": 0.04}}), book=book
-    )
+    catalog = a_catalog(on_demand=listed, spot=spot({"m5.large": {"us-east-1a": 0.04}}), book=book)
     found = an_offering(catalog, name, capacity_type)
     assert found.price == pytest.approx(price, abs=1e-9)
     assert found.origin == origin

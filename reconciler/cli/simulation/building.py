@@ -204,7 +204,7 @@ def fleet_of(args: argparse.Namespace, snapshot: Snapshot, phase: Phase) -> Simu
     resolved = inputs.settings_of(args, fleet)
     workloads, more = (Workloads(), ()) if args.snapshot else expand(fleet.workloads)
     with phase("catalog"):
-        catalog = inputs.read_types(args, resolved)
+        catalog = inputs.read_types(args, resolved, fleet.lock)
     digests = inputs.digests_of(fleet, b"", catalog, resolved)
     return SimulatedFleet(
         fleet=fleet,

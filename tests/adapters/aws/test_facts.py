@@ -1,0 +1,196 @@
+"""What AWS says of types and prices: read whole or not at all, kept, and renewed when it is old."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import botocore.endpoint
+import pytest
+
+from reconciler.adapters.aws.cache import Folder, folder_of
+from reconciler.adapters.aws.facts import AccountFacts, kept_at
+from reconciler.adapters.aws.prices import currency_of, pricing_region
+from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.faults import Fault
+from reconciler.catalog.catalog import bundled_data
+from reconciler.model.settings import Settings
+
+TYPES = ("m5.large", "m5.metal", "c7g.large", "t3.nano")
+PRICES = {"m5.large": 0.1, "m5.metal": 4.8, "c7g.large": 0.08}
+HALF_A_DAY = timedelta(hours=12)
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
+
+
+def price(name: str, zone: str, capacity_type: str) -> float | None:
+    if name not in PRICES:
+        return None
+    return PRICES[name] * (0.4 if capacity_type == "spot" else 1.0) + ord(zone[-1]) / 1e6
+
+
+class Account:
+    """An account with a small market, and the facts of it."""
+
+    def __init__(self, folder: Path, **settings: object) -> None:
+        self.clock = SimulatedClock()
+        self.cloud = EmbeddedEC2(self.clock, prices=price, types=TYPES)
+        self.folder = Folder(folder)
+        self.settings = Settings(**settings)
+        self.facts = self.anew()
+
+    def anew(self) -> AccountFacts:
+        """The facts of another process."""
+        return AccountFacts(
+            self.cloud.connect,
+            self.settings,
+            self.clock,
+            self.folder,
+            max_age=HALF_A_DAY,
+            bundle=bundled_data()[1],
+        )
+
+    def calls(self, operation: str) -> int:
+        return sum(call.operation == operation for call in self.cloud.calls)
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> Account:
+    return Account(tmp_path)
+
+
+def test_types_come_with_the_zones_that_offer_them(account: Account) -> None:
+    known = account.facts.instance_types()
+    assert known.value is not None
+    assert [m.name for m in known.value.machines] == sorted(TYPES)
+    assert "m5.large" in known.value.zones["us-east-1a"]
+    assert known.problem == ""
+
+
+def test_the_row_of_a_plain_linux_machine_is_the_price(account: Account) -> None:
+    """Windows, SQL, dedicated tenancy and reserved rows stand beside it at other prices."""
+    listed = account.facts.on_demand().value
+    assert listed is not None
+    assert listed["m5.large"] == pytest.approx(0.1, abs=1e-3)
+    assert listed["m5.metal"] == pytest.approx(4.8, abs=1e-3)
+    assert "t3.nano" not in listed
+
+
+def test_the_newest_spot_price_of_linux_counts_in_each_zone(account: Account) -> None:
+    quoted = account.facts.spot().value
+    assert quoted is not None
+    assert quoted["m5.large"]["us-east-1a"] == pytest.approx(0.040097, abs=1e-6)
+    assert quoted["m5.large"]["us-east-1b"] == pytest.approx(0.040098, abs=1e-6)
+
+
+def test_an_answer_serves_until_it_is_old_and_in_another_process(account: Account) -> None:
+    first = account.facts.spot()
+    account.clock.advance(HALF_A_DAY.total_seconds() - 1)
+    assert account.anew().spot() == first
+    assert account.calls("DescribeSpotPriceHistory") == 1
+    assert kept_at(account.folder) == {"spot": first.at}
+    account.clock.advance(1)
+    later = account.anew().spot()
+    assert later.at is not None
+    assert first.at is not None
+    assert later.at > first.at
+
+
+@pytest.mark.parametrize("call", ["DescribeInstanceTypes", "DescribeInstanceTypeOfferings"])
+def test_a_failed_read_replaces_nothing_and_is_said(account: Account, call: str) -> None:
+    before = account.facts.instance_types()
+    account.clock.advance(HALF_A_DAY.total_seconds())
+    account.cloud.faults.add(call, Fault.SERVER_ERROR, times=None)
+    after = account.facts.instance_types()
+    assert (after.value, after.at) == (before.value, before.at)
+    assert f"ec2:{call} (request 0" in after.problem
+    asked = account.calls(call)
+    account.clock.advance(599)
+    account.facts.instance_types()
+    assert account.calls(call) == asked, "it is not asked again at once"
+    account.clock.advance(1)
+    account.cloud.faults.clear()
+    assert account.facts.instance_types().problem == ""
+
+
+def test_a_page_that_fails_leaves_nothing_of_the_list(tmp_path: Path) -> None:
+    account = Account(tmp_path)
+    account.cloud.faults.add("GetProducts", Fault.SERVER_ERROR, times=None, skip=1)
+    known = account.facts.on_demand()
+    assert known.value is None
+    assert "pricing:GetProducts" in known.problem
+
+
+def test_an_answer_that_lost_most_of_its_entries_was_cut_short(account: Account) -> None:
+    before = account.facts.spot()
+    account.cloud.market.price = lambda n, z, c: price(n, z, c) if n == "m5.metal" else None
+    account.clock.advance(HALF_A_DAY.total_seconds())
+    after = account.facts.spot()
+    assert after.value == before.value
+    assert "not taken" in after.problem
+
+
+def test_a_market_without_any_price_is_an_error_and_not_free(tmp_path: Path) -> None:
+    account = Account(tmp_path)
+    account.cloud.market.price = lambda *_: 0.0
+    assert account.facts.spot().value is None
+    assert "no spot price" in account.facts.spot().problem
+    assert account.facts.on_demand().value is None
+
+
+def test_without_permission_the_line_names_the_call_and_what_to_allow(account: Account) -> None:
+    account.cloud.faults.add("GetProducts", Fault.DENIED, times=None)
+    known = account.facts.on_demand()
+    assert known.value is None
+    assert "allow pricing:GetProducts" in known.problem
+
+
+@pytest.mark.parametrize("settings", [{"isolated_vpc": True}, {"region": "us-gov-west-1"}])
+def test_where_there_is_no_price_list_nobody_asks_for_it(
+    tmp_path: Path, settings: dict[str, object]
+) -> None:
+    account = Account(tmp_path, **settings)
+    known = account.facts.on_demand()
+    assert known.value is None
+    assert "not asked for" in known.problem
+    assert account.cloud.calls == []
+
+
+def test_a_damaged_file_is_read_anew(account: Account) -> None:
+    account.facts.spot()
+    for file in account.folder.path.glob("spot*"):
+        file.write_bytes(b"\0broken")
+    assert account.anew().spot().value is not None
+    assert account.calls("DescribeSpotPriceHistory") == 2
+
+
+def test_another_region_or_endpoint_is_another_market(tmp_path: Path) -> None:
+    places = {
+        folder_of(settings, str(tmp_path)).path
+        for settings in (
+            Settings(),
+            Settings(region="eu-west-1"),
+            Settings(endpoint_url="http://127.0.0.1:1"),
+            Settings(fleet="other"),
+        )
+    }
+    assert len(places) == 4
+
+
+@pytest.mark.parametrize(
+    ("region", "endpoint", "currency"),
+    [
+        ("us-west-2", "us-east-1", "USD"),
+        ("sa-east-1", "us-east-1", "USD"),
+        ("ap-southeast-5", "ap-south-1", "USD"),
+        ("eu-north-1", "eu-central-1", "USD"),
+        ("cn-north-1", "cn-northwest-1", "CNY"),
+    ],
+)
+def test_a_price_list_is_asked_where_it_is(region: str, endpoint: str, currency: str) -> None:
+    assert (pricing_region(region), currency_of(region)) == (endpoint, currency)
