@@ -1,0 +1,140 @@
+"""Rules that Karpenter proves by one case each and that no other file here asks for."""
+
+from typing import Any
+
+import pytest
+
+from reconciler.model.settings import DEFAULT_FEATURE_GATES, Settings
+from tests.disruption.builders import (
+    a_catalog,
+    a_node,
+    a_pod,
+    a_pool,
+    brief,
+    decided,
+    drifted,
+    refusal_of,
+)
+
+LABELS = {"labels": {"app": "web"}}
+APART = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {
+                "labelSelector": {"matchLabels": {"app": "web"}},
+                "topologyKey": "kubernetes.io/hostname",
+            }
+        ]
+    }
+}
+
+
+def _apart(name: str, node: str) -> dict[str, Any]:
+    return a_pod(name, node, metadata=LABELS, spec={"affinity": APART})
+
+
+def test_pods_that_must_be_apart_keep_their_nodes() -> None:
+    fleet = [a_node(n, "small") for n in ("n1", "n2", "n3")]
+    pods = [_apart(f"p-{n}", n) for n in ("n1", "n2", "n3")]
+
+    decisions = decided(*fleet, *pods)
+
+    assert brief(decisions) == []
+    assert refusal_of(decisions, "n1") == "Can't replace with a cheaper node"
+
+
+def test_a_node_that_was_launched_for_the_pods_of_a_leaving_one_is_not_moved_on() -> None:
+    leaving = {"deletionTimestamp": "2026-01-05T12:00:00Z", "finalizers": ["karpenter.sh/x"]}
+
+    decisions = decided(
+        a_node("old", "medium", claim_metadata=leaving),
+        a_pod("p", "old", "3"),
+        a_node("new", "medium"),
+    )
+
+    assert brief(decisions) == []
+
+
+def test_a_pool_that_weighs_moves_does_not_stop_another_that_does_not() -> None:
+    pools = [a_pool("weighs", consolidationPolicy="Balanced"), a_pool("plain")]
+    home = {name: {"nodeSelector": {"karpenter.sh/nodepool": name}} for name in ("weighs", "plain")}
+
+    decisions = decided(
+        a_node("n1", "large", pool="weighs"),
+        *(a_pod(f"a{i}", "n1", "400m", spec=home["weighs"]) for i in range(9)),
+        a_node("n2", "large", pool="weighs"),
+        a_pod("b", "n2", "7900m", spec=home["weighs"]),
+        a_node("n3", "large", pool="plain"),
+        *(a_pod(f"c{i}", "n3", "400m", spec=home["plain"]) for i in range(9)),
+        pools=pools,
+    )
+
+    assert ("Underutilized", "replace", ("n3",)) in brief(decisions)
+    assert "n1" not in {n for c in decisions.commands for n in c.nodes}
+    assert "score" in refusal_of(decisions, "n1")
+
+
+@pytest.mark.parametrize("capacity_type", ["on-demand", "spot"])
+def test_a_node_becomes_one_of_the_same_type_that_is_reserved(capacity_type: str) -> None:
+    types = [
+        {
+            "name": "medium",
+            "capacity": {"cpu": "4", "memory": "16Gi", "pods": "110"},
+            "offerings": [
+                {"zone": "zone-a", "capacityType": "on-demand", "price": 0.2},
+                {"zone": "zone-a", "capacityType": "spot", "price": 0.07},
+                {
+                    "zone": "zone-a",
+                    "capacityType": "reserved",
+                    "price": 0.0000002,
+                    "reservationId": "r-1",
+                    "reservationCapacity": 1,
+                },
+            ],
+        }
+    ]
+    any_type = a_pool(spec={"template": {"spec": {"requirements": [], "expireAfter": "Never"}}})
+
+    decisions = decided(
+        a_node("n1", "medium", capacity_type=capacity_type),
+        a_pod("p", "n1", "3"),
+        pools=[any_type],
+        catalog=a_catalog(types),
+        settings=Settings(feature_gates={**DEFAULT_FEATURE_GATES, "ReservedCapacity": True}),
+    )
+
+    assert brief(decisions) == [("Underutilized", "replace", ("n1",))]
+    assert decisions.commands[0].replacements[0].launch[1].capacity_type == "reserved"
+
+
+def test_a_drifted_node_that_cannot_leave_does_not_stop_the_next() -> None:
+    stuck = a_pod("stuck", "n1", "3", spec={"nodeSelector": {"nowhere": "to-be-found"}})
+
+    decisions = decided(
+        a_node("n1", "medium"),
+        stuck,
+        a_node("n2", "medium"),
+        a_pod("p", "n2", "3"),
+        a_node("n3", "medium"),
+        a_pod("q", "n3", "3"),
+        drifted=drifted("n1", "n2"),
+    )
+
+    assert ("Drifted", "replace", ("n2",)) in brief(decisions)
+    assert "n1" not in {n for c in decisions.commands for n in c.nodes}
+    assert "not all pods would schedule" in refusal_of(decisions, "n1")
+
+
+def test_a_termination_grace_period_lets_drift_past_its_pods_and_consolidation_not() -> None:
+    held = {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}
+    fleet = [
+        a_node("n1", "large", claim={"terminationGracePeriod": "5m"}),
+        a_pod("p", "n1", metadata=held),
+    ]
+
+    drift = decided(*fleet, drifted=drifted("n1"))
+    quiet = decided(*fleet)
+
+    assert brief(drift) == [("Drifted", "delete", ("n1",))]
+    assert brief(quiet) == []
+    assert "do-not-disrupt" in refusal_of(quiet, "n1")
