@@ -1,0 +1,73 @@
+"""Reading again gives what reading gives, and the same values for the same text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.model.errors import UnreadableError
+from reconciler.observed.reader import SnapshotReader
+from reconciler.observed.snapshot import read_snapshot
+
+
+def _pod(name: str, node: str = "") -> dict[str, Any]:
+    return {"kind": "Pod", "metadata": {"name": name}, "spec": {"nodeName": node}}
+
+
+def _text(*items: dict[str, Any]) -> bytes:
+    return json.dumps({"kind": "List", "items": items}).encode()
+
+
+_objects = st.lists(
+    st.one_of(
+        st.builds(_pod, st.sampled_from("abc"), st.sampled_from(["", "n"])),
+        st.sampled_from(
+            [
+                {"kind": "Node", "metadata": {"name": "n"}},
+                {"kind": "Service", "metadata": {"name": "s"}},
+                {"kind": "NodePool", "metadata": {"name": "p"}, "spec": {"weight": 1}},
+            ]
+        ),
+    ),
+    max_size=5,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(_objects, max_size=4))
+def test_each_look_is_what_a_reader_without_a_memory_gives(looks: list[list[Any]]) -> None:
+    reader = SnapshotReader()
+
+    for look in looks:
+        assert reader.read(_text(*look), "x") == read_snapshot(_text(*look), "x")
+
+
+def test_nothing_changed_is_the_very_same_snapshot() -> None:
+    reader = SnapshotReader()
+
+    assert reader.read(_text(_pod("a")), "x") is reader.read(_text(_pod("a")), "x")
+
+
+def test_only_what_changed_is_another_value() -> None:
+    reader = SnapshotReader()
+    before = reader.read(_text(_pod("a"), _pod("b")), "x").pods
+
+    after = reader.read(_text(_pod("a"), _pod("b", "n1"), _pod("c")), "x").pods
+
+    assert [pod.metadata.name for pod in after] == ["a", "b", "c"]
+    assert after[0] is before[0]
+    assert after[1].spec.node_name == "n1"
+
+
+def test_what_cannot_be_read_leaves_the_last_look_as_it_was() -> None:
+    reader = SnapshotReader()
+    before = reader.read(_text(_pod("a")), "x")
+
+    with pytest.raises(UnreadableError):
+        reader.read(_text(_pod("a"), {"kind": "Pod", "metadata": 7}), "x")
+
+    assert reader.read(_text(_pod("a")), "x") is before
