@@ -197,13 +197,13 @@ def _without_namesakes(stakes: Sequence[Stake], ours: Claims) -> tuple[Stake, ..
     taken = {claim.name for claim in ours.recorded}
     checked = []
     for stake in stakes:
-        if stake.claim is not None and not stake.is_recorded:
-            if stake.claim.name in taken:
-                name = stake.claim.name
-                stake = Stake(stake.instance, refused=f"another NodeClaim is called {name}")
-            else:
-                taken.add(stake.claim.name)
+        name = stake.claim.name if stake.claim is not None and not stake.is_recorded else ""
+        if name in taken:
+            checked.append(Stake(stake.instance, refused=f"another NodeClaim is called {name}"))
+            continue
         checked.append(stake)
+        if name:
+            taken.add(name)
     return tuple(checked)
 
 
