@@ -136,6 +136,9 @@ def locked_types(
     here, before = zones_of(data, region), zones_of(bundled, region)
     machines = {m.name: m for m in data.machines}
     known = {m.name: m for m in bundled.machines}
+    pricing = catalog.pricing
+    quotes = pricing.on_demand if pricing is not None else None
+    listed = quotes.origin.source if quotes is not None else catalog.published.source
     made = {}
     for name in names:
         kind = catalog.get(name)
@@ -143,7 +146,7 @@ def locked_types(
             continue
         zones, machine = here.get(name, frozenset()), machines[name]
         made[name] = LockedType(
-            on_demand=_on_demand(kind),
+            on_demand=_on_demand(kind, listed),
             spot=_spot(kind),
             zones=tuple(sorted(zones)) if zones != before.get(name, frozenset()) else None,
             machine=msgspec.to_builtins(machine) if machine != known.get(name) else None,
@@ -151,8 +154,16 @@ def locked_types(
     return made
 
 
-def _on_demand(kind: InstanceType) -> float | None:
-    prices = (o.price for o in kind.offerings if o.capacity_type == ON_DEMAND and o.price > 0)
+def _on_demand(kind: InstanceType, listed: str) -> float | None:
+    """Return the price by the list that is locked; what it lacks stays as bundled."""
+    prices = (
+        o.price
+        for o in kind.offerings
+        if o.capacity_type == ON_DEMAND
+        and o.price > 0
+        and o.origin is not None
+        and o.origin.source == listed
+    )
     return next(prices, None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reconciler.catalog.awsofferings import NO_PRICE
@@ -175,6 +175,7 @@ def test_an_overlay_adjusts_the_price_of_the_book() -> None:
 percents = st.floats(-1000, 99.9)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(
     base=st.none() | st.floats(1e-4, 1e3),
     rule=percents | st.none(),

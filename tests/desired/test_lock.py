@@ -124,7 +124,7 @@ def test_a_change_of_one_price_is_a_change_of_one_line_beside_the_digest() -> No
         (b"ami-1", b"ami-2", "changed by hand"),
         (b'"region"', b'"regiom"', "not a lock file"),
         (b"{\n", b"<<<<<<< ours\n{\n<<<<<<< theirs\n", "a merge has left its marks"),
-        (b"{\n", b"", "not JSON"),
+        (b"\n}\n", b"\n", "not JSON"),
         (b"reconciler/v1", b"reconciler/v9", "Lock of reconciler/v9"),
     ],
 )
