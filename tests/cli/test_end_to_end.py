@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -31,6 +31,7 @@ from reconciler.model.decode import decode
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from tests.engine.processes import wait_for
+from tests.engine.world import catalog_file
 
 START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 QUEUE = "shop-interruptions"
@@ -116,16 +117,18 @@ class Shop:
     clock: SimulatedClock
     url: str
     capsys: pytest.CaptureFixture[str]
-    moments: list[str] = field(default_factory=list)
 
     def commit(self, replicas: int) -> None:
         (self.folder / "reconciler.yaml").write_text(yaml.safe_dump(CONFIG))
+        (self.folder.parent / "types.json").write_bytes(catalog_file())
         objects = [NODE_CLASS, NODE_POOL, a_deployment(replicas)]
         (self.folder / "fleet.yaml").write_text(yaml.safe_dump_all(objects))
 
     def words(self, command: str, *more: str) -> list[str]:
         now = ["--now", f"{self.clock.now():%Y-%m-%dT%H:%M:%SZ}"]
         endpoint = ["--set", f"aws.endpointUrl={self.url}"]
+        if command in ("plan", "apply", "run"):
+            endpoint += ["--catalog", str(self.folder.parent / "types.json")]
         return [command, str(self.folder), *now, *endpoint, *more]
 
     def say(self, command: str, *more: str, codes: tuple[int, ...] = (0,)) -> str:

@@ -48,6 +48,11 @@ SIZES = {"m7i.large": ("2", "8Gi"), "c7i.large": ("2", "4Gi"), "m7i.xlarge": ("4
 @cache
 def small_catalog() -> Catalog:
     """Three types in two zones, on demand and spot (at 0.4 of the price)."""
+    return read_catalog(catalog_file(), "catalogue")
+
+
+def catalog_file() -> bytes:
+    """Return that catalogue as a file has it."""
     rows = [
         {
             "name": name,
@@ -66,7 +71,7 @@ def small_catalog() -> Catalog:
         }
         for name, (cpu, memory) in SIZES.items()
     ]
-    return read_catalog(msgspec.json.encode(rows), "catalogue")
+    return msgspec.json.encode(rows)
 
 
 def _is(key: str, value: str) -> dict[str, Any]:
