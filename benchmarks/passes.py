@@ -116,7 +116,8 @@ def measured(folder: Path) -> dict[str, Any]:
 
 def row(case: str, figures: dict[str, Any]) -> str:
     """Return one line of the table: passes, then planning alone, then the peak."""
-    return f"{case:16} {_cells(figures['passes'])} | {_cells(figures['plans'])} {figures['peak']:7.0f}"
+    passes, plans = _cells(figures["passes"]), _cells(figures["plans"])
+    return f"{case:16} {passes} | {plans} {figures['peak']:7.0f}"
 
 
 def _cells(seconds: list[float]) -> str:

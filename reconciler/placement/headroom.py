@@ -47,7 +47,7 @@ class Headroom:
 
 @dataclass(frozen=True, slots=True)
 class Templates:
-    """What buffers may name: PodTemplates by ``namespace/name``, workloads with their kind first."""
+    """What buffers may name: PodTemplates by ``namespace/name``, workloads by kind and that."""
 
     pods: Mapping[str, PodTemplate]
     scalables: Mapping[tuple[str, str], Scalable]

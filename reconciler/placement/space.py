@@ -16,7 +16,6 @@ from reconciler.model.labels import HOSTNAME
 from reconciler.model.requirement import Operator, Requirement, requirement
 from reconciler.model.requirements import Requirements
 
-
 NEW_HOST: Final = "new node"
 """Stands for the name of a host that is not there yet: no demand can mean it."""
 
