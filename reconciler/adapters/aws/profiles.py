@@ -11,13 +11,14 @@ from threading import Lock
 from typing import Any, Final
 
 from reconciler.adapters.aws.clients import Connect
-from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error, translated
+from reconciler.adapters.aws.errors import Failure, boto_errors, code_of, failure_of, our_error
 from reconciler.adapters.aws.tags import CLUSTER, FLEET, as_list
 from reconciler.model.labels import NODECLASS
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 
 _ATTEMPTS: Final = 5
+_FULL: Final = "LimitExceeded"
 
 
 def profile_name(node_class: EC2NodeClass, settings: Settings) -> str:
@@ -72,8 +73,13 @@ class Profiles:
         role = node_class.spec.role.rpartition("/")[2]
         if role in self._roles(iam, name, node_class):
             return
-        with translated("iam:AddRoleToInstanceProfile"):
+        try:
             iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=role)
+        except boto_errors() as error:
+            # A profile takes one role: a repetition, whose first answer was lost, is refused.
+            if code_of(error) == _FULL and role in self._roles(iam, name, node_class):
+                return
+            raise our_error("iam:AddRoleToInstanceProfile", error) from error
 
     def _roles(self, iam: Any, name: str, node_class: EC2NodeClass) -> list[str]:
         """Return the roles of a profile that is there, or has just been made."""
