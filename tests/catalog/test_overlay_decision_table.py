@@ -22,21 +22,20 @@ from reconciler.catalog.commitment import (
     overlay_of,
     type_and_region,
 )
+from reconciler.catalog.veneer import (
+    ConfigError,
+    applied,
+    cycle_s,
+    faults,
+    read_config,
+    settings_of,
+)
+from reconciler.model.metadata import Metadata
+from reconciler.model.nodeoverlay import NodeOverlay, NodeOverlaySpec
+from reconciler.model.nodepool import NodeSelectorRequirement
 from tests.tables import cases
 
 Case = dict[str, Any]
-
-NOT_OURS = {
-    "config": "Veneer's configuration file is not read: its settings are arguments here",
-    "interval": "how often a pass runs is the engine's, not Veneer's five minutes",
-    "apply": "overlays are applied to prices, not written to a cluster",
-    "veneer_validate_overlay": "overlays are checked as Karpenter does (table overlay_validation)",
-}
-WRONG_ON_PURPOSE = {
-    "generate: derived: custom prefix loses the family and selects nothing": (
-        "what an overlay selects is not read back from its name, so a prefix does no harm"
-    ),
-}
 
 
 def settings(given: Case) -> CommitmentSettings:
@@ -167,6 +166,33 @@ def freshness_gate(given: Case) -> Case:
     }
 
 
+def config(given: Case) -> Case:
+    try:
+        return {"valid": True, "values": read_config(given["yaml"], given.get("env") or {})}
+    except ConfigError as error:
+        return {"valid": False, "field": error.field}
+
+
+def applying(given: Case) -> Case:
+    existing = given["existing"]
+    labels = existing and {"app.kubernetes.io/managed-by": existing.get("managed_by", "")}
+    wanted = {"create": True, "delete": False, None: None}[given["decision"]]
+    return {"action": applied(wanted=wanted, existing=labels) or "none"}
+
+
+def pre_check(given: Case) -> Case:
+    told = given["overlay"]
+    requirements = tuple(
+        NodeSelectorRequirement(r.get("key", ""), r.get("operator"), tuple(r.get("values") or ()))
+        for r in told.get("requirements") or ()
+    )
+    spec = NodeOverlaySpec(
+        requirements=requirements, price=told.get("price"), weight=told.get("weight")
+    )
+    metadata = Metadata(name=told.get("name", ""), labels=told.get("labels") or {})
+    return {"error_fields": [fault.field for fault in faults(NodeOverlay(metadata, spec))]}
+
+
 ADAPTERS: dict[str, Callable[[Case], Case]] = {
     "savings_plan": savings_plan,
     "reserved_instances": reserved_instances,
@@ -174,6 +200,10 @@ ADAPTERS: dict[str, Callable[[Case], Case]] = {
     "generate_all": generate_all,
     "capacity_join": capacity_join,
     "freshness_gate": freshness_gate,
+    "config": config,
+    "apply": applying,
+    "veneer_validate_overlay": pre_check,
+    "interval": lambda given: {"seconds": cycle_s(given["configured"])},
     "sanitize_label": lambda given: {"result": label_value(given["value"])},
     "capacity_type_label": lambda given: {"result": CommitmentKind(given["value"]).label},
     "parse_ec2_sp_name": lambda given: dict(
@@ -190,13 +220,40 @@ FATE = {"note", "error", "lumina_data_available_gauge", "existing_sp_overlays"}
 @pytest.mark.parametrize("case", cases("overlay_decision"))
 def test_commitments_are_judged_as_veneer_does(case: Case) -> None:
     given = case["input"]
-    reason = NOT_OURS.get(given["kind"]) or WRONG_ON_PURPOSE.get(case["name"])
-    if reason:
-        pytest.skip(reason)
     expected = {key: value for key, value in case["expect"].items() if key not in FATE}
     actual = ADAPTERS[given["kind"]](given)
     if "decisions" in expected:
         keys = [expected_one.keys() for expected_one in expected["decisions"]]
         decisions = zip(actual["decisions"], keys, strict=True)
         actual["decisions"] = [{k: one[k] for k in wanted} for one, wanted in decisions]
+    if "values" in expected:
+        actual["values"] = {key: actual["values"][key] for key in expected["values"]}
     assert {key: actual[key] for key in expected} == expected
+
+
+def test_a_configuration_of_veneer_says_how_commitments_are_judged() -> None:
+    file = {
+        "aws": {"accountId": "123456789012", "region": "eu-central-1"},
+        "overlays": {
+            "utilizationThreshold": 80,
+            "weights": {"reservedInstance": 300},
+            "naming": {"computeSavingsPlanPrefix": "acme-sp"},
+        },
+    }
+    found = settings_of(read_config(file, {"VENEER_AWS_REGION": "us-east-1"}))
+    assert found == CommitmentSettings(
+        threshold_percent=80.0, reserved_weight=300, compute_prefix="acme-sp"
+    )
+    assert decide_compute([SavingsPlan(10, 1.9)], found).wanted is False
+
+
+def test_the_environment_wins_over_the_file_of_veneer_unless_it_is_empty() -> None:
+    file = {"aws": {"accountId": "123456789012", "region": "eu-central-1"}}
+    environ = {"VENEER_AWS_REGION": "", "VENEER_OVERLAY_DISABLED": "true"}
+    found = read_config(file, environ)
+    assert (found["aws.region"], found["overlays.disabled"]) == ("eu-central-1", True)
+
+
+def test_veneer_without_a_file_goes_on_with_nothing_set() -> None:
+    found = read_config(None, {"VENEER_AWS_REGION": "eu-central-1"})
+    assert (found["overlays.utilizationThreshold"], found["aws.region"]) == (0.0, "")

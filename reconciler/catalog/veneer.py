@@ -1,0 +1,221 @@
+"""Veneer's own ways around its overlays: its configuration, its check, what it writes and when.
+
+Whoever comes from Veneer brings its file, and overlays that it wrote stand in clusters; this says
+what the one means and what becomes of the other. Facts of ``pkg/config``, ``pkg/overlay`` and
+``pkg/reconciler`` of Veneer 0.4.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from reconciler.catalog.commitment import CommitmentSettings
+from reconciler.catalog.preference import MANAGED_BY, Change
+from reconciler.model.nodeoverlay import NodeOverlay
+from reconciler.model.requirement import Operator
+
+INTERVAL_S: Final = 300.0
+"""How often Veneer looks at commitments, where nothing else is said."""
+
+_NAME_LENGTH_MAX: Final = 253
+_LABEL_LENGTH_MAX: Final = 63
+_WEIGHT_MAX: Final = 10_000
+_PRICE: Final = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
+_OPERATORS: Final = frozenset(
+    {
+        Operator.IN,
+        Operator.NOT_IN,
+        Operator.EXISTS,
+        Operator.DOES_NOT_EXIST,
+        Operator.GT,
+        Operator.LT,
+    }
+)
+
+
+class _Key(NamedTuple):
+    """A key of the file: the variable that wins over it, and what holds where neither is set."""
+
+    variable: str
+    default: Any
+
+
+_KEYS: Final[Mapping[str, _Key]] = {
+    "prometheusUrl": _Key("VENEER_PROMETHEUS_URL", "http://prometheus:9090"),
+    "logLevel": _Key("VENEER_LOG_LEVEL", "info"),
+    "metricsBindAddress": _Key("VENEER_METRICS_BIND_ADDRESS", ":8080"),
+    "healthProbeBindAddress": _Key("VENEER_HEALTH_PROBE_BIND_ADDRESS", ":8081"),
+    "aws.accountId": _Key("VENEER_AWS_ACCOUNT_ID", ""),
+    "aws.region": _Key("VENEER_AWS_REGION", ""),
+    "overlays.disabled": _Key("VENEER_OVERLAY_DISABLED", default=False),
+    "overlays.utilizationThreshold": _Key("", 95.0),
+    "overlays.weights.reservedInstance": _Key("", 30),
+    "overlays.weights.ec2InstanceSavingsPlan": _Key("", 20),
+    "overlays.weights.computeSavingsPlan": _Key("", 10),
+    "overlays.naming.reservedInstancePrefix": _Key("", "cost-aware-ri"),
+    "overlays.naming.ec2InstanceSavingsPlanPrefix": _Key("", "cost-aware-ec2-sp"),
+    "overlays.naming.computeSavingsPlanPrefix": _Key("", "cost-aware-compute-sp"),
+    "preferences.enabled": _Key("", default=True),
+}
+_FOLDED: Final = {key.casefold(): key for key in _KEYS}
+_LOG_LEVELS: Final = ("", "debug", "info", "warn", "error")
+_TRUE: Final = ("1", "t", "T", "TRUE", "true", "True")
+_FALSE: Final = ("0", "f", "F", "FALSE", "false", "False")
+
+
+class ConfigError(ValueError):
+    """Veneer would not start with this; ``field`` is the dotted key at fault."""
+
+    def __init__(self, field: str, message: str) -> None:
+        self.field = field
+        super().__init__(f"{field}: {message}")
+
+
+def read_config(data: Mapping[str, Any] | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return Veneer's configuration by dotted key: environment, else file, else default.
+
+    Keys are read without regard to case, unknown ones passed over and empty variables too, as
+    Veneer does. Without a file (None) it goes on with nothing set at all, and checks nothing.
+
+    Raises:
+        ConfigError: Veneer refuses it; of several faults the one that it finds first.
+    """
+    if data is None:
+        return {key: type(default)() for key, (_, default) in _KEYS.items()}
+    given = dict(_flattened(data, ""))
+    values: dict[str, Any] = {}
+    for key, (variable, default) in _KEYS.items():
+        text = environ.get(variable, "") if variable else ""
+        value = text or given.get(key)
+        values[key] = default if value is None else _converted(key, value, default)
+    _check(values)
+    return values
+
+
+def _flattened(data: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for name, value in data.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            found += _flattened(value, f"{path}.")
+        elif path.casefold() in _FOLDED:
+            found.append((_FOLDED[path.casefold()], value))
+    return found
+
+
+def _converted(key: str, value: Any, default: Any) -> Any:
+    """Return a value as the type that its key has; texts are read, as in a file with quotes."""
+    try:
+        if isinstance(default, bool):
+            return _truth(value)
+        if isinstance(default, str):
+            return str(value)
+        return type(default)(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(key, f"{value!r} is not a {type(default).__name__}") from error
+
+
+def _truth(value: Any) -> bool:
+    if isinstance(value, (bool, int, float)):
+        return bool(value)
+    if value in _TRUE:
+        return True
+    if value in _FALSE:
+        return False
+    raise ValueError(value)
+
+
+def _check(values: Mapping[str, Any]) -> None:
+    """Refuse what Veneer refuses, in its order."""
+    for key in ("prometheusUrl", "aws.accountId", "aws.region"):
+        if not values[key]:
+            raise ConfigError(key, "is required")
+    if not re.fullmatch(r"[0-9]{12}", values["aws.accountId"], re.ASCII):
+        raise ConfigError("aws.accountId", f"{values['aws.accountId']!r} is not 12 digits")
+    if values["logLevel"] not in _LOG_LEVELS:
+        raise ConfigError("logLevel", f"{values['logLevel']!r} is none of debug, info, warn, error")
+    threshold = values["overlays.utilizationThreshold"]
+    if not 0 <= threshold <= 100:
+        raise ConfigError("overlays.utilizationThreshold", f"{threshold} is not from 0 to 100")
+    for kind in ("reservedInstance", "ec2InstanceSavingsPlan", "computeSavingsPlan"):
+        key = f"overlays.weights.{kind}"
+        if values[key] < 0:
+            raise ConfigError(key, f"{values[key]} is below 0")
+
+
+def settings_of(values: Mapping[str, Any]) -> CommitmentSettings:
+    """Return what a configuration says of commitments."""
+    return CommitmentSettings(
+        threshold_percent=values["overlays.utilizationThreshold"],
+        compute_weight=values["overlays.weights.computeSavingsPlan"],
+        ec2_instance_weight=values["overlays.weights.ec2InstanceSavingsPlan"],
+        reserved_weight=values["overlays.weights.reservedInstance"],
+        compute_prefix=values["overlays.naming.computeSavingsPlanPrefix"],
+        ec2_instance_prefix=values["overlays.naming.ec2InstanceSavingsPlanPrefix"],
+        reserved_prefix=values["overlays.naming.reservedInstancePrefix"],
+    )
+
+
+def cycle_s(configured: float | None) -> float:
+    """Return the seconds between two of Veneer's looks; nothing configured is the default."""
+    return configured or INTERVAL_S
+
+
+def applied(*, wanted: bool | None, existing: Mapping[str, str] | None) -> Change | None:
+    """Return what Veneer does in a look to an overlay of a decision's name.
+
+    ``wanted`` is None where no decision names the overlay any more, as when the commitment has
+    ended: Veneer leaves such an overlay where it is. ``existing`` are the labels of the one in the
+    cluster, None without one. It overwrites what is not its own, and deletes only what is.
+    """
+    if wanted:
+        return Change.CREATE if existing is None else Change.UPDATE
+    if wanted is None or existing is None:
+        return None
+    key, owner = MANAGED_BY
+    return Change.DELETE if existing.get(key) == owner else None
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """A field of an overlay that Veneer's own check refuses, and why."""
+
+    field: str
+    message: str
+
+
+def faults(overlay: NodeOverlay) -> list[Fault]:
+    """Return what Veneer's check before writing finds wrong; Karpenter's is ``overlaycheck``."""
+    found: list[Fault] = []
+    if not overlay.name:
+        found.append(Fault("metadata.name", "is required"))
+    elif len(overlay.name) > _NAME_LENGTH_MAX:
+        found.append(Fault("metadata.name", f"is longer than {_NAME_LENGTH_MAX}"))
+    for key, value in overlay.metadata.labels.items():
+        if len(key) > _NAME_LENGTH_MAX or len(value) > _LABEL_LENGTH_MAX:
+            found.append(Fault(f"metadata.labels[{key}]", "is too long"))
+    found += _requirement_faults(overlay)
+    price, weight = overlay.spec.price, overlay.spec.weight
+    if price is not None and not _PRICE.fullmatch(price):
+        found.append(Fault("spec.price", f"{price!r} is not a decimal from 0 on"))
+    if weight is not None and not 1 <= weight <= _WEIGHT_MAX:
+        found.append(Fault("spec.weight", f"{weight} is not from 1 to {_WEIGHT_MAX}"))
+    return found
+
+
+def _requirement_faults(overlay: NodeOverlay) -> list[Fault]:
+    if not overlay.spec.requirements:
+        return [Fault("spec.requirements", "at least one is required")]
+    found: list[Fault] = []
+    for index, entry in enumerate(overlay.spec.requirements):
+        path = f"spec.requirements[{index}]"
+        if not entry.key:
+            found.append(Fault(f"{path}.key", "is required"))
+        if entry.operator not in _OPERATORS:
+            found.append(Fault(f"{path}.operator", f"{entry.operator} is not supported"))
+        if entry.operator in (Operator.IN, Operator.NOT_IN) and not entry.values:
+            found.append(Fault(f"{path}.values", f"{entry.operator} needs at least one value"))
+    return found
