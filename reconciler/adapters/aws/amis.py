@@ -12,7 +12,7 @@ from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error, translated
 from reconciler.adapters.aws.filters import tag_filters
 from reconciler.adapters.aws.profiles import is_imitated
-from reconciler.model.errors import CloudError
+from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.labels import ARCH
 from reconciler.model.nodeclass import AMI, EC2NodeClass, SelectorTerm
 from reconciler.model.nodepool import NodeSelectorRequirement
@@ -174,6 +174,8 @@ class Images:
             answer = self._connect("eks", ATTEMPTS).describe_cluster(name=name)
         except boto_errors() as error:
             failed = our_error("eks:DescribeCluster", error)
+            if isinstance(failed, TransientCloudError):
+                raise failed from error
             raise CloudError(
                 failed.message,
                 where=failed.where,
