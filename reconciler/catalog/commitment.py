@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from reconciler.catalog.preference import DISABLED, MANAGED_BY
-from reconciler.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ON_DEMAND
+from reconciler.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ON_DEMAND, ZONE
 from reconciler.model.metadata import Metadata
 from reconciler.model.nodeoverlay import NodeOverlay, NodeOverlaySpec
 from reconciler.model.nodepool import NodeSelectorRequirement
@@ -85,12 +85,14 @@ class ReservedInstances(msgspec.Struct, frozen=True):
     instance_type: str
     region: str
     count: int
+    zone: str = ""
 
 
 class Decision(msgspec.Struct, frozen=True):
     """Whether an overlay for a group of commitments is wanted, and why.
 
-    ``family``, ``region`` and ``instance_type`` are empty where the kind has none.
+    ``family``, ``region`` and ``instance_type`` are empty where the kind has none, and ``zone``
+    where a reservation holds in the whole region.
     """
 
     name: str
@@ -105,6 +107,7 @@ class Decision(msgspec.Struct, frozen=True):
     family: str = ""
     region: str = ""
     instance_type: str = ""
+    zone: str = ""
 
     @property
     def requirements(self) -> tuple[NodeSelectorRequirement, ...]:
@@ -115,7 +118,10 @@ class Decision(msgspec.Struct, frozen=True):
             covered = NodeSelectorRequirement(_FAMILY, Operator.IN, (self.family,))
         else:
             covered = NodeSelectorRequirement(_FAMILY, Operator.EXISTS)
-        return covered, NodeSelectorRequirement(CAPACITY_TYPE, Operator.IN, (ON_DEMAND,))
+        on_demand = NodeSelectorRequirement(CAPACITY_TYPE, Operator.IN, (ON_DEMAND,))
+        if self.zone:
+            return covered, on_demand, NodeSelectorRequirement(ZONE, Operator.IN, (self.zone,))
+        return covered, on_demand
 
 
 def is_fresh(age_s: float | None) -> bool:
@@ -193,14 +199,14 @@ def _decide(
 def decide_reserved(
     reserved: Iterable[ReservedInstances], settings: CommitmentSettings = DEFAULTS
 ) -> list[Decision]:
-    """Return a decision for each instance type and region; zones of a region add up."""
-    counts: dict[tuple[str, str], int] = {}
+    """Return a decision for each instance type and region, or zone where an entry names one."""
+    counts: dict[tuple[str, str, str], int] = {}
     for entry in reserved:
-        key = (entry.instance_type, entry.region)
+        key = (entry.instance_type, entry.region, entry.zone)
         counts[key] = counts.get(key, 0) + entry.count
     return [
         Decision(
-            name=f"{settings.reserved_prefix}-{instance_type}-{region}",
+            name=f"{settings.reserved_prefix}-{instance_type}-{zone or region}",
             kind=CommitmentKind.RESERVED,
             weight=settings.reserved_weight,
             wanted=count > 0,
@@ -210,8 +216,9 @@ def decide_reserved(
             family=instance_type.partition(".")[0],
             region=region,
             instance_type=instance_type,
+            zone=zone,
         )
-        for (instance_type, region), count in sorted(counts.items())
+        for (instance_type, region, zone), count in sorted(counts.items())
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
+from types import MappingProxyType
 
 import msgspec
 
@@ -18,7 +19,8 @@ from reconciler.model.resources import Resources
 class OverlaidCatalog(Catalog):
     """A catalogue under NodeOverlays: new prices by offering position, amounts by type index.
 
-    Offerings at the positions ``opened`` only lacked a price, and have one now.
+    Offerings at the positions ``opened`` only lacked a price, and have one now. Where ``paid``
+    names a commitment, by position, the price is its doing and not an overlay's.
     """
 
     def __init__(
@@ -27,10 +29,13 @@ class OverlaidCatalog(Catalog):
         prices: Mapping[int, float],
         capacities: Mapping[int, Resources],
         opened: frozenset[int] = frozenset(),
+        paid: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
-        rows = OverlaidRows(base, prices, capacities, opened)
+        rows = OverlaidRows(base, prices, capacities, opened, paid)
         key = f"{base.digest} {sorted(prices.items())} {sorted(capacities.items())}"
-        kinds = base.columns.offerings.type
+        if paid:
+            key += f" {sorted(paid.items())}"
+        overlaid = frozenset(base.names[base.columns.offerings.type[at]] for at in prices)
         super().__init__(
             rows,
             version=base.version,
@@ -41,10 +46,11 @@ class OverlaidCatalog(Catalog):
             spot_is_estimated=base.spot_is_estimated,
             notes=base.notes,
             warnings=base.warnings,
-            price_overlaid=frozenset(base.names[kinds[position]] for position in prices),
+            price_overlaid=overlaid | base.price_overlaid,
             capacity_overlaid=frozenset(base.names[index] for index in capacities),
         )
         self.base = base
+        kinds = base.columns.offerings.type
         self._opened_names = frozenset(base.names[kinds[position]] for position in opened)
 
     def for_node_class(self, facts: ClassFacts) -> Catalog:
@@ -66,9 +72,11 @@ class OverlaidRows:
         prices: Mapping[int, float],
         capacities: Mapping[int, Resources],
         opened: frozenset[int],
+        paid: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         self._base = base
         self._opened = opened
+        self._paid = paid
         self._prices = prices
         self._capacities = capacities
         self.names = base.names
@@ -89,7 +97,8 @@ class OverlaidRows:
         if price is None:
             return offering
         available = offering.available or position in self._opened
-        return replace(offering, price=price, available=available, origin=_origin(offering))
+        origin = _origin(offering, self._paid.get(position, ""))
+        return replace(offering, price=price, available=available, origin=origin)
 
     def columns(self) -> Columns:
         """Return the types by column."""
@@ -128,11 +137,11 @@ class OverlaidRows:
             column[index] = amount
 
 
-def _origin(offering: Offering) -> PriceOrigin:
-    before = offering.origin
+def _origin(offering: Offering, paid: str) -> PriceOrigin:
+    source, before = "commitment" if paid else "overlay", offering.origin
     if before is None or not offering.available:
-        return PriceOrigin("overlay")
-    return PriceOrigin("overlay", before.at, before.source)
+        return PriceOrigin(source, note=paid)
+    return PriceOrigin(source, before.at, before.source, paid or before.note)
 
 
 def _first_positions(columns: Columns) -> list[int]:

@@ -117,6 +117,11 @@ def apply_overlays(
     return evaluation.catalogs[pool.name], evaluation.findings
 
 
+def selected_offerings(pool: OverlayPool, requirements: Requirements) -> Sequence[int]:
+    """Return the positions of the offerings that an overlay of these requirements would reach."""
+    return _Ledger(pool).match(requirements).offerings
+
+
 @dataclass(frozen=True, slots=True)
 class _Match:
     """What an overlay selects in one NodePool: types, and offerings by position."""

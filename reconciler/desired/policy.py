@@ -94,7 +94,7 @@ def suspensions(value: Any) -> tuple[Suspension, ...]:
         made.append(
             Suspension(
                 owner=owner,
-                until=_moment(entry["until"]) if "until" in entry else None,
+                until=until(entry["until"]) if "until" in entry else None,
                 node_pools=names_in(entry, "nodePools"),
                 reasons=names_in(entry, "reasons", _REASONS),
                 note=text_in(entry, "note"),
@@ -182,7 +182,12 @@ def _timed(entry: Mapping[str, Any]) -> None:
     time_zone(text_in(entry, "timeZone") or None)
 
 
-def _moment(value: Any) -> datetime:
+def until(value: Any) -> datetime:
+    """Return the moment at which something ends.
+
+    Raises:
+        ValueError: it is none, or lacks its offset.
+    """
     try:
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError as error:

@@ -353,6 +353,18 @@ def _price_rules(value: Any) -> Any:
     return price_rules(value)
 
 
+def _savings_plans(value: Any) -> Any:
+    from reconciler.desired.commitments import savings_plans
+
+    return savings_plans(value)
+
+
+def _reserved_instances(value: Any) -> Any:
+    from reconciler.desired.commitments import reserved_instances
+
+    return reserved_instances(value)
+
+
 def _discount(value: Any) -> float:
     from reconciler.desired.pricebook import discount
 
@@ -417,6 +429,9 @@ _KEYS: Final = {
         _Key("isolatedVPC", "isolated_vpc", _flag),
         _Key("priceBook.discountPercent", "price_discount_percent", _discount),
         _Key("priceBook.rules", "price_rules", _price_rules),
+        _Key("commitments.savingsPlans", "savings_plans", _savings_plans),
+        _Key("commitments.reservedInstances", "reserved_instances", _reserved_instances),
+        _Key("commitments.utilizationThreshold", "commitment_threshold_percent", _percent),
         _Key("interruptionQueue", "interruption_queue", _text),
         _Key("rebalanceRecommendation", "rebalance_recommendation", _choice("Ignore", "Replace")),
         _Key("preferencePolicy", "preference_policy", _choice("Respect", "Ignore")),
@@ -453,6 +468,8 @@ _LISTS: Final = {
     "disruption.windows",
     "disruption.suspend",
     "priceBook.rules",
+    "commitments.savingsPlans",
+    "commitments.reservedInstances",
 }
 _POOL_OPTIONS: Final = {
     "packing": _Key("packing", "packing", _PACKING),

@@ -63,8 +63,11 @@ def scale_down_cost(pods: Iterable[Pod], claim: NodeClaim, now: datetime) -> flo
 def node_price(node: StateNode, kind: InstanceType | None) -> float:
     """Return what a running node costs in USD an hour, 0 where that is not known.
 
-    It is the first offering of its zone and capacity type, available or not.
+    It is the first offering of its zone and capacity type, available or not; what a commitment
+    has paid for already is no cost.
     """
+    if node.paid is not None:
+        return node.paid
     if kind is None:
         return 0.0
     price = kind.price_of(node.labels.get(ZONE, ""), node.labels.get(CAPACITY_TYPE, ""))

@@ -30,6 +30,7 @@ from reconciler.model.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
 from reconciler.placement.problem import LaunchCatalog
+from reconciler.plan.covering import Covering
 from reconciler.plan.inputs import Inputs
 from reconciler.plan.plan import InputDigests, Plan, Revision, content_digest
 from reconciler.plan.pools import node_class_of, pool_types
@@ -81,6 +82,7 @@ class PlannedFleet:
     allow_removal: frozenset[str] = frozenset()
     digests: InputDigests = field(default_factory=InputDigests)
     discovery: Discovery = field(default_factory=lambda: Discovery({}))
+    covering: Covering = field(default_factory=Covering)
 
     @cached_property
     def revision(self) -> str:
@@ -108,6 +110,7 @@ class PlannedFleet:
             self.settings,
             refused=_refused(unavailable),
             memory=self.discovery.of(self.classes),
+            covers=self.covering.covers,
         )
         found = {}
         for pool in self.node_pools:
@@ -181,6 +184,7 @@ class PlannedFleet:
     ) -> Inputs:
         """Return what a plan is made from: this revision, the look, and what is recorded."""
         cluster = seen.state()
+        self.covering.look(self.settings, cluster, self.catalog, seen.at)
         return Inputs(
             fleet=self.fleet,
             cluster=cluster,

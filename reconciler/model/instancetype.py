@@ -49,13 +49,15 @@ class PriceOrigin(msgspec.Struct, frozen=True):
 
     ``source`` is one of ``bundled`` (the list that the release brings along), ``live`` (AWS'
     price list), ``spot-history``, ``estimate``, ``reservation`` (paid for already), ``book`` (the
-    user's price book) or ``overlay``; ``at`` is when it was read or published, and ``basis`` the
-    source of the price that a book or an overlay changed.
+    user's price book), ``commitment`` (a savings plan or reserved instances that have room) or
+    ``overlay``; ``at`` is when it was read or published, and ``basis`` the source of the price that
+    a book, a commitment or an overlay changed. ``note`` says which commitment.
     """
 
     source: str
     at: datetime | None = None
     basis: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from reconciler.model.budget import Budget
+    from reconciler.model.commitment import (
+        Commitments,
+        ReservedInstancesTerms,
+        SavingsPlanTerms,
+    )
     from reconciler.model.policy import Suspension, Window
     from reconciler.model.pricebook import PriceBook, PriceRule
 
@@ -92,6 +97,9 @@ class Settings:
     isolated_vpc: bool = False
     price_discount_percent: float = 0.0
     price_rules: tuple[PriceRule, ...] = ()
+    savings_plans: tuple[SavingsPlanTerms, ...] = ()
+    reserved_instances: tuple[ReservedInstancesTerms, ...] = ()
+    commitment_threshold_percent: float = 95.0
     interruption_queue: str = ""
     rebalance_recommendation: str = "Ignore"
     preference_policy: str = "Respect"
@@ -138,6 +146,17 @@ class Settings:
         from reconciler.model.pricebook import PriceBook
 
         return PriceBook(self.price_rules, self.price_discount_percent)
+
+    @property
+    def commitments(self) -> Commitments | None:
+        """The user's savings plans and reserved instances, None where there are none."""
+        if not self.savings_plans and not self.reserved_instances:
+            return None
+        from reconciler.model.commitment import Commitments
+
+        return Commitments(
+            self.savings_plans, self.reserved_instances, self.commitment_threshold_percent
+        )
 
     def option(self, node_pool: str, name: str) -> Any:
         """Return an option as it holds for a NodePool: its own value, else the fleet's."""

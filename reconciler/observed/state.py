@@ -36,13 +36,15 @@ from reconciler.observed.snapshot import Snapshot
 class StateNode:
     """A Node, a NodeClaim, or both of the same instance, and the pods bound there.
 
-    ``marked`` says that a command of ours has begun to take it away.
+    ``marked`` says that a command of ours has begun to take it away. ``paid`` is what it costs in
+    USD an hour beside what a commitment has paid for already, None where none covers it.
     """
 
     node: Node | None
     claim: NodeClaim | None
     pods: tuple[Pod, ...] = ()
     marked: bool = False
+    paid: float | None = None
 
     @cached_property
     def name(self) -> str:

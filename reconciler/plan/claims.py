@@ -95,18 +95,22 @@ def price_source(offering: Offering) -> PriceSource | msgspec.UnsetType:
         source=origin.source,
         at=origin.at if origin.at is not None else msgspec.UNSET,
         basis=origin.basis or msgspec.UNSET,
+        note=origin.note or msgspec.UNSET,
     )
 
 
 def _base_price(instance_type: str, offering: Offering, catalog: LaunchCatalog) -> float | None:
-    """Return the price before overlays, None where no overlay changed it."""
+    """Return the price before commitments and overlays, None where none changed it."""
     if not isinstance(catalog, Catalog) or instance_type not in catalog.price_overlaid:
         return None
     from reconciler.catalog.overlaid import OverlaidCatalog
 
     if not isinstance(catalog, OverlaidCatalog):
         return None
-    kind = catalog.base.get(instance_type)
+    base = catalog.base
+    while isinstance(base, OverlaidCatalog):
+        base = base.base
+    kind = base.get(instance_type)
     return kind.price_of(offering.zone, offering.capacity_type) if kind is not None else None
 
 

@@ -37,7 +37,9 @@ def _owned(node: StateNode, pools: Mapping[str, LaunchPool], catalog: Catalog) -
     capacity_type = labels.get(CAPACITY_TYPE)
     pool = pools.get(node.node_pool)
     kind = (pool.types if pool is not None else catalog).get(instance_type or "")
-    price = kind.price_of(zone or "", capacity_type or "") if kind is not None else None
+    price = node.paid
+    if price is None and kind is not None:
+        price = kind.price_of(zone or "", capacity_type or "")
     return OwnedNode(
         name=node.name,
         node_claim=node.claim.name,

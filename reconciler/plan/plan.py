@@ -84,6 +84,7 @@ class PriceSource(_Part, frozen=True, kw_only=True):
     source: str
     at: datetime | msgspec.UnsetType = msgspec.UNSET
     basis: str | msgspec.UnsetType = msgspec.UNSET
+    note: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class LaunchOffering(_Part, frozen=True, kw_only=True):

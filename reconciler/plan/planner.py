@@ -51,6 +51,11 @@ def facts_of(inputs: Inputs) -> Facts:
     """Return what the inputs mean, the part of a plan that ``explain`` needs as well."""
     pools = node_pools(inputs.fleet)
     classes = _classes(inputs)
+    coverage = None
+    if inputs.settings.commitments is not None:
+        from reconciler.plan.covering import covering, of_commitments, with_paid
+
+        coverage = covering(inputs.settings, inputs.cluster, inputs.catalog, inputs.now)
     types = pool_types(
         pools,
         classes,
@@ -60,8 +65,14 @@ def facts_of(inputs: Inputs) -> Facts:
         any_class=inputs.any_class,
         refused=inputs.refused,
         memory=_memory(inputs, classes),
+        covers=coverage.covers if coverage is not None else (),
     )
     cluster, rooms = _with_headroom(inputs, _with_own_claims(inputs))
+    if coverage is not None:
+        cluster = with_paid(cluster, coverage)
+        types = msgspec.structs.replace(
+            types, findings=(*types.findings, *of_commitments(coverage))
+        )
     if inputs.settings.default_constraints:
         from reconciler.plan.spreading import with_default_spread
 

@@ -5,8 +5,8 @@ One place for this, since a preview and the engine must see the same types at th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -19,6 +19,9 @@ from reconciler.model.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.placement.problem import LaunchPool
 from reconciler.plan.plan import Finding
+
+if TYPE_CHECKING:
+    from reconciler.catalog.coverage import Cover
 
 OfferingKey = tuple[str, str, str]
 """Instance type, zone and capacity type of an offering."""
@@ -51,15 +54,19 @@ def pool_types(
     any_class: bool = False,
     refused: Collection[OfferingKey] = (),
     memory: Mapping[str, Memory] = _NONE_SEEN,
+    covers: Sequence[Cover] = (),
 ) -> PoolTypes:
     """Return what the pools may launch.
 
     ``any_class`` takes every class as known and ready that does not say otherwise of itself: a
     catalogue file lists types as resolved already. ``refused`` offerings cannot be had now.
-    ``memory`` is what nodes of a class were seen to have, by the name of the class.
+    ``memory`` is what nodes of a class were seen to have, by the name of the class; ``covers`` are
+    the commitments that have room.
     """
     ordered = sorted(pools, key=lambda p: p.name)
     resolved = _resolved(ordered, classes, _without(catalog, refused), settings, memory)
+    if covers:
+        resolved = _committed(resolved, covers)
     catalogs, findings = _overlaid(ordered, resolved, list(overlays), settings)
     every = {pool.name: LaunchPool(pool, catalogs[pool.name]) for pool in ordered}
     ready: list[LaunchPool] = []
@@ -107,35 +114,63 @@ def _resolved(
     return resolved
 
 
+def _committed(resolved: Mapping[str, Catalog], covers: Sequence[Cover]) -> dict[str, Catalog]:
+    """Return the catalogues under commitments; pools that shared one share one still."""
+    from reconciler.catalog.committed import committed
+
+    made: dict[int, Catalog] = {}
+    for catalog in resolved.values():
+        if id(catalog) not in made:
+            made[id(catalog)] = committed(catalog, covers)
+    return {name: made[id(catalog)] for name, catalog in resolved.items()}
+
+
 def _overlaid(
     pools: list[NodePool],
     resolved: Mapping[str, Catalog],
     overlays: list[NodeOverlay],
     settings: Settings,
 ) -> tuple[Mapping[str, Catalog], list[Finding]]:
-    if not overlays:
-        return resolved, []
-    if not settings.gate("NodeOverlay"):
+    wished, findings = _wished(pools, overlays)
+    if overlays and not settings.gate("NodeOverlay"):
         names = ", ".join(o.name for o in overlays)
         message = f"NodeOverlays are not applied, since their gate is off: {names}"
         hint = "set featureGates.NodeOverlay=true"
-        return resolved, [
+        findings.append(
             Finding(severity="warning", code="overlay-gate-off", message=message, hint=hint)
-        ]
+        )
+        overlays = []
+    if not overlays and not wished:
+        return resolved, findings
     from reconciler.catalog.overlay import OverlayPool, Verdict, evaluate
 
     asked = [OverlayPool(p.name, p.spec.template.metadata.labels, resolved[p.name]) for p in pools]
-    evaluation = evaluate(asked, overlays)
-    findings = [
+    evaluation = evaluate(asked, [*overlays, *wished])
+    own = {overlay.name for overlay in wished}
+    findings += (
         Finding(
             severity="warning",
             code=f"overlay-{f.verdict.name.lower()}",
-            message=f"NodeOverlay {f.name} is not applied: {f.message}",
+            message=f"{'preference' if f.name in own else 'NodeOverlay'} {f.name} is not applied:"
+            f" {f.message}",
         )
         for f in evaluation.findings
         if f.verdict is not Verdict.ACCEPTED
-    ]
+    )
     return evaluation.catalogs, findings
+
+
+def _wished(
+    pools: Iterable[NodePool], overlays: Iterable[NodeOverlay]
+) -> tuple[list[NodeOverlay], list[Finding]]:
+    """Return the overlays that the pools' preferences mean, and what is wrong with others."""
+    prefix = "veneer.io/preference."
+    bearing = [p for p in pools if any(a.startswith(prefix) for a in p.metadata.annotations)]
+    if not bearing:
+        return [], []
+    from reconciler.plan.preferring import preferred
+
+    return preferred(bearing, {overlay.name for overlay in overlays})
 
 
 def _unready(

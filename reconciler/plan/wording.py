@@ -33,6 +33,7 @@ _PRICES = {
     "reservation": "its reservation",
     "book": "the price book",
     "overlay": "a NodeOverlay",
+    "commitment": "what is paid for already",
 }
 _LOUDEST = ("error", "warning", "info")
 _SIDES = {"git": "git moved", "world": "the world moved", "us": "this release moved"}
@@ -131,6 +132,8 @@ def price_said(source: PriceSource, now: datetime | None = None) -> str:
     """
     basis = "" if isinstance(source.basis, UnsetType) else source.basis
     said = _PRICES.get(source.source, source.source)
+    if not isinstance(source.note, UnsetType):
+        said += f" ({source.note})"
     if basis:
         said += f" on {_PRICES.get(basis, basis)}"
     if isinstance(source.at, UnsetType):

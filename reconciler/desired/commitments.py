@@ -1,0 +1,116 @@
+"""Reads savings plans and reserved instances from our config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from reconciler.desired.policy import list_entries, text_in, until
+from reconciler.model.commitment import (
+    COMPUTE,
+    EC2_INSTANCE,
+    ReservedInstancesTerms,
+    SavingsPlanTerms,
+)
+
+_USE: Final = ("usedElsewhere", "utilizationPercent")
+_PLAN_KEYS: Final = (
+    "type", "commitment", "family", "region", "discountPercent", *_USE, "until", "note",
+)  # fmt: skip
+_RESERVED_KEYS: Final = ("instanceType", "count", "region", "zone", *_USE, "until", "note")
+_T = TypeVar("_T")
+
+
+def savings_plans(value: Any) -> tuple[SavingsPlanTerms, ...]:
+    """Return the savings plans, in order.
+
+    Raises:
+        ValueError: an entry cannot be read.
+    """
+    return _each(value, _PLAN_KEYS, _plan)
+
+
+def reserved_instances(value: Any) -> tuple[ReservedInstancesTerms, ...]:
+    """Return the reserved instances, in order.
+
+    Raises:
+        ValueError: an entry cannot be read.
+    """
+    return _each(value, _RESERVED_KEYS, _reserved)
+
+
+def _each(
+    value: Any, keys: tuple[str, ...], read: Callable[[Mapping[str, Any]], _T]
+) -> tuple[_T, ...]:
+    made: list[_T] = []
+    for index, entry in enumerate(list_entries(value, keys)):
+        try:
+            made.append(read(entry))
+        except ValueError as error:
+            raise ValueError(f"[{index}].{error}") from error
+    return tuple(made)
+
+
+def _plan(entry: Mapping[str, Any]) -> SavingsPlanTerms:
+    kind, family = text_in(entry, "type"), text_in(entry, "family")
+    if kind not in (COMPUTE, EC2_INSTANCE):
+        raise ValueError(f"type: {kind!r} is neither {COMPUTE} nor {EC2_INSTANCE}")
+    if bool(family) is not (kind == EC2_INSTANCE):
+        raise ValueError(f"family: a plan of type {EC2_INSTANCE} names one, and no other does")
+    commitment = _number(entry, "commitment")
+    if not commitment:
+        raise ValueError("commitment: USD an hour above 0 is expected")
+    return SavingsPlanTerms(
+        type=kind,
+        commitment=commitment,
+        family=family,
+        region=text_in(entry, "region"),
+        discount_percent=_number(entry, "discountPercent", 99.0) or 0.0,
+        used_elsewhere=_number(entry, "usedElsewhere"),
+        utilization_percent=_use(entry),
+        until=until(entry["until"]) if "until" in entry else None,
+        note=text_in(entry, "note"),
+    )
+
+
+def _reserved(entry: Mapping[str, Any]) -> ReservedInstancesTerms:
+    instance_type = text_in(entry, "instanceType")
+    if "." not in instance_type:
+        raise ValueError(f"instanceType: {instance_type!r} is not an instance type (as m5.large)")
+    count = _count(entry, "count")
+    if not count:
+        raise ValueError("count: a number of instances from 1 on is expected")
+    return ReservedInstancesTerms(
+        instance_type=instance_type,
+        count=count,
+        region=text_in(entry, "region"),
+        zone=text_in(entry, "zone"),
+        used_elsewhere=_count(entry, "usedElsewhere"),
+        utilization_percent=_use(entry),
+        until=until(entry["until"]) if "until" in entry else None,
+        note=text_in(entry, "note"),
+    )
+
+
+def _use(entry: Mapping[str, Any]) -> float | None:
+    """Return the utilization in percent, which stands in place of what others use."""
+    stated, billed = _USE
+    if stated in entry and billed in entry:
+        raise ValueError(f"{billed}: tells the same as {stated}; one of them is expected")
+    return _number(entry, billed, 100.0)
+
+
+def _number(entry: Mapping[str, Any], key: str, most: float = 1e9) -> float | None:
+    if key not in entry:
+        return None
+    value = entry[key]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+        raise ValueError(f"{key}: {value!r} is not a number from 0 to {most:g}")
+    return float(value)
+
+
+def _count(entry: Mapping[str, Any], key: str) -> int | None:
+    number = _number(entry, key)
+    if number is not None and number != int(number):
+        raise ValueError(f"{key}: {entry[key]!r} is not a whole number")
+    return None if number is None else int(number)

@@ -1,0 +1,77 @@
+"""What the user's commitments cover of a cluster, for the prices of launches and of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from reconciler.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ON_DEMAND, ZONE
+from reconciler.plan.plan import Finding
+
+if TYPE_CHECKING:
+    from reconciler.catalog.catalog import Catalog
+    from reconciler.catalog.coverage import Cover, Coverage, RunningNode
+    from reconciler.model.settings import Settings
+    from reconciler.observed.state import ClusterState
+
+
+def covering(
+    settings: Settings, cluster: ClusterState, catalog: Catalog, now: datetime
+) -> Coverage | None:
+    """Return what commitments cover beside the nodes that run, None without commitments."""
+    commitments = settings.commitments
+    if commitments is None:
+        return None
+    from reconciler.catalog.coverage import coverage_of
+
+    return coverage_of(commitments, _running(cluster, catalog), settings.region, now)
+
+
+def _running(cluster: ClusterState, catalog: Catalog) -> Iterator[RunningNode]:
+    """Yield the on-demand capacity that runs; what has no price takes from no commitment."""
+    from reconciler.catalog.coverage import RunningNode
+
+    for node in cluster.nodes:
+        labels = node.labels
+        if labels.get(CAPACITY_TYPE) != ON_DEMAND:
+            continue
+        kind, zone = catalog.get(labels.get(INSTANCE_TYPE, "")), labels.get(ZONE, "")
+        price = kind.price_of(zone, ON_DEMAND) if kind is not None else None
+        if kind is not None and price:
+            yield RunningNode(node.name, kind.name, zone, price)
+
+
+def with_paid(cluster: ClusterState, coverage: Coverage) -> ClusterState:
+    """Return the cluster whose covered nodes say what they cost besides."""
+    nodes = tuple(
+        replace(node, paid=coverage.paid[node.name]) if node.name in coverage.paid else node
+        for node in cluster.nodes
+    )
+    return replace(cluster, nodes=nodes)
+
+
+def of_commitments(coverage: Coverage) -> Iterator[Finding]:
+    """Name the commitments of which nobody says how much is used."""
+    for name in coverage.unknown:
+        yield Finding(
+            severity="warning",
+            code="commitment-use-unknown",
+            message=f"{name} steers no launch: how much of it is used is not known",
+            hint="state usedElsewhere or utilizationPercent",
+        )
+
+
+class Covering:
+    """What commitments cover, as the last look at the cluster found it."""
+
+    def __init__(self) -> None:
+        self.covers: Sequence[Cover] = ()
+
+    def look(
+        self, settings: Settings, cluster: ClusterState, catalog: Catalog, now: datetime
+    ) -> None:
+        """Take note of a look."""
+        found = covering(settings, cluster, catalog, now)
+        self.covers = () if found is None else found.covers
