@@ -57,7 +57,7 @@ class Cover(msgspec.Struct, frozen=True):
     """A group of commitments that has room.
 
     ``room`` is what it still pays for, USD an hour of on-demand prices; None is whole instances.
-    ``note`` says which it is and how much of it is used.
+    ``note`` says which it is and how much of it is used; no two have the same.
     """
 
     decision: Decision
@@ -195,7 +195,8 @@ def _reserved_covers(
     for decision in decide_reserved(entries, settings):
         if decision.wanted:
             where = f" in {decision.zone}" if decision.zone else ""
-            yield Cover(decision, None, f"reserved instances{where}, {decision.count} free")
+            note = f"reserved {decision.instance_type}{where}, {decision.count} free"
+            yield Cover(decision, None, note)
 
 
 def _plan_covers(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -32,21 +32,43 @@ from reconciler.observed.state import StateNode
 from reconciler.placement.problem import LaunchCatalog
 from reconciler.plan.covering import Covering
 from reconciler.plan.inputs import Inputs
-from reconciler.plan.plan import InputDigests, Plan, Revision, content_digest
-from reconciler.plan.pools import node_class_of, pool_types
+from reconciler.plan.plan import (
+    InputDigests,
+    Plan,
+    PlannedNodeClaim,
+    PriceSource,
+    Revision,
+    content_digest,
+)
+from reconciler.plan.pools import PoolTypes, node_class_of, pool_types
 from reconciler.plan.recall import Recall
 from reconciler.ports import RecordedObject, RunningCommand, Unavailable
+
+if TYPE_CHECKING:
+    from reconciler.catalog.coverage import Cover
 
 
 @dataclass(frozen=True, slots=True)
 class PoolBlueprint:
-    """What a launch for one NodePool needs."""
+    """What a launch for one NodePool needs.
+
+    ``uncovered`` are the types at prices without commitments, None where there are none.
+    """
 
     node_pool: NodePool
     node_class: EC2NodeClass
     node_pool_hash: tuple[str, str]
     node_class_hash: tuple[str, str]
     catalog: LaunchCatalog
+    uncovered: LaunchCatalog | None = None
+
+    def of(self, planned: PlannedNodeClaim) -> PoolBlueprint:
+        """Return what the launch of a claim needs: commitments count where the plan says so."""
+        source = planned.launch.price_source
+        is_covered = isinstance(source, PriceSource) and isinstance(source.note, str)
+        if self.uncovered is None or is_covered:
+            return self
+        return replace(self, catalog=self.uncovered)
 
     @property
     def types(self) -> Sequence[InstanceType]:
@@ -102,16 +124,8 @@ class PlannedFleet:
 
     def blueprints(self, unavailable: Sequence[Unavailable]) -> Mapping[str, PoolBlueprint]:
         """Return what launches need, by NodePool; pools without a known class have none."""
-        types = pool_types(
-            self.node_pools,
-            self.classes,
-            node_overlays(self.fleet),
-            self.catalog,
-            self.settings,
-            refused=_refused(unavailable),
-            memory=self.discovery.of(self.classes),
-            covers=self.covering.covers,
-        )
+        types = self._types(unavailable, self.covering.covers)
+        plain = self._types(unavailable) if self.covering.covers else None
         found = {}
         for pool in self.node_pools:
             node_class = node_class_of(pool, self.classes)
@@ -122,8 +136,21 @@ class PlannedFleet:
                     self._hash("NodePool", pool.name),
                     self._hash("EC2NodeClass", node_class.name),
                     types.by_name[pool.name].types,
+                    plain.by_name[pool.name].types if plain is not None else None,
                 )
         return found
+
+    def _types(self, unavailable: Sequence[Unavailable], covers: Sequence[Cover] = ()) -> PoolTypes:
+        return pool_types(
+            self.node_pools,
+            self.classes,
+            node_overlays(self.fleet),
+            self.catalog,
+            self.settings,
+            refused=_refused(unavailable),
+            memory=self.discovery.of(self.classes),
+            covers=covers,
+        )
 
     def _hash(self, kind: str, name: str) -> tuple[str, str]:
         return self._hashes.get((kind, name), ("", ""))

@@ -23,17 +23,26 @@ def launches_of(plan: Plan, inputs: Inputs) -> list[tuple[Launch, PoolBlueprint]
     """
     facts = facts_of(inputs)
     ready = {pool.node_pool.name for pool in facts.types.ready}
+    uncovered = facts.uncovered() if facts.covers else {}
     blueprints = {
         pool.name: PoolBlueprint(
-            pool, node_class, ("", ""), ("", ""), facts.types.by_name[pool.name].types
+            pool,
+            node_class,
+            ("", ""),
+            ("", ""),
+            facts.types.by_name[pool.name].types,
+            uncovered[pool.name].types if uncovered else None,
         )
         for pool in facts.pools
         if pool.name in ready and (node_class := node_class_of(pool, facts.classes)) is not None
     }
     claims = [*facts.cluster.unlaunched, *_planned(plan, blueprints, inputs.now)]
     launches = []
+    planned = {entry.name: entry for entry in plan.node_claims}
     for claim in claims:
         blueprint = blueprints.get(claim.node_pool)
+        if blueprint is not None and claim.name in planned:
+            blueprint = blueprint.of(planned[claim.name])
         call = provision.launch_of(claim, blueprint, {}) if blueprint is not None else None
         if blueprint is not None and call is not None:
             launches.append((call, blueprint))

@@ -183,8 +183,11 @@ def _act(world: World, desired: Desired, plan: Plan, seen: Observation, mandate:
     wanted = _marked(wanted, plan, seen, desired.settings)
     wanted += [(claim, "Declared") for claim in _declared(desired, plan, seen)]
     calls = []
+    planned_claims = {planned.name: planned for planned in plan.node_claims}
     for claim, reason in wanted:
         blueprint = blueprints.get(claim.node_pool)
+        if blueprint is not None and claim.name in planned_claims:
+            blueprint = blueprint.of(planned_claims[claim.name])
         call = (
             provision.launch_of(claim, blueprint, mandate.tags) if blueprint is not None else None
         )

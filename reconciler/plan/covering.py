@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from reconciler.model.instancetype import InstanceType
 from reconciler.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ON_DEMAND, ZONE
 from reconciler.plan.plan import Finding
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from reconciler.catalog.coverage import Cover, Coverage, RunningNode
     from reconciler.model.settings import Settings
     from reconciler.observed.state import ClusterState
+    from reconciler.placement.problem import LaunchPool
+    from reconciler.placement.result import PlannedClaim
 
 
 def covering(
@@ -61,6 +64,49 @@ def of_commitments(coverage: Coverage) -> Iterator[Finding]:
             message=f"{name} steers no launch: how much of it is used is not known",
             hint="state usedElsewhere or utilizationPercent",
         )
+
+
+def settled(
+    claims: Sequence[PlannedClaim],
+    covers: Sequence[Cover],
+    plain: Callable[[], Mapping[str, LaunchPool]],
+) -> tuple[PlannedClaim, ...]:
+    """Return the claims, each priced by a commitment only as far as its room goes.
+
+    The claims take from the room in their order. One that no room is left for is priced as without
+    commitments, and its types are sorted anew; ``plain`` gives those, by NodePool.
+    """
+    rooms = {c.note: float(c.decision.count) if c.room is None else c.room for c in covers}
+    whole = {c.note for c in covers if c.room is None}
+    begun: set[str] = set()
+    made: list[PlannedClaim] = []
+    for claim in claims:
+        kind, offering = claim.launch
+        note = offering.origin.note if offering.origin is not None else ""
+        if note not in rooms:
+            made.append(claim)
+            continue
+        bare = plain()[claim.node_pool.name].types.get(kind.name)
+        price = bare.price_of(offering.zone, ON_DEMAND) if bare is not None else None
+        asked = 1.0 if note in whole else price or 0.0
+        if note in begun and rooms[note] < asked:
+            made.append(_uncovered(claim, plain()[claim.node_pool.name]))
+            continue
+        begun.add(note)
+        rooms[note] -= asked
+        made.append(claim)
+    return tuple(made)
+
+
+def _uncovered(claim: PlannedClaim, pool: LaunchPool) -> PlannedClaim:
+    """Return the claim with its types at prices without commitments, cheapest first."""
+
+    def price(kind: InstanceType) -> tuple[float, str]:
+        offering = kind.cheapest(claim.requirements)
+        return (offering.price if offering is not None else float("inf"), kind.name)
+
+    kinds = [kind for known in claim.types if (kind := pool.types.get(known.name)) is not None]
+    return replace(claim, types=sorted(kinds, key=price))
 
 
 class Covering:

@@ -25,6 +25,7 @@ from reconciler.plan.inputs import Inputs
 from reconciler.plan.pools import PoolTypes
 
 if TYPE_CHECKING:
+    from reconciler.catalog.coverage import Cover
     from reconciler.diff.drift import Drift
     from reconciler.disruption.command import (
         Block,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from reconciler.disruption.simulation import Placer
     from reconciler.disruption.situation import Situation
     from reconciler.placement.headroom import Headroom
+    from reconciler.placement.problem import LaunchPool
 
 Phase = Callable[[str], AbstractContextManager[None]]
 """Is told which phase the work within belongs to; the planner itself reads no clock."""
@@ -50,7 +52,8 @@ def untimed(_: str) -> AbstractContextManager[None]:
 class Facts(msgspec.Struct, frozen=True):
     """The inputs in the values of the model: pools with their types, classes as looked up.
 
-    The pods of ``cluster`` are also those that ``headroom`` asks for.
+    The pods of ``cluster`` are also those that ``headroom`` asks for. ``covers`` are the
+    commitments that have room; ``uncovered`` gives the types at prices without them.
     """
 
     pools: tuple[NodePool, ...]
@@ -58,6 +61,8 @@ class Facts(msgspec.Struct, frozen=True):
     types: PoolTypes
     cluster: ClusterState
     headroom: tuple[Headroom, ...] = ()
+    covers: tuple[Cover, ...] = ()
+    uncovered: Callable[[], Mapping[str, LaunchPool]] = dict
 
 
 class Places(msgspec.Struct, frozen=True):

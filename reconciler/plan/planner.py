@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -40,9 +41,10 @@ from reconciler.plan.plan import (
     PlannedNodeClaim,
     content_digest,
 )
-from reconciler.plan.pools import Memory, pool_types
+from reconciler.plan.pools import Memory, PoolTypes, pool_types
 
 if TYPE_CHECKING:
+    from reconciler.catalog.coverage import Cover
     from reconciler.disruption.command import Decisions
     from reconciler.placement.headroom import Headroom
 
@@ -56,17 +58,23 @@ def facts_of(inputs: Inputs) -> Facts:
         from reconciler.plan.covering import covering, of_commitments, with_paid
 
         coverage = covering(inputs.settings, inputs.cluster, inputs.catalog, inputs.now)
-    types = pool_types(
-        pools,
-        classes,
-        node_overlays(inputs.fleet),
-        inputs.catalog,
-        inputs.settings,
-        any_class=inputs.any_class,
-        refused=inputs.refused,
-        memory=_memory(inputs, classes),
-        covers=coverage.covers if coverage is not None else (),
-    )
+
+    @cache
+    def priced(covers: tuple[Cover, ...] = ()) -> PoolTypes:
+        return pool_types(
+            pools,
+            classes,
+            node_overlays(inputs.fleet),
+            inputs.catalog,
+            inputs.settings,
+            any_class=inputs.any_class,
+            refused=inputs.refused,
+            memory=_memory(inputs, classes),
+            covers=covers,
+        )
+
+    covers = coverage.covers if coverage is not None else ()
+    types = priced(covers)
     cluster, rooms = _with_headroom(inputs, _with_own_claims(inputs))
     if coverage is not None:
         cluster = with_paid(cluster, coverage)
@@ -77,7 +85,7 @@ def facts_of(inputs: Inputs) -> Facts:
         from reconciler.plan.spreading import with_default_spread
 
         cluster = with_default_spread(cluster, inputs)
-    return Facts(pools, classes, types, cluster, rooms)
+    return Facts(pools, classes, types, cluster, rooms, covers, lambda: priced().by_name)
 
 
 def _with_headroom(
@@ -148,6 +156,8 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
     scheduler = scheduler_of(inputs, facts, salt)
     decisions = decided_by(inputs, facts, drift, salt, phase, scheduler)
     static = static_claims(facts.types.ready, facts.cluster, inputs.settings, salt=salt)
+    if facts.covers:
+        decisions = _settled(decisions, facts)
     namer = Namer(_names(facts.cluster))
     virtual = frozenset(pod.key for room in facts.headroom for pod in room.pods)
     seating = decided.seated(decisions, static, namer, facts.types.by_name, virtual)
@@ -156,7 +166,8 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
     nodes = owned_nodes(facts.cluster, facts.types.by_name, inputs.catalog)
     unlaunched = _unlaunched(facts, commands)
     cost = cost_of([p.name for p in facts.pools], nodes, commands, claims, unlaunched)
-    cost = with_bound(cost, scheduler, facts.cluster, decisions.placement)
+    if not facts.covers:  # the bound knows of no room that ends
+        cost = with_bound(cost, scheduler, facts.cluster, decisions.placement)
     if inputs.against is not None:
         cost = with_base(cost, make_plan(inputs.against, phase).cost)
     drifted = drifted_claims(drift)
@@ -189,6 +200,19 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
         ),
         lock=_lock(inputs),
     )
+
+
+def _settled(decisions: Decisions | Places, facts: Facts) -> Decisions | Places:
+    """Return the decisions with the new claims of waiting pods priced as far as room goes."""
+    from reconciler.plan.covering import settled
+
+    placement = decisions.placement
+    if placement is None:
+        return decisions
+    placement = replace(placement, claims=settled(placement.claims, facts.covers, facts.uncovered))
+    if isinstance(decisions, Places):
+        return msgspec.structs.replace(decisions, placement=placement)
+    return replace(decisions, placement=placement)
 
 
 def _lock(inputs: Inputs) -> PlannedLock | UnsetType:
