@@ -10,7 +10,10 @@ from reconciler.cli.moment import present
 if TYPE_CHECKING:
     import argparse
 
+    from reconciler.catalog.catalog import Catalog
     from reconciler.cli.timings import Timings
+    from reconciler.desired.fleet import Fleet
+    from reconciler.desired.lock import Lock
     from reconciler.desired.settings import Resolved
     from reconciler.plan.inputs import Inputs
 
@@ -37,7 +40,7 @@ def read_inputs(args: argparse.Namespace, phase: Timings) -> Inputs:
         base = given.read_base(args)
         snapshot, observed, more = given.read_cluster(args, fleet, now)
     with phase("catalog"):
-        catalog = given.read_types(args, resolved, fleet.lock)
+        catalog = read_types(args, resolved, fleet.lock)
     from msgspec.structs import replace
 
     from reconciler.observed.state import cluster_state
@@ -58,7 +61,62 @@ def read_inputs(args: argparse.Namespace, phase: Timings) -> Inputs:
         allow_removal=frozenset(args.allow_removal),
         digests=given.digests_of(fleet, observed, catalog, resolved),
     )
-    return inputs if base is None else replace(inputs, against=given.asked_of(base, args, inputs))
+    return inputs if base is None else replace(inputs, against=asked_of(base, args, inputs))
+
+
+def read_types(args: argparse.Namespace, resolved: Resolved, lock: Lock | None) -> Catalog:
+    """Return the catalogue of ``--catalog``, else that of the region.
+
+    It is the bundled one, unless there is a lock or the settings say otherwise.
+    """
+    settings = resolved.settings
+    wants_live = "live" in (settings.instance_types_from, settings.prices_from)
+    if args.catalog is None and lock is None and not wants_live and settings.price_book is None:
+        from reconciler.catalog.catalog import bundled
+
+        return bundled(settings.region)
+    from reconciler.cli import catalogs
+
+    asking = None
+    if args.catalog is None:
+        from reconciler.cli.wiring import asking_of
+
+        asking = asking_of(args, resolved, by_default=False)
+    return catalogs.read_types(args, resolved, lock, asking)
+
+
+def asked_of(base: given.Base, args: argparse.Namespace, head: Inputs) -> Inputs | None:
+    """Return the question that ``head`` asks, asked of the base; None if that is not valid.
+
+    Without a snapshot the cluster is to run the base's own workloads.
+    """
+    if base.fleet is None:
+        return None
+    from msgspec.structs import replace
+
+    from reconciler.observed.state import cluster_state
+
+    cluster = head.cluster
+    if args.snapshot is None:
+        cluster = cluster_state(given.read_cluster(args, base.fleet, head.now)[0])
+    resolved = given.settings_of(args, base.fleet)
+    catalog = head.catalog
+    if _locked(base.fleet) != _locked(head.fleet):
+        catalog = read_types(args, resolved, base.fleet.lock)
+    return replace(
+        head,
+        fleet=base.fleet,
+        cluster=cluster,
+        catalog=catalog,
+        settings=resolved.settings,
+        base=None,
+        diagnostics=(),
+    )
+
+
+def _locked(fleet: Fleet) -> str:
+    """Return the digest of the fleet's lock, empty without one."""
+    return fleet.lock.digest if fleet.lock is not None else ""
 
 
 def is_live(args: argparse.Namespace, resolved: Resolved) -> bool:

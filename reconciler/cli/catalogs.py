@@ -15,6 +15,7 @@ from reconciler.catalog.bundle import Bundle, Header
 from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled, bundled_data
 from reconciler.catalog.live import live_bundle
 from reconciler.catalog.prices import OnDemandQuotes, Pricing, SpotQuotes
+from reconciler.cli.inputs import read_bytes
 from reconciler.model.duration import parse_duration
 from reconciler.model.instancetype import PriceOrigin
 from reconciler.plan.wording import moment
@@ -37,6 +38,23 @@ class Asking(NamedTuple):
 
     facts: Callable[[], AccountFacts]
     by_default: bool
+
+
+def read_types(
+    args: argparse.Namespace, resolved: Resolved, lock: Lock | None, asking: Asking | None
+) -> Catalog:
+    """Return the catalogue of ``--catalog``, else that of the region.
+
+    ``asking`` is how AWS is asked where the settings want it or the account is looked at anyway.
+
+    Raises:
+        UnreadableError: the file of ``--catalog`` cannot be read.
+    """
+    if args.catalog is not None:
+        from reconciler.catalog.catalogfile import read_catalog
+
+        return read_catalog(read_bytes(args.catalog), args.catalog)
+    return catalog_of(resolved.settings, lock, asking)
 
 
 def catalog_of(
@@ -196,6 +214,4 @@ class CatalogInForce:
         return self.current.get(name)
 
     def _made(self, resolved: Resolved, lock: Lock | None) -> Catalog:
-        from reconciler.cli.inputs import read_types
-
         return read_types(self._args, resolved, lock, self._asking)

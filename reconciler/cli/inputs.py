@@ -16,13 +16,10 @@ if TYPE_CHECKING:
 
     from reconciler.adapters.git.source import Source
     from reconciler.catalog.catalog import Catalog
-    from reconciler.cli.catalogs import Asking
     from reconciler.desired.fleet import Fleet, SourceFile
-    from reconciler.desired.lock import Lock
     from reconciler.desired.settings import Resolved
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.observed.snapshot import Snapshot
-    from reconciler.plan.inputs import Inputs
     from reconciler.plan.plan import InputDigests, Revision
 
 
@@ -144,40 +141,6 @@ def read_base(args: argparse.Namespace) -> Base | None:
     return Base(found.revision.head, objects, None if broken else fleet)
 
 
-def asked_of(base: Base, args: argparse.Namespace, head: Inputs) -> Inputs | None:
-    """Return the question that ``head`` asks, asked of the base; None if that is not valid.
-
-    Without a snapshot the cluster is to run the base's own workloads.
-    """
-    if base.fleet is None:
-        return None
-    from msgspec.structs import replace
-
-    from reconciler.observed.state import cluster_state
-
-    cluster = head.cluster
-    if args.snapshot is None:
-        cluster = cluster_state(read_cluster(args, base.fleet, head.now)[0])
-    resolved = settings_of(args, base.fleet)
-    catalog = head.catalog
-    if _locked(base.fleet) != _locked(head.fleet):
-        catalog = read_types(args, resolved, base.fleet.lock)
-    return replace(
-        head,
-        fleet=base.fleet,
-        cluster=cluster,
-        catalog=catalog,
-        settings=resolved.settings,
-        base=None,
-        diagnostics=(),
-    )
-
-
-def _locked(fleet: Fleet) -> str:
-    """Return the digest of the fleet's lock, empty without one."""
-    return fleet.lock.digest if fleet.lock is not None else ""
-
-
 def read_desired(
     source: SourceRead, *, any_class: bool, allow_empty: bool = False
 ) -> tuple[Fleet, tuple[Diagnostic, ...]]:
@@ -252,33 +215,6 @@ def read_cluster(
         *made.priority_classes,
     ]  # fmt: skip
     return snapshot_of(objects), b"", without_errors(findings)
-
-
-def read_types(
-    args: argparse.Namespace,
-    resolved: Resolved,
-    lock: Lock | None = None,
-    asking: Asking | None = None,
-) -> Catalog:
-    """Return the catalogue of ``--catalog``, else that of the region.
-
-    It is the bundled one, unless there is a lock or the settings say otherwise. ``asking`` is how
-    AWS is asked where the account is looked at anyway.
-    """
-    if args.catalog is not None:
-        from reconciler.catalog.catalogfile import read_catalog
-
-        return read_catalog(read_bytes(args.catalog), args.catalog)
-    settings = resolved.settings
-    wants_live = "live" in (settings.instance_types_from, settings.prices_from)
-    if lock is None and asking is None and not wants_live and settings.price_book is None:
-        from reconciler.catalog.catalog import bundled
-
-        return bundled(settings.region)
-    from reconciler.cli.catalogs import catalog_of
-    from reconciler.cli.wiring import asking_of
-
-    return catalog_of(settings, lock, asking or asking_of(args, resolved, by_default=False))
 
 
 def read_bytes(path: str) -> bytes:

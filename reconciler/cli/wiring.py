@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from reconciler.adapters.aws.validation import Validation
     from reconciler.adapters.database.state import DatabaseState
     from reconciler.catalog.memory import Discoveries
-    from reconciler.cli.adopting import Takeover
     from reconciler.cli.catalogs import Asking, CatalogInForce
+    from reconciler.cli.takeover import Takeover
     from reconciler.desired.settings import Resolved
     from reconciler.desired.workloads import Workloads
     from reconciler.engine.discovery import Discovery
@@ -57,8 +57,8 @@ class FleetSource:
     """
 
     args: argparse.Namespace
-    compute: Compute | None = None
-    catalogs: CatalogInForce | None = None
+    compute: Compute
+    catalogs: CatalogInForce
     discovery: Discovery | None = None
     workloads: Workloads = field(default_factory=no_workloads)
     _changes: int = 0
@@ -81,14 +81,9 @@ class FleetSource:
         source = inputs.read_source(self.args)
         fleet, findings = inputs.read_desired(source, any_class=False)
         resolved = inputs.settings_of(self.args, fleet)
-        if self.catalogs is None:
-            catalog = inputs.read_types(self.args, resolved, fleet.lock)
-        else:
-            catalog = self.catalogs.read(resolved, fleet.lock)
+        catalog = self.catalogs.read(resolved, fleet.lock)
         self.workloads, more = expand(fleet.workloads)
-        classes = {c.name: c for c in node_classes(fleet)}
-        if self.compute is not None:
-            classes = {name: self.compute.resolve(c) for name, c in classes.items()}
+        classes = {c.name: self.compute.resolve(c) for c in node_classes(fleet)}
         lock = fleet.lock_for(resolved.settings.region)
         if lock is not None:
             from reconciler.desired.pinning import pinned
@@ -267,7 +262,7 @@ def taking_over(
     """
     from reconciler.adapters.database.state import open_state
     from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
-    from reconciler.cli.adopting import Takeover
+    from reconciler.cli.takeover import Takeover
 
     imitation = imitation or Imitation(_clock(args))
     resolved, catalog = _facts(args, imitation)
@@ -344,9 +339,7 @@ def _discovery(args: argparse.Namespace, resolved: Resolved, *, keeps: bool = Tr
     return Discovery(known, keep if keeps else forget)
 
 
-def look_up(
-    args: argparse.Namespace, resolved: Resolved
-) -> Callable[[EC2NodeClass], EC2NodeClass]:
+def look_up(args: argparse.Namespace, resolved: Resolved) -> Callable[[EC2NodeClass], EC2NodeClass]:
     """Return what finds in the account what a node class selects."""
     from reconciler.cli.catalogs import CatalogInForce
 

@@ -22,6 +22,7 @@ from reconciler.adapters.simulated.watched import WatchedCluster
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.repriced import RepricedCatalog
 from reconciler.cli import inputs, moment
+from reconciler.cli.asked import read_types
 from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
 from reconciler.cli.simulation.driver import Stage
 from reconciler.cli.simulation.killing import Steps, mortal
@@ -204,7 +205,7 @@ def fleet_of(args: argparse.Namespace, snapshot: Snapshot, phase: Phase) -> Simu
     resolved = inputs.settings_of(args, fleet)
     workloads, more = (Workloads(), ()) if args.snapshot else expand(fleet.workloads)
     with phase("catalog"):
-        catalog = inputs.read_types(args, resolved, fleet.lock)
+        catalog = read_types(args, resolved, fleet.lock)
     digests = inputs.digests_of(fleet, b"", catalog, resolved)
     return SimulatedFleet(
         fleet=fleet,
