@@ -50,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _config(path: str) -> dict[str, Any]:
     """Return the data of the folder's ``reconciler.yaml``, empty where there is none."""
-    from reconciler.desired.fleet import CONFIG_FILES, SourceFile, read_fleet
+    from reconciler.desired.fleet import SourceFile, read_fleet
+    from reconciler.desired.resource import CONFIG_FILES
     from reconciler.model.errors import InvalidFleetError, UnreadableError
 
     if not os.path.isdir(path):  # noqa: PTH112

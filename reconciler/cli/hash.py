@@ -86,7 +86,7 @@ def _entries(file: SourceFile) -> list[Entry]:
     """
     from reconciler.desired.document import parse_documents
     from reconciler.desired.entries import entries
-    from reconciler.desired.fleet import CONFIG_FILES
+    from reconciler.desired.resource import CONFIG_FILES
     from reconciler.model.errors import InvalidFleetError
 
     if os.path.basename(file.path) in CONFIG_FILES:  # noqa: PTH119

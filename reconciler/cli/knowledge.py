@@ -35,8 +35,8 @@ def known_at(args: argparse.Namespace) -> dict[str, datetime]:
 
 
 def _locked_at(path: str | None) -> datetime | None:
-    from reconciler.desired.fleet import LOCK_FILE
     from reconciler.desired.lock import Lock, read_lock
+    from reconciler.desired.resource import LOCK_FILE
 
     try:
         content = (Path(path or ".") / LOCK_FILE).read_bytes()

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         CloudError, TransientCloudError: a look-up failed; nothing is written.
     """
     from reconciler.cli import inputs
-    from reconciler.desired.fleet import LOCK_FILE
+    from reconciler.desired.resource import LOCK_FILE
 
     source = inputs.read_source(args)
     file = next((f for f in source.files if f.path == LOCK_FILE), None)
@@ -318,8 +318,8 @@ def _write(path: str, lock: Lock) -> None:
 def _check(args: argparse.Namespace, file: SourceFile | None) -> int:
     """Say whether the lock fits the folder, without asking AWS anything."""
     from reconciler.cli import inputs
-    from reconciler.desired.fleet import LOCK_FILE
     from reconciler.desired.lock import REMEDY, fitting, read_lock
+    from reconciler.desired.resource import LOCK_FILE
     from reconciler.model.diagnostics import Diagnostic
 
     if file is None:

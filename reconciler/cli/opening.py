@@ -63,7 +63,7 @@ def _is_path(word: str) -> bool:
 
     A folder that only happens to be called like a node pool is not meant.
     """
-    from reconciler.desired.fleet import CONFIG_FILES
+    from reconciler.desired.resource import CONFIG_FILES
 
     if word.startswith((".", os.sep)):
         return True
@@ -172,7 +172,8 @@ def settings_of(path: str | None, state: str | None, sets: Sequence[str]) -> Res
 
 def _config(folder: Path) -> dict[str, Any]:
     """Return the data of the folder's config, empty where there is none."""
-    from reconciler.desired.fleet import CONFIG_FILES, SourceFile, read_fleet
+    from reconciler.desired.fleet import SourceFile, read_fleet
+    from reconciler.desired.resource import CONFIG_FILES
     from reconciler.model.diagnostics import Severity
     from reconciler.model.errors import InvalidFleetError, UnreadableError
 

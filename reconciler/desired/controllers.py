@@ -12,8 +12,8 @@ from zlib import crc32
 
 import msgspec
 
-from reconciler.desired.fleet import Resource
 from reconciler.desired.gotext import json_text
+from reconciler.desired.resource import Resource
 from reconciler.model.cluster import PersistentVolumeClaim, PodTemplate
 from reconciler.model.decode import decode
 from reconciler.model.metadata import OwnerReference

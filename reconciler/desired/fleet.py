@@ -21,14 +21,12 @@ from reconciler.desired.kinds import (
     is_other_class,
     schema_of,
 )
+from reconciler.desired.resource import CONFIG_FILES, LOCK_FILE, Resource
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 
 if TYPE_CHECKING:
     from reconciler.desired.lock import Lock
 
-CONFIG_FILES: Final = ("reconciler.yaml", "reconciler.yml")
-LOCK_FILE: Final = "reconciler.lock"
-"""At the top of the fleet folder: what a look at AWS found (see ``lock``)."""
 UNREAD: Final = frozenset({"bad-key", "bad-number", "bad-tag", "unsupported-tag"})
 """Codes of values that the document could not make sense of: their shape tells nothing new."""
 _FINDINGS_MAX: Final = 1000
@@ -39,22 +37,6 @@ class SourceFile(NamedTuple):
 
     path: str
     content: bytes
-
-
-class Resource(NamedTuple):
-    """One object as it was written, without nulls; ``line`` is where it starts in ``file``."""
-
-    kind: str
-    api_version: str
-    name: str
-    namespace: str
-    data: dict[str, Any]
-    file: str
-    line: int
-
-    @property
-    def order(self) -> tuple[str, str, str]:
-        return (self.kind, self.namespace, self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from reconciler.desired.fleet import LOCK_FILE
+from reconciler.desired.resource import LOCK_FILE
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.nodeclass import AMI, SecurityGroup, Subnet
 
 if TYPE_CHECKING:
-    from reconciler.desired.fleet import Resource
+    from reconciler.desired.resource import Resource
 
 API_VERSION: Final = "reconciler/v1"
 REMEDY: Final = "run `reconciler lock --update` and commit what it writes"

@@ -10,7 +10,8 @@ from typing import TypeVar
 
 import msgspec
 
-from reconciler.desired.fleet import Fleet, Resource
+from reconciler.desired.fleet import Fleet
+from reconciler.desired.resource import Resource
 from reconciler.model.buffer import SCALABLE, CapacityBuffer, Scalable, StoredTemplate
 from reconciler.model.cluster import PodTemplate
 from reconciler.model.decode import decode

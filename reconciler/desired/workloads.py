@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from reconciler.desired.controllers import CONTROLLERS, Controller, Family, family_of
-from reconciler.desired.fleet import Resource
+from reconciler.desired.resource import Resource
 from reconciler.model.cluster import (
     ClaimSpec,
     DaemonSet,

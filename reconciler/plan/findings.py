@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reconciler.catalog.catalog import Catalog
-from reconciler.desired.fleet import LOCK_FILE
+from reconciler.desired.resource import LOCK_FILE
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.observed.state import ClusterState
 from reconciler.placement.daemons import unreadable

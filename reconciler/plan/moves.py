@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from reconciler.desired.fleet import Fleet, Resource
+from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
+from reconciler.desired.resource import Resource
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.plan.inputs import Inputs, Object
 from reconciler.plan.plan import Change, ChangeKind, DriftedClaim, FieldChange

@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from reconciler.desired.fleet import LOCK_FILE, SourceFile, read_fleet
+from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.lock import (
     Lock,
     LockedCatalog,
@@ -22,6 +22,7 @@ from reconciler.desired.lock import (
     selectors_digest,
 )
 from reconciler.desired.pinning import pinned
+from reconciler.desired.resource import LOCK_FILE
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.metadata import Condition, Metadata, condition
 from reconciler.model.nodeclass import (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.desired.fleet import Resource
+from reconciler.desired.resource import Resource
 from reconciler.desired.workloads import Workloads, expand
 from reconciler.model.diagnostics import Severity
 from reconciler.model.pod import Pod

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from reconciler.desired.document import LIMITS
-from reconciler.desired.fleet import LOCK_FILE, SourceFile
+from reconciler.desired.fleet import SourceFile
+from reconciler.desired.resource import LOCK_FILE
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 
 if TYPE_CHECKING:
