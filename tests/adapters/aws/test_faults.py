@@ -1,0 +1,324 @@
+"""Whatever fails on the way to AWS: each call, each fault, once, three times and for ever.
+
+A call that may be repeated is; one that stays refused is an error that names the call, the request
+and what to do; and once the fault is over, the same act ends as if nothing had been.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import botocore.endpoint
+import pytest
+from botocore.retries.quota import RetryQuota
+
+from reconciler.adapters.aws.checks import Checks
+from reconciler.adapters.aws.compute import AwsCompute
+from reconciler.adapters.aws.instancetypes import describe_offerings, describe_types
+from reconciler.adapters.aws.leftovers import PROFILE, TEMPLATE
+from reconciler.adapters.aws.permissions import CALLS
+from reconciler.adapters.aws.prices import on_demand_prices, spot_prices
+from reconciler.adapters.aws.profiles import Profiles, profile_name
+from reconciler.adapters.aws.queue import InterruptionQueue
+from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.faults import Fault
+from reconciler.model.check import Verdict
+from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
+from reconciler.model.nodeclass import EC2NodeClass, EC2NodeClassStatus, SelectorTerm
+from reconciler.ports import LaunchAnswer, Leftover
+from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish
+
+REAL = replace(SETTINGS, cluster="kubeconfig", cluster_cidr="10.0.0.0/16")
+SSM = SelectorTerm(
+    ssm_parameter="/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
+)
+NUMBERS = itertools.count(1)
+ONCE_THRICE_FOR_EVER = (1, 3, None)
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """botocore waits on the machine's clock, and allows a client so many repetitions in all.
+
+    A few hundred tests share the clients, which are dear to make.
+    """
+    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
+    monkeypatch.setattr(RetryQuota, "acquire", lambda *_: True)
+
+
+@dataclass
+class Site:
+    """An account with a little of everything that the calls are about."""
+
+    cloud: EmbeddedEC2
+    clock: SimulatedClock
+
+    def compute(self, **how: Any) -> AwsCompute:
+        """Return the adapter as a new process has it."""
+        return a_compute(self.cloud, self.clock, **how)
+
+    def client(self, service: str) -> Any:
+        return self.cloud.connect(service, 5)
+
+
+@cache
+def site() -> Site:
+    clock = SimulatedClock()
+    sold = {**PRICES, "m7i.metal-24xl": 5.0}
+    cloud = a_cloud(clock, prices=lambda kind, *_: sold.get(kind), types=tuple(sold))
+    cloud.connect("sqs", 1).create_queue(QueueName="words")
+    document = json.dumps({"Version": "2012-10-17", "Statement": []})
+    cloud.connect("iam", 1).create_role(RoleName="nodes", AssumeRolePolicyDocument=document)
+    return Site(cloud, clock)
+
+
+def look(s: Site) -> None:
+    s.compute().instances()
+
+
+def resolve(s: Site) -> None:
+    assert s.compute().resolve(a_class()).status.subnets
+
+
+def by_parameter(s: Site) -> None:
+    s.compute().resolve(a_class(ami_selector_terms=(SSM,), ami_family="AL2023"))
+
+
+def by_alias(s: Site) -> None:
+    """Ask for a cluster that is not there: an answer of its own, and no fault."""
+    try:
+        AwsCompute(s.cloud.connect, REAL, a_type, s.clock).resolve(a_class())
+    except CloudError as error:
+        if "ResourceNotFound" not in error.message and "No cluster found" not in error.message:
+            raise
+
+
+def launch(s: Site) -> None:
+    """Launch one instance for a new intent, with templates that nobody made yet."""
+    number = next(NUMBERS)
+    settings = replace(SETTINGS, cluster_name=f"cluster-{number}")
+    compute = AwsCompute(s.cloud.connect, settings, a_type, s.clock)
+    wish = a_wish(f"launch-{number}", found(s))
+    try:
+        (answer,) = compute.launch([wish])
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, LaunchAnswer)
+        assert answer.instance is not None
+    finally:
+        mine = [t for t in s.cloud.living().values() if t["reconciler/intent"] == wish.intent]
+        assert len(mine) <= 1, "one intent, one instance"
+
+
+@cache
+def found(s: object) -> EC2NodeClass:
+    del s
+    return site().compute().resolve(a_class())
+
+
+Site.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
+def terminate(s: Site) -> None:
+    ids = [launched(s), launched(s)]
+    other = launched(s)
+    s.compute().terminate(ids)
+    living = s.cloud.living()
+    assert not set(ids) & set(living)
+    assert other in living
+
+
+def launched(s: Site) -> str:
+    faults, s.cloud.faults._rules = s.cloud.faults._rules, []
+    (answer,) = s.compute().launch([a_wish(f"spare-{next(NUMBERS)}", found(s))])
+    s.cloud.faults._rules = faults
+    assert isinstance(answer, LaunchAnswer)
+    assert answer.instance is not None
+    return answer.instance.id
+
+
+def tag(s: Site) -> None:
+    identity = launched(s)
+    s.compute().tag(identity, {"Name": "n1"})
+    assert s.cloud.living()[identity]["Name"] == "n1"
+
+
+def validate(s: Site) -> None:
+    node_class = a_class(tags={"number": str(next(NUMBERS))})
+    found = s.compute(validates=True).resolve(node_class).status.conditions
+    verdict = next(c for c in found if c.type == "ValidationSucceeded")
+    if verdict.status != "True":
+        assert verdict.reason == "RunInstancesAuthCheckFailed"
+        where, _, message = verdict.message.partition(": ")
+        raise CloudError(message, where=where, remedy="allow it")
+
+
+def types(s: Site) -> None:
+    assert {row["InstanceType"] for row in describe_types(s.client("ec2"))} >= set(PRICES)
+
+
+def offerings(s: Site) -> None:
+    assert describe_offerings(s.client("ec2"))
+
+
+def spot(s: Site) -> None:
+    assert spot_prices(s.client("ec2"), s.clock.now())
+
+
+def price_list(s: Site) -> None:
+    on_demand_prices(s.client("pricing"), "us-east-1")
+
+
+def profile(s: Site) -> None:
+    """Make the profile of a new class, with its role."""
+    bare = a_class(f"class-{next(NUMBERS)}")
+    status = EC2NodeClassStatus(instance_profile=profile_name(bare, REAL))
+    node_class = EC2NodeClass(bare.metadata, bare.spec, status)
+    Profiles(s.cloud.connect, REAL).ensure(node_class)
+    assert roles(s, status.instance_profile) == ["nodes"]
+
+
+def roles(s: Site, name: str) -> list[str]:
+    faults, s.cloud.faults._rules = s.cloud.faults._rules, []
+    row = s.client("iam").get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
+    s.cloud.faults._rules = faults
+    return [role["RoleName"] for role in row["Roles"]]
+
+
+def find_templates(s: Site) -> None:
+    s.compute().leftovers.found(())
+
+
+def find_profiles(s: Site) -> None:
+    AwsCompute(s.cloud.connect, REAL, a_type, s.clock).leftovers.found(())
+
+
+def drop_template(s: Site) -> None:
+    name = f"reconciler/{next(NUMBERS)}"
+    made = s.client("ec2").create_launch_template(
+        LaunchTemplateName=name, LaunchTemplateData={"ImageId": "ami-0000000000000a64d"}
+    )["LaunchTemplate"]
+    s.compute().leftovers.discard(Leftover(TEMPLATE, name, made["LaunchTemplateId"]))
+    assert not s.cloud._account.has_template(name)
+
+
+def drop_profile(s: Site) -> None:
+    name, iam = f"idle-{next(NUMBERS)}", s.client("iam")
+    iam.create_instance_profile(InstanceProfileName=name)
+    iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName="nodes")
+    s.compute().leftovers.discard(Leftover(PROFILE, name, roles=("nodes",)))
+
+
+def hear(s: Site) -> None:
+    """Poll the queue: what is wrong with it is said and stops nothing, and it is asked again."""
+    faults, s.cloud.faults._rules = s.cloud.faults._rules, []
+    url = s.client("sqs").get_queue_url(QueueName="words")["QueueUrl"]
+    s.client("sqs").send_message(QueueUrl=url, MessageBody="{}")
+    s.cloud.faults._rules = faults
+    queue = InterruptionQueue(s.cloud.connect, "words", s.clock, wait_s=0)
+    for _ in range(2):
+        assert queue.poll() or queue.problem()
+
+
+def identity(s: Site) -> None:
+    known, _ = Checks(s.cloud.connect, SETTINGS, s.clock).identity()
+    if known.verdict is Verdict.FAILED:
+        where, _, message = known.message.partition("): ")
+        kind = CloudError if "UnauthorizedOperation" in message else TransientCloudError
+        raise kind(message, where=f"{where})", remedy=known.remedy)
+
+
+def quotas(s: Site) -> None:
+    """A quota that cannot be read is unknown, whatever the reason."""
+    rows = list(Checks(s.cloud.connect, SETTINGS, s.clock).quotas([("m7i.large", "spot", 2)]))
+    assert [row.verdict for row in rows] == [Verdict.UNKNOWN]
+    assert "service-quotas:GetServiceQuota" in rows[0].message
+
+
+ACTS: dict[str, Callable[[Site], None]] = {
+    "ec2:DescribeInstances": look,
+    "ec2:DescribeSubnets": resolve,
+    "ec2:DescribeSecurityGroups": resolve,
+    "ec2:DescribeImages": resolve,
+    "ec2:DescribeInstanceTypes": types,
+    "ec2:DescribeInstanceTypeOfferings": offerings,
+    "ec2:DescribeSpotPriceHistory": spot,
+    "pricing:GetProducts": price_list,
+    "ssm:GetParameter": by_parameter,
+    "eks:DescribeCluster": by_alias,
+    "ec2:CreateFleet": launch,
+    "ec2:CreateLaunchTemplate": launch,
+    "ec2:RunInstances": validate,
+    "ec2:TerminateInstances": terminate,
+    "ec2:CreateTags": tag,
+    "ec2:DescribeLaunchTemplates": find_templates,
+    "ec2:DeleteLaunchTemplate": drop_template,
+    "iam:ListInstanceProfiles": find_profiles,
+    "iam:GetInstanceProfile": profile,
+    "iam:CreateInstanceProfile": profile,
+    "iam:AddRoleToInstanceProfile": profile,
+    "iam:RemoveRoleFromInstanceProfile": drop_profile,
+    "iam:DeleteInstanceProfile": drop_profile,
+    "sqs:GetQueueUrl": hear,
+    "sqs:ReceiveMessage": hear,
+    "sqs:DeleteMessageBatch": hear,
+    "sts:GetCallerIdentity": identity,
+    "service-quotas:GetServiceQuota": quotas,
+}
+TRIED_TWICE = {"sts:GetCallerIdentity", "ec2:RunInstances"}
+"""Looks that have few attempts, since nothing waits for them: three faults are too many."""
+
+NEVER_RAISE = {"service-quotas:GetServiceQuota", *(name for name in ACTS if name.startswith("sqs"))}
+"""What stays unheard or unknown is told where it is asked for, and stops nothing."""
+
+MOTO_FAILS = "iam:RemoveRoleFromInstanceProfile"
+"""moto breaks where AWS says that the role is not there; so its repetition cannot be tried."""
+
+
+def test_every_declared_call_is_in_the_table() -> None:
+    assert set(ACTS) == {call.name for call in CALLS}
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("name", list(ACTS))
+def test_a_fault_passes_or_is_told_with_its_call(name: str, fault: Fault) -> None:
+    if name == MOTO_FAILS and fault.takes_effect:
+        pytest.skip("moto has no answer for a role that is gone")
+    here, act, operation = site(), ACTS[name], name.partition(":")[2]
+    for times in ONCE_THRICE_FOR_EVER:
+        here.cloud.faults.add(operation, fault, times=times)
+        error = error_of(lambda: act(here))
+        here.cloud.faults.clear()
+        if error is not None:
+            few = name in TRIED_TWICE and fault is not Fault.DENIED
+            assert times is None or fault is Fault.DENIED or few, str(error)
+            assert_addressed(error, name, fault)
+        else:
+            is_found = name == "ec2:CreateFleet" and fault.takes_effect
+            assert times is not None or is_found or name in NEVER_RAISE
+        here.clock.advance(timedelta(hours=1).total_seconds())
+        act(here)
+
+
+def error_of(act: Callable[[], None]) -> ReconcilerError | None:
+    try:
+        act()
+    except (TransientCloudError, CloudError) as error:
+        return error
+    return None
+
+
+def assert_addressed(error: ReconcilerError, name: str, fault: Fault) -> None:
+    """The error says whose fault it is, in which call, and under which request id."""
+    assert isinstance(error, CloudError if fault is Fault.DENIED else TransientCloudError)
+    place = "request 00000000-0000-4000-8000-" if fault.answer else "no answer"
+    assert error.where.startswith(f"{name} ({place}"), (error.where, str(error))
+    assert error.remedy
