@@ -12,13 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from reconciler.model.quantity import MILLI
 from reconciler.placement.cohort import Cohort
 from reconciler.placement.shape import queue_position
 from reconciler.placement.solve import Pass
-
-_BYTES_PER_CPU: Final = 4 * 2**30
-"""What a node has of memory for each core, of a common shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +44,23 @@ def _by_memory(cohort: Cohort) -> tuple[Any, ...]:
     return (-shape.memory, -shape.cpu, queue_position(cohort.pods[0]))
 
 
-def _by_share(cohort: Cohort) -> tuple[Any, ...]:
-    """By the larger of cpu and memory, in units of a common node."""
-    shape = cohort.shape
-    return (-max(shape.cpu * _BYTES_PER_CPU, shape.memory * MILLI), *_by_cpu(cohort))
+def _by_rules(cohort: Cohort) -> tuple[Any, ...]:
+    """By how many rules about other pods bind them: pods that may go anywhere fill what is left."""
+    stage = cohort.stages[0]
+    return (-len(stage.by_domain) - len(stage.by_host), *_by_cpu(cohort))
+
+
+def _by_requirements(cohort: Cohort) -> tuple[Any, ...]:
+    """By how much they ask of the node itself: the choosy open nodes, the others join them."""
+    return (-len(cohort.stages[0].step.demand.requirements), *_by_cpu(cohort))
 
 
 _APPROACHES: Final = (
     Approach(_by_cpu, to_front=True),
     Approach(_by_cpu, to_front=False),
+    Approach(_by_rules, to_front=False),
     Approach(_by_memory, to_front=False),
-    Approach(_by_share, to_front=False),
-    Approach(_by_share, to_front=True),
+    Approach(_by_requirements, to_front=False),
     Approach(_by_memory, to_front=True),
 )
 _TRIED: Final = ((500, 6), (12_000, 3), (25_000, 2))
