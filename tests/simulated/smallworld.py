@@ -1,0 +1,204 @@
+"""A simulated world in memory, small enough that a thousand of them live and end in a test.
+
+Git, EC2 and the cluster are told what happens to them; ``look`` is one pass of the engine, and
+every other fact that a test judges by is read off EC2 and the cluster, never off the engine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+from reconciler.adapters.simulated.chance import Chance
+from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.compute import CLAIM_TAG, SimulatedCompute
+from reconciler.adapters.simulated.conditions import NOTICE, Conditions, Latencies, Refused, Stale
+from reconciler.adapters.simulated.firststate import first_state
+from reconciler.adapters.simulated.machine import Machine
+from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
+from reconciler.adapters.simulated.watched import WatchedCluster
+from reconciler.cli.apply import tags_of
+from reconciler.cli.simulation.building import SimulatedFleet
+from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
+from reconciler.cli.simulation.driver import Played, Stage, play
+from reconciler.cli.simulation.killing import KilledError, Steps, mortal
+from reconciler.desired.fleet import SourceFile, read_fleet
+from reconciler.desired.objects import node_classes, node_pools
+from reconciler.desired.settings import resolve
+from reconciler.desired.workloads import Workloads, expand
+from reconciler.engine import world as engine_world
+from reconciler.engine.reconcile import Mandate, Pass, reconcile
+from reconciler.model.errors import CloudError, ClusterError, TransientCloudError
+from reconciler.model.labels import DISRUPTED_TAINT, NODEPOOL
+from reconciler.observed.snapshot import Snapshot
+from reconciler.plan.plan import InputDigests, Revision
+from reconciler.plan.recall import Recall
+from tests.engine.world import SIZES, a_node_class, small_catalog
+
+START = datetime(2026, 3, 2, 9, tzinfo=UTC)
+QUICK = Latencies((0.0, 0.0), (0.0, 5.0), ready=0.0, starting=0.0, leaving=0.0, stopping=(0.0, 5.0))
+PASSES_AT_MOST = 400
+"""Far more than any of these worlds needs to come to rest."""
+
+
+@cache
+def a_fleet(content: str, removable: frozenset[str], *, suspended: bool) -> SimulatedFleet:
+    """Return desired state as the engine reads it from git."""
+    fleet, findings = read_fleet([SourceFile("fleet.json", content.encode())])
+    assert not [f for f in findings if f.severity == "error"], findings
+    workloads, _ = expand(fleet.workloads)
+    held = [{"owner": "the test"}] if suspended else []
+    config = {"fleet": "test", "clusterName": "test", "disruption": {"suspend": held}}
+    head = f"{abs(hash(content)):040x}"[:40]
+    return SimulatedFleet(
+        fleet=fleet,
+        head=Revision(head=head),
+        tree=head,
+        node_pools=node_pools(fleet),
+        classes={c.name: c for c in node_classes(fleet)},
+        settings=resolve(config, {}).settings,
+        catalog=small_catalog(),
+        allow_removal=removable,
+        digests=InputDigests(git=head),
+        any_class=True,
+        workloads=workloads,
+    )
+
+
+@dataclass
+class _Present:
+    workloads: Workloads = field(default_factory=Workloads)
+
+
+class SmallWorld:
+    """Git, EC2, a cluster and a daemon that may be killed."""
+
+    def __init__(self, seed: int, *, never_joins: float = 0.0, honours_tokens: bool = True) -> None:
+        self.clock, self.chronicle = SimulatedClock(START), Chronicle()
+        conditions = Conditions(QUICK, never_joins=never_joins, honours_tokens=honours_tokens)
+        chance, self._present = Chance(seed), _Present()
+        self.compute = SimulatedCompute(self.clock, small_catalog().get, conditions, chance)
+        cluster = WatchedCluster(
+            MemoryShelf(),
+            small_catalog().get,
+            lambda: self._present.workloads,
+            self.clock,
+            self.chronicle,
+            first_state(Snapshot(), START, timedelta(0)),
+            conditions,
+            chance,
+        )
+        store = ToldStore(self.chronicle, self.clock)
+        whole = engine_world.World(
+            self.clock, self.compute, cluster, store, MemoryJournal(), self.chronicle
+        )
+        self.store, self.cluster = store, cluster
+        self.steps = Steps({})
+        world = mortal(whole, self.steps)
+        self.stage = Stage(self.clock, self.compute, cluster, world, self.chronicle)
+        self.fleet: SimulatedFleet | None = None
+        self._recall = Recall()
+
+    # what happens to it
+
+    def commit(
+        self,
+        objects: Sequence[Mapping[str, Any]],
+        *,
+        suspended: bool = False,
+        removable: Sequence[str] = (),
+    ) -> None:
+        """Let git have these objects from now on, and let the cluster run their workloads."""
+        content = json.dumps(
+            {"apiVersion": "v1", "kind": "List", "items": [a_node_class(), *objects]}
+        )
+        fleet = a_fleet(content, frozenset(removable), suspended=suspended)
+        self._present.workloads = fleet.workloads
+        self.fleet = replace(fleet, compute=self.compute)
+
+    def refuse(self, *refused: Refused) -> None:
+        """Let EC2 refuse just these offerings."""
+        self.compute.conditions = replace(self.compute.conditions, refused=refused)
+
+    def lag(self, *stale: Stale) -> None:
+        """Let EC2's lists be old."""
+        self.compute.conditions = replace(self.compute.conditions, stale=stale)
+
+    def interrupt(self, machine: Machine) -> None:
+        """Let EC2 give notice that it takes an instance back."""
+        machine.notice_at = self.clock.now()
+        machine.reclaimed_at = machine.notice_at + NOTICE
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass in which nobody looks."""
+        self.clock.advance(seconds)
+        self.compute.advance()
+
+    def look(self) -> Pass | None:
+        """Make one pass; None where it broke off."""
+        assert self.fleet is not None
+        self.compute.advance()
+        fleet = self.fleet.at(self.clock.now())
+        try:
+            return reconcile(
+                self.stage.world, fleet, Mandate(tags_of(fleet.settings)), self._recall
+            )
+        except (TransientCloudError, CloudError, ClusterError):
+            return None
+        except KilledError:
+            self.forget()
+            return None
+
+    def forget(self) -> None:
+        """Start another process: what the last one knew dies with it."""
+        self._recall = Recall()
+
+    def play(self, span: timedelta | None = None) -> Played:
+        """Let the daemon run: so long, or until nothing is left to hope for."""
+        assert self.fleet is not None
+        end = None if span is None else self.clock.now() + span
+        most = self.stage.passes + PASSES_AT_MOST
+
+        def watch(_: Pass) -> None:
+            assert self.stage.passes < most, "it moves for ever"
+
+        return play(self.stage, self.fleet.at, Mandate(tags_of(self.fleet.settings)), end, watch)
+
+    # what EC2 and the cluster show of it
+
+    def living(self) -> list[Machine]:
+        """Return the instances that run or are about to."""
+        return [m for m in self.compute.machines.values() if m.going_at is None]
+
+    def cpus(self) -> Counter[str]:
+        """Return the processors that run and are to stay, by NodePool.
+
+        What goes leaves its share of a limit to what replaces it, as in Karpenter.
+        """
+        found: Counter[str] = Counter()
+        going = self.tainted()
+        for machine in self.living():
+            if machine.facts.tags[CLAIM_TAG] in going:
+                continue
+            found[machine.facts.tags[NODEPOOL]] += int(SIZES[machine.facts.instance_type][0])
+        return found
+
+    def nodes(self) -> Counter[str]:
+        """Return how many nodes the cluster has, by NodePool."""
+        records = self.cluster._record.nodes.values()
+        return Counter(r.node.metadata.labels.get(NODEPOOL, "") for r in records)
+
+    def tainted(self) -> set[str]:
+        """Return the NodeClaims whose node takes no more pods because it will go."""
+        tagged = {m.facts.id: m.facts.tags[CLAIM_TAG] for m in self.living()}
+        return {
+            tagged[record.instance]
+            for record in self.cluster._record.nodes.values()
+            if record.instance in tagged
+            and any(taint.key == DISRUPTED_TAINT for taint in record.node.spec.taints)
+        }

@@ -1,0 +1,110 @@
+"""Classes of bugs that fleets have suffered from and that no other test holds by itself.
+
+``docs/bug-classes.md`` names for each class the guard and the test.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+from reconciler.adapters.simulated.conditions import Offer, Refused, Window
+from reconciler.adapters.simulated.faults import Fault
+from reconciler.engine.effects import intent_id
+from reconciler.model.labels import NODEPOOL
+from reconciler.ports import Verb
+from tests.engine.test_crash import LARGE
+from tests.engine.world import a_deployment, a_pool
+from tests.simulated.smallworld import START, SmallWorld
+
+
+def full(name: str, pods: int, version: str = "1", **spec: Any) -> list[dict[str, Any]]:
+    """Return a pool whose nodes each hold one pod."""
+    template = {"requirements": LARGE}
+    labels = {"version": version}
+    return [a_pool(name, labels=labels, template=template, **spec), a_deployment(name, name, pods)]
+
+
+def versions(world: SmallWorld) -> Counter[tuple[str, str]]:
+    """Return the claims by pool and version of the pool."""
+    return Counter((c.node_pool, c.metadata.labels["version"]) for c in world.store.node_claims())
+
+
+def test_another_wish_never_bears_the_token_of_the_first() -> None:
+    facts = ("revision", 7, Verb.LAUNCH, "web-1")
+    assert intent_id(*facts, {"type": "m7i.large"}) == intent_id(*facts, {"type": "m7i.large"})
+    assert intent_id(*facts, {"type": "m7i.large"}) != intent_id(*facts, {"type": "c7i.large"})
+
+
+def test_a_pool_that_may_not_move_keeps_no_other_from_moving() -> None:
+    closed = {"budgets": [{"nodes": "0"}]}
+    world = SmallWorld(0)
+    world.commit([*full("a", 2, **closed), *full("b", 2)])
+    world.play()
+    world.commit([*full("a", 2, "2", **closed), *full("b", 2, "2")])
+    world.play()
+    assert versions(world) == {("a", "1"): 2, ("b", "2"): 2}
+
+
+def test_a_pool_without_capacity_keeps_no_other_from_growing() -> None:
+    world = SmallWorld(0)
+    spot = {"capacity_types": ["spot"]}
+    world.commit([*full("a", 0, **spot), *full("b", 0)])
+    world.refuse(Refused(Offer(capacity_type="spot"), Window(START)))
+    world.commit([*full("a", 3, **spot), *full("b", 3)])
+    world.play(timedelta(minutes=5))
+    assert Counter(m.facts.tags[NODEPOOL] for m in world.living()) == {"b": 3}
+
+
+def test_an_outage_is_no_want_of_types() -> None:
+    """EC2 fails for ten minutes: no offering is marked, no pod is said to fit nowhere."""
+    world = SmallWorld(0)
+    world.compute.faults.add("CreateFleet", Fault.SERVER_ERROR, times=None)
+    world.commit(full("web", 2))
+    played = world.play(timedelta(minutes=10))
+    assert played.last is not None
+    assert played.last.plan.unschedulable == ()
+    assert world.store.unavailable(world.clock.now()) == []
+    assert not played.converged
+    world.compute.faults.clear()
+    assert world.play().converged
+    assert len(world.living()) == 2
+
+
+def test_a_new_process_counts_as_the_old_one_did() -> None:
+    """Budgets and limits are counted anew in each pass: nothing is carried over that may drift."""
+    world = SmallWorld(0)
+    world.commit(full("web", 4, budgets=[{"nodes": "2"}], limits={"cpu": "12"}))
+    world.play()
+    world.commit(full("web", 4, "2", budgets=[{"nodes": "2"}], limits={"cpu": "12"}))
+    for _ in range(6):
+        world.forget()
+        world.look()
+        assert len(world.tainted()) <= 2
+        world.pause(6)
+    world.play()
+    assert versions(world) == {("web", "2"): 4}
+
+
+def test_a_replacement_outlives_its_command_and_serves_the_next() -> None:
+    """One of two is refused: the other stays, and is not launched once more for the next try."""
+    world = SmallWorld(0)
+    spread = {"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1}
+    rule = {**spread, "whenUnsatisfiable": "DoNotSchedule"}
+    selector = {"labelSelector": {"matchLabels": {"app": "web"}}}
+    objects = [full("web", 2), full("web", 2, "2")]
+    for pool, deployment in objects:
+        pool["spec"]["disruption"]["budgets"] = [{"nodes": "2"}]
+        deployment["spec"]["template"]["spec"]["topologySpreadConstraints"] = [{**rule, **selector}]
+    world.commit(objects[0])
+    world.play()
+    before = len(world.compute.machines)
+    end = world.clock.now() + timedelta(minutes=20)
+    zone = Offer(zone="us-east-1b")
+    world.refuse(Refused(zone, Window(world.clock.now(), end)))
+    world.commit(objects[1])
+    world.play(timedelta(minutes=19))
+    world.play(timedelta(minutes=60))
+    assert versions(world) == {("web", "2"): 2}
+    assert len(world.compute.machines) - before == 2, "each was launched once"
