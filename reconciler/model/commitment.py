@@ -56,3 +56,9 @@ class Commitments:
     savings_plans: tuple[SavingsPlanTerms, ...] = ()
     reserved_instances: tuple[ReservedInstancesTerms, ...] = ()
     threshold_percent: float = 95.0
+
+    @property
+    def ends(self) -> tuple[datetime, ...]:
+        """The moments at which one of them ends."""
+        every = (*self.savings_plans, *self.reserved_instances)
+        return tuple(terms.until for terms in every if terms.until is not None)

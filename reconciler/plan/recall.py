@@ -114,6 +114,8 @@ def steady_until(inputs: Inputs) -> datetime | None:
     moments += (type_checked_from(claim) for claim in claims)
     moments += (due_at(claim, inputs.settings) for claim in claims)
     moments += (m.seen_at + REMEMBERED_FOR for row in inputs.memory.values() for m in row.values())
+    commitments = inputs.settings.commitments
+    moments += commitments.ends if commitments is not None else ()
     if inputs.against is not None:
         moments.append(steady_until(inputs.against))
     return min((m for m in moments if m is not None and m > inputs.now), default=None)

@@ -18,11 +18,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import reconciler
-from reconciler.desired.fleet import SourceFile, read_fleet
+from reconciler.catalog.catalog import bundled
+from reconciler.desired.fleet import Fleet, SourceFile, read_fleet
 from reconciler.desired.settings import resolve
+from reconciler.model.commitment import COMPUTE, SavingsPlanTerms
+from reconciler.model.settings import Settings
 from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import read_snapshot
-from reconciler.observed.state import cluster_state
+from reconciler.observed.state import ClusterState, cluster_state
 from reconciler.plan.inputs import Inputs
 from reconciler.plan.plan import Plan, to_json
 from reconciler.plan.planner import make_plan
@@ -31,6 +34,7 @@ from tests.disruption.builders import NOW, SIZES, a_catalog, a_node, a_pod, stam
 from tests.plan.watched import Notes, Present
 
 READS_THE_CLOCK = {
+    "catalog/coverage.py": "plan/recall.py: the ends of commitments",
     "catalog/discovered.py": "plan/recall.py: what is remembered of memory",
     "diff/drift.py": "diff/drift.py: type_checked_from",
     "disruption/consolidatable.py": "disruption/calendar.py: consolidatable_at",
@@ -49,6 +53,7 @@ READS_THE_CLOCK = {
 
 DECIDES_NOTHING = {
     "disruption/calendar.py",  # the moments themselves
+    "plan/explainnode.py",  # tells what was decided
     "placement/reservations.py",  # what is held now, no moment
     "plan/budgetcalendar.py",  # not asked for a plan
     "plan/recall.py",
@@ -330,6 +335,20 @@ def _values(value: Any) -> Iterator[Any]:
             yield from _values(item)
     else:
         yield value
+
+
+def test_a_commitment_that_ends_is_a_moment_to_plan_anew() -> None:
+    ends = NOW + timedelta(days=3)
+    plan = SavingsPlanTerms(COMPUTE, 1.0, used_elsewhere=0.0, until=ends)
+    inputs = Inputs(
+        fleet=Fleet(),
+        cluster=ClusterState(),
+        catalog=bundled("us-east-1"),
+        settings=Settings(savings_plans=(plan,)),
+        now=NOW,
+    )
+
+    assert steady_until(inputs) == ends
 
 
 def test_every_module_that_reckons_with_the_present_says_who_knows_its_moments() -> None:
