@@ -18,6 +18,7 @@ from tests.placement.builders import (
     on,
     placed,
     pods,
+    spread,
     wanted,
 )
 
@@ -192,3 +193,12 @@ def test_without_the_gate_reserved_offerings_hold_nobody_up() -> None:
     world = [a_pool(), *pods(2, cpu="6")]
     off = placed(world, types=[*TYPES, RESERVED], gates={"ReservedCapacity": False})
     assert (len(off.claims), off.deferred) == (1, {})
+
+
+def test_pods_that_may_go_anywhere_join_those_that_must_spread() -> None:
+    sixteen = [a_type("sixteen", 16, 1.0)]
+    large = pods(2, "large", cpu="7500m", memory="2Gi")
+    apart_in_zones = pods(3, cpu="7", topologySpreadConstraints=[spread(ZONE)])
+    placement = placed([a_pool(), *large, *apart_in_zones], types=sixteen)
+    # largest first, the large ones fill a node of their own and there would be four
+    assert sorted(len(c.pods) for c in placement.claims) == [1, 2, 2]
