@@ -1,8 +1,15 @@
-"""Options of the tests."""
+"""Options of the tests.
+
+``--hypothesis-profile=thorough`` lets the histories of ``tests/simulated/test_stateful.py`` be a
+hundred times as many.
+"""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("thorough", max_examples=100 * settings().max_examples)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

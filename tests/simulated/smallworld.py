@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from hashlib import sha256
 from typing import Any
 
 from reconciler.adapters.simulated.chance import Chance
@@ -54,7 +55,7 @@ def a_fleet(content: str, removable: frozenset[str], *, suspended: bool) -> Simu
     workloads, _ = expand(fleet.workloads)
     held = [{"owner": "the test"}] if suspended else []
     config = {"fleet": "test", "clusterName": "test", "disruption": {"suspend": held}}
-    head = f"{abs(hash(content)):040x}"[:40]
+    head = sha256(content.encode()).hexdigest()[:40]
     return SimulatedFleet(
         fleet=fleet,
         head=Revision(head=head),
@@ -154,6 +155,17 @@ class SmallWorld:
             self.forget()
             return None
 
+    def apply(self) -> None:
+        """Look until nothing is left to do now, or the process is killed."""
+        for _ in range(PASSES_AT_MOST):
+            taken, done = self.steps.taken, self.look()
+            if done is not None and done.is_quiet:
+                return
+            if done is None and any(taken < step <= self.steps.taken for step in self.steps.kills):
+                return
+            self.pause(1)
+        raise AssertionError("it moves for ever")
+
     def forget(self) -> None:
         """Start another process: what the last one knew dies with it."""
         self._recall = Recall()
@@ -181,7 +193,7 @@ class SmallWorld:
         What goes leaves its share of a limit to what replaces it, as in Karpenter.
         """
         found: Counter[str] = Counter()
-        going = self.tainted()
+        going = self.leaving()
         for machine in self.living():
             if machine.facts.tags[CLAIM_TAG] in going:
                 continue
@@ -192,6 +204,14 @@ class SmallWorld:
         """Return how many nodes the cluster has, by NodePool."""
         records = self.cluster._record.nodes.values()
         return Counter(r.node.metadata.labels.get(NODEPOOL, "") for r in records)
+
+    def leaving(self) -> set[str]:
+        """Return the NodeClaims that will go: their node is tainted, or a command takes them.
+
+        Where EC2's lists lag, the imitated cluster may lose a node for a while, and its taint.
+        """
+        running = self.store.commands()
+        return self.tainted() | {name for c in running for name in c.node_claims}
 
     def tainted(self) -> set[str]:
         """Return the NodeClaims whose node takes no more pods because it will go."""

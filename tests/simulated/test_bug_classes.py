@@ -9,6 +9,8 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from reconciler.adapters.simulated.conditions import Offer, Refused, Window
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.engine.effects import intent_id
@@ -38,7 +40,7 @@ def test_another_wish_never_bears_the_token_of_the_first() -> None:
 
 
 def test_a_pool_that_may_not_move_keeps_no_other_from_moving() -> None:
-    closed = {"budgets": [{"nodes": "0"}]}
+    closed: dict[str, Any] = {"budgets": [{"nodes": "0"}]}
     world = SmallWorld(0)
     world.commit([*full("a", 2, **closed), *full("b", 2)])
     world.play()
@@ -49,7 +51,7 @@ def test_a_pool_that_may_not_move_keeps_no_other_from_moving() -> None:
 
 def test_a_pool_without_capacity_keeps_no_other_from_growing() -> None:
     world = SmallWorld(0)
-    spot = {"capacity_types": ["spot"]}
+    spot: dict[str, Any] = {"capacity_types": ["spot"]}
     world.commit([*full("a", 0, **spot), *full("b", 0)])
     world.refuse(Refused(Offer(capacity_type="spot"), Window(START)))
     world.commit([*full("a", 3, **spot), *full("b", 3)])
@@ -108,3 +110,69 @@ def test_a_replacement_outlives_its_command_and_serves_the_next() -> None:
     world.play(timedelta(minutes=60))
     assert versions(world) == {("web", "2"): 2}
     assert len(world.compute.machines) - before == 2, "each was launched once"
+
+
+def small_pods(version: str) -> list[dict[str, Any]]:
+    """Return a pool whose nodes each hold several pods, as many as the types of launches give."""
+    moves: dict[str, Any] = {
+        "policy": "WhenEmptyOrUnderutilized",
+        "after": "5m",
+        "budgets": [{"nodes": "2"}],
+    }
+    return [
+        a_pool("web", labels={"version": version}, **moves),
+        a_deployment("api", "web", 5, cpu="900m"),
+        a_deployment("front", "web", 8, cpu="400m"),
+    ]
+
+
+def rolled_out(fault: Fault | None, kills: tuple[int, ...]) -> SmallWorld:
+    """Return a world whose pool was replaced under trouble.
+
+    The daemon looks until nothing is under way, as ``apply`` does.
+    """
+    world = SmallWorld(0)
+    if fault is not None:
+        world.compute.faults.add("CreateFleet", fault)
+    world.commit(small_pods("1"))
+    world.apply()
+    world.commit(small_pods("2"))
+    for step in kills:
+        world.steps.kills = {world.steps.taken + step: timedelta(seconds=1)}
+        world.apply()
+    world.apply()
+    return world
+
+
+def idle(world: SmallWorld) -> list[str]:
+    """Return the instances that run for no pod."""
+    load, nodes = world.cluster.load(), world.cluster._record.nodes.items()
+    busy = {record.instance for name, record in nodes if load.get(name)}
+    return sorted(m.facts.id for m in world.living() if m.facts.id not in busy)
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> float:
+    """Return USD an hour after a roll-out without any trouble, once nothing is left to save."""
+    world = rolled_out(None, ())
+    world.play()
+    return world.stage.per_hour()
+
+
+@pytest.mark.parametrize("fault", [None, Fault.RESET_BEFORE])
+@pytest.mark.parametrize("kills", [(), (20, 5), (27, 31)])
+def test_however_a_roll_out_is_cut_it_costs_the_same_once_it_was_quiet(
+    fault: Fault | None, kills: tuple[int, ...], undisturbed: float
+) -> None:
+    """How many nodes ``apply`` ends with follows from where the pods were, killed or not.
+
+    A node that comes late lets pods go elsewhere, and what replaces a node is made for the pods
+    that it has then: more and smaller nodes, or fewer and larger ones. Where pods went elsewhere
+    while a command was under way its replacement may even stay idle, until ``consolidateAfter``.
+    """
+    world = rolled_out(fault, kills)
+    assert not world.cluster.homeless()
+    assert set(versions(world)) == {("web", "2")}
+    world.play()
+    assert not idle(world)
+    assert world.stage.per_hour() == undisturbed

@@ -1,0 +1,305 @@
+"""Laws 1, 3, 4 and 5 over histories that hypothesis makes up, each with faults of every kind.
+
+A history is a handful of events, most followed by a pass of the engine. After each of them the
+world itself is asked: no budget is breached, nothing was launched twice, nothing is leaked, no
+limit is passed. In the end the faults stop, and the fleet has to come to rest and stay there.
+A history that fails is printed step by step. ``--hypothesis-profile=thorough`` tries a hundred
+times as many.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from reconciler.adapters.simulated.compute import CLAIM_TAG, INTENT_TAG
+from reconciler.adapters.simulated.conditions import Offer, Refused, Stale, Window
+from reconciler.adapters.simulated.faults import Fault
+from reconciler.model.labels import NODEPOOL, SPOT
+from tests.engine.world import ZONES, a_deployment, a_pdb, a_pool
+from tests.simulated.smallworld import SmallWorld
+
+POOLS = ("job", "web")
+BUDGETS = ("1", "2", "0", "50%")
+LIMIT = 8
+"""Processors that a pool may have: four nodes of the smallest type."""
+
+CALLS = ("CreateFleet", "DescribeInstances", "TerminateInstances", "CreateTags")
+FAULTS = tuple(fault for fault in Fault if fault is not Fault.DENIED)
+
+
+class Histories(RuleBasedStateMachine):
+    """One fleet of two NodePools, and everything that may happen to it."""
+
+    @initialize(
+        seed=st.integers(0, 3),
+        never_joins=st.sampled_from([0.0, 0.0, 0.4]),
+        honours_tokens=st.sampled_from([True, True, False]),
+        policy=st.sampled_from(["WhenEmpty", "WhenEmptyOrUnderutilized"]),
+        capacity=st.sampled_from(["on-demand", SPOT]),
+        pods=st.integers(1, 3),
+    )
+    def begin(
+        self,
+        seed: int,
+        never_joins: float,
+        honours_tokens: bool,
+        policy: str,
+        capacity: str,
+        pods: int,
+    ) -> None:
+        self.world = SmallWorld(seed, never_joins=never_joins, honours_tokens=honours_tokens)
+        self.honours_tokens = honours_tokens
+        self.policy, self.capacity = policy, capacity
+        self.pods = dict.fromkeys(POOLS, 1) | {"web": pods}
+        self.version = dict.fromkeys(POOLS, 1)
+        self.budget = dict.fromkeys(POOLS, "1")
+        self.pdb: int | None = None
+        self.protected = False
+        self.suspended = False
+        self.present = set(POOLS)
+        self.removable: set[str] = set()
+        self.interrupted: set[str] = set()
+        self.taken: dict[str, set[str]] = {}
+        self.commit()
+        for _ in range(2):
+            self.world.look()
+            self.world.pause(6)
+
+    def commit(self) -> None:
+        objects: list[dict[str, Any]] = []
+        for name in sorted(self.present):
+            objects.append(
+                a_pool(
+                    name,
+                    labels={"version": str(self.version[name])},
+                    budgets=[{"nodes": self.budget[name]}],
+                    policy=self.policy,
+                    capacity_types=[self.capacity],
+                    limits={"cpu": str(LIMIT)},
+                )
+            )
+            kept = {"karpenter.sh/do-not-disrupt": "true"} if self.protected else {}
+            objects.append(a_deployment(name, name, self.pods[name], annotations=kept))
+        if self.pdb is not None:
+            objects.append(a_pdb("web", "web", maxUnavailable=self.pdb))
+        self.world.commit(
+            objects,
+            suspended=self.suspended,
+            removable=sorted(self.removable),
+        )
+
+    # git moves
+
+    @rule(pool=st.sampled_from(POOLS))
+    def change_a_pool(self, pool: str) -> None:
+        self.version[pool] += 1
+        self.commit()
+        self.world.look()
+
+    @rule(pool=st.sampled_from(POOLS), budget=st.sampled_from(BUDGETS))
+    def change_a_budget(self, pool: str, budget: str) -> None:
+        self.budget[pool] = budget
+        self.commit()
+
+    @rule(pool=st.sampled_from(POOLS), pods=st.integers(0, 4))
+    def scale(self, pool: str, pods: int) -> None:
+        self.pods[pool] = pods
+        self.commit()
+        self.world.look()
+
+    @rule(allowed=st.booleans())
+    def remove_or_bring_back_a_pool(self, allowed: bool) -> None:
+        self.present ^= {"job"}
+        self.removable = {"job"} if allowed else set()
+        self.commit()
+        self.world.look()
+
+    @rule(most=st.sampled_from([None, 0, 1]))
+    def set_or_lift_a_pod_disruption_budget(self, most: int | None) -> None:
+        self.pdb = most
+        self.commit()
+
+    @rule()
+    def protect_pods_or_not(self) -> None:
+        self.protected = not self.protected
+        self.commit()
+
+    @rule()
+    def suspend_or_resume(self) -> None:
+        self.suspended = not self.suspended
+        self.commit()
+
+    # time passes, with somebody who looks
+
+    @rule(seconds=st.sampled_from([1, 6, 6, 40, 200, 1000]))
+    def look_after(self, seconds: int) -> None:
+        self.world.pause(seconds)
+        self.world.look()
+
+    @rule()
+    def look_thrice(self) -> None:
+        for _ in range(3):
+            self.world.pause(6)
+            self.world.look()
+            self.count()
+
+    @rule(step=st.integers(1, 25), gone_for=st.sampled_from([1, 30, 400]))
+    def die_soon(self, step: int, gone_for: int) -> None:
+        self.world.steps.kills = {self.world.steps.taken + step: timedelta(seconds=gone_for)}
+        self.world.look()
+        self.world.pause(gone_for)
+
+    # EC2 has its moods
+
+    @rule(
+        kind=st.sampled_from(["m7i.large", "c7i.large", "*"]),
+        zone=st.sampled_from([*ZONES, "*"]),
+        minutes=st.sampled_from([2, 20]),
+    )
+    def refuse(self, kind: str, zone: str, minutes: int) -> None:
+        now = self.world.clock.now()
+        until = now + timedelta(minutes=minutes)
+        self.world.refuse(Refused(Offer(kind, zone), Window(now, until)))
+
+    @rule(
+        call=st.sampled_from(CALLS),
+        fault=st.sampled_from(FAULTS),
+        times=st.integers(1, 2),
+        skip=st.integers(0, 2),
+    )
+    def fail_calls(self, call: str, fault: Fault, times: int, skip: int) -> None:
+        self.world.compute.faults.add(call, fault, times=times, skip=skip)
+        self.world.look()
+
+    @rule(by=st.sampled_from([4, 20]), lasts=st.sampled_from([30, 300]))
+    def answer_from_the_past(self, by: int, lasts: int) -> None:
+        now = self.world.clock.now()
+        window = Window(now, now + timedelta(seconds=lasts))
+        self.world.lag(Stale(window, timedelta(seconds=by)))
+        self.world.look()
+
+    @precondition(lambda self: self.capacity == SPOT and self.world.living())
+    @rule(which=st.integers(0, 5))
+    def interrupt(self, which: int) -> None:
+        living = sorted(self.world.living(), key=lambda m: m.facts.id)
+        machine = living[which % len(living)]
+        self.interrupted.add(machine.facts.tags[CLAIM_TAG])
+        self.world.interrupt(machine)
+        self.world.look()
+
+    # what must hold at every moment
+
+    @invariant()
+    def count(self) -> None:
+        """Ask the world; the engine is asked only what it believes, never whether all is well."""
+        if not hasattr(self, "world"):
+            return
+        self.no_budget_is_breached()
+        self.nothing_is_launched_twice()
+        self.nothing_is_leaked()
+        self.no_limit_is_passed()
+
+    def no_budget_is_breached(self) -> None:
+        """What is newly taken has to find room; what no budget can prevent is not counted."""
+        world = self.world
+        running = world.store.commands()
+        forced = {n for c in running if not c.voluntary for n in c.node_claims}
+        named = {n for c in running if c.voluntary for n in c.node_claims}
+        pool_of = {m.facts.tags[CLAIM_TAG]: m.facts.tags[NODEPOOL] for m in world.living()}
+        taken = (named | world.tainted()) - forced - self.interrupted
+        nodes = world.nodes()
+        for pool in POOLS:
+            mine = {name for name in taken if pool_of.get(name) == pool}
+            before = self.taken.get(pool, set())
+            self.taken[pool] = mine
+            if mine - before:
+                allowed = rooms(self.budget[pool], nodes[pool])
+                assert len(mine) <= allowed, (pool, sorted(mine), self.budget[pool])
+                assert not self.suspended, (pool, sorted(mine), "suspended")
+
+    def nothing_is_launched_twice(self) -> None:
+        if self.honours_tokens:
+            machines = self.world.compute.machines.values()
+            assert max(Counter(m.intent for m in machines).values(), default=1) == 1
+            living = Counter(m.facts.tags[CLAIM_TAG] for m in self.world.living())
+            assert max(living.values(), default=1) == 1, living
+
+    def nothing_is_leaked(self) -> None:
+        """Every instance is somebody's, or it is known that EC2 may have launched it."""
+        claims = {c.name for c in self.world.store.node_claims()}
+        doubtful = {e.intent.id for e in self.world.stage.world.journal.in_doubt()}
+        for machine in self.world.living():
+            tags = machine.facts.tags
+            assert tags[CLAIM_TAG] in claims or tags[INTENT_TAG] in doubtful, tags
+
+    def no_limit_is_passed(self) -> None:
+        if self.honours_tokens:
+            assert max(self.world.cpus().values(), default=0) <= LIMIT, self.world.cpus()
+
+    def teardown(self) -> None:
+        """The faults stop, and whoever held nodes lets go: then it comes to rest and stays so."""
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        world.refuse()
+        world.lag()
+        world.compute.faults.clear()
+        world.steps.kills = {}
+        self.suspended, self.protected, self.pdb = False, False, None
+        self.commit()
+        played = world.play()
+        self.count()
+        assert played.converged, [n.message for n in world.chronicle.notes][-5:]
+        assert played.last is not None
+        assert played.last.is_quiet, "planning again is empty"
+        claims = {c.status.provider_id.rpartition("/")[2] for c in world.store.node_claims()}
+        assert {m.facts.id for m in world.living()} == claims, "leaked, or lost"
+        assert not world.tainted(), "nodes that stay are given back"
+        assert not world.cluster.homeless() or self.at_the_limit(), "pods without a node"
+        before = len(world.chronicle.events)
+        world.play(timedelta(hours=6))
+        assert world.chronicle.events[before:] == [], "quiet input, and yet it moves"
+
+    def at_the_limit(self) -> bool:
+        """Return whether a pod may be left over: its pool is full, or not in git."""
+        return any(pool not in self.present or self.world.cpus()[pool] == LIMIT for pool in POOLS)
+
+
+def rooms(budget: str, nodes: int) -> int:
+    """Return how many of so many nodes a budget lets go at once, worked out by hand."""
+    if budget.endswith("%"):
+        return math.ceil(nodes * int(budget[:-1]) / 100)
+    return int(budget)
+
+
+@pytest.mark.slow
+def test_whatever_happens_the_laws_hold() -> None:
+    times = settings().max_examples // settings.get_profile("default").max_examples
+    run_state_machine_as_test(
+        Histories,
+        settings=settings(
+            max_examples=1000 * max(times, 1),
+            phases=[Phase.generate],  # seven steps are short enough to read: none is shrunk
+            report_multiple_bugs=False,
+            stateful_step_count=7,
+            derandomize=True,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
