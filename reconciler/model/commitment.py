@@ -60,5 +60,8 @@ class Commitments:
     @property
     def ends(self) -> tuple[datetime, ...]:
         """The moments at which one of them ends."""
-        every = (*self.savings_plans, *self.reserved_instances)
-        return tuple(terms.until for terms in every if terms.until is not None)
+        every = (
+            *(plan.until for plan in self.savings_plans),
+            *(reserved.until for reserved in self.reserved_instances),
+        )
+        return tuple(end for end in every if end is not None)
