@@ -143,6 +143,16 @@ def test_zones_stay_even_and_hosts_apart() -> None:
     assert sorted(by_zone.values()) == [3, 3, 3]
 
 
+@pytest.mark.parametrize("zone", ["zone-a", "zone-b", "zone-c"])
+def test_pods_that_spread_go_where_a_node_has_room_anyway(zone: str) -> None:
+    kinds = [a_type("lean", 4, 0.2), a_type("broad", 16, 0.9), a_type("giant", 48, 9.0)]
+    pinned = pods(2, "big", cpu="11", memory="4Gi", affinity=on([wanted(ZONE, "In", zone)]))
+    spreading = pods(2, cpu="3500m", memory="1Gi", topologySpreadConstraints=[spread(ZONE)])
+    packed = cheapest([a_pool(), *pinned, *spreading], types=kinds)
+    # one of the two beside a big pod, the other on a node of its own in another zone
+    assert sorted(c.launch[0].name for c in packed.claims) == ["broad", "broad", "lean"]
+
+
 def test_pods_that_must_share_a_host_do() -> None:
     world = [a_pool(), *pods(5, cpu="900m", affinity=near(rule(HOST))), *pods(9, "other")]
     packed = cheapest(world)

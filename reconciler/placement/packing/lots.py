@@ -8,7 +8,7 @@ a host become one lot that is placed whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -105,7 +105,10 @@ class DomainChoice(Enum):
 
 
 class Sorting:
-    """Makes the lots of the pods that wait; the counts of the rules are changed by it."""
+    """Makes the lots of the pods that wait; the counts of the rules are changed by it.
+
+    ``turn`` are domains in the order in which they are taken, before what they cost counts.
+    """
 
     def __init__(
         self,
@@ -114,8 +117,10 @@ class Sorting:
         goal: Goal,
         market: Market,
         choice: DomainChoice,
+        turn: Mapping[str, int],
     ) -> None:
         self._by_share = choice is DomainChoice.SHARE
+        self._turn = turn
         self._market = market
         self._cohorts = cohorts
         self._solving = solving
@@ -268,12 +273,27 @@ class Sorting:
                 if space.mask & types
             ]
             if usable:
-                cost, position = min(
-                    (self._cost(template, space, types, cohort.shape.requests), i)
+                _, cost, position = min(
+                    (
+                        self._its_turn(stage, space),
+                        self._cost(template, space, types, cohort.shape.requests),
+                        i,
+                    )
                     for i, space in enumerate(usable)
                 )
                 return _Choice(stage, template, usable[position], cost)
         return None
+
+    def _its_turn(self, stage: Stage, space: Space) -> int:
+        """Return when the domains of a space are to be taken, 0 where there is no turn."""
+        if not self._turn:
+            return 0
+        found = (space.requirements.get(group.key) for group in stage.by_domain)
+        return sum(
+            min((self._turn.get(value, 0) for value in known.values), default=0)
+            for known in found
+            if known is not None and not known.complement
+        )
 
     def _cost(self, template: Template, space: Space, types: int, requests: Resources) -> float:
         if self._by_share:
