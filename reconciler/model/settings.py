@@ -90,7 +90,7 @@ class Settings:
     role_arn: str = ""
     external_id: str = ""
     session_name: str = ""
-    batch_launches_from: int = 33
+    batch_launches_from: int = 100
     instance_types_from: str = "auto"
     prices_from: str = "auto"
     refresh_interval: str = "12h"
