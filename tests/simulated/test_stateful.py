@@ -68,6 +68,7 @@ class Histories(RuleBasedStateMachine):
         self.pods = dict.fromkeys(POOLS, 1) | {"web": pods}
         self.version = dict.fromkeys(POOLS, 1)
         self.budget = dict.fromkeys(POOLS, "1")
+        self.budgets_known: dict[str, set[str]] = {name: set() for name in POOLS}
         self.pdb: int | None = None
         self.protected = False
         self.suspended = False
@@ -83,6 +84,7 @@ class Histories(RuleBasedStateMachine):
     def commit(self) -> None:
         objects: list[dict[str, Any]] = []
         for name in sorted(self.present):
+            self.budgets_known[name].add(self.budget[name])
             objects.append(
                 a_pool(
                     name,
@@ -228,7 +230,9 @@ class Histories(RuleBasedStateMachine):
             before = self.taken.get(pool, set())
             self.taken[pool] = mine
             if mine - before:
-                allowed = rooms(self.budget[pool], nodes[pool])
+                # a pool that left git keeps a budget that it had, whichever was last carried out
+                known = {self.budget[pool]} if pool in self.present else self.budgets_known[pool]
+                allowed = max(rooms(budget, nodes[pool]) for budget in known)
                 assert len(mine) <= allowed, (pool, sorted(mine), self.budget[pool])
                 assert not self.suspended, (pool, sorted(mine), "suspended")
 
