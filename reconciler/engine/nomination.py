@@ -7,7 +7,7 @@ over, for which it would launch a node too many. Karpenter nominates nodes for t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace as with_fields
 from datetime import datetime, timedelta
 from typing import Final
@@ -68,6 +68,19 @@ def waiting(snapshot: Snapshot, now: datetime) -> int:
     if not seats:
         return 0
     return sum(pod.key in seats and pod.is_provisionable for pod in snapshot.pods)
+
+
+def lapses(snapshot: Snapshot, now: datetime) -> Iterator[datetime]:
+    """Yield when nodes cease to keep the seats that pods hold on them and have not taken."""
+    seats = _seats(snapshot, now)
+    held = {seats[p.key] for p in snapshot.pods if p.key in seats and p.is_provisionable}
+    names = {n.spec.provider_id: n.name for n in snapshot.nodes} if held else {}
+    for claim in snapshot.node_claims:
+        ready = claim.condition(INITIALIZED)
+        if names.get(claim.status.provider_id) not in held or not claim.is_true(INITIALIZED):
+            continue
+        if ready is not None and ready.last_transition_time is not None:
+            yield ready.last_transition_time + WINDOW
 
 
 def _seats(snapshot: Snapshot, now: datetime) -> dict[str, str]:

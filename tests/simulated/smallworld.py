@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -170,7 +170,9 @@ class SmallWorld:
         """Start another process: what the last one knew dies with it."""
         self._recall = Recall()
 
-    def play(self, span: timedelta | None = None) -> Played:
+    def play(
+        self, span: timedelta | None = None, after_each: Callable[[], None] = lambda: None
+    ) -> Played:
         """Let the daemon run: so long, or until nothing is left to hope for."""
         assert self.fleet is not None
         end = None if span is None else self.clock.now() + span
@@ -178,6 +180,7 @@ class SmallWorld:
 
         def watch(_: Pass) -> None:
             assert self.stage.passes < most, "it moves for ever"
+            after_each()
 
         return play(self.stage, self.fleet.at, Mandate(tags_of(self.fleet.settings)), end, watch)
 

@@ -16,7 +16,7 @@ from reconciler.disruption.command import BlockCode
 from reconciler.disruption.forceful import patience_ends
 from reconciler.disruption.guards import rollout_moments
 from reconciler.disruption.progress import command_timeout
-from reconciler.engine import lifecycle, recovery, termination
+from reconciler.engine import lifecycle, nomination, recovery, termination
 from reconciler.engine.reconcile import Pass
 from reconciler.model.duration import parse_duration
 from reconciler.model.labels import DO_NOT_DISRUPT
@@ -70,6 +70,7 @@ def outlook(
     if done.plan.unschedulable or any(b.code == _NO_PLACE for b in done.plan.blocked):
         hopes += [u.until for u in store.unavailable(now)]
     hopes += _ends_of_protection(done.seen.snapshot.pods)
+    hopes += nomination.lapses(done.seen.snapshot, now)
     hopes += rollout_moments(store.rollouts(), settings)
     others = [b.next_change for b in done.plan.budgets if b.next_change is not None]
     others += [at for c in claims if (at := c.expires_at) is not None]
