@@ -176,15 +176,3 @@ def test_however_a_roll_out_is_cut_it_costs_the_same_once_it_was_quiet(
     world.play()
     assert not idle(world)
     assert world.stage.per_hour() == undisturbed
-
-
-def test_a_pod_whose_seat_somebody_took_is_given_another_place_in_time() -> None:
-    """Leaping over time must not leap over the moment from which the pod may go elsewhere."""
-    world = SmallWorld(1, never_joins=0.4)
-    pool: dict[str, Any] = {"capacity_types": ["spot"], "policy": "WhenEmptyOrUnderutilized"}
-    for version in ("1", "2"):
-        made = a_pool("web", labels={"version": version}, **pool)
-        world.commit([made, a_deployment("web", "web", 3)])
-        assert world.play().converged
-        assert not world.cluster.homeless()
-        assert world.clock.now() - START < timedelta(hours=4)

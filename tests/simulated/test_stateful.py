@@ -312,3 +312,15 @@ def test_whatever_happens_the_laws_hold() -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+def test_a_pod_whose_seat_somebody_took_is_given_another_place_in_time() -> None:
+    """A history that was found: a leap went over the moment from which the pod may go elsewhere."""
+    history = Histories()
+    history.begin(1, 0.4, True, "WhenEmptyOrUnderutilized", SPOT, 3)
+    history.interrupt(2)
+    history.remove_or_bring_back_a_pool(allowed=False)
+    history.look_thrice()
+    history.look_after(1000)
+    history.change_a_pool("web")
+    history.teardown()
