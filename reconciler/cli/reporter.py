@@ -11,7 +11,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from reconciler.plan.wording import listed
+from reconciler.plan.wording import counted, listed
 from reconciler.ports import Progress, RunningCommand
 
 if TYPE_CHECKING:
@@ -114,6 +114,8 @@ def _lines(
                 yield at, "✓", f"{_named(names)} ready"
             case "Terminated":
                 yield at, "-", f"{_named(names)} gone"
+            case "Discarded":
+                yield at, "-", f"{counted(len(some), 'leftover')} that nothing uses removed at AWS"
             case "CommandStarted":
                 yield from ((at, *_started(by_id[p.command])) for p in some if p.command in by_id)
             case "CommandValidated":

@@ -167,7 +167,8 @@ def _ending(stage: Stage, narrator: Narrator, last: Pass, kept: str | None) -> N
         ("fleet", "converged: nothing left to do" if last.is_quiet else "not converged"),
         ("nodes", f"{len(claims)}: {types}"),
         ("dollars", f"{dollars(cost)} an hour, {monthly(cost)} a month"),
-        ("journal", f"{counted(len(entries), 'effect')}: {verbs}; {doubts} in doubt"),
+        ("journal", f"{counted(len(entries), 'effect')}, {doubts} in doubt"),
+        ("effects", verbs),
         ("EC2", f"{counted(living, 'instance')}; {len(stage.ledger)} launched, {twice} twice"),
     ]
     narrator.quote("\n".join(table(rows, "<<")))

@@ -67,8 +67,8 @@ class Account:
         content = body.encode() if isinstance(body, str) else bytes(body)
         return Answer(int(status), content, {str(k): str(v) for k, v in answer_headers.items()})
 
-    def begin(self, ids: Sequence[str], groups: Sequence[str]) -> None:
-        """Note that instances were launched now, with the security groups of their template."""
+    def begin(self, ids: Sequence[str], groups: Sequence[str], profile: str = "") -> None:
+        """Note that instances were launched now, with what their template gives them."""
         now = self._clock.now()
         for identity in ids:
             instance = self.backend.get_instance(identity)
@@ -77,6 +77,8 @@ class Account:
             _set_state(instance, _PENDING)
             if groups:
                 self._set_groups(instance, groups)
+            if profile:
+                self._set_profile(instance, profile)
         self.settle()
 
     def terminate(self, request: Request) -> Answer:
@@ -165,6 +167,14 @@ class Account:
         rows = data.get("NetworkInterfaces") or []
         return sorted({group for row in rows for group in row.get("Groups") or []})
 
+    def template_profile(self, name: str) -> str:
+        """Return the instance profile that a template names, empty without one."""
+        data: Mapping[str, Any] = (
+            self.backend.get_launch_template_by_name(name).latest_version().data
+        )
+        profile: str = (data.get("IamInstanceProfile") or {}).get("Name", "")
+        return profile
+
     def seed(self, node_class: EC2NodeClass) -> None:
         """Put into the account what the class selects by tags or names, in every zone.
 
@@ -199,6 +209,14 @@ class Account:
         instance.security_groups = groups
         for interface in instance.nics.values():
             interface._group_set = groups  # noqa: SLF001 - moto has no door for it
+
+    def _set_profile(self, instance: Any, name: str) -> None:
+        """Give an instance its profile; one that is not there is left out, as moto has it."""
+        from moto.iam.models import iam_backends
+
+        known = iam_backends[self.number]["aws"].instance_profiles
+        if any(profile.name == name for profile in known.values()):
+            self.backend.associate_iam_instance_profile(instance.id, name)
 
     def _call(self, operation: str, **parameters: Any) -> Answer:
         body = encoded({"Action": operation, "Version": "2016-11-15", **parameters})

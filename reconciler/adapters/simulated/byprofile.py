@@ -31,4 +31,3 @@ def by_profile(request: Request, forward: Callable[[Request], Answer]) -> Answer
             if row.findtext("{*}iamInstanceProfile/{*}arn") not in wanted:
                 rows.remove(row)
     return Answer(answer.status, ET.tostring(root, encoding="utf-8"), answer.headers)
-

@@ -184,6 +184,9 @@ class EmbeddedEC2:
         match operation:
             case "CreateFleet":
                 answer = self._fleets.create(request, request_id)
+            case "RunInstances" if ("DryRun", "true") in request.form:
+                text = "Request would have succeeded, but DryRun flag is set."
+                answer = error("ec2", 412, "DryRunOperation", text, request_id)
             case "TerminateInstances":
                 answer = account.terminate(request)
             case "CreateLaunchTemplate":

@@ -153,7 +153,11 @@ class Fleets:
         if answer.status == 200:
             name = config["LaunchTemplateSpecification"].get("LaunchTemplateName", "")
             ids = [found.decode() for found in _IDS.findall(answer.body)]
-            self._account.begin(ids, self._account.template_groups(name) if name else [])
+            account = self._account
+            if name:
+                account.begin(ids, account.template_groups(name), account.template_profile(name))
+            else:
+                account.begin(ids, [])
         return answer
 
 
