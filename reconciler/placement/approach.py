@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from reconciler.placement.cohort import Cohort
+from reconciler.placement.rules import RuleKind
 from reconciler.placement.shape import queue_position
 from reconciler.placement.solve import Pass
 
@@ -45,9 +46,14 @@ def _by_memory(cohort: Cohort) -> tuple[Any, ...]:
 
 
 def _by_rules(cohort: Cohort) -> tuple[Any, ...]:
-    """By how many rules about other pods bind them: pods that may go anywhere fill what is left."""
+    """By how many rules keep them apart: pods that may go anywhere fill what is left.
+
+    Who wants to be near others must come after them, so affinity counts for nothing here.
+    """
     stage = cohort.stages[0]
-    return (-len(stage.by_domain) - len(stage.by_host), *_by_cpu(cohort))
+    groups = (*stage.by_domain, *stage.by_host)
+    apart = sum(group.kind is not RuleKind.AFFINITY for group in groups)
+    return (-apart, *_by_cpu(cohort))
 
 
 def _by_requirements(cohort: Cohort) -> tuple[Any, ...]:
