@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final
 
-from reconciler.desired.policy import list_entries, text_in, until
+from reconciler.desired.policy import read_entries, text_in, until
 from reconciler.model.commitment import (
     COMPUTE,
     EC2_INSTANCE,
@@ -18,7 +18,6 @@ _PLAN_KEYS: Final = (
     "type", "commitment", "family", "region", "discountPercent", *_USE, "until", "note",
 )  # fmt: skip
 _RESERVED_KEYS: Final = ("instanceType", "count", "region", "zone", *_USE, "until", "note")
-_T = TypeVar("_T")
 
 
 def savings_plans(value: Any) -> tuple[SavingsPlanTerms, ...]:
@@ -27,7 +26,7 @@ def savings_plans(value: Any) -> tuple[SavingsPlanTerms, ...]:
     Raises:
         ValueError: an entry cannot be read.
     """
-    return _each(value, _PLAN_KEYS, _plan)
+    return tuple(read_entries(value, _PLAN_KEYS, _plan))
 
 
 def reserved_instances(value: Any) -> tuple[ReservedInstancesTerms, ...]:
@@ -36,19 +35,7 @@ def reserved_instances(value: Any) -> tuple[ReservedInstancesTerms, ...]:
     Raises:
         ValueError: an entry cannot be read.
     """
-    return _each(value, _RESERVED_KEYS, _reserved)
-
-
-def _each(
-    value: Any, keys: tuple[str, ...], read: Callable[[Mapping[str, Any]], _T]
-) -> tuple[_T, ...]:
-    made: list[_T] = []
-    for index, entry in enumerate(list_entries(value, keys)):
-        try:
-            made.append(read(entry))
-        except ValueError as error:
-            raise ValueError(f"[{index}].{error}") from error
-    return tuple(made)
+    return tuple(read_entries(value, _RESERVED_KEYS, _reserved))
 
 
 def _plan(entry: Mapping[str, Any]) -> SavingsPlanTerms:

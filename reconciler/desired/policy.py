@@ -7,9 +7,9 @@ environment or a flag. What is wrong is said with the entry that is wrong.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.model.duration import parse_duration
 from reconciler.model.policy import Suspension, Window
@@ -18,6 +18,7 @@ from reconciler.model.schedule import parse_schedule, time_zone
 if TYPE_CHECKING:
     from reconciler.model.budget import Budget
 
+_T = TypeVar("_T")
 _REASONS: Final = ("Drifted", "Empty", "Underutilized")
 _NODES: Final = re.compile(r"(100|[0-9]{1,2})%|[0-9]{1,9}", re.ASCII)
 
@@ -136,6 +137,22 @@ def list_entries(value: Any, allowed: tuple[str, ...]) -> Iterator[Mapping[str, 
             known = ", ".join(allowed)
             raise ValueError(f"[{index}].{unknown[0]}: no such key (one of {known})")
         yield entry
+
+
+def read_entries(
+    value: Any, allowed: tuple[str, ...], read: Callable[[Mapping[str, Any]], _T]
+) -> Iterator[_T]:
+    """Yield what ``read`` makes of each entry; its errors get the entry's number as well.
+
+    Raises:
+        ValueError: as ``list_entries``, or an entry cannot be read.
+    """
+    for index, entry in enumerate(list_entries(value, allowed)):
+        try:
+            made = read(entry)
+        except ValueError as error:
+            raise ValueError(f"[{index}].{error}") from error
+        yield made
 
 
 def _from_json(text: str) -> Any:

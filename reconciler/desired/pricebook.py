@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from reconciler.desired.policy import list_entries, names_in, text_in
+from reconciler.desired.policy import names_in, read_entries, text_in
 from reconciler.model.labels import ON_DEMAND, SPOT
 from reconciler.model.pricebook import PriceRule
 
@@ -35,13 +35,7 @@ def price_rules(value: Any) -> tuple[PriceRule, ...]:
     Raises:
         ValueError: an entry cannot be read.
     """
-    made: list[PriceRule] = []
-    for index, entry in enumerate(list_entries(value, _KEYS)):
-        try:
-            made.append(_rule(entry))
-        except ValueError as error:
-            raise ValueError(f"[{index}].{error}") from error
-    return tuple(made)
+    return tuple(read_entries(value, _KEYS, _rule))
 
 
 def _rule(entry: Mapping[str, Any]) -> PriceRule:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from reconciler.desired.policy import list_entries, text_in
+from reconciler.desired.policy import read_entries, text_in
 from reconciler.desired.runtime import key_fault
 from reconciler.model.settings import DefaultConstraint
 
@@ -31,14 +31,11 @@ def constraints(value: Any) -> tuple[DefaultConstraint, ...]:
         ValueError: an entry cannot be read, or two say when the same key is unsatisfiable.
     """
     made: list[DefaultConstraint] = []
-    for index, entry in enumerate(list_entries(value, _KEYS)):
-        try:
-            made.append(_constraint(entry))
-        except ValueError as error:
-            raise ValueError(f"[{index}].{error}") from error
-        same = (made[-1].topology_key, made[-1].when_unsatisfiable)
-        if any((m.topology_key, m.when_unsatisfiable) == same for m in made[:-1]):
+    for index, constraint in enumerate(read_entries(value, _KEYS, _constraint)):
+        same = (constraint.topology_key, constraint.when_unsatisfiable)
+        if any((m.topology_key, m.when_unsatisfiable) == same for m in made):
             raise ValueError(f"[{index}]: a second constraint on {same[0]} with {same[1]}")
+        made.append(constraint)
     return tuple(made)
 
 
