@@ -31,6 +31,7 @@ from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
 from reconciler.placement.problem import LaunchCatalog
 from reconciler.plan.covering import Covering
+from reconciler.plan.deciding import Phase, untimed
 from reconciler.plan.inputs import Inputs
 from reconciler.plan.plan import (
     InputDigests,
@@ -105,6 +106,7 @@ class PlannedFleet:
     digests: InputDigests = field(default_factory=InputDigests)
     discovery: Discovery = field(default_factory=lambda: Discovery({}))
     covering: Covering = field(default_factory=Covering)
+    phase: Phase = untimed
 
     @cached_property
     def revision(self) -> str:
@@ -200,7 +202,7 @@ class PlannedFleet:
         recall: Recall,
     ) -> Plan:
         """Decide what is to be done now, with the planner that previews use as well."""
-        return recall.plan(self.inputs(seen, unavailable, recorded, serial))
+        return recall.plan(self.inputs(seen, unavailable, recorded, serial), self.phase)
 
     def inputs(
         self,

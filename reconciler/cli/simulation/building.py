@@ -40,11 +40,9 @@ from reconciler.model.labels import NODEPOOL
 from reconciler.model.metadata import Metadata
 from reconciler.model.nodeclass import EC2NodeClass, EC2NodeClassStatus
 from reconciler.observed.snapshot import Snapshot, read_snapshot
-from reconciler.plan.deciding import Phase, untimed
+from reconciler.plan.deciding import Phase
 from reconciler.plan.inputs import Inputs
-from reconciler.plan.plan import Plan
 from reconciler.plan.pools import pool_types
-from reconciler.plan.recall import Recall
 from reconciler.ports import Instance, RecordedObject, Unavailable
 
 
@@ -59,7 +57,6 @@ class SimulatedFleet(PlannedFleet):
     any_class: bool = False
     workloads: Workloads = field(default_factory=Workloads)
     compute: SimulatedCompute | None = None
-    phase: Phase = untimed
     _priced: dict[str, SimulatedFleet] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -101,17 +98,6 @@ class SimulatedFleet(PlannedFleet):
                 own = self._hash("NodePool", pool.name)
                 found[pool.name] = PoolBlueprint(pool, stand_in, own, ("", ""), catalog)
         return found
-
-    def plan(
-        self,
-        seen: Observation,
-        unavailable: Sequence[Unavailable],
-        recorded: Sequence[RecordedObject],
-        serial: int,
-        recall: Recall,
-    ) -> Plan:
-        """Decide what is to be done now, with the planner that previews use as well."""
-        return recall.plan(self.inputs(seen, unavailable, recorded, serial), self.phase)
 
     def inputs(
         self,
