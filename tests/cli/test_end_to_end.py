@@ -250,6 +250,7 @@ def test_a_fleet_lives_and_leaves_nothing_behind(shop: Shop) -> None:
         (lambda: interrupted[0] not in shop.cloud.living() and shop.rests(2), scale_down),
         (lambda: shop.rests(0), lambda: None),
         (lambda: shop.templates() == [], lambda: None),
+        (lambda: shop.ask("status")["commands"] == [], lambda: None),
     )
 
     assert shop.cloud.living() == {}

@@ -132,6 +132,14 @@ CALLS: Final = (
         "settles what was heard",
         ("sqs:DeleteMessage",),
     ),
+    Call(
+        "sqs",
+        "ChangeMessageVisibilityBatch",
+        Need.RUN,
+        Scope.QUEUE,
+        "hands on what was heard and not settled",
+        ("sqs:ChangeMessageVisibility",),
+    ),
     Call("sts", "GetCallerIdentity", Need.CHECK, Scope.ANY, "as whom we come; always allowed"),
     Call("service-quotas", "GetServiceQuota", Need.CHECK, Scope.ANY, "whether vCPUs will do"),
 )

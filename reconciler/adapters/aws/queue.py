@@ -76,8 +76,9 @@ class InterruptionQueue:
     def listening(self) -> Iterator[None]:
         """Poll in a thread for as long as the block lasts; what is settled by then is deleted.
 
-        A poll that waits at the end is left to itself: what it still receives is told again to
-        whoever listens next.
+        What is not settled is handed back, so that whoever listens next hears it at once: with a
+        spot instance's two minutes running, nobody waits until SQS shows a message again. That
+        goes too for what a poll receives that waits at the end, and is left to itself.
         """
         stop = threading.Event()
         thread = threading.Thread(
@@ -88,7 +89,7 @@ class InterruptionQueue:
             yield
         finally:
             stop.set()
-            self._attempt(self._delete_settled)
+            self._end()
             thread.join(_ENDS_WITHIN_S)
 
     def poll(self) -> bool:
@@ -101,6 +102,12 @@ class InterruptionQueue:
             failures = 0 if self.poll() else failures + 1
             if failures:
                 stop.wait(min(2.0 ** (failures - 1), _PAUSE_MAX_S))
+        self._end()
+
+    def _end(self) -> None:
+        """Delete what is settled and hand back the rest."""
+        self._attempt(self._delete_settled)
+        self._attempt(self._hand_back)
 
     def _attempt(self, work: Callable[[], None]) -> bool:
         """Do a part of the work; where SQS refuses, note why, and look for the queue anew."""
@@ -173,6 +180,20 @@ class InterruptionQueue:
         entries = [{"Id": str(n), "ReceiptHandle": h} for n, h in enumerate(batch.values())]
         answer = self._client().delete_message_batch(QueueUrl=self._url, Entries=entries)
         self.deleted += len(answer.get("Successful") or [])
+
+    def _hand_back(self) -> None:
+        """Let SQS show what nobody has settled again at once."""
+        with self._lock:
+            handles = [handle for _, handle in self._inbox.values()]
+            self._inbox.clear()
+        for start in range(0, len(handles), _BATCH):
+            self._client().change_message_visibility_batch(
+                QueueUrl=self._url,
+                Entries=[
+                    {"Id": str(n), "ReceiptHandle": handle, "VisibilityTimeout": 0}
+                    for n, handle in enumerate(handles[start : start + _BATCH])
+                ],
+            )
 
     def _client(self) -> Any:
         if self._sqs is None:

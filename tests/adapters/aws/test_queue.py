@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from dataclasses import replace
 from functools import cache
 
@@ -25,6 +26,7 @@ class Site:
     """An account with a queue, and who listens to it."""
 
     def __init__(self) -> None:
+        self.strangers = set(threading.enumerate())
         self.clock = SimulatedClock()
         self.cloud = EmbeddedEC2(self.clock)
         self.sqs = self.cloud.connect("sqs", 1)
@@ -44,6 +46,11 @@ class Site:
 
     def heard(self) -> list[str]:
         return [identity for word in self.queue.arrived() for identity in word.instances]
+
+    def is_silent(self) -> bool:
+        """Return whether no thread of ours listens any more."""
+        ours = set(threading.enumerate()) - self.strangers
+        return "interruptions" not in {thread.name for thread in ours}
 
     def show_again(self) -> None:
         """Let the time be over for which SQS hides what was received."""
@@ -173,3 +180,28 @@ def test_a_listener_hears_at_once_and_holds_nobody_up(site: Site) -> None:
             wait_for(queue.has_news, at_most_s=10)
             queue.settle(queue.arrived())
         assert site.left() == 0
+
+
+def test_who_ceases_to_listen_hands_on_what_nobody_has_settled(site: Site) -> None:
+    site.send(spot("i-1"))
+    with site.queue.listening():
+        wait_for(site.queue.has_news)
+    assert not site.queue.has_news()
+    wait_for(site.is_silent)
+    following = InterruptionQueue(site.cloud.connect, "web", site.clock, wait_s=0)
+    assert following.poll()
+    assert [w.instances for w in following.arrived()] == [("i-1",)]
+
+
+def test_a_poll_that_outlives_its_listener_keeps_nothing_to_itself(site: Site) -> None:
+    with serve(site.cloud) as endpoint:
+        connect = cache(connector(replace(SETTINGS, endpoint_url=endpoint)))
+        former = InterruptionQueue(connect, "web", site.clock, wait_s=3)
+        with former.listening():
+            wait_for(lambda: any(c.operation == "GetQueueUrl" for c in site.cloud.calls))
+        site.send(spot("i-1"))
+        wait_for(site.is_silent)
+    assert former.received
+    assert not former.has_news()
+    assert site.queue.poll()
+    assert site.heard() == ["i-1"]
