@@ -89,12 +89,17 @@ class InterruptionQueue:
             yield
         finally:
             stop.set()
-            self._end()
+            self.leave()
             thread.join(_ENDS_WITHIN_S)
 
     def poll(self) -> bool:
         """Delete what is settled, then wait for messages once; return whether SQS answered."""
         return self._attempt(self._delete_settled) and self._attempt(self._receive)
+
+    def leave(self) -> None:
+        """Delete what is settled and hand back the rest, as far as SQS lets us."""
+        self._attempt(self._delete_settled)
+        self._attempt(self._hand_back)
 
     def _listen(self, stop: threading.Event) -> None:
         failures = 0
@@ -102,12 +107,7 @@ class InterruptionQueue:
             failures = 0 if self.poll() else failures + 1
             if failures:
                 stop.wait(min(2.0 ** (failures - 1), _PAUSE_MAX_S))
-        self._end()
-
-    def _end(self) -> None:
-        """Delete what is settled and hand back the rest."""
-        self._attempt(self._delete_settled)
-        self._attempt(self._hand_back)
+        self.leave()
 
     def _attempt(self, work: Callable[[], None]) -> bool:
         """Do a part of the work; where SQS refuses, note why, and look for the queue anew."""

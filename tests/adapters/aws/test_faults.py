@@ -34,6 +34,7 @@ from reconciler.model.check import Verdict
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
 from reconciler.model.nodeclass import EC2NodeClass, EC2NodeClassStatus, SelectorTerm
 from reconciler.ports import LaunchAnswer, Leftover
+from tests.adapters.aws.test_events import SPOT
 from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish
 
 REAL = replace(SETTINGS, cluster="kubeconfig", cluster_cidr="10.0.0.0/16")
@@ -228,6 +229,19 @@ def hear(s: Site) -> None:
         assert queue.poll() or queue.problem()
 
 
+def hand_back(s: Site) -> None:
+    """Leave the queue with a word that nobody has settled: at worst it comes again later."""
+    faults, s.cloud.faults._rules = s.cloud.faults._rules, []
+    url = s.client("sqs").get_queue_url(QueueName="words")["QueueUrl"]
+    s.client("sqs").send_message(QueueUrl=url, MessageBody=json.dumps(SPOT))
+    queue = InterruptionQueue(s.cloud.connect, "words", s.clock, wait_s=0)
+    assert queue.poll()
+    assert queue.has_news()
+    s.cloud.faults._rules = faults
+    queue.leave()
+    assert not queue.has_news()
+
+
 def identity(s: Site) -> None:
     known, _ = Checks(s.cloud.connect, SETTINGS, s.clock).identity()
     if known.verdict is Verdict.FAILED:
@@ -270,6 +284,7 @@ ACTS: dict[str, Callable[[Site], None]] = {
     "sqs:GetQueueUrl": hear,
     "sqs:ReceiveMessage": hear,
     "sqs:DeleteMessageBatch": hear,
+    "sqs:ChangeMessageVisibilityBatch": hand_back,
     "sts:GetCallerIdentity": identity,
     "service-quotas:GetServiceQuota": quotas,
 }
