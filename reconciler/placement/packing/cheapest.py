@@ -16,7 +16,7 @@ from reconciler.placement.packing.carrying import Carrying
 from reconciler.placement.packing.filling import Filler, PaperNode
 from reconciler.placement.packing.goal import Goal
 from reconciler.placement.packing.greedy import Greedy
-from reconciler.placement.packing.improving import best_of_beginnings, improved
+from reconciler.placement.packing.improving import Improving, best_of_beginnings
 from reconciler.placement.packing.lots import DomainChoice, Lot, Sorted, Sorting
 from reconciler.placement.packing.market import Market
 from reconciler.placement.packing.tries import Tries
@@ -28,8 +28,8 @@ _CARRIED_OUT = 3
 """How many of the packings on paper are carried out, the cheapest first."""
 _BEGINNINGS = 12
 """With how many different first nodes a packing of everything is begun."""
-_WORK_BASE = 50_000
-_WORK_A_POD = 60
+_WORK_BASE = 12_000
+_WORK_A_POD = 15
 """How often lots may be held against nodes in one packing: so often, and for each pod."""
 _BRIEFLY = 20
 """By how much less is tried where the same is asked again and again."""
@@ -118,6 +118,7 @@ def _paper(found: Sorted, market: Market, work_max: int) -> _Paper:
     filler = Filler(market, found.lots)
     greedy = Greedy(filler, work_max)
     left: dict[Lot, int] = dict(filler.left)
-    _, nodes, over = best_of_beginnings(greedy, left, _BEGINNINGS)
-    nodes = improved(greedy, nodes)
-    return _Paper(sum(over.values()), sum(node.cost for node in nodes), nodes, found)
+    packed = best_of_beginnings(greedy, left, _BEGINNINGS)
+    assert packed is not None
+    nodes = Improving(greedy, packed.nodes).run()
+    return _Paper(sum(packed.over.values()), sum(node.cost for node in nodes), nodes, found)

@@ -11,7 +11,7 @@ from operator import lt
 
 from reconciler.model.hostport import HostPort
 from reconciler.placement.packing.lots import Lot
-from reconciler.placement.packing.market import Market, Row, Shelf
+from reconciler.placement.packing.market import Charge, Market, Row, Shelf
 from reconciler.placement.space import Space
 from reconciler.placement.template import Template, clash
 from reconciler.placement.topology import Group
@@ -97,6 +97,22 @@ class PaperNode:
                     counting = self.hosts[group] = Group(group.rule, {})
                 counting.record(_HOST, most)
         return most
+
+    def has_room(self, needs: Needs) -> bool:
+        """Return whether there is room for a unit, whatever rules say."""
+        room = self.room
+        return all(room[resource] >= amount for resource, amount in needs)
+
+    @property
+    def content(self) -> object:
+        """Something that is equal where nodes have the same to offer and to lose."""
+        taken = tuple(sorted((lot.number, count) for lot, count in self.taken.items()))
+        return self.template.name, self.index, self.cost, taken
+
+    @property
+    def floor(self) -> float:
+        """What nodes for its units cost at least."""
+        return sum(lot.floor * count for lot, count in self.taken.items())
 
     def copied(self) -> PaperNode:
         """Return another node like it."""
@@ -190,6 +206,14 @@ class Filler:
                     break
         return node
 
+    def holds_all(self, node: PaperNode) -> bool:
+        """Return whether a node takes everything that is left."""
+        return all(node.taken.get(lot) == count for lot, count in self.left.items() if count)
+
+    def least_cost(self) -> float:
+        """Return what nodes for all that is left cost at least, 0.0 if nothing is known."""
+        return sum(lot.floor * self.left[lot] for lot in self.order)
+
     def best_filled(self, shelf: Shelf, row: Row) -> PaperNode:
         """Return a node filled in the most valuable of several orders: each lot first or last."""
         best = self.filled(shelf, row)
@@ -212,6 +236,14 @@ class Filler:
         for lot, count in node.taken.items():
             self.left[lot] -= count * times
         self.charge(node, times)
+
+    def limits(self) -> tuple[tuple[str, Charge], ...]:
+        """Return what is left of the limits of NodePools, for ``restore_limits``."""
+        return tuple((name, tuple(left)) for name, left in sorted(self._limits.items()))
+
+    def restore_limits(self, limits: Iterable[tuple[str, Charge]]) -> None:
+        """Set what is left of the limits back."""
+        self._limits = {name: list(left) for name, left in limits}
 
     def charge(self, node: PaperNode, times: int) -> None:
         """Take nodes from the limits of their NodePool; below zero gives them back."""

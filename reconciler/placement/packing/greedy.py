@@ -8,6 +8,7 @@ when it comes to the front.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from reconciler.placement.packing.filling import Filler, PaperNode
@@ -36,6 +37,20 @@ Opening = tuple[float, int, int, Shelf, Row]
 """A node that might be bought, behind its density and its place among shelves and rows."""
 
 
+@dataclass(slots=True)
+class _Bill:
+    """The nodes bought in one packing, and whether they are certain to cost too much."""
+
+    ceiling: float
+    nodes: list[PaperNode] = field(default_factory=list)
+    cost: float = 0.0
+    is_too_high: bool = False
+
+    def add(self, bought: Sequence[PaperNode]) -> None:
+        self.nodes += bought
+        self.cost += sum(node.cost for node in bought)
+
+
 class Greedy:
     """The greedy packing over what a filler has left; its work is limited.
 
@@ -54,18 +69,22 @@ class Greedy:
         """Whether no further try should begin."""
         return self.filler.work >= self._work_max
 
-    def packed(self, openings: Sequence[Opening], first: int = 0) -> list[PaperNode]:
+    def packed(
+        self, openings: Sequence[Opening], first: int = 0, ceiling: float = _NEVER
+    ) -> list[PaperNode] | None:
         """Return nodes for what is left, from the NodePools of greatest weight that may be had.
 
         The first bought is opening number ``first``. Lots may be left over, for which there is no
-        node or no work left.
+        node or no work left. None is returned as soon as it is certain that the nodes would cost
+        ``ceiling`` or more; what was booked until then stays booked.
         """
-        nodes = self._run(openings, first)
+        bill = _Bill(ceiling)
+        self._run(openings, first, bill)
         tier = 1
-        while any(tier < len(lot.shelves) for lot in self.filler.order):
-            nodes += self._run(self.openings(tier), 0)
+        while not bill.is_too_high and any(tier < len(lot.shelves) for lot in self.filler.order):
+            self._run(self.openings(tier), 0, bill)
             tier += 1
-        return nodes
+        return None if bill.is_too_high else bill.nodes
 
     def openings(self, tier: int = 0) -> list[Opening]:
         """Return every node that would take something now, the densest value first."""
@@ -74,14 +93,16 @@ class Greedy:
             for r, row in enumerate(shelf.rows):
                 if not self.filler.affords(shelf.template, row):
                     continue
-                density = _density(self.filler.filled(shelf, row, roughly=self._roughly))
+                node = self.filler.filled(shelf, row, roughly=self._roughly)
+                density = _density(node)
                 if density != _NEVER:
                     found.append((density, s, r, shelf, row))
+                if self.filler.holds_all(node):
+                    break  # those that follow cost more for the same
         found.sort(key=lambda o: o[:3])
         return found
 
-    def _run(self, openings: Sequence[Opening], first: int) -> list[PaperNode]:
-        nodes: list[PaperNode] = []
+    def _run(self, openings: Sequence[Opening], first: int, bill: _Bill) -> None:
         heap = [o for i, o in enumerate(openings) if i != first]
         heapify(heap)
         following: Opening | None = openings[first] if openings else None
@@ -93,11 +114,13 @@ class Greedy:
             if density != _NEVER and self.filler.affords(shelf.template, row):
                 if forced or not heap or density <= heap[0][0] + _SLACK:
                     node = self.filler.best_filled(shelf, row)
-                    nodes += self._bought(node, once=forced)
+                    bill.add(self._bought(node, once=forced))
                     forced = False
+                    bill.is_too_high = bill.cost + self.filler.least_cost() >= bill.ceiling
+                    if bill.is_too_high:
+                        return
                 heappush(heap, (density, s, r, shelf, row))
             following = heappop(heap) if heap else None
-        return nodes
 
     def _bought(self, node: PaperNode, *, once: bool) -> list[PaperNode]:
         """Buy a node as many times as the lots fill it in the same way."""

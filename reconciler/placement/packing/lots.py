@@ -34,6 +34,8 @@ class Lot:
     for it, by the weight of NodePools: a list counts only once the ones before it are exhausted.
     ``demands`` are what it asks of any other node.
     ``by_host`` are the rules that count pods of one host, ``counted`` those that count it.
+    ``value`` is what a unit is thought to be worth; no nodes for units cost less than the sum of
+    their ``floor``.
     """
 
     number: int
@@ -47,6 +49,7 @@ class Lot:
     counted: tuple[Group, ...] = ()
     ports: tuple[HostPort, ...] = ()
     value: float = 0.0
+    floor: float = 0.0
     _joined: dict[Space, Space | None] = field(default_factory=dict)
     _suits: dict[str, bool] = field(default_factory=dict)
 

@@ -41,6 +41,7 @@ def set_duals(
     dual = solve(loads, kinds_of(loads, templates, goal, market.resources), _ROUNDS)
     for lot, value in zip(lots, dual.values, strict=True):
         lot.value = max(value, _LEAST_SHARE * lot.value)
+        lot.floor = value
     return True
 
 
