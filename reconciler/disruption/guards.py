@@ -17,7 +17,7 @@ from reconciler.disruption.command import WaitsFor
 from reconciler.disruption.policy import Hold, Holds
 from reconciler.model.budget import Budget, DisruptionReason
 from reconciler.model.duration import parse_duration
-from reconciler.model.history import DAY, History, Rollout, Taken, free_again
+from reconciler.model.history import DAY, History, Rollout, free_again
 from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
 
@@ -109,8 +109,7 @@ def _daily(
     taken = history.of_last_day(now, pool)
     used = sum(row.nodes for row in taken)
     left = max(most - used, 0)
-    then = [*taken, Taken(now, pool or "", left)] if left else taken
-    until = free_again(then, most)
+    until = free_again(taken, most) if left == 0 else None  # else from when this plan is begun
     whose = "the fleet" if pool is None else f"NodePool {pool}"
     message = (
         f"of the {total} nodes of {whose}, {most} may go within {DAY // timedelta(hours=1)} hours"

@@ -72,6 +72,13 @@ def test_a_node_that_waits_for_the_day_says_when_the_next_may_go() -> None:
     )
 
 
+def test_a_node_that_waits_for_what_this_plan_takes_has_no_moment_before_it_is_begun() -> None:
+    """Until somebody carries it out the day has not begun, however often the plan is made."""
+    decisions = four_drifted(History(), configured(maximumPerDay="1"))
+    assert len(decisions.commands) == 1
+    assert [d.not_before for d in decisions.deferred] == [None] * 3
+
+
 def test_one_pool_may_have_used_its_day_while_another_goes_on() -> None:
     made = configured(nodePools={"a": {"maximumPerDay": "1"}})
     history = History(taken=(Taken(NOW - HOUR, "a"),))
