@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from reconciler.disruption.consolidatable import consolidatable_at
+from reconciler.disruption.consolidatable import consolidatable_at, left_over_until
 from reconciler.disruption.forceful import patience_ends, ranks_by_age
 from reconciler.disruption.guards import rollout_moments
 from reconciler.disruption.memory import in_memory
 from reconciler.disruption.policy import forced_out_at, old_enough_at
+from reconciler.disruption.vain import rests_until
 from reconciler.model.budget import Budget
 from reconciler.model.duration import parse_duration
 from reconciler.model.history import DAY, History
@@ -71,7 +72,9 @@ def _of_node(
         return
     if pool is not None:
         yield consolidatable_at(node.claim, pool)
+        yield left_over_until(node.claim)
         yield old_enough_at(node.claim, pool.name, settings)
+    yield rests_until(node.claim)
     yield node.claim.expires_at
     yield forced_out_at(node.claim, node.node_pool, settings)
     yield from (until for _, until in in_memory(node.claim, settings))

@@ -7,11 +7,18 @@ the pool as git has it, and believe a recorded condition where they are not.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.nodepool import NodePool
 from reconciler.observed.state import quiet_since
+
+LEFT_OVER: Final = "LeftOver"
+"""Condition of a claim in our records: its command was rolled back, and no pod has come since."""
+
+LEFT_OVER_FOR: Final = timedelta(minutes=10)
+"""How long such a node is kept, because the next try may need it; then it counts as empty."""
 
 
 def consolidatable_at(claim: NodeClaim, pool: NodePool) -> datetime | None:
@@ -25,6 +32,18 @@ def consolidatable_at(claim: NodeClaim, pool: NodePool) -> datetime | None:
         return None
     since = quiet_since(claim)
     return None if since is None else since + wait
+
+
+def left_over_until(claim: NodeClaim) -> datetime | None:
+    """Return when a node that was launched for nothing has been kept for long enough.
+
+    None for every other one. Karpenter keeps it for ``consolidateAfter``, which may be for ever:
+    that is meant for nodes whose pods have gone, and this one never had any.
+    """
+    known = claim.condition(LEFT_OVER)
+    if known is None or known.status != "True" or known.last_transition_time is None:
+        return None
+    return known.last_transition_time + LEFT_OVER_FOR
 
 
 def is_consolidatable(claim: NodeClaim, pool: NodePool, now: datetime) -> bool:

@@ -31,6 +31,7 @@ from reconciler.disruption.pricing import (
     narrowed_to,
     ordered,
 )
+from reconciler.disruption.vain import resting
 from reconciler.model.budget import DisruptionReason
 from reconciler.model.labels import CAPACITY_TYPE, ON_DEMAND, SPOT
 from reconciler.model.nodepool import WHEN_EMPTY
@@ -194,9 +195,14 @@ def spot_to_spot(
 def scored(proposal: Proposal, work: Deliberation) -> Proposal | Refusal:
     """Return the proposal with the least score of the Balanced pools it touches, or their «no».
 
-    Before them the config is asked how much a move must save at least, and what it must not undo.
+    Before them the config is asked how much a move must save at least, and what it must not undo;
+    and what was tried in vain of late rests.
     """
     refusal = too_little(proposal.candidates, proposal.savings, work.settings)
+    rest = resting(proposal.candidates, work.now) if proposal.replacements else None
+    if refusal is None and rest is not None:
+        until, text = rest
+        refusal = Refusal(BlockCode.UNSCHEDULABLE, text, until)
     for claim in proposal.replacements:
         refusal = refusal or undoes(proposal.candidates, claim, work.settings, work.now)
     if refusal is not None:

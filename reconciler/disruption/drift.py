@@ -10,8 +10,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from reconciler.disruption.candidates import Candidate, Refusal
-from reconciler.disruption.command import BlockCode, Reason
+from reconciler.disruption.command import BlockCode, Reason, WaitsFor
 from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.policy import Hold
+from reconciler.disruption.vain import resting
 from reconciler.model.budget import DisruptionReason
 
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
@@ -46,6 +48,10 @@ def replace_or_refuse(candidate: Candidate, work: Deliberation, said: Reason) ->
             work.refuse(candidate, said, Refusal(BlockCode.UNSCHEDULABLE, outcome.failure))
             return
         claims = outcome.placement.claims
+        rest = resting([candidate], work.now) if claims else None
+        if rest is not None:
+            work.defer(candidate, said, Hold(WaitsFor.POLICY, *rest))
+            return
         work.start(said, [candidate], replacements=claims, placement=outcome.placement)
 
 

@@ -10,7 +10,11 @@ from typing import Final
 
 from reconciler.disruption.candidates import Candidate, Refusal
 from reconciler.disruption.command import BlockCode, WaitsFor
-from reconciler.disruption.consolidatable import consolidatable_at, is_consolidatable
+from reconciler.disruption.consolidatable import (
+    consolidatable_at,
+    is_consolidatable,
+    left_over_until,
+)
 from reconciler.disruption.deliberation import Deliberation
 from reconciler.disruption.policy import Hold
 from reconciler.model.budget import DisruptionReason
@@ -29,7 +33,7 @@ class Emptiness:
             if candidate.headroom:
                 work.refuse(candidate, self.reason, _buffered(candidate))
                 continue
-            if not is_consolidatable(candidate.claim, candidate.pool, work.now):
+            if not _is_quiet(candidate):
                 self._wait(candidate, work)
                 continue
             refusal = candidate.refusal(eventual=False)
@@ -48,18 +52,34 @@ class Emptiness:
     def _wait(self, candidate: Candidate, work: Deliberation) -> None:
         """Keep that an empty node has only to be quiet a little longer."""
         at = consolidatable_at(candidate.claim, candidate.pool)
-        if at is None:
+        until = left_over_until(candidate.claim)
+        if until is not None and (at is None or until < at):
+            at = until
+            text = "empty, and kept for a while: its command was rolled back and may be tried again"
+        elif at is not None:
+            wait = candidate.pool.spec.disruption.consolidate_after or "0s"
+            text = f"empty, and NodePool {candidate.pool.name} waits {wait} before it acts"
+        else:
             return
-        wait = candidate.pool.spec.disruption.consolidate_after or "0s"
-        text = f"empty, and NodePool {candidate.pool.name} waits {wait} before it acts"
         work.defer(candidate, self.reason, Hold(WaitsFor.CONSOLIDATE_AFTER, at, text))
 
 
 def _may_be_empty(candidate: Candidate) -> bool:
     pool = candidate.pool
-    if pool.is_static or pool.spec.disruption.consolidates_after is None:
+    if pool.is_static:
+        return False
+    never = pool.spec.disruption.consolidates_after is None
+    if never and left_over_until(candidate.claim) is None:
         return False
     return candidate.is_without_pods
+
+
+def _is_quiet(candidate: Candidate) -> bool:
+    """Return whether the node has been quiet for long enough, or was launched for nothing."""
+    until = left_over_until(candidate.claim)
+    if until is not None and candidate.claim.is_true("Initialized") and candidate.now >= until:
+        return True
+    return is_consolidatable(candidate.claim, candidate.pool, candidate.now)
 
 
 def _buffered(candidate: Candidate) -> Refusal:
@@ -80,4 +100,4 @@ def quiet_and_empty(candidate: Candidate) -> bool:
         return False
     if candidate.refusal(eventual=False) is not None:
         return False
-    return is_consolidatable(candidate.claim, candidate.pool, candidate.now)
+    return _is_quiet(candidate)

@@ -11,9 +11,11 @@ from itertools import groupby
 from typing import Final
 
 from reconciler.disruption.candidates import Candidate, Refusal
-from reconciler.disruption.command import BlockCode, Reason
+from reconciler.disruption.command import BlockCode, Reason, WaitsFor
 from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.policy import Hold
 from reconciler.disruption.statics import claims_of, node_limit, template_claim
+from reconciler.disruption.vain import resting
 from reconciler.model.budget import UNBOUNDED, DisruptionReason
 from reconciler.model.nodepool import NodePool
 
@@ -55,6 +57,10 @@ class StaticDrift:
                 if claim is None:
                     text = f'NodePool "{pool.name}" has no instance type that can be launched now'
                     work.refuse(candidate, self._said, Refusal(BlockCode.UNSCHEDULABLE, text))
+                    continue
+                rest = resting([candidate], work.now)
+                if rest is not None:
+                    work.defer(candidate, self._said, Hold(WaitsFor.POLICY, *rest))
                     continue
                 room -= 1
                 work.start(self._said, [candidate], replacements=[claim])

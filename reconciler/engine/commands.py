@@ -11,18 +11,19 @@ that does not happen (Karpenter ``pkg/controllers/disruption/queue.go``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 
 from msgspec.structs import replace
 
 from reconciler.disruption.progress import command_timeout
-from reconciler.engine import lifecycle
+from reconciler.engine import leftovers, lifecycle
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation, marked_claims
 from reconciler.model.labels import DISRUPTED_TAINT
 from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.nodepool import NodePool
 from reconciler.plan.plan import PlannedCommand
 from reconciler.ports import CommandPhase, RunningCommand, Verb
 
@@ -85,8 +86,10 @@ def untaint_strays(effects: Effects, seen: Observation) -> None:
             effects.carry_out([stray], partial(effects.world.cluster.untaint, node.name))
 
 
-def advance(effects: Effects, seen: Observation, objection: Objection) -> None:
-    """Move every running command as far as it goes now."""
+def advance(
+    effects: Effects, seen: Observation, objection: Objection, pools: Sequence[NodePool]
+) -> None:
+    """Move every running command as far as it goes now; ``pools`` are those of git."""
     claims = {c.name: c for c in seen.claims}
     queued = sum(len(c.node_claims) for c in seen.commands)
     for command in seen.commands:
@@ -94,6 +97,8 @@ def advance(effects: Effects, seen: Observation, objection: Objection) -> None:
             _advance_waiting(effects, command, claims, seen, objection, command_timeout(queued))
         elif not any(name in claims for name in command.node_claims):
             _record(effects, command, CommandPhase.DONE)
+    leftovers.keep_limits(effects, pools, seen.at)
+    leftovers.forgive(effects)
 
 
 def _advance_waiting(
@@ -149,7 +154,7 @@ def let_go(
 def roll_back(
     effects: Effects, command: RunningCommand, seen: Observation, why: str, *, failed: bool = False
 ) -> None:
-    """Give the nodes of a command back; replacements that are ready stay as ordinary nodes.
+    """Give the nodes of a command back; its replacements stay where there is room for them.
 
     ``failed`` says that its replacements did not come, which nobody wanted. Where a node cannot
     be given back now, the next pass tries it again.
@@ -164,6 +169,7 @@ def roll_back(
         untaint = effects.intent(Verb.UNTAINT, node.name, {"command": command.id})
         if not effects.carry_out([untaint], partial(world.cluster.untaint, node.name)):
             return
+    leftovers.mark(effects, command, seen.at, failed=failed)
     _record(effects, replace(command, failed=failed), CommandPhase.ROLLED_BACK, why)
     world.tell("CommandRolledBack", f"{command.reason}: {why}", command=command.id)
 

@@ -17,6 +17,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from reconciler.disruption.consolidatable import LEFT_OVER
 from reconciler.model.instancetype import InstanceType
 from reconciler.model.labels import (
     CAPACITY_TYPE,
@@ -251,6 +252,11 @@ def asked_at(claim: NodeClaim) -> datetime | None:
     return known.last_transition_time if known is not None else None
 
 
+def had_pods(claim: NodeClaim) -> bool:
+    """Return whether any pod that is no daemon was ever seen on the node."""
+    return claim.condition(_PODS) is not None
+
+
 def with_pods(claim: NodeClaim, pods: Iterable[str], now: datetime) -> NodeClaim:
     """Return the claim after a look at the pods on its node (``namespace/name``, no daemons).
 
@@ -260,5 +266,5 @@ def with_pods(claim: NodeClaim, pods: Iterable[str], now: datetime) -> NodeClaim
     known = claim.condition(_PODS)
     if (known.reason if known is not None else _NO_PODS) == digest:
         return claim
-    seen_now = with_condition(claim, _PODS, "True", now, digest)
+    seen_now = without_condition(with_condition(claim, _PODS, "True", now, digest), LEFT_OVER)
     return replace(seen_now, status=replace(seen_now.status, last_pod_event_time=now))

@@ -96,7 +96,7 @@ def reconcile(
     pools = {pool.name: pool for pool in desired.node_pools}
     adopted = adoption.adopt(settle, seen, pools, desired.instance_type)
     commands.untaint_strays(settle, seen)
-    commands.advance(settle, seen, lambda command: desired.objection(command, seen))
+    commands.advance(settle, seen, lambda c: desired.objection(c, seen), desired.node_pools)
     termination.collect(settle, seen)
     interruption.heed(world, seen, replaces_rebalanced=mandate.replaces_rebalanced)
     seen = observe(world, desired.node_pools) if adopted else _refreshed(world, seen)

@@ -21,7 +21,10 @@ import reconciler
 from reconciler.catalog.catalog import bundled
 from reconciler.desired.fleet import Fleet, SourceFile, read_fleet
 from reconciler.desired.settings import resolve
+from reconciler.disruption.consolidatable import LEFT_OVER
+from reconciler.disruption.vain import IN_VAIN
 from reconciler.model.commitment import COMPUTE, SavingsPlanTerms
+from reconciler.model.history import History, Taken
 from reconciler.model.settings import Settings
 from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import read_snapshot
@@ -39,9 +42,11 @@ READS_THE_CLOCK = {
     "diff/drift.py": "diff/drift.py: type_checked_from",
     "disruption/consolidatable.py": "disruption/calendar.py: consolidatable_at",
     "disruption/cost.py": "disruption/forceful.py: ranks_by_age",
+    "disruption/emptiness.py": "disruption/calendar.py: left_over_until",
     "disruption/forceful.py": "disruption/calendar.py: expiry, patience_ends, ranks_by_age",
     "disruption/memory.py": "disruption/calendar.py: in_memory",
     "disruption/policy.py": "disruption/calendar.py: suspensions, windows, ages",
+    "disruption/vain.py": "disruption/calendar.py: rests_until",
     "model/history.py": "disruption/calendar.py: the last day, rollouts",
     "model/pod.py": "disruption/calendar.py: protections of pods",
     "model/policy.py": "disruption/calendar.py: suspensions, windows",
@@ -129,7 +134,12 @@ def some_nodes(draw: st.DrawFn) -> list[dict[str, Any]]:
     objects: list[dict[str, Any]] = []
     for index in range(draw(st.integers(0, 4))):
         name, age = f"n{index}", timedelta(minutes=draw(st.sampled_from([0, 4, 10, 59, 60, 1430])))
-        condition = {"type": "Drifted", "status": "True", "lastTransitionTime": stamp(NOW - age)}
+        since = {"status": "True", "lastTransitionTime": stamp(NOW - age)}
+        known: list[dict[str, Any]] = [
+            {"type": "Drifted", **since},
+            {"type": LEFT_OVER, **since},
+            {"type": IN_VAIN, "reason": "a", "message": draw(st.sampled_from("123")), **since},
+        ]
         objects += a_node(
             name,
             draw(st.sampled_from([*SIZES, "unknown"])),
@@ -138,7 +148,7 @@ def some_nodes(draw: st.DrawFn) -> list[dict[str, Any]]:
             ready=draw(st.booleans()) or draw(st.booleans()),
             initialized=draw(st.integers(0, 5)) > 0,
             claim={"expireAfter": draw(st.sampled_from(["Never", "1h", "24h", "25h"]))},
-            conditions=[condition] if draw(st.integers(0, 2)) == 0 else [],
+            conditions=[c for c in known if draw(st.integers(0, 2)) == 0],
             claim_metadata=draw(
                 st.sampled_from([{}, {}, {"deletionTimestamp": stamp(NOW), "finalizers": ["f"]}])
             ),
@@ -191,6 +201,9 @@ def some_config(draw: st.DrawFn) -> dict[str, Any]:
                 [{"minimumAge": "1h"}, {"undoPeriod": "1h"}, {"progressDeadline": "30m"}]
             )
         )
+    for place in (config, disruption):
+        if draw(st.integers(0, 3)) == 0:
+            place["maximumPerDay"] = draw(st.sampled_from(["1", "2", "50%"]))
     return {**config, **({"disruption": disruption} if disruption else {})}
 
 
@@ -204,6 +217,8 @@ class World(msgspec.Struct, frozen=True):
     refused: tuple[tuple[str, str, str], ...] = ()
     removable: frozenset[str] = frozenset()
     interrupted: dict[str, str] = {}
+    counts: bool = False
+    taken: tuple[Taken, ...] = ()
 
     def inputs(self, now: datetime, reader: SnapshotReader | None = None) -> Inputs:
         files = [
@@ -226,6 +241,8 @@ class World(msgspec.Struct, frozen=True):
             refused=self.refused,
             allow_removal=self.removable,
             interrupted=self.interrupted,
+            history=History(taken=self.taken, is_kept=True) if self.counts else None,
+            lists_blockers=not self.counts,  # since when they hold is kept by whoever plans
         )
 
 
@@ -245,10 +262,13 @@ def worlds(draw: st.DrawFn) -> World:
         a_pod(f"w{n}", None, draw(st.sampled_from(["0.5", "3", "99"])))
         for n in range(draw(st.integers(0, 2)))
     ]
+    ages = draw(st.lists(st.sampled_from([1, 600, 1439]), max_size=1))
     return World(
         (draw(a_pool("alpha")), draw(a_pool("beta"))),
         (*draw(some_nodes()), *waiting),
         draw(some_config()),
+        counts=draw(st.booleans()),
+        taken=tuple(Taken(NOW - timedelta(minutes=age), "alpha") for age in ages),
     )
 
 
@@ -404,7 +424,7 @@ def a_world(**fields: Any) -> World:
         },
     }
     nodes = a_node("n0", "large", pool="alpha", quiet=timedelta(minutes=4))
-    return World((pool,), (*nodes, a_pod("p0", "n0")), {}, **fields)
+    return World((pool,), (*nodes, a_pod("p0", "n0")), **{"config": {}, **fields})
 
 
 def _plans(recall: Recall, *inputs: Inputs) -> tuple[list[Plan], int]:

@@ -32,10 +32,12 @@ from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_classes, node_pools
 from reconciler.desired.settings import resolve
 from reconciler.desired.workloads import Workloads, expand
+from reconciler.disruption.consolidatable import LEFT_OVER
 from reconciler.engine import world as engine_world
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.model.errors import CloudError, ClusterError, TransientCloudError
 from reconciler.model.labels import DISRUPTED_TAINT, NODEPOOL
+from reconciler.model.nodeclaim import NodeClaim
 from reconciler.observed.snapshot import Snapshot
 from reconciler.plan.plan import InputDigests, Revision
 from reconciler.plan.recall import Recall
@@ -130,6 +132,13 @@ class SmallWorld:
         """Let EC2's lists be old."""
         self.compute.conditions = replace(self.compute.conditions, stale=stale)
 
+    def keep_from_joining(self) -> None:
+        """Let no node join the cluster that is not there yet."""
+        known = {record.instance for record in self.cluster._record.nodes.values()}
+        conditions = replace(self.cluster._conditions, never_joins=1.0)
+        self.cluster._conditions = conditions
+        self.cluster._settled = self.cluster._settled | known
+
     def interrupt(self, machine: Machine) -> None:
         """Let EC2 give notice that it takes an instance back."""
         machine.notice_at = self.clock.now()
@@ -209,12 +218,24 @@ class SmallWorld:
         return Counter(r.node.metadata.labels.get(NODEPOOL, "") for r in records)
 
     def leaving(self) -> set[str]:
-        """Return the NodeClaims that will go: their node is tainted, or a command takes them.
+        """Return the NodeClaims that will go: tainted, deleted, or taken by a command.
 
         Where EC2's lists lag, the imitated cluster may lose a node for a while, and its taint.
         """
         running = self.store.commands()
-        return self.tainted() | {name for c in running for name in c.node_claims}
+        deleted = {c.name for c in self.store.node_claims() if c.is_deleting}
+        return self.tainted() | deleted | {name for c in running for name in c.node_claims}
+
+    def left_over(self) -> list[NodeClaim]:
+        """Return the launched NodeClaims that stay though their command was rolled back."""
+        going = self.leaving()
+        left = [c for c in self.store.node_claims() if c.is_true(LEFT_OVER)]
+        return [c for c in left if c.status.provider_id and c.name not in going]
+
+    def taken_back(self) -> set[str]:
+        """Return the NodeClaims that were launched for nothing and go before any pod came."""
+        known = ((c, c.condition("DisruptionReason")) for c in self.store.node_claims())
+        return {c.name for c, why in known if why is not None and why.reason == "RolledBack"}
 
     def tainted(self) -> set[str]:
         """Return the NodeClaims whose node takes no more pods because it will go."""

@@ -224,7 +224,7 @@ class Histories(RuleBasedStateMachine):
         forced = {n for c in running if not c.voluntary for n in c.node_claims}
         named = {n for c in running if c.voluntary for n in c.node_claims}
         pool_of = {m.facts.tags[CLAIM_TAG]: m.facts.tags[NODEPOOL] for m in world.living()}
-        taken = (named | world.tainted()) - forced - self.interrupted
+        taken = (named | world.tainted()) - forced - self.interrupted - world.taken_back()
         nodes = world.nodes()
         for pool in POOLS:
             mine = {name for name in taken if pool_of.get(name) == pool}
@@ -253,13 +253,18 @@ class Histories(RuleBasedStateMachine):
             assert tags[CLAIM_TAG] in claims or tags[INTENT_TAG] in doubtful, tags
 
     def no_limit_is_passed(self) -> None:
-        """Whatever is launched finds room; a node that is given back may take what was let go."""
+        """Whatever is launched finds room, and what was launched in vain does not take any.
+
+        A node that is given back may stand beside its replacement only where pods run on both.
+        """
         world = self.world
         fresh = {m.facts.tags[NODEPOOL] for m in world.living() if m.facts.id not in self.seen}
         self.seen.update(world.compute.machines)
         if self.honours_tokens:
             cpus = world.cpus()
             assert max((cpus[pool] for pool in fresh), default=0) <= LIMIT, cpus
+            beyond = {pool for pool in POOLS if cpus[pool] > LIMIT}
+            assert not [c.name for c in world.left_over() if c.node_pool in beyond], cpus
 
     def teardown(self) -> None:
         """The faults stop, and whoever held nodes lets go: then it comes to rest and stays so."""

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.disruption.command import BlockCode
+from reconciler.disruption.consolidatable import left_over_until
 from reconciler.disruption.forceful import patience_ends
 from reconciler.disruption.guards import rollout_moments
 from reconciler.disruption.progress import command_timeout
@@ -89,6 +90,9 @@ def _consolidations(
 ) -> Iterator[datetime]:
     """Yield when nodes have been quiet for as long as their pool wants."""
     for claim in claims:
+        kept = left_over_until(claim)
+        if kept is not None and not claim.is_deleting:
+            yield kept
         pool = pools.get(claim.node_pool)
         since = quiet_since(claim)
         if pool is None or since is None or claim.is_deleting:
