@@ -23,6 +23,7 @@ class Failure(StrEnum):
     UNREACHED = "unreached"
     NOT_FOUND = "not-found"
     TEMPLATE_NOT_FOUND = "template-not-found"
+    PROFILE_NOT_FOUND = "profile-not-found"
     EXISTS = "exists"
     CAPACITY = "capacity"
     UNAUTHORIZED = "unauthorized"
@@ -93,6 +94,7 @@ _UNAUTHORIZED: Final = frozenset(
         "UnrecognizedClientException",
     }
 )
+_UNKNOWN_PROFILE: Final = "Invalid IAM Instance Profile name"
 _KINDS: Final = {
     **dict.fromkeys(_NOT_FOUND, Failure.NOT_FOUND),
     **dict.fromkeys(_TEMPLATE_NOT_FOUND, Failure.TEMPLATE_NOT_FOUND),
@@ -104,8 +106,13 @@ _KINDS: Final = {
 }
 
 
-def failure_of_code(code: str, status: int = 400) -> Failure:
-    """Return what an error code of AWS means; an unknown one with a 5xx status is unclear."""
+def failure_of_code(code: str, status: int = 400, message: str = "") -> Failure:
+    """Return what an error code of AWS means; an unknown one with a 5xx status is unclear.
+
+    EC2 has no code of its own for an instance profile that it does not know, only a sentence.
+    """
+    if code == "InvalidParameterValue" and _UNKNOWN_PROFILE in message:
+        return Failure.PROFILE_NOT_FOUND
     known = _KINDS.get(code)
     if known is not None:
         return known
@@ -117,7 +124,8 @@ def failure_of(error: Exception) -> Failure:
     from botocore import exceptions
 
     if isinstance(error, exceptions.ClientError):
-        return failure_of_code(code_of(error), _metadata(error).get("HTTPStatusCode", 400))
+        status = _metadata(error).get("HTTPStatusCode", 400)
+        return failure_of_code(code_of(error), status, str(error))
     if isinstance(error, (exceptions.EndpointConnectionError, exceptions.ConnectTimeoutError)):
         return Failure.UNREACHED
     if isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)):
@@ -172,6 +180,8 @@ def our_error(call: str, error: Exception) -> ReconcilerError:
         )
     if kind in (Failure.UNCLEAR, Failure.UNREACHED):
         return TransientCloudError(message, where=where, remedy="it is tried again")
+    if kind is Failure.PROFILE_NOT_FOUND:
+        return CloudError(message, where=where, remedy="make it, or mend spec.instanceProfile")
     if kind is Failure.UNAUTHORIZED:
         return CloudError(
             message, where=where, remedy=f"allow {call} to the credentials in use, or renew them"

@@ -2,7 +2,8 @@
 
 Three reads stand for themselves: instance types with their zones, the price list, spot prices. A
 read that failed, or came back much smaller than the one before, replaces nothing: what was known
-before holds, and its age and the reason are told. Between processes the answers are kept as files.
+before holds, and its age and the reason are told. A type or price that is gone has to be missing
+in two answers. Between processes the answers are kept as files.
 """
 
 from __future__ import annotations
@@ -99,7 +100,14 @@ class AccountFacts:
             zones = {zone: frozenset(names) for zone, names in describe_offerings(ec2).items()}
             return Types(machines, zones)
 
-        return self._known("types", _Kept[Types], read, lambda types: len(types.machines))
+        def names(types: Types) -> frozenset[str]:
+            offered = (f"{zone}/{n}" for zone, known in types.zones.items() for n in known)
+            return frozenset((*(machine.name for machine in types.machines), *offered))
+
+        def size(types: Types) -> int:
+            return len(types.machines)
+
+        return self._known("types", _Kept[Types], _read_twice(read, names), size)
 
     def on_demand(self) -> Known[OnDemand]:
         """Return the price list of the region."""
@@ -111,12 +119,12 @@ class AccountFacts:
         def read() -> OnDemand:
             return on_demand_prices(self._connect("pricing", ATTEMPTS), region)
 
-        return self._known("on-demand", _Kept[OnDemand], read, len)
+        return self._known("on-demand", _Kept[OnDemand], _read_twice(read, frozenset), len)
 
     def spot(self) -> Known[Spot]:
         """Return what spot capacity costs in the region."""
 
-        def read() -> Spot:
+        def read(_: Spot | None) -> Spot:
             return spot_prices(self._connect("ec2", ATTEMPTS), self._clock.now())
 
         def size(prices: Spot) -> int:
@@ -125,9 +133,12 @@ class AccountFacts:
         return self._known("spot", _Kept[Spot], read, size)
 
     def _known(
-        self, name: str, form: Any, read: Callable[[], _T], size: Callable[[_T], int]
+        self, name: str, form: Any, read: Callable[[_T | None], _T], size: Callable[[_T], int]
     ) -> Known[_T]:
-        """Return what is kept if it is young enough, else what AWS says now, else what is kept."""
+        """Return what is kept if it is young enough, else what AWS says now, else what is kept.
+
+        ``read`` is told what is kept.
+        """
         now = self._clock.now().replace(microsecond=0)
         kept: _Kept[_T] | None = self._kept(name, form)
         if kept is not None and timedelta(0) <= now - kept.at < self._max_age:
@@ -135,7 +146,7 @@ class AccountFacts:
         failed = self._failed.get(name)
         if failed is None or now - failed[0] >= RETRY_AFTER:
             try:
-                fresh = read()
+                fresh = read(kept.value if kept is not None else None)
                 if kept is not None:
                     _check(name, size(fresh), size(kept.value))
             except ReconcilerError as error:
@@ -182,6 +193,29 @@ def kept_at(keep: Keep) -> dict[str, datetime]:
 
 def _packed(kept: _Kept[Any]) -> bytes:
     return zlib.compress(msgspec.msgpack.encode(kept, order="deterministic"), 1)
+
+
+def _read_twice(
+    read: Callable[[], _T], names: Callable[[_T], frozenset[str]]
+) -> Callable[[_T | None], _T]:
+    """Return a read that asks again where something is missing that was there before.
+
+    A type that EC2 does not list any more makes its nodes drift: two answers have to say so.
+    """
+
+    def again(before: _T | None) -> _T:
+        fresh = read()
+        if before is None or not names(before) - names(fresh):
+            return fresh
+        second = read()
+        if names(second) != names(fresh):
+            raise CloudError(
+                "two answers that followed each other do not list the same: not taken",
+                remedy="it is asked again later",
+            )
+        return second
+
+    return again
 
 
 def _check(name: str, fresh: int, before: int) -> None:

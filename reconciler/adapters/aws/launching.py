@@ -33,6 +33,7 @@ from reconciler.ports import Clock, Instance, Launch, LaunchAnswer, Refusal
 
 _CALL: Final = "ec2:CreateFleet"
 _TRIES: Final = 5
+_SOON: Final = "it was made a moment ago, and EC2 will know it soon: it is tried again"
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -116,7 +117,7 @@ class Launcher:
                     continue
                 if failure is Failure.CAPACITY:
                     return [LaunchAnswer(None, _all_refused(lot[0], error))] * len(lot)
-                last = our_error(_CALL, error)
+                last = self._told(lot[0], error)
                 if not isinstance(last, TransientCloudError):
                     raise last from error
                 pause(self._clock, lot[0].token, attempt)
@@ -129,6 +130,16 @@ class Launcher:
             return self._read(lot, answer, unclear=unclear)
         assert last is not None, "only a failed call is tried again"
         raise last
+
+    def _told(self, wish: Launch, error: Exception) -> ReconcilerError:
+        """Return our error; what we made a moment ago EC2 will know soon."""
+        told, failure = our_error(_CALL, error), failure_of(error)
+        unseen = failure is Failure.TEMPLATE_NOT_FOUND
+        if failure is Failure.PROFILE_NOT_FOUND:
+            unseen = self._profiles.forget(wish.node_class)
+        if not unseen:
+            return told
+        return TransientCloudError(told.message, where=told.where, remedy=_SOON)
 
     def _read(
         self, lot: Sequence[Launch], answer: dict[str, Any], *, unclear: bool
@@ -150,7 +161,10 @@ class Launcher:
         said = "; ".join(dict.fromkeys(f"{r.code}: {r.message}" for r in refused))
         if not refused or all(_is_passing(r.code) for r in refused):
             raise TransientCloudError(said or "neither an instance nor an error", where=where)
-        raise CloudError(said, where=where)
+        # The answer belongs to its token for ever, so that a further launch must be another one.
+        is_unseen = any(_names_profile(r) for r in refused)
+        is_ours = is_unseen and self._profiles.forget(wish.node_class)
+        raise CloudError(said, where=where, remedy=_SOON if is_ours else "")
 
 
 def dealt(
@@ -174,6 +188,11 @@ def _all_refused(wish: Launch, error: Exception) -> tuple[Refusal, ...]:
     return tuple(
         Refusal(o.instance_type, o.zone, o.capacity_type, code, message) for o in wish.options
     )
+
+
+def _names_profile(refusal: Refusal) -> bool:
+    kind = failure_of_code(refusal.code, message=refusal.message)
+    return kind is Failure.PROFILE_NOT_FOUND
 
 
 def _is_passing(code: str) -> bool:

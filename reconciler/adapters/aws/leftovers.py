@@ -119,9 +119,16 @@ class AwsLeftovers:
                 yield Leftover(PROFILE, name, roles=roles)
 
     def _is_idle(self, iam: Any, row: dict[str, Any]) -> bool:
-        """Return whether this fleet made a profile, and no instance of the account has it."""
-        with translated("iam:GetInstanceProfile"):
+        """Return whether this fleet made a profile, and no instance of the account has it.
+
+        One that is listed and not to be had is on its way, in one direction or the other.
+        """
+        try:
             found = iam.get_instance_profile(InstanceProfileName=row["InstanceProfileName"])
+        except boto_errors() as error:
+            if failure_of(error) in _GONE:
+                return False
+            raise our_error("iam:GetInstanceProfile", error) from error
         if as_map(found["InstanceProfile"].get("Tags")).get(FLEET) != self._settings.fleet:
             return False
         filters = [

@@ -13,12 +13,14 @@ from typing import Any, Final
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, boto_errors, code_of, failure_of, our_error
 from reconciler.adapters.aws.tags import CLUSTER, FLEET, as_list
+from reconciler.model.errors import TransientCloudError
 from reconciler.model.labels import NODECLASS
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 
 _ATTEMPTS: Final = 5
 _FULL: Final = "LimitExceeded"
+_SOON: Final = "the profile was made a moment ago, and IAM will show it soon: it is tried again"
 
 
 def profile_name(node_class: EC2NodeClass, settings: Settings) -> str:
@@ -68,6 +70,15 @@ class Profiles:
                 self._make(name, node_class)
                 self._known.add(name)
 
+    def forget(self, node_class: EC2NodeClass) -> bool:
+        """Look for the profile of a class anew with its next launch; return whether it is ours."""
+        name = profile_name(node_class, self._settings)
+        if not name or name != node_class.status.instance_profile:
+            return False
+        with self._lock:
+            self._known.discard(name)
+        return True
+
     def _make(self, name: str, node_class: EC2NodeClass) -> None:
         iam = self._connect("iam", _ATTEMPTS)
         role = node_class.spec.role.rpartition("/")[2]
@@ -77,9 +88,13 @@ class Profiles:
             iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=role)
         except boto_errors() as error:
             # A profile takes one role: a repetition, whose first answer was lost, is refused.
-            if code_of(error) == _FULL and role in self._roles(iam, name, node_class):
+            found = self._roles(iam, name, node_class) if code_of(error) == _FULL else [""]
+            if role in found:
                 return
-            raise our_error("iam:AddRoleToInstanceProfile", error) from error
+            told = our_error("iam:AddRoleToInstanceProfile", error)
+            if not found or _lacks_profile(error):
+                raise TransientCloudError(told.message, where=told.where, remedy=_SOON) from error
+            raise told from error
 
     def _roles(self, iam: Any, name: str, node_class: EC2NodeClass) -> list[str]:
         """Return the roles of a profile that is there, or has just been made."""
@@ -110,3 +125,8 @@ class Profiles:
         except boto_errors() as error:
             if failure_of(error) is not Failure.EXISTS:
                 raise our_error("iam:CreateInstanceProfile", error) from error
+
+
+def _lacks_profile(error: Exception) -> bool:
+    """Return whether IAM does not know the profile; the role is the author's to make."""
+    return failure_of(error) is Failure.NOT_FOUND and "instance profile" in str(error).lower()

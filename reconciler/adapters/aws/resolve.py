@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -33,7 +33,18 @@ from reconciler.ports import Clock
 
 _FRESH_FOR: Final = timedelta(minutes=1)
 
-_Known = tuple[datetime, EC2NodeClassStatus]
+
+class _Known(NamedTuple):
+    """What was found, and when it was last looked for.
+
+    ``doubted`` says that the last look missed some of it; ``superseded`` are the images that gave
+    way to newer ones.
+    """
+
+    at: datetime
+    status: EC2NodeClassStatus
+    doubted: bool = False
+    superseded: frozenset[str] = frozenset()
 
 
 class Resolver:
@@ -66,19 +77,30 @@ class Resolver:
         key = msgspec.json.encode((node_class.name, node_class.spec))
         now = self._clock.now()
         known = self._known.get(key)
-        if known is None or now - known[0] >= _FRESH_FOR:
+        if known is None or now - known.at >= _FRESH_FOR:
             known = self._looked_up(node_class, now, known)
             self._known[key] = known
-        return msgspec.structs.replace(node_class, status=known[1])
+        return msgspec.structs.replace(node_class, status=known.status)
 
     def _looked_up(self, node_class: EC2NodeClass, now: datetime, known: _Known | None) -> _Known:
-        """Look again; while EC2 does not answer, what was found before holds."""
+        """Look again; while EC2 does not answer, what was found before holds.
+
+        What is missing now and was there before has to be missing twice: EC2 is consistent in the
+        end only, and nodes would drift for one answer that lags.
+        """
         try:
-            return (now, self._look_up(node_class, now))
+            found = self._look_up(node_class, now)
         except TransientCloudError:
             if known is None:
                 raise
             return known
+        if known is None:
+            return _Known(now, found)
+        if not known.doubted and _falls_behind(found, known):
+            return known._replace(at=now, doubted=True)
+        newer = {ami.requirements: ami.id for ami in found.amis}
+        gone = {a.id for a in known.status.amis if newer.get(a.requirements, a.id) != a.id}
+        return _Known(now, found, superseded=known.superseded | gone)
 
     def _look_up(self, node_class: EC2NodeClass, now: datetime) -> EC2NodeClassStatus:
         spec = node_class.spec
@@ -156,6 +178,26 @@ class Resolver:
         with translated(call):
             for page in self._ec2.get_paginator(operation).paginate(Filters=filters):
                 yield from page[key]
+
+
+def _falls_behind(found: EC2NodeClassStatus, known: _Known) -> bool:
+    """Return whether a look lacks what an earlier one found, or has what that had left behind.
+
+    An image that gives way to a newer one is no loss; a kind of image without any is.
+    """
+    before = known.status
+    lost = _places(before) - _places(found)
+    images = {ami.requirements for ami in before.amis} - {ami.requirements for ami in found.amis}
+    return bool(lost or images) or any(ami.id in known.superseded for ami in found.amis)
+
+
+def _places(status: EC2NodeClassStatus) -> set[str]:
+    """Return the ids of what instances are compared with, but for their images."""
+    return {
+        *(subnet.id for subnet in status.subnets),
+        *(group.id for group in status.security_groups),
+        *(reservation.id for reservation in status.capacity_reservations),
+    }
 
 
 def _queries(terms: Sequence[SelectorTerm], id_filter: str) -> list[list[dict[str, Any]]]:

@@ -149,6 +149,22 @@ class Account:
             template.create_time = self._clock.now().astimezone(UTC).replace(tzinfo=None)
         return answer
 
+    def names(self) -> frozenset[str]:
+        """Return the ids and names of everything that calls name or list."""
+        from moto.iam.models import iam_backends
+
+        backend = self.backend
+        return frozenset(
+            (
+                *(instance.id for instance in backend.all_instances()),
+                *(subnet.id for subnet in self._subnets()),
+                *(group for by_id in backend.groups.values() for group in by_id),
+                *backend.amis,
+                *backend.launch_template_name_to_ids,
+                *(p.name for p in iam_backends[self.number]["aws"].instance_profiles.values()),
+            )
+        )
+
     def has_template(self, name: str) -> bool:
         """Return whether a launch template of that name is there."""
         return name in self.backend.launch_template_name_to_ids

@@ -22,9 +22,10 @@ from reconciler.adapters.simulated.account import Account
 from reconciler.adapters.simulated.byprofile import by_profile
 from reconciler.adapters.simulated.faults import Faults
 from reconciler.adapters.simulated.fleets import Fleets
+from reconciler.adapters.simulated.lag import Lag
 from reconciler.adapters.simulated.listings import Listings
 from reconciler.adapters.simulated.market import Market, Prices
-from reconciler.adapters.simulated.pages import paged
+from reconciler.adapters.simulated.pages import paged, smaller
 from reconciler.adapters.simulated.pricelist import get_products
 from reconciler.adapters.simulated.queues import awaited
 from reconciler.adapters.simulated.wire import Answer, Request, error
@@ -58,7 +59,8 @@ class EmbeddedEC2:
     and everything is sold. ``types`` are the instance types that the region lists, by default all
     that moto knows. An instance is pending for ``starting_s`` seconds and shutting down
     for ``stopping_s``, on ``clock``. ``after_call`` is told each operation that was carried out,
-    before its answer is on the way; what it raises is the end of the caller.
+    before its answer is on the way; what it raises is the end of the caller. A page of a list has
+    at most ``rows_a_page`` rows, whatever a call asks for; 0 leaves that to the call.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class EmbeddedEC2:
         self.region = region
         self.faults = Faults()
         self.market = Market(prices)
+        self.rows_a_page = 0
         self.calls: list[Call] = []
         self.after_call: Callable[[str], None] = lambda _operation: None
         self._lock = RLock()
@@ -81,6 +84,7 @@ class EmbeddedEC2:
         self._account = Account(
             str(next(_ACCOUNTS)), region, clock, starting_s=starting_s, stopping_s=stopping_s
         )
+        self.lag = Lag(self._account)
         self._fleets = Fleets(self._account, self.market)
         self._clock = clock
         self._listings = Listings(region, self.market, types)
@@ -141,7 +145,11 @@ class EmbeddedEC2:
             fault = self.faults.take(operation)
             answer = None
             if fault is None or fault.takes_effect:
-                answer = self._carry_out(request, operation, request_id)
+                answer = self.lag.answer(
+                    request,
+                    request_id,
+                    partial(self._carry_out, request, operation, request_id),
+                )
                 self.after_call(operation)
             if fault is not None:
                 answer = error(request.service, *fault.answer, request_id) if fault.answer else None
@@ -191,22 +199,32 @@ class EmbeddedEC2:
                 answer = account.terminate(request)
             case "CreateLaunchTemplate":
                 answer = account.create_template(request)
+            case (
+                "DescribeInstanceTypes"
+                | "DescribeInstanceTypeOfferings"
+                | "DescribeSpotPriceHistory"
+                | "GetProducts"
+            ):
+                answer = self._listed(smaller(request, self.rows_a_page), operation)
             case "DescribeInstances":
-                answer = paged(request, partial(by_profile, forward=account.forward))
-            case "DescribeInstanceTypes":
-                answer = self._listings.instance_types(request)
-            case "DescribeInstanceTypeOfferings":
-                answer = self._listings.offerings(request)
-            case "DescribeSpotPriceHistory":
-                answer = self._listings.spot_prices(request, self._clock.now())
-            case "GetProducts":
-                answer = get_products(
-                    request, self.region, self._listings.names, self._on_demand_price
+                answer = paged(
+                    request, partial(by_profile, forward=account.forward), self.rows_a_page
                 )
             case _:
-                answer = account.forward(request)
+                answer = paged(request, account.forward, self.rows_a_page)
         body = answer.body.replace(b">request-id<", f">{request_id}<".encode())
         return Answer(answer.status, body, {**answer.headers, "x-amzn-RequestId": request_id})
+
+    def _listed(self, request: Request, operation: str) -> Answer:
+        """Return a page of what the region sells."""
+        match operation:
+            case "DescribeInstanceTypes":
+                return self._listings.instance_types(request)
+            case "DescribeInstanceTypeOfferings":
+                return self._listings.offerings(request)
+            case "DescribeSpotPriceHistory":
+                return self._listings.spot_prices(request, self._clock.now())
+        return get_products(request, self.region, self._listings.names, self._on_demand_price)
 
     def _answered(self, service: str, request: Any) -> Any:
         """Answer a prepared request of botocore; errors are those of its HTTP layer."""

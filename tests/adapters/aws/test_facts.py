@@ -15,6 +15,7 @@ from reconciler.adapters.aws.prices import currency_of, pricing_region
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.listings import Listings
 from reconciler.catalog.catalog import bundled_data
 from reconciler.model.settings import Settings
 
@@ -194,3 +195,32 @@ def test_another_region_or_endpoint_is_another_market(tmp_path: Path) -> None:
 )
 def test_a_price_list_is_asked_where_it_is(region: str, endpoint: str, currency: str) -> None:
     assert (pricing_region(region), currency_of(region)) == (endpoint, currency)
+
+
+def test_a_type_that_is_gone_has_to_be_missing_in_two_answers(account: Account) -> None:
+    """Nodes of a type that EC2 does not list are replaced: one short answer must not do that."""
+    assert account.facts.instance_types().value is not None
+    account.clock.advance(HALF_A_DAY.total_seconds())
+    market = account.cloud.market
+
+    def caught_up(operation: str) -> None:
+        if operation == "DescribeInstanceTypeOfferings":
+            account.cloud._listings = Listings("us-east-1", market, TYPES)
+
+    account.cloud._listings = Listings("us-east-1", market, TYPES[:-1])
+    account.cloud.after_call = caught_up
+    known = account.facts.instance_types()
+    assert known.value is not None
+    assert len(known.value.machines) == len(TYPES), "what was known before holds"
+    assert "two answers" in known.problem
+    assert account.facts.instance_types().value == known.value
+
+
+def test_a_type_that_two_answers_miss_is_gone(account: Account) -> None:
+    assert account.facts.instance_types().value is not None
+    account.clock.advance(HALF_A_DAY.total_seconds())
+    account.cloud._listings = Listings("us-east-1", account.cloud.market, TYPES[:-1])
+    known = account.facts.instance_types()
+    assert known.value is not None
+    assert known.problem == ""
+    assert [m.name for m in known.value.machines] == sorted(TYPES[:-1])

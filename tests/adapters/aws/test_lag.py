@@ -1,0 +1,305 @@
+"""AWS is consistent in the end only: what was just made is not known yet in the next call.
+
+Whatever lags, once, three times or for ever: there is one instance for one intent, nothing that
+lives is taken for gone, and when AWS has caught up the same act ends as if nothing had been.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import botocore.endpoint
+import pytest
+from msgspec.structs import replace as changed
+
+from reconciler.adapters.aws.compute import AwsCompute
+from reconciler.adapters.aws.leftovers import PROFILE, TEMPLATE, UNUSED_FOR
+from reconciler.adapters.aws.profiles import Profiles, profile_name
+from reconciler.adapters.aws.requests import launch_requests
+from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.faults import Fault
+from reconciler.model.errors import CloudError, TransientCloudError
+from reconciler.model.nodeclass import EC2NodeClass, EC2NodeClassStatus, SelectorTerm
+from reconciler.model.settings import Settings
+from reconciler.ports import Launch, LaunchAnswer
+from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish
+
+REAL = replace(SETTINGS, cluster="kubeconfig", cluster_cidr="10.0.0.0/16")
+ONCE_THRICE_FOR_EVER = pytest.mark.parametrize("times", [1, 3, None])
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
+
+
+@pytest.fixture
+def clock() -> SimulatedClock:
+    return SimulatedClock()
+
+
+@pytest.fixture
+def cloud(clock: SimulatedClock) -> EmbeddedEC2:
+    cloud = a_cloud(clock)
+    document = json.dumps({"Version": "2012-10-17", "Statement": []})
+    cloud.connect("iam", 1).create_role(RoleName="nodes", AssumeRolePolicyDocument=document)
+    return cloud
+
+
+class Account:
+    """A fleet in an account, and one wish of it."""
+
+    def __init__(self, cloud: EmbeddedEC2, clock: SimulatedClock, settings: Settings) -> None:
+        self.cloud = cloud
+        self.settings = settings
+        self.compute = AwsCompute(cloud.connect, settings, a_type, clock)
+        seen = a_compute(cloud, clock).resolve(a_class())
+        profile = profile_name(seen, settings)
+        status = changed(seen.status, instance_profile=profile)
+        self.node_class: EC2NodeClass = changed(seen, status=status)
+
+    @property
+    def wish(self) -> Launch:
+        return a_wish("i1", self.node_class)
+
+    def make_templates(self) -> None:
+        """Make the templates of the wish, as an earlier launch of the same kind did."""
+        for template in launch_requests(self.wish, a_type, self.settings).templates:
+            self.cloud.connect("ec2", 1).create_launch_template(**template)
+
+    def launch(self) -> LaunchAnswer | Exception:
+        (answer,) = self.compute.launch([self.wish])
+        return answer
+
+
+def has_instance(answer: LaunchAnswer | Exception) -> bool:
+    return isinstance(answer, LaunchAnswer) and answer.instance is not None
+
+
+@ONCE_THRICE_FOR_EVER
+@pytest.mark.parametrize("lost", [Fault.SERVER_ERROR_AFTER, Fault.TIMEOUT_AFTER])
+def test_a_launch_whose_instance_is_not_shown_yet_is_not_launched_twice(
+    cloud: EmbeddedEC2, clock: SimulatedClock, times: int | None, lost: Fault
+) -> None:
+    account = Account(cloud, clock, SETTINGS)
+    cloud.faults.add("CreateFleet", lost)
+    cloud.lag.add("DescribeInstances", times=times)
+    first = account.launch()
+    assert has_instance(first) or isinstance(first, TransientCloudError)
+    assert len(cloud.living()) == 1
+    cloud.lag.clear()
+    assert has_instance(account.launch())
+    assert len(cloud.living()) == 1
+
+
+@ONCE_THRICE_FOR_EVER
+def test_a_template_that_ec2_does_not_know_yet_is_waited_for(
+    cloud: EmbeddedEC2, clock: SimulatedClock, times: int | None
+) -> None:
+    account = Account(cloud, clock, SETTINGS)
+    cloud.lag.add("CreateFleet", times=times)
+    first = account.launch()
+    assert has_instance(first) is (times is not None)
+    if isinstance(first, Exception):
+        assert isinstance(first, TransientCloudError)
+        assert first.where.startswith("ec2:CreateFleet (request ")
+        assert "will know it soon" in first.remedy
+        assert cloud.living() == {}
+    cloud.lag.clear()
+    assert has_instance(account.launch())
+    assert len(cloud.living()) == 1
+
+
+@ONCE_THRICE_FOR_EVER
+def test_a_profile_that_ec2_does_not_know_yet_is_waited_for(
+    cloud: EmbeddedEC2, clock: SimulatedClock, times: int | None
+) -> None:
+    """The classic: IAM has made it, and EC2 hears of it seconds later."""
+    account = Account(cloud, clock, REAL)
+    account.make_templates()
+    cloud.lag.add("CreateFleet", times=times)
+    first = account.launch()
+    assert has_instance(first) is (times is not None)
+    if isinstance(first, Exception):
+        assert isinstance(first, TransientCloudError)
+        assert "Invalid IAM Instance Profile name" in first.message
+    cloud.lag.clear()
+    assert has_instance(account.launch())
+    assert len(cloud.living()) == 1
+
+
+def test_a_profile_that_is_not_ours_to_make_is_the_authors(
+    cloud: EmbeddedEC2, clock: SimulatedClock
+) -> None:
+    account = Account(cloud, clock, SETTINGS)
+    spec = changed(account.node_class.spec, role="", instance_profile="given")
+    status = changed(account.node_class.status, instance_profile="given")
+    account.node_class = changed(account.node_class, spec=spec, status=status)
+    account.make_templates()
+    cloud.lag.add("CreateFleet", times=None)
+    cloud.connect("iam", 1).create_instance_profile(InstanceProfileName="given")
+    refused = account.launch()
+    assert isinstance(refused, CloudError)
+    assert refused.remedy == "make it, or mend spec.instanceProfile"
+
+
+@ONCE_THRICE_FOR_EVER
+@pytest.mark.parametrize("call", ["GetInstanceProfile", "AddRoleToInstanceProfile"])
+def test_a_profile_that_iam_does_not_show_yet_gets_its_role_once(
+    cloud: EmbeddedEC2, clock: SimulatedClock, call: str, times: int | None
+) -> None:
+    del clock
+    bare = a_class()
+    status = EC2NodeClassStatus(instance_profile=profile_name(bare, REAL))
+    node_class = EC2NodeClass(bare.metadata, bare.spec, status)
+    profiles = Profiles(cloud.connect, REAL)
+    cloud.lag.add(call, times=times)
+    cloud.faults.add("AddRoleToInstanceProfile", Fault.TIMEOUT_AFTER)
+    for _ in range(5):
+        with suppress(TransientCloudError):
+            profiles.ensure(node_class)
+    cloud.lag.clear()
+    profiles.ensure(node_class)
+    name = status.instance_profile
+    row = cloud.connect("iam", 1).get_instance_profile(InstanceProfileName=name)
+    assert [role["RoleName"] for role in row["InstanceProfile"]["Roles"]] == ["nodes"]
+
+
+@ONCE_THRICE_FOR_EVER
+def test_an_instance_that_cannot_be_tagged_yet_is_tagged_later(
+    cloud: EmbeddedEC2, clock: SimulatedClock, times: int | None
+) -> None:
+    account = Account(cloud, clock, SETTINGS)
+    cloud.lag.add("CreateTags", times=times)
+    assert has_instance(account.launch())
+    (identity,) = cloud.living()
+    with pytest.raises(CloudError, match="InvalidInstanceID") as error:
+        account.compute.tag(identity, {"Name": "n1"})
+    assert error.value.where.startswith("ec2:CreateTags (request ")
+    cloud.lag.clear()
+    account.compute.tag(identity, {"Name": "n1"})
+    assert cloud.living()[identity]["Name"] == "n1"
+
+
+@ONCE_THRICE_FOR_EVER
+def test_an_instance_that_ec2_does_not_know_yet_does_not_shield_the_others(
+    cloud: EmbeddedEC2, clock: SimulatedClock, times: int | None
+) -> None:
+    """A call that names one unknown id is refused whole; who is known goes all the same."""
+    account = Account(cloud, clock, SETTINGS)
+    old = [instance_of(account.compute, account, f"old-{n}") for n in range(3)]
+    cloud.lag.add("TerminateInstances", times=times)
+    young = instance_of(account.compute, account, "young")
+    account.compute.terminate([*old, young])
+    assert set(cloud.living()) <= {young}
+    cloud.lag.clear()
+    account.compute.terminate([*old, young])
+    assert cloud.living() == {}
+
+
+def instance_of(compute: AwsCompute, account: Account, intent: str) -> str:
+    (answer,) = compute.launch([a_wish(intent, account.node_class)])
+    assert isinstance(answer, LaunchAnswer)
+    assert answer.instance is not None
+    return answer.instance.id
+
+
+def test_a_template_that_is_not_listed_yet_is_collected_when_it_is(
+    cloud: EmbeddedEC2, clock: SimulatedClock
+) -> None:
+    account = Account(cloud, clock, SETTINGS)
+    cloud.lag.add("DescribeLaunchTemplates", times=1)
+    assert has_instance(account.launch())
+    clock.advance(UNUSED_FOR.total_seconds() * 2)
+    assert account.compute.leftovers.found(()) == []
+    clock.advance(UNUSED_FOR.total_seconds() * 2)
+    idle, other = account.compute.leftovers.found(())
+    assert idle.kind == other.kind == TEMPLATE
+    account.compute.leftovers.discard(idle)
+    account.compute.leftovers.discard(idle)
+    assert not cloud._account.has_template(idle.name)
+
+
+@pytest.mark.parametrize("call", ["ListInstanceProfiles", "GetInstanceProfile"])
+def test_a_profile_that_is_half_known_stays_until_it_is_known(
+    cloud: EmbeddedEC2, clock: SimulatedClock, call: str
+) -> None:
+    compute = AwsCompute(cloud.connect, REAL, a_type, clock)
+    cloud.lag.add(call, times=1)
+    path = f"/reconciler/{REAL.region}/"
+    tags = [{"Key": "reconciler/fleet", "Value": "web"}]
+    name = f"web_{7:020x}"
+    iam = cloud.connect("iam", 1)
+    iam.create_instance_profile(InstanceProfileName=name, Path=path, Tags=tags)
+    clock.advance(400 * 24 * 3600 * 10)
+    assert compute.leftovers.found(()) == []
+    clock.advance(3600)
+    (idle,) = compute.leftovers.found(())
+    assert (idle.kind, idle.name) == (PROFILE, name)
+
+
+LOOKS: dict[str, Callable[[EC2NodeClass], Any]] = {
+    "DescribeSubnets": lambda c: c.status.subnets,
+    "DescribeSecurityGroups": lambda c: c.status.security_groups,
+    "DescribeImages": lambda c: c.status.amis,
+}
+"""What a class finds in the account, by the call."""
+
+
+@pytest.mark.parametrize("call", list(LOOKS))
+def test_what_one_look_misses_is_still_there_and_what_two_miss_is_gone(
+    clock: SimulatedClock, call: str
+) -> None:
+    """Nodes drift where their subnet, groups or image are not found any more."""
+    cloud = EmbeddedEC2(clock)
+    node_class = a_class(ami_selector_terms=(SelectorTerm(name="golden-*"),), ami_family="AL2023")
+    cloud.lag.add(call, times=1, skip=1)
+    cloud.lag.add(call, times=2, skip=2)
+    if call == "DescribeSubnets":
+        node_class = changed(
+            node_class,
+            spec=changed(node_class.spec, subnet_selector_terms=(SelectorTerm(id="subnet-0abc"),)),
+        )
+    cloud.seed(node_class)
+    compute, what = a_compute(cloud, clock), LOOKS[call]
+    whole = what(compute.resolve(node_class))
+    seen = []
+    for _ in range(5):
+        clock.advance(60)
+        found = compute.resolve(node_class)
+        seen.append((what(found), found.is_ready))
+    assert whole
+    assert seen == [(whole, True), (whole, True), (whole, True), ((), False), (whole, True)]
+
+
+def test_an_image_that_a_newer_one_replaced_comes_back_for_good_only(
+    clock: SimulatedClock,
+) -> None:
+    cloud = EmbeddedEC2(clock)
+    node_class = a_class(ami_selector_terms=(SelectorTerm(name="golden-*"),), ami_family="AL2023")
+    made = [datetime(2026, month, 1, tzinfo=UTC) for month in (2, 3)]
+    cloud.seed(a_class())
+    cloud.publish("ami-old", "golden-1", made[0])
+    cloud.lag.add("DescribeImages", times=1, skip=2)
+    compute = a_compute(cloud, clock)
+
+    def image() -> str:
+        clock.advance(60)
+        (found,) = compute.resolve(node_class).status.amis
+        return found.id
+
+    assert image() == "ami-old"
+    cloud.publish("ami-new", "golden-2", made[1])
+    assert image() == "ami-new", "a newer image is taken at once"
+    assert image() == "ami-new", "an answer that lags is not"
+    assert image() == "ami-new"
+    cloud._account.backend.amis.pop("ami-new")
+    assert image() == "ami-new"
+    assert image() == "ami-old", "it was taken back: two looks say so"

@@ -1,0 +1,179 @@
+"""A list that breaks off is no list: each call that answers by pages, with a page that is lost.
+
+What reads a list takes it whole or not at all. A shorter one would say that machines, images,
+subnets, prices or instances are not there, and nodes would go for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import botocore.endpoint
+import pytest
+from botocore.retries.quota import RetryQuota
+
+from reconciler.adapters.aws.compute import AwsCompute
+from reconciler.adapters.aws.instancetypes import describe_offerings, describe_types
+from reconciler.adapters.aws.prices import on_demand_prices, spot_prices
+from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.faults import Fault
+from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
+from reconciler.ports import LaunchAnswer
+from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish
+
+REAL = replace(SETTINGS, cluster="kubeconfig", cluster_cidr="10.0.0.0/16")
+SOLD = {**PRICES, "m7i.metal-24xl": 5.0}
+GROUPS = ("nodes-a", "nodes-b", "nodes-c")
+ONCE_THRICE_FOR_EVER = (1, 3, None)
+FAULTS = [fault for fault in Fault if not fault.takes_effect]
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
+    monkeypatch.setattr(RetryQuota, "acquire", lambda *_: True)
+
+
+@dataclass
+class Site:
+    """An account that has at least three of everything that is listed."""
+
+    cloud: EmbeddedEC2
+    clock: SimulatedClock
+
+    def compute(self) -> AwsCompute:
+        """Return the adapter as a new process has it, which remembers nothing."""
+        return a_compute(self.cloud, self.clock)
+
+    def client(self, service: str) -> Any:
+        return self.cloud.connect(service, 3)
+
+
+@pytest.fixture(scope="module")
+def furnished() -> Site:
+    clock = SimulatedClock()
+    cloud = a_cloud(clock, prices=lambda kind, *_: SOLD.get(kind), types=tuple(SOLD))
+    here = Site(cloud, clock)
+    ec2, iam = here.client("ec2"), here.client("iam")
+    for name in GROUPS:
+        group = ec2.create_security_group(GroupName=name, Description="nodes")["GroupId"]
+        tag = {"Key": "karpenter.sh/discovery", "Value": "web"}
+        ec2.create_tags(Resources=[group], Tags=[tag])
+    compute = here.compute()
+    node_class = compute.resolve(a_class())
+    for number in range(3):
+        wish = a_wish(f"i{number}", replace_tags(node_class, number))
+        (answer,) = compute.launch([wish])
+        assert isinstance(answer, LaunchAnswer)
+        path = f"/reconciler/{SETTINGS.region}/"
+        tags = [{"Key": "reconciler/fleet", "Value": "web"}]
+        name = f"web_{number:020x}"
+        iam.create_instance_profile(InstanceProfileName=name, Path=path, Tags=tags)
+    clock.advance(timedelta(days=4000).total_seconds())
+    return here
+
+
+def replace_tags(node_class: Any, number: int) -> Any:
+    """Return the class with a tag of its own, so that its launch needs a template of its own."""
+    from msgspec.structs import replace as changed
+
+    return changed(node_class, spec=changed(node_class.spec, tags={"number": str(number)}))
+
+
+@pytest.fixture
+def site(furnished: Site) -> Iterator[Site]:
+    yield furnished
+    furnished.cloud.faults.clear()
+    furnished.cloud.rows_a_page = 0
+
+
+READS: dict[str, tuple[str, Callable[[Site], Any], int]] = {
+    "instances": ("ec2:DescribeInstances", lambda s: s.compute().instances(), 3),
+    "instances of intents": (
+        "ec2:DescribeInstances",
+        lambda s: s.compute().find(["i0", "i1", "i2"]),
+        3,
+    ),
+    "instances by id": (
+        "ec2:DescribeInstances",
+        lambda s: s.compute().look_up(sorted(s.cloud.living())),
+        3,
+    ),
+    "instances of Karpenter": ("ec2:DescribeInstances", lambda s: s.compute().of_karpenter(), 3),
+    "subnets": ("ec2:DescribeSubnets", lambda s: s.compute().resolve(a_class()).status.subnets, 6),
+    "security groups": (
+        "ec2:DescribeSecurityGroups",
+        lambda s: s.compute().resolve(a_class()).status.security_groups,
+        4,
+    ),
+    "images": ("ec2:DescribeImages", lambda s: s.compute().resolve(a_class()).status.amis, 2),
+    "templates": ("ec2:DescribeLaunchTemplates", lambda s: s.compute().leftovers.found(()), 3),
+    "profiles": (
+        "iam:ListInstanceProfiles",
+        lambda s: [
+            row
+            for row in AwsCompute(s.cloud.connect, REAL, a_type, s.clock).leftovers.found(())
+            if row.kind == "instance-profile"
+        ],
+        3,
+    ),
+    "types": ("ec2:DescribeInstanceTypes", lambda s: describe_types(s.client("ec2")), 4),
+    "zones": (
+        "ec2:DescribeInstanceTypeOfferings",
+        lambda s: sorted(
+            (z, n) for z, names in describe_offerings(s.client("ec2")).items() for n in names
+        ),
+        10,
+    ),
+    "spot prices": (
+        "ec2:DescribeSpotPriceHistory",
+        lambda s: spot_prices(s.client("ec2"), s.clock.now()),
+        3,
+    ),
+    "prices": (
+        "pricing:GetProducts",
+        lambda s: on_demand_prices(s.client("pricing"), "us-east-1"),
+        4,
+    ),
+}
+"""What is read, in which call, and how many entries at least make it a list of pages."""
+
+
+@pytest.mark.parametrize("name", list(READS))
+def test_a_list_is_taken_whole_or_not_at_all(site: Site, name: str) -> None:
+    call, read, least = READS[name]
+    whole = read(site)
+    assert len(whole) >= least
+    site.cloud.rows_a_page = 10 if name == "spot prices" else 1
+    assert read(site) == whole, "pages make the same list"
+    for fault in FAULTS:
+        for times in ONCE_THRICE_FOR_EVER:
+            site.cloud.faults.add(call.partition(":")[2], fault, times=times, skip=1)
+            got, error = outcome(lambda: read(site))
+            site.cloud.faults.clear()
+            assert (got is None) == (error is not None)
+            if error is None:
+                assert got == whole
+                assert times is not None
+            else:
+                assert_addressed(error, call, fault)
+            assert times != 1 or fault is Fault.DENIED or error is None, "one loss is made good"
+    assert read(site) == whole
+
+
+def outcome(read: Callable[[], Any]) -> tuple[Any, ReconcilerError | None]:
+    try:
+        return read(), None
+    except (TransientCloudError, CloudError) as error:
+        return None, error
+
+
+def assert_addressed(error: ReconcilerError, call: str, fault: Fault) -> None:
+    assert isinstance(error, CloudError if fault is Fault.DENIED else TransientCloudError)
+    assert error.where.startswith(f"{call} ("), error.where
+    assert error.remedy
