@@ -165,6 +165,7 @@ class InterruptionKind(StrEnum):
     RESERVATION_INTERRUPTION = "CapacityReservationInterruption"
     TERMINATED = "InstanceTerminated"
     STOPPED = "InstanceStopped"
+    IMPAIRED = "InstanceImpaired"
     SCHEDULED_CHANGE = "ScheduledChange"
     REBALANCE_RECOMMENDATION = "RebalanceRecommendation"
 

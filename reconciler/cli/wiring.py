@@ -466,18 +466,28 @@ def _compute(
 
 @contextmanager
 def _listening(settings: Settings, imitation: Imitation) -> Iterator[Interruptions]:
-    """Listen to the interruption queue, if one is named, for as long as the block lasts."""
-    if not settings.interruption_queue:
-        from reconciler.engine.world import NoInterruptions
+    """Hear of interruptions for as long as the block lasts: from EC2, and a queue if one is named.
 
-        yield NoInterruptions()
-        return
-    from reconciler.adapters.aws.queue import InterruptionQueue
+    An imitation in this process has nothing to say that was not put there as a message.
+    """
+    from reconciler.adapters.aws.hearing import Hearing
 
+    ways: list[Interruptions] = []
     connect = imitation.connect or connections().of(settings)
-    queue = InterruptionQueue(connect, settings.interruption_queue, imitation.clock)
-    with queue.listening():
-        yield queue
+    with ExitStack() as listeners:
+        if settings.interruption_queue:
+            from reconciler.adapters.aws.queue import InterruptionQueue
+
+            queue = InterruptionQueue(connect, settings.interruption_queue, imitation.clock)
+            listeners.enter_context(queue.listening())
+            ways.append(queue)
+        if imitation.connect is None:
+            from reconciler.adapters.aws.statuses import InstanceStatuses
+
+            statuses = InstanceStatuses(connect, imitation.clock)
+            listeners.enter_context(statuses.listening())
+            ways.append(statuses)
+        yield Hearing(*ways)
 
 
 def _cluster(

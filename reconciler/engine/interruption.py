@@ -14,6 +14,7 @@ from typing import Final
 
 from reconciler.disruption.command import ForcefulReason
 from reconciler.engine import lifecycle
+from reconciler.engine.lifecycle import INTERRUPTED
 from reconciler.engine.observation import Observation, marked_claims
 from reconciler.engine.provision import mark_unavailable
 from reconciler.engine.world import World
@@ -29,9 +30,6 @@ from reconciler.model.labels import (
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.ports import CommandPhase, Interruption, InterruptionKind, Refusal
-
-INTERRUPTED: Final = "Interrupted"
-"""The condition of a claim whose instance EC2 takes away; its reason is the kind of the word."""
 
 _URGENCY: Final = tuple(reversed(InterruptionKind))
 """The kinds, the least pressing first: a mark gives way only to a more pressing one."""

@@ -33,12 +33,15 @@ from reconciler.model.metadata import Condition
 from reconciler.model.node import Node
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.resources import format_resources
-from reconciler.ports import Instance
+from reconciler.ports import Instance, InterruptionKind
 
 LAUNCHED: Final = "Launched"
 REGISTERED: Final = "Registered"
 INITIALIZED: Final = "Initialized"
 CONSOLIDATABLE: Final = "Consolidatable"
+INTERRUPTED: Final = "Interrupted"
+"""The condition of a claim whose instance EC2 takes away; its reason is the kind of the word."""
+
 _PODS: Final = "PodsSeen"
 _NO_PODS: Final = sha256(b"").hexdigest()[:16]
 
@@ -160,8 +163,15 @@ def deleted(claim: NodeClaim, now: datetime) -> NodeClaim:
 
 
 def drain_deadline(claim: NodeClaim) -> datetime | None:
-    """Return when its pods are deleted even against their budgets; None means never."""
+    """Return when its pods are deleted even against their budgets; None means never.
+
+    An instance whose checks fail will not end its pods in good order: they are deleted at once,
+    so that others can take their place (aws reference 5.2).
+    """
     grace, since = claim.termination_grace_period, claim.metadata.deletion_timestamp
+    mark = claim.condition(INTERRUPTED)
+    if mark is not None and mark.reason == InterruptionKind.IMPAIRED:
+        return since
     return None if grace is None or since is None else since + grace
 
 

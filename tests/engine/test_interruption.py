@@ -14,8 +14,8 @@ from reconciler.ports import CommandPhase, Verb
 from tests.engine.crashes import CutError
 from tests.engine.test_crash import LARGE
 from tests.engine.trouble import moved, three_nodes
-from tests.engine.words import left, listening, say, show_again, sqs, warn
-from tests.engine.world import TAGS, Engine, World, a_deployment, a_pool, a_world
+from tests.engine.words import asking, left, listening, say, show_again, sqs, warn
+from tests.engine.world import TAGS, Engine, World, a_deployment, a_pdb, a_pool, a_world
 
 
 def three_spot_nodes() -> World:
@@ -135,6 +135,37 @@ def test_a_scheduled_change_lets_every_instance_go_that_it_names() -> None:
     assert not {*going} & world.instances().keys()
     assert len(world.instances()) == 3
     assert world.store.unavailable(world.clock.now()) == []
+
+
+def test_an_event_that_ec2_has_scheduled_lets_the_instance_go_without_a_queue() -> None:
+    world = three_spot_nodes()
+    instance, _ = victim_of(world)
+    world.cloud.health.announce(instance, "instance-retirement", world.clock.now())
+    engine = asking(world)
+    (command,) = a_pass(engine).plan.commands
+    assert (command.reason, command.forceful) == ("Interrupted", True)
+    assert command.message.startswith("scheduled instance-retirement, not before ")
+    engine.converge()
+    assert instance not in world.instances()
+    assert len(world.instances()) == 3
+    assert world.store.unavailable(world.clock.now()) == []
+
+
+@pytest.mark.parametrize("ails", [True, False])
+def test_an_instance_whose_checks_fail_waits_for_no_pod(*, ails: bool) -> None:
+    """What runs there is gone already; a mere event leaves the pods their budgets."""
+    world = three_spot_nodes()
+    moved(world, a_pdb("holds", "web", minAvailable=3), budget="0")
+    instance, _ = victim_of(world)
+    if ails:
+        world.cloud.health.impair(instance, world.clock.now())
+    else:
+        world.cloud.health.announce(instance, "instance-stop", world.clock.now())
+    world.clock.advance(120)
+    engine = asking(world)
+    for _ in range(3):
+        a_pass(engine)
+    assert (instance in world.instances()) is not ails
 
 
 @pytest.mark.parametrize("state", ["stopping", "stopped", "shutting-down", "terminated"])

@@ -10,6 +10,7 @@ from typing import Any
 from moto.sqs.models import sqs_backends
 
 from reconciler.adapters.aws.queue import InterruptionQueue
+from reconciler.adapters.aws.statuses import InstanceStatuses
 from reconciler.engine import world as engine_world
 from reconciler.ports import Interruption
 from tests.engine.world import Engine, World
@@ -20,7 +21,7 @@ QUEUE = "words"
 class Ear:
     """The queue, polled whenever it is asked instead of by a thread."""
 
-    def __init__(self, queue: InterruptionQueue) -> None:
+    def __init__(self, queue: InterruptionQueue | InstanceStatuses) -> None:
         self.queue = queue
 
     def arrived(self) -> Sequence[Interruption]:
@@ -89,3 +90,11 @@ def show_again(world: World) -> None:
     account = world.cloud._account
     for message in sqs_backends[account.number][account.region].queues[QUEUE]._messages:
         message.visible_at = 0
+
+
+def asking(world: World) -> Engine:
+    """Start a process that asks EC2 how its instances are."""
+    engine = world.engine()
+    look = Ear(InstanceStatuses(world.cloud.connect, world.clock))
+    ports: engine_world.World = replace(engine.ports, interruptions=look)
+    return Engine(ports, engine.source)

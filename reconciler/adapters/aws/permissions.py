@@ -105,6 +105,13 @@ CALLS: Final = (
     ),
     Call("ec2", "TerminateInstances", Need.RUN, Scope.OWNED, "ends instances of the cluster"),
     Call("ec2", "CreateTags", Need.RUN, Scope.TAGS, "names an instance once its node has joined"),
+    Call(
+        "ec2",
+        "DescribeInstanceStatus",
+        Need.RUN,
+        Scope.ANY,
+        "scheduled events, and instances whose checks fail",
+    ),
     Call("ec2", "DescribeLaunchTemplates", Need.RUN, Scope.ANY, "templates that nothing needs"),
     Call("ec2", "DeleteLaunchTemplate", Need.RUN, Scope.TEMPLATES, "collects such templates"),
     Call("iam", "ListInstanceProfiles", Need.RUN, Scope.ANY, "profiles that nothing needs"),

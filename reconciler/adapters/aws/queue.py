@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from reconciler.adapters.aws.clients import Connect
-from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error
+from reconciler.adapters.aws.errors import Failure, failure_of, translated
 from reconciler.adapters.aws.events import Message, read_message
+from reconciler.model.errors import ReconcilerError
 from reconciler.ports import Clock, Interruption
 
 WAIT_S: Final = 20
@@ -47,7 +48,7 @@ class InterruptionQueue:
         self._sqs: Any = None
         self._inbox: dict[str, tuple[Interruption, str]] = {}
         self._outbox: dict[str, str] = {}
-        self._problem = ""
+        self._problem = self._kind = ""
         self.received: Counter[str] = Counter()
         self.deleted = 0
 
@@ -113,27 +114,30 @@ class InterruptionQueue:
         """Do a part of the work; where SQS refuses, note why, and look for the queue anew."""
         try:
             work()
-        except boto_errors() as error:
-            if failure_of(error) is Failure.NOT_FOUND and "://" not in self._name:
+        except ReconcilerError as error:
+            is_gone = _is_not_found(error.__cause__)
+            if is_gone and "://" not in self._name:
                 self._url = ""
-            self._note(f"queue {self._name}: {our_error('sqs', error).message}")
+            advice = "; make the queue, or mend interruptionQueue" if is_gone else ""
+            self._note(f"queue {self._name}: {error}{advice}", error.message)
             return False
         return True
 
-    def _note(self, problem: str) -> None:
-        """Remember what is wrong, and log it once."""
-        if problem and problem != self._problem:
+    def _note(self, problem: str, kind: str = "") -> None:
+        """Remember what is wrong, and log it once of its kind: each request has its own id."""
+        if kind and kind != self._kind:
             _LOG.warning("%s", problem)
-        self._problem = problem
+        self._problem, self._kind = problem, kind
 
     def _receive(self) -> None:
         sqs = self._client()
-        answer = sqs.receive_message(
-            QueueUrl=self._url,
-            MaxNumberOfMessages=_BATCH,
-            WaitTimeSeconds=self._wait_s,
-            VisibilityTimeout=_HIDDEN_FOR_S,
-        )
+        with translated("sqs:ReceiveMessage"):
+            answer = sqs.receive_message(
+                QueueUrl=self._url,
+                MaxNumberOfMessages=_BATCH,
+                WaitTimeSeconds=self._wait_s,
+                VisibilityTimeout=_HIDDEN_FOR_S,
+            )
         self._note("")
         for row in answer.get("Messages") or []:
             self._take(row["MessageId"], row["ReceiptHandle"], row.get("Body", ""))
@@ -178,7 +182,9 @@ class InterruptionQueue:
     def _delete(self, batch: dict[str, str]) -> None:
         """Delete messages; one whose handle is too old comes again, and is deleted then."""
         entries = [{"Id": str(n), "ReceiptHandle": h} for n, h in enumerate(batch.values())]
-        answer = self._client().delete_message_batch(QueueUrl=self._url, Entries=entries)
+        sqs = self._client()
+        with translated("sqs:DeleteMessageBatch"):
+            answer = sqs.delete_message_batch(QueueUrl=self._url, Entries=entries)
         self.deleted += len(answer.get("Successful") or [])
 
     def _hand_back(self) -> None:
@@ -187,17 +193,24 @@ class InterruptionQueue:
             handles = [handle for _, handle in self._inbox.values()]
             self._inbox.clear()
         for start in range(0, len(handles), _BATCH):
-            self._client().change_message_visibility_batch(
-                QueueUrl=self._url,
-                Entries=[
-                    {"Id": str(n), "ReceiptHandle": handle, "VisibilityTimeout": 0}
-                    for n, handle in enumerate(handles[start : start + _BATCH])
-                ],
-            )
+            sqs = self._client()
+            with translated("sqs:ChangeMessageVisibilityBatch"):
+                sqs.change_message_visibility_batch(
+                    QueueUrl=self._url,
+                    Entries=[
+                        {"Id": str(n), "ReceiptHandle": handle, "VisibilityTimeout": 0}
+                        for n, handle in enumerate(handles[start : start + _BATCH])
+                    ],
+                )
 
     def _client(self) -> Any:
         if self._sqs is None:
             self._sqs = self._connect("sqs", _ATTEMPTS)
         if not self._url:
-            self._url = self._sqs.get_queue_url(QueueName=self._name)["QueueUrl"]
+            with translated("sqs:GetQueueUrl"):
+                self._url = self._sqs.get_queue_url(QueueName=self._name)["QueueUrl"]
         return self._sqs
+
+
+def _is_not_found(cause: BaseException | None) -> bool:
+    return isinstance(cause, Exception) and failure_of(cause) is Failure.NOT_FOUND

@@ -22,6 +22,7 @@ from reconciler.adapters.simulated.account import Account
 from reconciler.adapters.simulated.byprofile import by_profile
 from reconciler.adapters.simulated.faults import Faults
 from reconciler.adapters.simulated.fleets import Fleets
+from reconciler.adapters.simulated.health import Health
 from reconciler.adapters.simulated.lag import Lag
 from reconciler.adapters.simulated.listings import Listings
 from reconciler.adapters.simulated.market import Market, Prices
@@ -76,6 +77,7 @@ class EmbeddedEC2:
         self.region = region
         self.faults = Faults()
         self.market = Market(prices)
+        self.health = Health()
         self.rows_a_page = 0
         self.calls: list[Call] = []
         self.after_call: Callable[[str], None] = lambda _operation: None
@@ -210,10 +212,15 @@ class EmbeddedEC2:
                 answer = paged(
                     request, partial(by_profile, forward=account.forward), self.rows_a_page
                 )
+            case "DescribeInstanceStatus":
+                answer = paged(request, self._health, self.rows_a_page)
             case _:
                 answer = paged(request, account.forward, self.rows_a_page)
         body = answer.body.replace(b">request-id<", f">{request_id}<".encode())
         return Answer(answer.status, body, {**answer.headers, "x-amzn-RequestId": request_id})
+
+    def _health(self, request: Request) -> Answer:
+        return self.health.answer(request, self._account.living())
 
     def _listed(self, request: Request, operation: str) -> Answer:
         """Return a page of what the region sells."""

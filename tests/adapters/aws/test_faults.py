@@ -26,6 +26,7 @@ from reconciler.adapters.aws.permissions import CALLS
 from reconciler.adapters.aws.prices import on_demand_prices, spot_prices
 from reconciler.adapters.aws.profiles import Profiles, profile_name
 from reconciler.adapters.aws.queue import InterruptionQueue
+from reconciler.adapters.aws.statuses import InstanceStatuses
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
@@ -239,6 +240,13 @@ def hand_back(s: Site) -> None:
     assert not queue.has_news()
 
 
+def health(s: Site) -> None:
+    """Ask how instances are: what cannot be known is said, but for what may not be asked."""
+    statuses = InstanceStatuses(s.cloud.connect, s.clock)
+    for _ in range(2):
+        assert statuses.poll() or statuses.problem() or statuses._is_denied
+
+
 def identity(s: Site) -> None:
     known, _ = Checks(s.cloud.connect, SETTINGS, s.clock).identity()
     if known.verdict is Verdict.FAILED:
@@ -270,6 +278,7 @@ ACTS: dict[str, Callable[[Site], None]] = {
     "ec2:RunInstances": validate,
     "ec2:TerminateInstances": terminate,
     "ec2:CreateTags": tag,
+    "ec2:DescribeInstanceStatus": health,
     "ec2:DescribeLaunchTemplates": find_templates,
     "ec2:DeleteLaunchTemplate": drop_template,
     "iam:ListInstanceProfiles": find_profiles,
@@ -288,7 +297,11 @@ ACTS: dict[str, Callable[[Site], None]] = {
 TRIED_TWICE = {"sts:GetCallerIdentity", "ec2:RunInstances"}
 """Looks that have few attempts, since nothing waits for them: three faults are too many."""
 
-NEVER_RAISE = {"service-quotas:GetServiceQuota", *(name for name in ACTS if name.startswith("sqs"))}
+NEVER_RAISE = {
+    "ec2:DescribeInstanceStatus",
+    "service-quotas:GetServiceQuota",
+    *(name for name in ACTS if name.startswith("sqs")),
+}
 """What stays unheard or unknown is told where it is asked for, and stops nothing."""
 
 MOTO_FAILS = "iam:RemoveRoleFromInstanceProfile"

@@ -1,0 +1,180 @@
+"""EC2 asked for what ails instances: all of it or nothing, each thing said once."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import botocore.endpoint
+import pytest
+
+from reconciler.adapters.aws.hearing import Hearing
+from reconciler.adapters.aws.queue import InterruptionQueue
+from reconciler.adapters.aws.statuses import IMPAIRED_FOR, InstanceStatuses
+from reconciler.adapters.aws.throttle import READING, family_of
+from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.faults import Fault
+from reconciler.ports import InterruptionKind, LaunchAnswer
+from tests.adapters.aws.test_queue import spot
+from tests.contracts.cloud import a_class, a_cloud, a_compute, a_wish
+from tests.engine.processes import wait_for
+
+CALL = "DescribeInstanceStatus"
+RETIRES = datetime(2026, 5, 1, 3, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
+
+
+class Site:
+    """An account with three instances, and who asks how they are."""
+
+    def __init__(self) -> None:
+        self.clock = SimulatedClock()
+        self.cloud = a_cloud(self.clock)
+        compute = a_compute(self.cloud, self.clock)
+        node_class = compute.resolve(a_class())
+        answers = compute.launch([a_wish(f"i{n}", node_class) for n in range(3)])
+        self.ids = [a.instance.id for a in answers if isinstance(a, LaunchAnswer) and a.instance]
+        self.statuses = InstanceStatuses(self.cloud.connect, self.clock)
+
+    def said(self) -> list[tuple[str, str, str]]:
+        assert self.statuses.poll()
+        words = self.statuses.arrived()
+        return [(w.kind.name, *w.instances, w.text) for w in words]
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def test_instances_that_are_well_are_not_spoken_of(site: Site) -> None:
+    assert site.said() == []
+    assert not site.statuses.has_news()
+    asked = [call.operation for call in site.cloud.calls if call.operation == CALL]
+    assert len(asked) == 3
+    assert family_of(CALL) == READING
+
+
+@pytest.mark.parametrize("check", ["instance", "system"])
+def test_a_check_counts_once_it_has_failed_for_two_minutes(site: Site, check: str) -> None:
+    ill = site.ids[1]
+    site.cloud.health.impair(ill, site.clock.now(), check=check)
+    site.clock.advance(IMPAIRED_FOR.total_seconds() - 1)
+    assert site.said() == []
+    site.clock.advance(1)
+    assert site.said() == [("IMPAIRED", ill, f"{check} status check fails")]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "instance-reboot",
+        "system-reboot",
+        "system-maintenance",
+        "instance-retirement",
+        "instance-stop",
+    ],
+)
+def test_a_scheduled_event_counts_at_once(site: Site, code: str) -> None:
+    site.cloud.health.announce(site.ids[0], code, RETIRES)
+    text = f"scheduled {code}, not before 2026-05-01T03:00:00Z, announced"
+    assert site.said() == [("SCHEDULED_CHANGE", site.ids[0], text)]
+
+
+@pytest.mark.parametrize("text", ["[Completed] The instance", "[Canceled] The instance"])
+def test_an_event_that_is_over_is_still_shown_and_not_heeded(site: Site, text: str) -> None:
+    site.cloud.health.announce(site.ids[0], "instance-stop", RETIRES, text)
+    assert site.said() == []
+
+
+def test_a_filter_that_is_not_heeded_makes_nobody_ill(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Imitations answer with all instances, whatever is asked for."""
+    monkeypatch.setattr(site.cloud.health, "_is_asked_for", lambda *_: True)
+    site.cloud.health.impair(site.ids[2], site.clock.now() - timedelta(hours=1))
+    assert [identity for _, identity, _ in site.said()] == [site.ids[2]]
+
+
+def test_what_is_settled_is_said_again_only_when_it_comes_again(site: Site) -> None:
+    ill = site.ids[0]
+    site.cloud.health.impair(ill, site.clock.now() - timedelta(minutes=5))
+    site.cloud.health.announce(ill, "instance-stop", RETIRES)
+    assert len(site.said()) == 2
+    site.statuses.settle(site.statuses.arrived())
+    assert site.said() == []
+    assert not site.statuses.has_news()
+    site.cloud.health.recover(ill)
+    assert site.said() == []
+    site.cloud.health.impair(ill, site.clock.now() - timedelta(minutes=3))
+    assert [kind for kind, *_ in site.said()] == ["IMPAIRED"]
+
+
+def test_what_ec2_takes_back_before_anybody_heeds_it_is_forgotten(site: Site) -> None:
+    site.cloud.health.announce(site.ids[0], "instance-stop", RETIRES)
+    assert len(site.said()) == 1
+    site.cloud.health.recover(site.ids[0])
+    assert site.said() == []
+
+
+@pytest.mark.parametrize("skip", [0, 1, 2, 3])
+def test_half_an_answer_changes_nothing(site: Site, skip: int) -> None:
+    for identity in site.ids:
+        site.cloud.health.announce(identity, "instance-stop", RETIRES)
+    whole = site.said()
+    assert len(whole) == 3
+    site.cloud.rows_a_page = 1
+    site.cloud.health.recover(site.ids[0])
+    site.cloud.faults.add(CALL, Fault.SERVER_ERROR, times=None, skip=skip)
+    assert not site.statuses.poll()
+    assert len(site.statuses.arrived()) == 3
+    assert "ec2:DescribeInstanceStatus (request " in site.statuses.problem()
+    assert "it is tried again" in site.statuses.problem()
+    site.cloud.faults.clear()
+    assert len(site.said()) == 2
+    assert site.statuses.problem() == ""
+
+
+def test_who_may_not_ask_is_told_once_and_asks_no_more(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.cloud.faults.add(CALL, Fault.DENIED, times=None)
+    with caplog.at_level(logging.WARNING), site.statuses.listening():
+        wait_for(lambda: bool(caplog.messages))
+    assert len(caplog.messages) == 1
+    assert "allow ec2:DescribeInstanceStatus" in caplog.messages[0]
+    assert site.statuses.problem() == "", "it is the operator's choice"
+
+
+def test_a_listener_asks_until_its_block_ends(site: Site) -> None:
+    statuses = InstanceStatuses(site.cloud.connect, site.clock, every_s=0.01)
+    with statuses.listening():
+        site.cloud.health.announce(site.ids[0], "instance-stop", RETIRES)
+        wait_for(statuses.has_news)
+    assert [w.kind for w in statuses.arrived()] == [InterruptionKind.SCHEDULED_CHANGE]
+
+
+def test_both_ways_are_heard_and_each_settles_its_own(site: Site) -> None:
+    sqs = site.cloud.connect("sqs", 1)
+    url = sqs.create_queue(QueueName="web")["QueueUrl"]
+    sqs.send_message(QueueUrl=url, MessageBody=json.dumps(spot(site.ids[1])))
+    queue = InterruptionQueue(site.cloud.connect, "web", site.clock, wait_s=0)
+    both = Hearing(queue, site.statuses)
+    assert not both.has_news()
+    site.cloud.health.announce(site.ids[0], "instance-stop", RETIRES)
+    assert queue.poll()
+    assert site.statuses.poll()
+    assert both.has_news()
+    assert [i for word in both.arrived() for i in word.instances] == [site.ids[1], site.ids[0]]
+    both.settle(both.arrived())
+    assert both.arrived() == []
+    site.cloud.faults.add("*", Fault.SERVER_ERROR, times=None)
+    assert not queue.poll()
+    assert not site.statuses.poll()
+    assert both.problem().count("(request ") == 2
