@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reconciler.model.pod import Pod
 from reconciler.placement.bound import Bound, HeldBy
 from reconciler.placement.packing import covering
-from reconciler.placement.packing.simplex import maximum
+from reconciler.placement.packing.simplex import Program, maximum
 from reconciler.placement.pending import pods_to_place
 from reconciler.placement.result import Placement
 from tests.placement.builders import (
@@ -91,27 +91,47 @@ def test_it_names_what_holds_a_placement_above_it() -> None:
 amounts = st.integers(0, 9).map(float)
 
 
-@given(
-    st.integers(1, 5).flatmap(
-        lambda n: st.tuples(
-            st.lists(amounts, min_size=n, max_size=n),
-            st.lists(
-                st.tuples(st.lists(amounts, min_size=n, max_size=n), amounts),
-                min_size=1,
-                max_size=6,
-            ),
-        )
+Rows = list[tuple[list[float], float]]
+programs = st.integers(1, 5).flatmap(
+    lambda n: st.tuples(
+        st.lists(amounts, min_size=n, max_size=n),
+        st.lists(
+            st.tuples(st.lists(amounts, min_size=n, max_size=n), amounts), min_size=1, max_size=6
+        ),
     )
 )
+
+
+def limited(count: int) -> Rows:
+    return [([1.0 if j == i else 0.0 for j in range(count)], 10.0) for i in range(count)]
+
+
+@given(programs)
+@how_often(thorough, max_examples=200)
+def test_rows_added_between_solutions_lead_to_the_same_optimum(
+    program: tuple[list[float], Rows],
+) -> None:
+    objective, rows = program
+    every = [*limited(len(objective)), *rows]
+    growing = Program(objective)
+    for row, limit in every:
+        growing.add(row, limit)
+        found = growing.solved()
+    at_once = maximum(objective, [row for row, _ in every], [limit for _, limit in every])
+    assert found.value == pytest.approx(at_once.value, abs=1e-6)
+    assert sum(p * limit for p, (_, limit) in zip(found.prices, every, strict=True)) == (
+        pytest.approx(found.value, abs=1e-6)
+    )
+
+
+@given(programs)
 @how_often(thorough, max_examples=200)
 def test_another_solver_finds_the_same_optimum(
-    program: tuple[list[float], list[tuple[list[float], float]]],
+    program: tuple[list[float], Rows],
 ) -> None:
     highspy = pytest.importorskip("highspy")
     objective, rows = program
-    limited = [([1.0 if j == i else 0.0 for j in range(len(objective))], 10.0) for i, _ in
-               enumerate(objective)]  # fmt: skip
-    every = [*rows, *limited]
+    every = [*rows, *limited(len(objective))]
     found = maximum(objective, [row for row, _ in every], [limit for _, limit in every])
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)

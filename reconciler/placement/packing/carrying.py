@@ -86,7 +86,7 @@ class Carrying:
             opening = claim is None
             if claim is None:
                 claim = OpenClaim(planned.node.template, f"new node {len(solving.claims) + 1}")
-                claim.space = planned.node.space
+                claim.space = planned.node.site.space
                 claim.mask = self._types(planned.node)
             room = view.room_on(claim.host)
             if room <= 0:

@@ -7,48 +7,34 @@ machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 from reconciler.placement.cohort import Cohort
 from reconciler.placement.packing.carrying import Carrying
-from reconciler.placement.packing.filling import Filler, PaperNode
+from reconciler.placement.packing.effort import Effort
+from reconciler.placement.packing.filling import Filler
 from reconciler.placement.packing.goal import Goal
-from reconciler.placement.packing.greedy import Greedy
-from reconciler.placement.packing.improving import Improving, best_of_beginnings
-from reconciler.placement.packing.lots import DomainChoice, Lot, Sorted, Sorting
+from reconciler.placement.packing.lots import DomainChoice, Sorted, Sorting
 from reconciler.placement.packing.market import Market
+from reconciler.placement.packing.paper import Paper, drafted
 from reconciler.placement.packing.tries import Tries
-from reconciler.placement.packing.worth import set_duals, set_shares
+from reconciler.placement.packing.worth import Worth, duals, shares
 from reconciler.placement.rules import RuleKind
 from reconciler.placement.solve import Pass
 
+_IMPROVED = 3
+"""How many of the packings on paper are made cheaper, the cheapest first."""
 _CARRIED_OUT = 3
 """How many of the packings on paper are carried out, the cheapest first."""
-_BEGINNINGS = 12
-"""With how many different first nodes a packing of everything is begun."""
-_WORK_BASE = 12_000
-_WORK_A_POD = 15
-"""How often lots may be held against nodes in one packing: so often, and for each pod."""
+_WORK_BASE = 150_000
+_WORK_A_POD = 60
+"""How often lots may be held against nodes: so often, and so often for each pod."""
 _BRIEFLY = 20
 """By how much less is tried where the same is asked again and again."""
 _NO_TURN: Mapping[str, int] = {}
 _TURNS_MAX = 6
-_IN_TURN = 4
-"""By how much less is tried with domains taken in turn, of which there are many orders."""
-_LOTS_FOR_ONE_TRY = 96
-"""With more lots one packing on paper is all: each more would take as long as the default."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Paper:
-    """A packing on paper: its nodes, and how many units have none."""
-
-    over: int
-    cost: float
-    nodes: list[PaperNode]
-    found: Sorted
 
 
 def cheapest(best: Pass, tries: Tries, goal: Goal, *, briefly: bool = False) -> Pass:
@@ -59,7 +45,9 @@ def cheapest(best: Pass, tries: Tries, goal: Goal, *, briefly: bool = False) -> 
     outcome, standing = goal.reached(best, tries.cohorts), tries.saved()
     if outcome.nodes == 0:
         return best
-    papers = sorted(_papers(tries, goal, briefly), key=lambda p: (p.over, p.cost))
+    effort = _effort(tries.cohorts, briefly)
+    drafts = sorted(_drafts(tries, goal, effort, briefly), key=lambda p: p.loss)[:_IMPROVED]
+    papers = sorted(_improved(drafts, effort), key=lambda p: p.loss)
     for paper in papers[: 1 if briefly else _CARRIED_OUT]:
         solving = tries.start()
         Carrying(solving, tries.cohorts, paper.nodes).run(paper.found)
@@ -71,8 +59,40 @@ def cheapest(best: Pass, tries: Tries, goal: Goal, *, briefly: bool = False) -> 
     return best
 
 
-def _papers(tries: Tries, goal: Goal, briefly: bool) -> Iterator[_Paper]:
-    """Yield packings on paper: for each way to choose domains, by two measures of worth."""
+def _effort(cohorts: Iterable[Cohort], briefly: bool) -> Effort:
+    most = _WORK_BASE + _WORK_A_POD * sum(cohort.waiting for cohort in cohorts)
+    return Effort(most // _BRIEFLY if briefly else most)
+
+
+def _drafts(tries: Tries, goal: Goal, effort: Effort, briefly: bool) -> Iterator[Paper]:
+    """Yield packings on paper, by several measures of worth, for the best ways to take domains."""
+    ways: list[tuple[Sorted, Filler, Worth]] = []
+    for found, filler, by_share in _ways(tries, goal, effort, briefly):
+        by_dual = None if briefly else duals(filler)
+        if by_dual is None:
+            yield drafted(found, filler, by_share, effort.left // 2)
+            return
+        ways.append((found, filler, by_dual))
+    ways.sort(key=lambda way: way[2].least_cost)
+    for number, (found, filler, worth) in enumerate(ways):
+        if number and effort.done > effort.most // 2:
+            return
+        yield drafted(found, filler, shares(found.lots, filler.market), effort.left // 4)
+        yield drafted(found, filler, replace(worth, columns=()), effort.left // 4)
+        if worth.columns:
+            yield drafted(found, filler, worth, effort.left // 4)
+
+
+def _improved(drafts: Sequence[Paper], effort: Effort) -> Iterator[Paper]:
+    """Yield the packings made cheaper; each may use half of what is left, the last all."""
+    for following, draft in enumerate(drafts, 1):
+        yield draft.improved(effort.left // (2 if following < len(drafts) else 1))
+
+
+def _ways(
+    tries: Tries, goal: Goal, effort: Effort, briefly: bool
+) -> Iterator[tuple[Sorted, Filler, Worth]]:
+    """Yield lots for each way to choose domains, with what share of a node their units take."""
     market: Market | None = None
     seen: set[object] = set()
     turns = () if briefly else _turns(tries.cohorts)
@@ -80,20 +100,10 @@ def _papers(tries: Tries, goal: Goal, briefly: bool) -> Iterator[_Paper]:
         solving = tries.start()
         if market is None:
             market = Market.of(tries.cohorts, solving, goal)
-            work_max = _WORK_BASE + _WORK_A_POD * sum(c.waiting for c in tries.cohorts)
-            work_max //= _BRIEFLY if briefly else 1
         found = Sorting(tries.cohorts, solving, goal, market, choice, turn).lots()
-        if not found.lots or found.content in seen:
-            continue
-        seen.add(found.content)
-        set_shares(found.lots, market)
-        one_try = briefly or len(found.lots) > _LOTS_FOR_ONE_TRY
-        if one_try or not turn:
-            yield _paper(found, market, work_max)
-        if one_try:
-            return
-        if set_duals(found.lots, market, solving.templates, goal):
-            yield _paper(found, market, work_max // (_IN_TURN if turn else 1))
+        if found.lots and found.content not in seen:
+            seen.add(found.content)
+            yield found, Filler(market, found.lots, effort), shares(found.lots, market)
 
 
 def _turns(cohorts: Iterable[Cohort]) -> list[dict[str, int]]:
@@ -112,13 +122,3 @@ def _turns(cohorts: Iterable[Cohort]) -> list[dict[str, int]]:
     )[:_TURNS_MAX]
     count = len(domains)
     return [{d: (i - first) % count for i, d in enumerate(domains)} for first in range(count)]
-
-
-def _paper(found: Sorted, market: Market, work_max: int) -> _Paper:
-    filler = Filler(market, found.lots)
-    greedy = Greedy(filler, work_max)
-    left: dict[Lot, int] = dict(filler.left)
-    packed = best_of_beginnings(greedy, left, _BEGINNINGS)
-    assert packed is not None
-    nodes = Improving(greedy, packed.nodes).run()
-    return _Paper(sum(packed.over.values()), sum(node.cost for node in nodes), nodes, found)

@@ -9,14 +9,14 @@ solved, the values are right.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
 
 import msgspec
 
 from reconciler.catalog.table import TypeTable, indices
 from reconciler.placement.packing.goal import Goal
-from reconciler.placement.packing.simplex import maximum
+from reconciler.placement.packing.simplex import Program, maximum
 from reconciler.placement.space import Space
 from reconciler.placement.template import Template
 
@@ -240,10 +240,12 @@ def solve(loads: Sequence[Load], kinds: Sequence[Kind], rounds: int = _ROUNDS) -
     """Return values of pods that no kind of node exceeds, as high as found in all."""
     counts = [float(load.count) for load in loads]
     pricings = [_Pricing(kind, loads) for kind in kinds]
-    rows, limits = _first_rows(loads, kinds)
+    program = Program(counts)
+    for row, limit in _first_rows(loads, kinds):
+        program.add(row, limit)
     best = Dual(0.0, tuple(0.0 for _ in loads))
     for _ in range(rounds):
-        optimum = maximum(counts, rows, limits)
+        optimum = program.solved()
         values = [max(v, 0.0) for v in optimum.variables]
         over: list[tuple[float, int, list[float]]] = []
         factor = 1.0
@@ -265,29 +267,20 @@ def solve(loads: Sequence[Load], kinds: Sequence[Kind], rounds: int = _ROUNDS) -
             break
         over.sort(key=lambda item: item[:2])
         for _, number, column in over[:_CUTS_A_ROUND]:
-            rows.append(column)
-            limits.append(kinds[number].cost)
+            program.add(column, kinds[number].cost)
     return best
 
 
 def _first_rows(
     loads: Sequence[Load], kinds: Sequence[Kind]
-) -> tuple[list[list[float]], list[float]]:
-    """Return for each load the node that is cheapest for it alone; so the values are limited."""
-    rows: list[list[float]] = []
-    limits: list[float] = []
+) -> Iterator[tuple[list[float], float]]:
+    """Yield for each load the node that is cheapest for it alone; so the values are limited."""
     for number in range(len(loads)):
+        row = [0.0] * len(loads)
         suited = [k for k in kinds if k.most[number]]
-        if suited:
-            kind = min(suited, key=lambda k: k.cost / k.most[number])
-            rows.append(
-                [float(kind.most[number]) if i == number else 0.0 for i in range(len(loads))]
-            )
-            limits.append(kind.cost)
-        else:
-            rows.append([1.0 if i == number else 0.0 for i in range(len(loads))])
-            limits.append(0.0)
-    return rows, limits
+        kind = min(suited, key=lambda k: k.cost / k.most[number], default=None)
+        row[number] = float(kind.most[number]) if kind is not None else 1.0
+        yield row, kind.cost if kind is not None else 0.0
 
 
 def worth(room: Sequence[int], loads: Sequence[Load], values: Sequence[float]) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import lt
 
 from reconciler.model.hostport import HostPort
+from reconciler.placement.packing.effort import Effort
 from reconciler.placement.packing.lots import Lot
 from reconciler.placement.packing.market import Charge, Market, Row, Shelf
 from reconciler.placement.space import Space
@@ -26,14 +27,30 @@ _GAIN = 1e-9
 _ROUGHLY = 32
 
 
+class Site:
+    """A NodePool within a space, and what becomes of it with each lot: None where it cannot be."""
+
+    __slots__ = ("costs", "joined", "space", "template")
+
+    def __init__(self, template: Template, space: Space, costs: Mapping[int, float]) -> None:
+        self.template = template
+        self.space = space
+        self.costs = costs
+        self.joined: dict[Lot, Site | None] = {}
+
+    def holds(self, index: int, cost: float) -> bool:
+        """Return whether a type may be had here for no more than ``cost``."""
+        here = self.costs.get(index)
+        return here is not None and here <= cost and bool(self.space.mask >> index & 1)
+
+
 class PaperNode:
     """A node with the units that it takes of each lot."""
 
-    __slots__ = ("cost", "hosts", "index", "ports", "room", "row", "space", "taken", "template")
+    __slots__ = ("cost", "hosts", "index", "ports", "room", "row", "site", "taken")
 
-    def __init__(self, template: Template, space: Space, row: Row) -> None:
-        self.template = template
-        self.space = space
+    def __init__(self, site: Site, row: Row) -> None:
+        self.site = site
         self.row = row
         self.index = row.index
         self.cost = row.cost
@@ -42,7 +59,11 @@ class PaperNode:
         self.hosts: dict[Group, Group] = {}
         self.ports: tuple[HostPort, ...] = ()
 
-    def take(self, lot: Lot, needs: Needs, most: int, market: Market) -> int:
+    @property
+    def template(self) -> Template:
+        return self.site.template
+
+    def take(self, lot: Lot, needs: Needs, most: int, sites: Sites) -> int:
         """Take up to ``most`` units of a lot, as many as fit; return how many."""
         room = self.room
         for resource, amount in needs:
@@ -51,46 +72,39 @@ class PaperNode:
                 if held <= 0:
                     return 0
                 most = held
-        return self.join(lot, needs, most, market)
+        return self.join(lot, needs, most, sites)
 
-    def join(self, lot: Lot, needs: Needs, most: int, market: Market) -> int:
+    def join(self, lot: Lot, needs: Needs, most: int, sites: Sites) -> int:
         """Take up to ``most`` units of a lot, for which there is room; return how many."""
-        space = self._space_with(lot, market)
-        if space is None:
+        site = self.site
+        try:
+            after = site.joined[lot]
+        except KeyError:
+            after = sites.joined(site, lot)
+        if after is not site and (after is None or not after.holds(self.index, self.cost)):
             return 0
-        if lot.by_host or lot.counted:
+        if lot.is_ruled:
             most = self._room_by_rules(lot, most)
-        if lot.ports:
-            most = min(most, 1) if not clash(lot.ports, self.ports) else 0
-        if most <= 0:
-            return 0
+            if most <= 0:
+                return 0
         room = self.room
         for resource, amount in needs:
             room[resource] -= amount * most
-        self.space = space
+        self.site = after
         self.taken[lot] = self.taken.get(lot, 0) + most
-        self.ports += lot.ports
         return most
 
-    def _space_with(self, lot: Lot, market: Market) -> Space | None:
-        """Return what the node's space becomes with a lot; None if it cannot, or costs more."""
-        space = lot.joined(self.space)
-        if space is None or not lot.suits(self.template):
-            return None
-        if space is not self.space:
-            cost = market.costs(self.template, space).get(self.index)
-            if cost is None or cost > self.cost or not space.mask >> self.index & 1:
-                return None
-        return space
-
     def _room_by_rules(self, lot: Lot, most: int) -> int:
-        """Return how many units the rules about hosts let in, and count them."""
+        """Return how many units rules about hosts and ports let in, and count them."""
+        if lot.ports:
+            most = min(most, 1) if not clash(lot.ports, self.ports) else 0
         for group, selects_itself in lot.by_host:
             counting = self.hosts.get(group)
             if counting is None:
                 counting = self.hosts[group] = Group(group.rule, {})
             most = min(most, counting.room_on_host(_HOST, selects_itself, None))
         if most > 0:
+            self.ports += lot.ports
             for group in lot.counted:
                 counting = self.hosts.get(group)
                 if counting is None:
@@ -111,12 +125,12 @@ class PaperNode:
 
     @property
     def floor(self) -> float:
-        """What nodes for its units cost at least."""
+        """What nodes for its units probably cost at least."""
         return sum(lot.floor * count for lot, count in self.taken.items())
 
     def copied(self) -> PaperNode:
         """Return another node like it."""
-        made = PaperNode(self.template, self.space, self.row)
+        made = PaperNode(self.site, self.row)
         made.room = list(self.room)
         made.taken = dict(self.taken)
         made.ports = self.ports
@@ -139,11 +153,37 @@ class PaperNode:
         )
 
 
+class Sites:
+    """The sites of a market, one object for each NodePool and space."""
+
+    def __init__(self, market: Market) -> None:
+        self._market = market
+        self._known: dict[tuple[str, Space], Site] = {}
+
+    def of(self, template: Template, space: Space) -> Site:
+        """Return the site of a NodePool within a space."""
+        known = self._known.get((template.name, space))
+        if known is None:
+            costs = self._market.costs(template, space)
+            known = self._known[template.name, space] = Site(template, space, costs)
+        return known
+
+    def joined(self, site: Site, lot: Lot) -> Site | None:
+        """Return, and remember, what becomes of a site with a unit of a lot."""
+        space: Space | None = site.space if lot.suits(site.template) else None
+        for demand in lot.demands:
+            space = space.narrowed(demand) if space is not None else None
+        found = site.joined[lot] = self.of(site.template, space) if space is not None else None
+        return found
+
+
 class Filler:
     """Fills nodes from what is left of the lots, the most valuable units first."""
 
-    def __init__(self, market: Market, lots: Iterable[Lot]) -> None:
+    def __init__(self, market: Market, lots: Iterable[Lot], effort: Effort) -> None:
         self.market = market
+        self.effort = effort
+        self.sites = Sites(market)
         self.left = {lot: lot.units for lot in lots}
         self.needs = {
             lot: [(i, a) for i, a in enumerate(market.amounts(lot.requests)) if a > 0]
@@ -151,10 +191,18 @@ class Filler:
         }
         amounts = [market.amounts(lot.requests) for lot in self.left]
         self._least = [min(column) for column in zip(*amounts, strict=True)]
+        self._rank()
+        self._limits: dict[str, list[int]] = {}
+
+    def value(self, values: Mapping[Lot, tuple[float, float]]) -> None:
+        """Let units be worth so much, and cost so much at least; the most valuable come first."""
+        for lot, (value, floor) in values.items():
+            lot.value, lot.floor = value, floor
+        self._rank()
+
+    def _rank(self) -> None:
         self._all = sorted(self.left, key=lambda lot: (-lot.value, lot.number))
         self.order = self._all
-        self.work = 0
-        self._limits: dict[str, list[int]] = {}
 
     def affords(self, template: Template, row: Row) -> bool:
         """Return whether the limits of the NodePool still allow such a node."""
@@ -182,15 +230,16 @@ class Filler:
         ``order`` says which lots come first, by default the most valuable. ``roughly`` stops when
         the node is nearly full.
         """
-        node = PaperNode(shelf.template, shelf.space, row)
-        left, needs, market = self.left, self.needs, self.market
+        node = PaperNode(self.sites.of(shelf.template, shelf.space), row)
+        left, needs, sites = self.left, self.needs, self.sites
         if order is None:
             order = self.order
         room, least = node.room, self._least
         if roughly:
             least = [max(a, amount // _ROUGHLY) for a, amount in zip(least, room, strict=True)]
+        seen = 0
         for lot in order:
-            self.work += 1
+            seen += 1
             most = left[lot]
             if not most:
                 continue
@@ -202,8 +251,9 @@ class Filler:
                         break
                     most = held
             else:
-                if node.join(lot, its_needs, most, market) and any(map(lt, room, least)):
+                if node.join(lot, its_needs, most, sites) and any(map(lt, room, least)):
                     break
+        self.effort.done += seen
         return node
 
     def holds_all(self, node: PaperNode) -> bool:
@@ -265,6 +315,11 @@ class Filler:
     def tidy(self) -> None:
         """Pass over lots of which nothing is left."""
         self.order = [lot for lot in self.order if self.left[lot]]
+
+    def restart(self) -> None:
+        """Have everything left, and the limits as they were at first."""
+        self._limits = {}
+        self.reset({lot: lot.units for lot in self.left})
 
     def reset(self, left: Mapping[Lot, int]) -> None:
         """Have so much left of each lot, and nothing of others."""

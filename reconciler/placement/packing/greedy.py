@@ -60,14 +60,15 @@ class Greedy:
 
     def __init__(self, filler: Filler, work_max: int) -> None:
         self.filler = filler
-        self._work_max = filler.work + work_max
+        self._effort = filler.effort
+        self._enough = filler.effort.done + work_max
         self._roughly = len(filler.order) > _LOTS_TO_FILL_EXACTLY
-        self._work_end = filler.work + work_max * _WHOLE
+        self._too_much = filler.effort.done + filler.effort.most * _WHOLE
 
     @property
     def exhausted(self) -> bool:
         """Whether no further try should begin."""
-        return self.filler.work >= self._work_max
+        return self._effort.done >= self._enough
 
     def packed(
         self, openings: Sequence[Opening], first: int = 0, ceiling: float = _NEVER
@@ -107,7 +108,7 @@ class Greedy:
         heapify(heap)
         following: Opening | None = openings[first] if openings else None
         forced = first > 0
-        while following is not None and self.filler.work < self._work_end:
+        while following is not None and self._effort.done < self._too_much:
             _, s, r, shelf, row = following
             node = self.filler.filled(shelf, row, roughly=self._roughly)
             density = _density(node)

@@ -121,12 +121,12 @@ class Improving:
         kept: list[PaperNode] = []
         for node in rest:
             grown = node
+            filler.effort.done += len(order)
             for lot in order:
-                filler.work += 1
                 if left[lot] and grown.has_room(filler.needs[lot]):
                     if grown is node:
                         grown = node.copied()
-                    left[lot] -= grown.take(lot, filler.needs[lot], left[lot], filler.market)
+                    left[lot] -= grown.take(lot, filler.needs[lot], left[lot], filler.sites)
             kept.append(grown)
         return kept, {lot: count for lot, count in left.items() if count}
 

@@ -34,8 +34,9 @@ class Lot:
     for it, by the weight of NodePools: a list counts only once the ones before it are exhausted.
     ``demands`` are what it asks of any other node.
     ``by_host`` are the rules that count pods of one host, ``counted`` those that count it.
-    ``value`` is what a unit is thought to be worth; no nodes for units cost less than the sum of
-    their ``floor``.
+    ``is_ruled`` says whether it matters who else is on its host.
+    ``share`` is what a unit costs of a node that is bought in parts, ``value`` what it is thought
+    to be worth, and ``floor`` what it probably costs at least.
     """
 
     number: int
@@ -48,21 +49,14 @@ class Lot:
     by_host: tuple[tuple[Group, bool], ...] = ()
     counted: tuple[Group, ...] = ()
     ports: tuple[HostPort, ...] = ()
+    is_ruled: bool = field(init=False)
+    share: float = 0.0
     value: float = 0.0
     floor: float = 0.0
-    _joined: dict[Space, Space | None] = field(default_factory=dict)
     _suits: dict[str, bool] = field(default_factory=dict)
 
-    def joined(self, space: Space) -> Space | None:
-        """Return what a node's space becomes with a unit of it, None if it cannot."""
-        try:
-            return self._joined[space]
-        except KeyError:
-            found: Space | None = space
-            for demand in self.demands:
-                found = found.narrowed(demand) if found is not None else None
-            self._joined[space] = found
-            return found
+    def __post_init__(self) -> None:
+        self.is_ruled = bool(self.by_host or self.counted or self.ports)
 
     def suits(self, template: Template) -> bool:
         """Return whether its pods put up with the NodePool's taints."""

@@ -31,66 +31,131 @@ def maximum(
     ``limits`` are not negative, so that nothing at all is a solution. The number of steps is
     limited: then what was reached is returned, which is feasible, and the prices may not be.
     """
-    count, height = len(objective), len(rows)
-    width = count + height + 1
-    table = []
-    for number, (row, limit) in enumerate(zip(rows, limits, strict=True)):
-        line = [*row, *([0.0] * height), limit]
-        line[count + number] = 1.0
-        table.append(line)
-    goal = [*(-c for c in objective), *([0.0] * (height + 1))]
-    basis = list(range(count, count + height))
-    for step in range(_PIVOTS_A_ROW * (count + height)):
-        column = _entering(goal, width - 1, cautious=step > 4 * (count + height))
-        if column < 0:
-            break
-        leaving = _leaving(table, column, basis)
-        if leaving < 0:
-            break
-        _pivot(table, goal, leaving, column)
-        basis[leaving] = column
-    variables = [0.0] * count
-    for line, index in zip(table, basis, strict=True):
-        if index < count:
-            variables[index] = line[-1]
-    return Optimum(goal[-1], variables, goal[count:-1])
+    program = Program(objective)
+    for row, limit in zip(rows, limits, strict=True):
+        program.add(row, limit)
+    return program.solved()
 
 
-def _entering(goal: list[float], width: int, *, cautious: bool) -> int:
-    """Return the column that gains most, or where steps go in circles the first that gains."""
-    best, found = -_EPSILON, -1
-    for column in range(width):
-        if goal[column] < best:
-            if cautious:
-                return column
-            best, found = goal[column], column
-    return found
+class Program:
+    """The greatest ``objective · x`` with ``x >= 0`` and rows that may be added between solutions.
 
+    What is known from one solution is kept for the next: a row that it breaks costs a few steps.
+    """
 
-def _leaving(table: list[list[float]], column: int, basis: list[int]) -> int:
-    least, found = float("inf"), -1
-    for number, line in enumerate(table):
-        if line[column] > _EPSILON:
-            ratio = line[-1] / line[column]
-            if ratio < least - _EPSILON or (
-                ratio <= least + _EPSILON and found >= 0 and basis[number] < basis[found]
-            ):
-                least, found = min(ratio, least), number
-    return found
+    def __init__(self, objective: Sequence[float]) -> None:
+        self._objective = list(objective)
+        self._rows: list[tuple[Sequence[float], float]] = []
+        self._restart()
 
+    def add(self, row: Sequence[float], limit: float) -> None:
+        """Demand ``row · x <= limit``; ``limit`` is not negative."""
+        self._rows.append((row, limit))
+        self._enter(row, limit)
 
-def _pivot(table: list[list[float]], goal: list[float], row: int, column: int) -> None:
-    line = table[row]
-    scale = 1.0 / line[column]
-    line = table[row] = [value * scale for value in line]
-    touched = [(i, value) for i, value in enumerate(line) if value]
-    for number, other in enumerate(table):
-        factor = other[column]
-        if number != row and factor:
-            for i, value in touched:
-                other[i] -= factor * value
-            other[column] = 0.0
-    factor = goal[column]
-    for i, value in touched:
-        goal[i] -= factor * value
-    goal[column] = 0.0
+    def solved(self) -> Optimum:
+        """Return the optimum, or what few enough steps have reached, which is feasible."""
+        if not self._is_repaired():
+            self._restart()
+            for row, limit in self._rows:
+                self._enter(row, limit)
+        self._climb()
+        count = len(self._objective)
+        variables = [0.0] * count
+        for index, limit in zip(self._basis, self._limits, strict=True):
+            if index < count:
+                variables[index] = limit
+        value = sum(c * x for c, x in zip(self._objective, variables, strict=True))
+        return Optimum(value, variables, self._goal[count:])
+
+    def _restart(self) -> None:
+        self._goal = [-c for c in self._objective]
+        self._table: list[list[float]] = []
+        self._limits: list[float] = []
+        self._basis: list[int] = []
+
+    def _enter(self, row: Sequence[float], limit: float) -> None:
+        """Put a row into the tableau, in terms of what its other rows have made basic."""
+        width = len(self._goal)
+        line = [*row, *([0.0] * (width - len(row)))]
+        for other, bound, index in zip(self._table, self._limits, self._basis, strict=True):
+            factor = line[index]
+            if factor:
+                line = [a - factor * b for a, b in zip(line, other, strict=True)]
+                limit -= factor * bound
+        for other in self._table:
+            other.append(0.0)
+        self._goal.append(0.0)
+        self._table.append([*line, 1.0])
+        self._limits.append(limit)
+        self._basis.append(width)
+
+    def _is_repaired(self) -> bool:
+        """Bring back what added rows forbid, by dual steps; say whether that was possible."""
+        if min(self._limits, default=0.0) >= -_EPSILON:
+            return True
+        if min(self._goal) < -_EPSILON:
+            return False
+        for _ in range(_PIVOTS_A_ROW * len(self._goal)):
+            leaving = min(range(len(self._limits)), key=self._limits.__getitem__)
+            if self._limits[leaving] >= -_EPSILON:
+                return True
+            least, column = float("inf"), -1
+            for i, (gain, amount) in enumerate(zip(self._goal, self._table[leaving], strict=True)):
+                if amount < -_EPSILON and gain / -amount < least:
+                    least, column = gain / -amount, i
+            if column < 0:
+                return False
+            self._pivot(leaving, column)
+        return False
+
+    def _climb(self) -> None:
+        """Go from solution to better solution, as long as there is one."""
+        steps = len(self._goal)
+        for step in range(_PIVOTS_A_ROW * steps):
+            column = self._entering(cautious=step > 4 * steps)
+            leaving = self._leaving(column) if column >= 0 else -1
+            if leaving < 0:
+                return
+            self._pivot(leaving, column)
+
+    def _entering(self, *, cautious: bool) -> int:
+        """Return the column that gains most, or where steps go in circles the first that gains."""
+        best = min(self._goal)
+        if best >= -_EPSILON:
+            return -1
+        if cautious:
+            return next(i for i, gain in enumerate(self._goal) if gain < -_EPSILON)
+        return self._goal.index(best)
+
+    def _leaving(self, column: int) -> int:
+        least, found = float("inf"), -1
+        for number, line in enumerate(self._table):
+            if line[column] > _EPSILON:
+                ratio = self._limits[number] / line[column]
+                if ratio < least - _EPSILON or (
+                    ratio <= least + _EPSILON
+                    and found >= 0
+                    and self._basis[number] < self._basis[found]
+                ):
+                    least, found = min(ratio, least), number
+        return found
+
+    def _pivot(self, row: int, column: int) -> None:
+        table, limits = self._table, self._limits
+        scale = 1.0 / table[row][column]
+        line = table[row] = [value * scale for value in table[row]]
+        limit = limits[row] = limits[row] * scale
+        touched = [(i, value) for i, value in enumerate(line) if value]
+        for number, other in enumerate(table):
+            factor = other[column]
+            if number != row and factor:
+                for i, value in touched:
+                    other[i] -= factor * value
+                other[column] = 0.0
+                limits[number] -= factor * limit
+        factor = self._goal[column]
+        for i, value in touched:
+            self._goal[i] -= factor * value
+        self._goal[column] = 0.0
+        self._basis[row] = column
