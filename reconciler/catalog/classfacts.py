@@ -215,6 +215,7 @@ def _reservations(node_class: EC2NodeClass) -> tuple[Reservation, ...]:
             kind=r.reservation_type or "default",
             interruptible=r.interruptible,
             expiring=r.state == "expiring",
+            remaining=r.available_instance_count,
         )
         for r in node_class.status.capacity_reservations
     )

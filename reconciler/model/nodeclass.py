@@ -121,6 +121,8 @@ class AMI(_Struct, frozen=True):
 
 
 class CapacityReservation(_Struct, frozen=True):
+    """A reservation; how many instances still fit is known only where it was looked up here."""
+
     id: str
     availability_zone: str = ""
     instance_type: str = ""
@@ -130,6 +132,7 @@ class CapacityReservation(_Struct, frozen=True):
     interruptible: bool = False
     state: str = "active"
     end_time: datetime | None = None
+    available_instance_count: int | None = None
 
 
 class EC2NodeClassStatus(_Struct, frozen=True):

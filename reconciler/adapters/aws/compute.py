@@ -19,7 +19,7 @@ from reconciler.adapters.aws.tags import FLEET, INTENT, as_list
 from reconciler.adapters.aws.templates import Templates
 from reconciler.adapters.aws.validation import Validation
 from reconciler.model.errors import ReconcilerError, TransientCloudError
-from reconciler.model.labels import NODEPOOL
+from reconciler.model.labels import NODEPOOL, RESERVED
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.ports import Clock, Instance, Launch, LaunchAnswer
@@ -88,6 +88,8 @@ class AwsCompute:
         instance and costs no further one. A batch is one call.
         """
         lots = [list(lot) for _, lot in groupby(wishes, key=lambda wish: wish.token)]
+        if any(wish.options[0].capacity_type == RESERVED for wish in wishes):
+            self._resolver.expire_reserved()
         try:
             known = {i.tags.get(INTENT, "") for i in self.find([lot[0].token for lot in lots])}
         except ReconcilerError as error:

@@ -79,6 +79,7 @@ CALLS: Final = (
             "DescribeSubnets": "where nodes may be, and how many addresses are left there",
             "DescribeSecurityGroups": "the groups that an EC2NodeClass selects",
             "DescribeImages": "the images that an EC2NodeClass selects",
+            "DescribeCapacityReservations": "the reservations that an EC2NodeClass selects, if any",
             "DescribeInstanceTypes": "the machines of the region",
             "DescribeInstanceTypeOfferings": "in which zones they are sold",
             "DescribeSpotPriceHistory": "what spot capacity costs",

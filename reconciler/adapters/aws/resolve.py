@@ -18,6 +18,7 @@ from reconciler.adapters.aws.errors import translated
 from reconciler.adapters.aws.filters import tag_filters
 from reconciler.adapters.aws.profiles import profile_name
 from reconciler.adapters.aws.refusal import lacks_service_cidr
+from reconciler.adapters.aws.reservations import reservations
 from reconciler.adapters.aws.validation import Validation
 from reconciler.model.errors import TransientCloudError
 from reconciler.model.metadata import Condition
@@ -82,6 +83,12 @@ class Resolver:
             self._known[key] = known
         return msgspec.structs.replace(node_class, status=known.status)
 
+    def expire_reserved(self) -> None:
+        """Look again before the next use for what is left of reservations: some was taken."""
+        for key, known in list(self._known.items()):
+            if known.status.capacity_reservations:
+                self._known[key] = known._replace(at=known.at - _FRESH_FOR)
+
     def _looked_up(self, node_class: EC2NodeClass, now: datetime, known: _Known | None) -> _Known:
         """Look again; while EC2 does not answer, what was found before holds.
 
@@ -107,6 +114,9 @@ class Resolver:
         subnets = self._subnets(spec.subnet_selector_terms)
         groups = self._security_groups(spec.security_group_selector_terms)
         amis, image_problem = self._images.of(node_class)
+        terms = spec.capacity_reservation_selector_terms
+        is_reserving = self._settings.gate("ReservedCapacity")
+        reserved = reservations(self._ec2, terms, now) if is_reserving and terms else []
         profile = spec.instance_profile or profile_name(node_class, self._settings)
         conditions = [
             _found("SubnetsReady", subnets, "SubnetsNotFound", "SubnetSelector did not match any"),
@@ -118,11 +128,14 @@ class Resolver:
             ),
             _found("AMIsReady", amis, "AMINotFound", image_problem or "AMISelector matched none"),
             _found("InstanceProfileReady", profile, "InstanceProfileNotFound", "none is given"),
+            # None is no lack: the class then launches what it can on demand.
+            *([Condition("CapacityReservationsReady", "True")] * is_reserving),
         ]
         found = EC2NodeClassStatus(
             subnets=tuple(subnets),
             security_groups=tuple(groups),
             amis=tuple(amis),
+            capacity_reservations=tuple(reserved),
             instance_profile=profile,
         )
         is_whole = all(c.status == "True" for c in conditions)

@@ -191,6 +191,19 @@ class Account:
         profile: str = (data.get("IamInstanceProfile") or {}).get("Name", "")
         return profile
 
+    def template_reservation(self, name: str) -> str:
+        """Return the capacity reservation that a template targets, empty without one."""
+        if not name:
+            return ""
+        data: Mapping[str, Any] = (
+            self.backend.get_launch_template_by_name(name).latest_version().data
+        )
+        target = (data.get("CapacityReservationSpecification") or {}).get(
+            "CapacityReservationTarget"
+        )
+        reservation: str = (target or {}).get("CapacityReservationId", "")
+        return reservation
+
     def seed(self, node_class: EC2NodeClass) -> None:
         """Put into the account what the class selects by tags or names, in every zone.
 

@@ -29,6 +29,7 @@ from reconciler.adapters.simulated.market import Market, Prices
 from reconciler.adapters.simulated.pages import paged, smaller
 from reconciler.adapters.simulated.pricelist import get_products
 from reconciler.adapters.simulated.queues import awaited
+from reconciler.adapters.simulated.reserved import Reservations
 from reconciler.adapters.simulated.wire import Answer, Request, error
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.ports import Clock
@@ -78,6 +79,7 @@ class EmbeddedEC2:
         self.faults = Faults()
         self.market = Market(prices)
         self.health = Health()
+        self.reservations = Reservations()
         self.rows_a_page = 0
         self.calls: list[Call] = []
         self.after_call: Callable[[str], None] = lambda _operation: None
@@ -87,7 +89,7 @@ class EmbeddedEC2:
             str(next(_ACCOUNTS)), region, clock, starting_s=starting_s, stopping_s=stopping_s
         )
         self.lag = Lag(self._account)
-        self._fleets = Fleets(self._account, self.market)
+        self._fleets = Fleets(self._account, self.market, self.reservations)
         self._clock = clock
         self._listings = Listings(region, self.market, types)
 
@@ -209,15 +211,21 @@ class EmbeddedEC2:
             ):
                 answer = self._listed(smaller(request, self.rows_a_page), operation)
             case "DescribeInstances":
-                answer = paged(
+                listed = paged(
                     request, partial(by_profile, forward=account.forward), self.rows_a_page
                 )
+                answer = self.reservations.shown(listed)
+            case "DescribeCapacityReservations":
+                answer = paged(request, partial(self._reserved, request_id), self.rows_a_page)
             case "DescribeInstanceStatus":
                 answer = paged(request, self._health, self.rows_a_page)
             case _:
                 answer = paged(request, account.forward, self.rows_a_page)
         body = answer.body.replace(b">request-id<", f">{request_id}<".encode())
         return Answer(answer.status, body, {**answer.headers, "x-amzn-RequestId": request_id})
+
+    def _reserved(self, request_id: str, request: Request) -> Answer:
+        return self.reservations.answer(request, self._account.living(), request_id)
 
     def _health(self, request: Request) -> Answer:
         return self.health.answer(request, self._account.living())

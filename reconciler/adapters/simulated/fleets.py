@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 
 from reconciler.adapters.simulated.account import Account
 from reconciler.adapters.simulated.market import NO_CAPACITY, Market, Override, Shortage
+from reconciler.adapters.simulated.reserved import Reservations
 from reconciler.adapters.simulated.wire import Answer, Request, encoded, error, nested, xml
 
 _IDS: Final = re.compile(rb"<item>(i-[0-9a-f]+)</item>")
@@ -19,15 +20,17 @@ _EMPTY: Final = (
     b"<fleetId>fleet-00000000-0000-4000-8000-000000000000</fleetId>"
     b"<fleetInstanceSet></fleetInstanceSet></CreateFleetResponse>"
 )
+_RESERVATION_FULL: Final = "ReservationCapacityExceeded"
 _NO_ADDRESSES: Final = "InsufficientFreeAddressesInSubnet"
 
 
 class Fleets:
     """Answers CreateFleet, and remembers the answers by their client token."""
 
-    def __init__(self, account: Account, market: Market) -> None:
+    def __init__(self, account: Account, market: Market, reservations: Reservations) -> None:
         self._account = account
         self._market = market
+        self._reservations = reservations
         self.honours_tokens = True
         self._by_token: dict[str, tuple[bytes, Answer]] = {}
 
@@ -99,6 +102,11 @@ class Fleets:
         """Return how many instances an override has room for, and what ends it if too few."""
         stock = self._market.stock(chosen, capacity_type)
         count = wanted if stock is None else min(wanted, stock)
+        if chosen.reservation:
+            left = self._reservations.left(chosen.reservation, self._account.living())
+            if left < count:
+                message = f"The capacity reservation {chosen.reservation} is used up."
+                return left, Shortage(chosen, _RESERVATION_FULL, message)
         free = self._account.free_addresses(chosen.subnet)
         if free < count:
             message = f"There are not enough free addresses in subnet '{chosen.subnet}'."
@@ -111,6 +119,7 @@ class Fleets:
     def _overrides(self, parameters: dict[str, Any]) -> list[Override]:
         rows = []
         for number, config in enumerate(parameters.get("LaunchTemplateConfigs", [])):
+            template = config["LaunchTemplateSpecification"].get("LaunchTemplateName", "")
             for position, row in enumerate(config.get("Overrides", [{}])):
                 zone = row.get("AvailabilityZone", "")
                 subnet = row.get("SubnetId") or self._account.default_subnet(
@@ -126,6 +135,7 @@ class Fleets:
                         subnet=subnet,
                         image=row.get("ImageId", ""),
                         priority=None if priority is None else float(priority),
+                        reservation=self._account.template_reservation(template),
                     )
                 )
         return rows
@@ -142,6 +152,8 @@ class Fleets:
         }
         only = [{**config, "Overrides": [row]}]
         target = {**parameters["TargetCapacitySpecification"], "TotalTargetCapacity": count}
+        if chosen.reservation:
+            target["DefaultTargetCapacityType"] = "on-demand"  # moto gives nothing of other kinds
         body = encoded(
             {
                 **parameters,
@@ -154,6 +166,8 @@ class Fleets:
             name = config["LaunchTemplateSpecification"].get("LaunchTemplateName", "")
             ids = [found.decode() for found in _IDS.findall(answer.body)]
             account = self._account
+            if chosen.reservation:
+                self._reservations.use(chosen.reservation, ids)
             if name:
                 account.begin(ids, account.template_groups(name), account.template_profile(name))
             else:

@@ -29,6 +29,7 @@ class Override:
     subnet: str = ""
     image: str = ""
     priority: float | None = None
+    reservation: str = ""
 
 
 @dataclass(frozen=True, slots=True)

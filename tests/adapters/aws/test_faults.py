@@ -30,6 +30,7 @@ from reconciler.adapters.aws.statuses import InstanceStatuses
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.reserved import Reserved
 from reconciler.model.check import Verdict
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
 from reconciler.model.nodeclass import EC2NodeClass, EC2NodeClassStatus, SelectorTerm
@@ -80,6 +81,7 @@ def site() -> Site:
     cloud.connect("sqs", 1).create_queue(QueueName="words")
     document = json.dumps({"Version": "2012-10-17", "Statement": []})
     cloud.connect("iam", 1).create_role(RoleName="nodes", AssumeRolePolicyDocument=document)
+    cloud.reservations.put(Reserved("cr-1", "m7i.large", "us-east-1a", 1, tags={"team": "web"}))
     return Site(cloud, clock, a_compute(cloud, clock).resolve(a_class()))
 
 
@@ -93,6 +95,13 @@ def resolve(s: Site) -> None:
 
 def by_parameter(s: Site) -> None:
     s.compute().resolve(a_class(ami_selector_terms=(SSM,), ami_family="AL2023"))
+
+
+def reserving(s: Site) -> None:
+    term = SelectorTerm(tags={"team": "web"})
+    node_class = a_class(capacity_reservation_selector_terms=(term,))
+    (reserved,) = s.compute().resolve(node_class).status.capacity_reservations
+    assert reserved.id == "cr-1"
 
 
 def by_alias(s: Site) -> None:
@@ -267,6 +276,7 @@ ACTS: dict[str, Callable[[Site], None]] = {
     "ec2:DescribeSubnets": resolve,
     "ec2:DescribeSecurityGroups": resolve,
     "ec2:DescribeImages": resolve,
+    "ec2:DescribeCapacityReservations": reserving,
     "ec2:DescribeInstanceTypes": types,
     "ec2:DescribeInstanceTypeOfferings": offerings,
     "ec2:DescribeSpotPriceHistory": spot,

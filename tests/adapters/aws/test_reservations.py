@@ -1,0 +1,213 @@
+"""Capacity reservations of a class: which are found, what is left of them, who goes there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from types import SimpleNamespace
+
+import botocore.endpoint
+import pytest
+
+from reconciler.adapters.aws.compute import AwsCompute
+from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.reserved import Reserved
+from reconciler.catalog.classfacts import class_facts
+from reconciler.model.metadata import condition
+from reconciler.model.nodeclass import CapacityReservation, EC2NodeClass, SelectorTerm
+from reconciler.ports import Launch, LaunchAnswer, LaunchOption
+from tests.adapters.aws.test_lost_pages import assert_addressed, outcome
+from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_wish
+
+CALL = "DescribeCapacityReservations"
+OWNER = "123456789012"
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
+
+
+@pytest.fixture
+def clock() -> SimulatedClock:
+    return SimulatedClock()
+
+
+@pytest.fixture
+def cloud(clock: SimulatedClock) -> EmbeddedEC2:
+    cloud = a_cloud(clock)
+    now = clock.now()
+    one = Reserved("cr-1", "m7i.large", "us-east-1a", 2, tags={"team": "web"})
+    for reserved in (
+        one,
+        replace(one, id="cr-2", zone="us-east-1b", criteria="open", interruptible=True),
+        replace(one, id="cr-3", kind="capacity-block", end=now + timedelta(hours=2)),
+        replace(one, id="cr-4", owner="999999999999"),
+        replace(one, id="cr-5", tags={"team": "data"}),
+        replace(one, id="cr-6", state="expired"),
+        replace(one, id="cr-7", end=now),
+    ):
+        cloud.reservations.put(reserved)
+    return cloud
+
+
+def reserving(**term: object) -> EC2NodeClass:
+    return a_class(capacity_reservation_selector_terms=(SelectorTerm(**term),))
+
+
+def found(cloud: EmbeddedEC2, clock: SimulatedClock, **term: object) -> list[str]:
+    status = a_compute(cloud, clock).resolve(reserving(**term)).status
+    return [reservation.id for reservation in status.capacity_reservations]
+
+
+def test_all_that_is_known_of_a_reservation_stands_in_the_status(
+    cloud: EmbeddedEC2, clock: SimulatedClock
+) -> None:
+    node_class = a_compute(cloud, clock).resolve(reserving(tags={"team": "web"}, owner_id=OWNER))
+    plain = CapacityReservation(
+        "cr-1", "us-east-1a", "m7i.large", OWNER, "targeted", available_instance_count=2
+    )
+    assert node_class.status.capacity_reservations == (
+        plain,
+        CapacityReservation(
+            "cr-2",
+            "us-east-1b",
+            "m7i.large",
+            OWNER,
+            "open",
+            interruptible=True,
+            available_instance_count=2,
+        ),
+        CapacityReservation(
+            "cr-3",
+            "us-east-1a",
+            "m7i.large",
+            OWNER,
+            "targeted",
+            "capacity-block",
+            end_time=clock.now() + timedelta(hours=2),
+            available_instance_count=2,
+        ),
+    )
+    assert node_class.is_ready
+    assert [r.remaining for r in class_facts(node_class, SETTINGS).reservations] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("term", "ids"),
+    [
+        ({"id": "cr-4"}, ["cr-4"]),
+        ({"id": "cr-6"}, []),
+        ({"id": "cr-7"}, []),
+        ({"id": "cr-0000"}, []),
+        ({"tags": {"team": "*"}}, ["cr-1", "cr-2", "cr-3", "cr-4", "cr-5"]),
+        ({"tags": {"team": "data"}}, ["cr-5"]),
+        ({"owner_id": "999999999999", "tags": {"team": "web"}}, ["cr-4"]),
+        ({"instance_match_criteria": "open"}, ["cr-2"]),
+    ],
+)
+def test_a_term_selects(
+    cloud: EmbeddedEC2, clock: SimulatedClock, term: dict[str, object], ids: list[str]
+) -> None:
+    assert found(cloud, clock, **term) == ids
+    cloud.rows_a_page = 1
+    assert found(cloud, clock, **term) == ids
+
+
+def test_none_that_is_found_is_no_lack_and_none_that_is_selected_no_call(
+    cloud: EmbeddedEC2, clock: SimulatedClock
+) -> None:
+    node_class = a_compute(cloud, clock).resolve(reserving(tags={"team": "nobody"}))
+    assert node_class.is_ready
+    ready = condition(node_class.status.conditions, "CapacityReservationsReady")
+    assert ready is not None
+    assert ready.status == "True"
+    cloud.calls.clear()
+    assert a_compute(cloud, clock).resolve(a_class()).is_ready
+    gated = replace(SETTINGS, feature_gates={"ReservedCapacity": False})
+    closed = a_compute(cloud, clock, gated).resolve(reserving(id="cr-1"))
+    assert closed.status.capacity_reservations == ()
+    assert condition(closed.status.conditions, "CapacityReservationsReady") is None
+    assert CALL not in {call.operation for call in cloud.calls}
+
+
+def test_a_block_expires_forty_minutes_before_its_end(
+    cloud: EmbeddedEC2, clock: SimulatedClock
+) -> None:
+    compute = a_compute(cloud, clock)
+
+    def state() -> list[str]:
+        status = compute.resolve(reserving(id="cr-3")).status
+        return [reservation.state for reservation in status.capacity_reservations]
+
+    assert state() == ["active"]
+    clock.advance(79 * 60)
+    assert state() == ["active"]
+    clock.advance(60)
+    assert state() == ["expiring"]
+    clock.advance(40 * 60)
+    assert state() == ["expiring"], "what is gone has to be missing twice"
+    clock.advance(60)
+    assert state() == []
+
+
+@pytest.mark.parametrize("fault", [f for f in Fault if not f.takes_effect])
+@pytest.mark.parametrize("times", [1, 3, None])
+@pytest.mark.parametrize("term", [{"id": "cr-1"}, {"tags": {"team": "web"}}])
+def test_a_reservation_that_cannot_be_read_is_not_gone(
+    cloud: EmbeddedEC2,
+    clock: SimulatedClock,
+    fault: Fault,
+    times: int | None,
+    term: dict[str, object],
+) -> None:
+    cloud.rows_a_page = 1
+    whole = found(cloud, clock, **term)
+    cloud.faults.add(CALL, fault, times=times, skip=0 if "id" in term else 1)
+    got, error = outcome(lambda: found(cloud, clock, **term))
+    cloud.faults.clear()
+    if error is None:
+        assert (got, times is None) == (whole, False)
+    else:
+        assert_addressed(error, f"ec2:{CALL}", fault)
+    assert found(cloud, clock, **term) == whole
+
+
+def wish(node_class: EC2NodeClass, intent: str) -> Launch:
+    option = LaunchOption("m7i.large", "us-east-1a", "reserved", 0.0, "cr-1", "default")
+    return replace(a_wish(intent, node_class), options=(option,))
+
+
+def launch(compute: AwsCompute, node_class: EC2NodeClass, intent: str) -> LaunchAnswer:
+    (answer,) = compute.launch([wish(node_class, intent)])
+    assert isinstance(answer, LaunchAnswer)
+    return answer
+
+
+def test_what_is_launched_counts_at_once_and_a_full_reservation_refuses(
+    cloud: EmbeddedEC2, clock: SimulatedClock
+) -> None:
+    compute = a_compute(cloud, clock)
+
+    def left() -> int | None:
+        node_class = compute.resolve(reserving(id="cr-1"))
+        return node_class.status.capacity_reservations[0].available_instance_count
+
+    node_class = compute.resolve(reserving(id="cr-1"))
+    assert left() == 2
+    for number, rest in ((1, 1), (2, 0)):
+        assert launch(compute, node_class, f"i{number}").instance is not None
+        assert left() == rest, "without waiting for a minute"
+    full = launch(compute, node_class, "i3")
+    assert full.instance is None
+    assert [(r.capacity_type, r.code) for r in full.refused] == [
+        ("reserved", "ReservationCapacityExceeded")
+    ]
+    assert {(i.capacity_type, i.reservation_id) for i in compute.instances()} == {
+        ("reserved", "cr-1")
+    }
+    compute.terminate([next(iter(cloud.living()))])
+    clock.advance(60)
+    assert left() == 1
