@@ -25,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_arguments(parser)
     parser.add_argument("--yes", action="store_true", help="do it: record the claims, put tags on")
     parser.add_argument(
+        "-o", "--output", choices=["text", "json"], default="text", help="default: text"
+    )
+    parser.add_argument(
         "--karpenter-is-gone",
         action="store_true",
         help="your word for it where no snapshot shows whether Karpenter still runs",
@@ -40,21 +43,62 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.cli import exitcode, wiring
 
     snapshot = _snapshot(args)
+    problems: Sequence[str] = ()
     with wiring.taking_over(args, writes=args.yes) as takeover:
         stakes = takeover.survey(snapshot)
-        sys.stdout.write(_listed(stakes, takeover))
-        taken = [stake for stake in stakes if stake.claim is not None]
-        if not args.yes or not taken:
-            return exitcode.DONE
-        _refuse_two_owners(snapshot, said_gone=args.karpenter_is_gone)
-        problems = takeover.take(stakes)
+        if args.output == "text":
+            sys.stdout.write(_listed(stakes, takeover))
+        taken = sum(stake.claim is not None for stake in stakes)
+        acts = bool(args.yes and taken)
+        if acts:
+            _refuse_two_owners(snapshot, said_gone=args.karpenter_is_gone)
+            problems = takeover.take(stakes)
+    if args.output == "json":
+        from reconciler.cli.listing import as_json
+
+        sys.stdout.write(as_json(_as_value(stakes, takeover, problems, is_done=acts)))
     for problem in problems:
         print(f"not tagged: {problem}", file=sys.stderr)
     if problems:
         print("give the same command again when that is mended", file=sys.stderr)
         return exitcode.FAILED
-    print(f"{len(taken)} taken over by fleet {takeover.fleet}.")
+    if acts and args.output == "text":
+        print(f"{taken} taken over by fleet {takeover.fleet}.")
     return exitcode.DONE
+
+
+def _as_value(
+    stakes: Sequence[Stake], takeover: Takeover, problems: Sequence[str], *, is_done: bool
+) -> dict[str, object]:
+    """Return what becomes of each instance as data (``schemas/adoption.v1.json``)."""
+    from reconciler.model.labels import NODEPOOL
+
+    return {
+        "fleet": takeover.fleet,
+        "cluster": takeover.cluster,
+        "done": is_done,
+        "instances": [
+            {
+                "id": stake.instance.id,
+                "instanceType": stake.instance.instance_type,
+                "zone": stake.instance.zone,
+                "nodePool": stake.instance.tags.get(NODEPOOL, ""),
+                "nodeClaim": stake.claim.name if stake.claim is not None else "",
+                "becomes": _becomes(stake),
+                "refused": stake.refused,
+                "notes": list(stake.notes),
+            }
+            for stake in stakes
+        ],
+        "problems": list(problems),
+    }
+
+
+def _becomes(stake: Stake) -> str:
+    """Return ``ours``, ``tagged`` where it is recorded already, or ``refused``."""
+    if stake.claim is None:
+        return "refused"
+    return "tagged" if stake.is_recorded else "ours"
 
 
 def _snapshot(args: argparse.Namespace) -> Snapshot | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
@@ -19,6 +20,7 @@ from reconciler.desired.hash import node_class_hash, node_pool_hash
 from reconciler.model.decode import decode
 from reconciler.model.nodeclass import EC2NodeClass
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 POOL_HASH = "karpenter.sh/nodepool-hash"
 CLASS_HASH = "karpenter.k8s.aws/ec2nodeclass-hash"
 CA = "LS0tbm90IGEgY2VydGlmaWNhdGU="
@@ -311,6 +313,43 @@ def test_tags_that_could_not_be_put_on_are_put_on_by_the_same_command(
     assert site.adopt("--yes") == 0
     assert "tagged again" in capsys.readouterr().out
     assert all(site.tags(i)["reconciler/fleet"] == "web" for i in instances)
+
+
+@pytest.mark.parametrize("denied", [False, True])
+def test_machines_read_the_same_as_people(
+    site: Site, capsys: pytest.CaptureFixture[str], *, denied: bool
+) -> None:
+    schema = json.loads((REPOSITORY / "schemas" / "adoption.v1.json").read_text())
+    mine = site.launch("web-1")
+    theirs = site.launch("web-2", pool="elsewhere")
+
+    def said(*words: str) -> dict[str, Any]:
+        code = site.adopt("-o", "json", *words)
+        assert code == (1 if denied and words else 0)
+        value: dict[str, Any] = json.loads(capsys.readouterr().out)
+        jsonschema.validate(value, schema)
+        return value
+
+    shown = said()
+    assert (shown["fleet"], shown["done"]) == ("web", False)
+    assert {row["id"]: row["becomes"] for row in shown["instances"]} == {
+        mine: "ours",
+        theirs: "refused",
+    }
+    if denied:
+        site.cloud.faults.add("CreateTags", Fault.DENIED, times=None)
+    done = said("--yes")
+    assert done["done"]
+    assert [mine in problem for problem in done["problems"]] == [True] * denied
+    if denied:
+        site.cloud.faults.clear()
+        again = json.loads(adopted_again(site, capsys))
+        assert {r["id"]: r["becomes"] for r in again["instances"]}[mine] == "tagged"
+
+
+def adopted_again(site: Site, capsys: pytest.CaptureFixture[str]) -> str:
+    assert site.adopt("-o", "json", "--yes") == 0
+    return capsys.readouterr().out
 
 
 def test_its_help_names_what_it_asks_for(capsys: pytest.CaptureFixture[str]) -> None:

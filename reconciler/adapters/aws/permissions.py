@@ -63,6 +63,9 @@ class Call:
         return self.actions or (f"{_PREFIXES.get(self.service, self.service)}:{self.operation}",)
 
 
+TAGGED_LATER: Final = ("Name", "karpenter.sh/nodeclaim", "reconciler/fleet")
+"""Tags that instances get after their launch: by a pass, the last by ``state adopt``."""
+
 _PREFIXES: Final = {"service-quotas": "servicequotas"}
 
 
@@ -70,6 +73,8 @@ def _reads(service: str, why_of: Mapping[str, str], scope: Scope = Scope.ANY) ->
     for operation, why in why_of.items():
         yield Call(service, operation, Need.PLAN, scope, why)
 
+
+_TAGS_WHY: Final = "names an instance once its node has joined, or is taken over"
 
 CALLS: Final = (
     *_reads(
@@ -105,7 +110,7 @@ CALLS: Final = (
         "tried without effect: whether a class could make nodes",
     ),
     Call("ec2", "TerminateInstances", Need.RUN, Scope.OWNED, "ends instances of the cluster"),
-    Call("ec2", "CreateTags", Need.RUN, Scope.TAGS, "names an instance once its node has joined"),
+    Call("ec2", "CreateTags", Need.RUN, Scope.TAGS, _TAGS_WHY),
     Call(
         "ec2",
         "DescribeInstanceStatus",
@@ -212,7 +217,7 @@ def _statements(scope: Scope, actions: list[str], names: Names) -> list[dict[str
             {
                 **owned,
                 **pool,
-                "ForAllValues:StringEquals": {"aws:TagKeys": ["Name", "karpenter.sh/nodeclaim"]},
+                "ForAllValues:StringEquals": {"aws:TagKeys": list(TAGGED_LATER)},
             },
         ),
         Scope.PROFILES: (

@@ -13,7 +13,9 @@ import botocore.session
 import pytest
 from botocore import xform_name
 
-from reconciler.adapters.aws.permissions import CALLS, Names, Need, policy
+from reconciler.adapters.aws.permissions import CALLS, TAGGED_LATER, Names, Need, policy
+from reconciler.engine import tagging, takeover
+from reconciler.model.labels import NODECLAIM
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ADAPTER = REPOSITORY / "reconciler" / "adapters" / "aws"
@@ -95,3 +97,11 @@ def test_the_documents_are_what_the_declaration_makes() -> None:
     spec.loader.exec_module(module)
     for path, content in module.files().items():
         assert path.read_text(encoding="utf-8") == content, f"run docs/aws/generate.py: {path.name}"
+
+
+def test_every_tag_that_is_put_on_later_is_allowed() -> None:
+    assert {tagging.NAME, NODECLAIM, takeover.FLEET_TAG, takeover.CLAIM_TAG} == set(TAGGED_LATER)
+    statements = policy(Need.RUN, Names())["Statement"]
+    (tags,) = [s for s in statements if s["Action"] == ["ec2:CreateTags"] and "OwnI" in s["Sid"]]
+    allowed = tags["Condition"]["ForAllValues:StringEquals"]["aws:TagKeys"]
+    assert set(allowed) == set(TAGGED_LATER)
