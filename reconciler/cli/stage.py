@@ -160,15 +160,14 @@ class Stage:
 
     def apply(self) -> Pass:
         """Do what ``reconciler apply`` does."""
-        from reconciler.cli.apply import tags_of
+        from reconciler.cli.apply import mandate_of
         from reconciler.engine.loop import Pulse, converge
-        from reconciler.engine.reconcile import Mandate
 
         with self._assembled() as assembly:
             result = converge(
                 assembly.world,
                 assembly.source,
-                Mandate(tags_of(assembly.settings)),
+                mandate_of(assembly.settings),
                 deadline=_PATIENCE,
                 pulse=Pulse(busy=_PULSE_S),
             )
@@ -177,10 +176,9 @@ class Stage:
 
     def keep(self, until: Callable[[StateStore], bool]) -> None:
         """Do what ``reconciler run`` does, until the recorded fleet is as ``until`` says."""
-        from reconciler.cli.apply import tags_of
+        from reconciler.cli.apply import mandate_of
         from reconciler.cli.run import next_change
         from reconciler.engine.loop import Pulse, run
-        from reconciler.engine.reconcile import Mandate
 
         end = self.clock.now() + _DAY
         with self._assembled() as assembly:
@@ -188,7 +186,7 @@ class Stage:
             run(
                 assembly.world,
                 assembly.source,
-                Mandate(tags_of(assembly.settings)),
+                mandate_of(assembly.settings),
                 pulse=Pulse(busy=_PULSE_S, quiet=_DAY.total_seconds()),
                 stop=lambda: until(store) or self.clock.now() >= end,
                 next_change=next_change,

@@ -22,7 +22,10 @@ from reconciler.catalog.commitment import (
     overlay_of,
     type_and_region,
 )
-from reconciler.catalog.veneer import (
+from reconciler.model.metadata import Metadata
+from reconciler.model.nodeoverlay import NodeOverlay, NodeOverlaySpec
+from reconciler.model.nodepool import NodeSelectorRequirement
+from tests.catalog.veneer import (
     ConfigError,
     applied,
     cycle_s,
@@ -30,9 +33,6 @@ from reconciler.catalog.veneer import (
     read_config,
     settings_of,
 )
-from reconciler.model.metadata import Metadata
-from reconciler.model.nodeoverlay import NodeOverlay, NodeOverlaySpec
-from reconciler.model.nodepool import NodeSelectorRequirement
 from tests.tables import cases
 
 Case = dict[str, Any]

@@ -6,11 +6,10 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from reconciler.cli.apply import tags_of
+from reconciler.cli.apply import mandate_of
 from reconciler.cli.simulation.building import Setting, SimulatedFleet
 from reconciler.cli.simulation.driver import Played, play
 from reconciler.cli.simulation.report import Report, merge_of, report_of
-from reconciler.engine.reconcile import Mandate
 
 
 def played(setting: Setting, until: datetime | timedelta | None) -> Report:
@@ -36,7 +35,7 @@ def played(setting: Setting, until: datetime | timedelta | None) -> Report:
 
 def _scene(setting: Setting, fleet: SimulatedFleet, until: datetime | None) -> Played:
     entered = setting.enter(fleet)
-    return play(setting.stage, entered.at, Mandate(tags_of(fleet.settings)), until)
+    return play(setting.stage, entered.at, mandate_of(fleet.settings), until)
 
 
 def _name(fleet: SimulatedFleet) -> str:

@@ -1,8 +1,8 @@
 """Veneer's own ways around its overlays: its configuration, its check, what it writes and when.
 
-Whoever comes from Veneer brings its file, and overlays that it wrote stand in clusters; this says
-what the one means and what becomes of the other. Facts of ``pkg/config``, ``pkg/overlay`` and
-``pkg/reconciler`` of Veneer 0.4.
+Beside its decisions, which the catalogue makes as it does, Veneer has ways that nothing here needs:
+the tables hold them, so that what it would do stands written down. Facts of ``pkg/config``,
+``pkg/overlay`` and ``pkg/reconciler`` of Veneer 0.4.
 """
 
 from __future__ import annotations
