@@ -152,12 +152,14 @@ def _on_the_spot(args: argparse.Namespace) -> tuple[Source, Answer]:
 
 def _of_pool(source: Source, name: str, inputs: Inputs) -> Answer:
     from reconciler.desired.objects import node_pools
+    from reconciler.model.history import NO_HISTORY
     from reconciler.plan.budgetcalendar import explain_node_pool
 
     pools = {pool.name: pool for pool in node_pools(inputs.fleet)}
     if name not in pools:
         raise _unknown("nodepool", name, source.name, list(pools))
-    return explain_node_pool(pools[name], inputs.settings, inputs.cluster.nodes, inputs.now)
+    nodes, history = inputs.cluster.nodes, inputs.history or NO_HISTORY
+    return explain_node_pool(pools[name], inputs.settings, nodes, inputs.now, history)
 
 
 def _no_plan_for_pools() -> Exception:

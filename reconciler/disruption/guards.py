@@ -57,7 +57,17 @@ def caps_of(
     now: datetime,
 ) -> list[Cap]:
     """Return the caps that hold now: those of the fleet, then of each NodePool by name."""
-    by_pool = staying(nodes)
+    return caps_for(pools, staying(nodes), history, settings, now)
+
+
+def caps_for(
+    pools: Iterable[str],
+    by_pool: Counter[str],
+    history: History,
+    settings: Settings,
+    now: datetime,
+) -> list[Cap]:
+    """Return the caps over so many nodes that are to stay, by NodePool."""
     caps: list[Cap] = []
     most = settings.fleet_maximum_per_day
     if most:

@@ -1,8 +1,8 @@
 """When nodes of one NodePool may be disrupted in the next days, and where the rules gape.
 
 The calendar lays over each other what holds at each moment: the pool's budgets, those of the fleet,
-windows and suspensions. Holes are reasons that can never act, or not for long; contradictions are
-rules that can never matter beside the others.
+windows, suspensions, and the guards that count over time. Holes are reasons that can never act, or
+not for long; contradictions are rules that can never matter beside the others.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from reconciler.model.budget import (
     allowance,
     next_change_of,
 )
+from reconciler.model.history import NO_HISTORY, History
 from reconciler.model.nodepool import NodePool
 from reconciler.model.schedule import parse_schedule
 from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
 from reconciler.plan.answer import Answer
 from reconciler.plan.decisions import Decision
+from reconciler.plan.guardcalendar import Guards, memories, slowness
 from reconciler.plan.wording import counted, moment
 
 SPAN: Final = timedelta(days=7)
@@ -47,18 +49,24 @@ class Span:
 
 
 def calendar_of(
-    pool: NodePool, settings: Settings, nodes: Sequence[StateNode], now: datetime
+    pool: NodePool,
+    settings: Settings,
+    nodes: Sequence[StateNode],
+    now: datetime,
+    history: History = NO_HISTORY,
 ) -> list[Span]:
     """Return the spans of the next seven days, in order and without a gap.
 
     With more changes than are looked at, the calendar ends with the last of them.
-    As many nodes as there are now are reckoned with, and none as disrupted already.
+    As many nodes as there are now are reckoned with, and none as disrupted already. ``history`` is
+    what the guards that count over time remember.
     """
+    guards = Guards.of(pool.name, settings, history, nodes)
     totals = _totals(pool, settings, nodes, now)
     spans: list[Span] = []
     at = now
-    for change in _changes(pool, settings, now):
-        allowed = _allowed(pool, settings, totals, at)
+    for change in _changes(pool, settings, guards, now):
+        allowed = _allowed(pool, settings, totals, guards, at)
         if spans and spans[-1].allowed == allowed:
             spans[-1] = Span(spans[-1].start, change, allowed)
         else:
@@ -76,13 +84,17 @@ def _totals(
     return total, states[0].total if states else 0
 
 
-def _changes(pool: NodePool, settings: Settings, now: datetime) -> Iterator[datetime]:
+def _changes(
+    pool: NodePool, settings: Settings, guards: Guards, now: datetime
+) -> Iterator[datetime]:
     """Yield each moment at which something may change; the end of the calendar is the last."""
     end, at = now + SPAN, now
+    of_guards = sorted(set(guards.changes()))
     for _ in range(_STEPS_MAX):
         moments = [
             next_change_of(pool.spec.disruption.budgets, at),
             *policy_changes(settings, at),
+            next((m for m in of_guards if m > at), None),
         ]
         at = min((m for m in moments if m is not None and at < m), default=end)
         if at >= end:
@@ -92,7 +104,7 @@ def _changes(pool: NodePool, settings: Settings, now: datetime) -> Iterator[date
 
 
 def _allowed(
-    pool: NodePool, settings: Settings, totals: tuple[int, int], at: datetime
+    pool: NodePool, settings: Settings, totals: tuple[int, int], guards: Guards, at: datetime
 ) -> dict[DisruptionReason, int]:
     holds = holds_of([pool.name], settings, at)
     total, of_fleet = totals
@@ -100,7 +112,9 @@ def _allowed(
     for reason in DisruptionReason:
         own = min(allowance(pool.spec.disruption.budgets, reason, total, at).nodes, total)
         fleet = allowance(settings.fleet_budgets, reason, of_fleet, at).nodes
-        allowed[reason] = 0 if (pool.name, reason) in holds else min(own, fleet)
+        cap = guards.cap(reason, at)
+        guarded = cap.left if cap is not None else own
+        allowed[reason] = 0 if (pool.name, reason) in holds else min(own, fleet, guarded)
     return allowed
 
 
@@ -108,6 +122,7 @@ def _cause(
     pool: NodePool,
     settings: Settings,
     totals: tuple[int, int],
+    guards: Guards,
     reason: DisruptionReason,
     at: datetime,
 ) -> str:
@@ -119,24 +134,35 @@ def _cause(
     if own.nodes == 0:
         return f"budgets[{own.binding}] allows none"
     fleet = allowance(settings.fleet_budgets, reason, totals[1], at)
+    cap = guards.cap(reason, at)
+    if fleet.nodes > 0 and cap is not None:
+        return cap.hold.message
     return f"disruption.budgets[{fleet.binding}] of the fleet allows none"
 
 
 def explain_node_pool(
-    pool: NodePool, settings: Settings, nodes: Sequence[StateNode], now: datetime
+    pool: NodePool,
+    settings: Settings,
+    nodes: Sequence[StateNode],
+    now: datetime,
+    history: History = NO_HISTORY,
 ) -> Answer:
     """Return the calendar of a NodePool, with its holes and contradictions as reasons."""
     totals = _totals(pool, settings, nodes, now)
     total = totals[0]
-    spans = calendar_of(pool, settings, nodes, now)
+    spans = calendar_of(pool, settings, nodes, now, history)
+    guards = Guards.of(pool.name, settings, history, nodes)
+    cause = partial(_cause, pool, settings, totals, guards)
     is_whole = spans[-1].end == now + SPAN
     found = [
         Decision(kind="NodePool", name=pool.name, code=code, message=message)
         for code, message in (
             *_unreadable(pool, now),
-            *(_holes(spans, partial(_cause, pool, settings, totals)) if total and is_whole else ()),
+            *(_holes(spans, cause) if total and is_whole else ()),
             *_contradictions(pool, now, total),
             *_powerless(pool),
+            *slowness(guards, now),
+            *memories(pool.name, settings, nodes, now),
         )
     ]
     verdict = (

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from reconciler.desired.objects import node_pools
 from reconciler.desired.settings import resolve
 from reconciler.model.budget import DisruptionReason
+from reconciler.model.history import NO_HISTORY, History, Move, Rollout, Taken
 from reconciler.plan.answer import Answer
 from reconciler.plan.budgetcalendar import SPAN, calendar_of, explain_node_pool
 from reconciler.plan.explain import explain_node
@@ -153,6 +154,52 @@ def test_holes_and_contradictions_are_pointed_out(
     answer = pool_told(asked(*a_node("n"), rules={**ACT, **rules}, **config))
     found = {reason.code: reason.message for reason in reversed(answer.reasons)}
     assert found[code].startswith(message)
+
+
+def guarded(history: History, **config: object) -> Answer:
+    question = asked(
+        *a_node("n"), *a_node("m"), rules={**ACT, "budgets": [{"nodes": "2"}]}, **config
+    )
+    [pool] = node_pools(question.fleet)
+    nodes = question.cluster.nodes
+    return explain_node_pool(pool, question.settings, nodes, NOW, history)
+
+
+def test_a_day_that_is_used_up_is_a_hole_until_the_first_is_free_again() -> None:
+    taken = (Taken(NOW - timedelta(hours=20), "general"),)
+    answer = guarded(History(taken), maximumPerDay="1")
+    assert answer.facts[0].endswith("16:00 UTC: Drifted 0, Empty 0, Underutilized 0")
+    assert answer.facts[1].endswith(": Drifted 1, Empty 1, Underutilized 1")
+    assert [(r.code, r.message) for r in answer.reasons] == [
+        ("DailyMaximum", "of the pool 1 node may go within 24 hours: all 2 take 2 days or more")
+    ]
+
+
+def test_a_rollout_that_stopped_is_a_hole_without_an_end_for_what_moves_pods() -> None:
+    stopped = Rollout("general", failures=3, stopped_at=NOW, stopped_why="no capacity")
+    answer = guarded(History(rollouts=(stopped,)), stopAfterFailures=3)
+    assert answer.facts[0].endswith(": Drifted 0, Empty 2, Underutilized 0")
+    found = {r.message.partition(":")[0] for r in answer.reasons if r.code == "NeverOpen"}
+    assert found == {
+        f"no node may go as {r} in the next 7 days" for r in ("Drifted", "Underutilized")
+    }
+
+
+def test_a_wave_that_is_full_is_a_hole_until_its_nodes_have_been_well_for_long_enough() -> None:
+    move = Move("c", NOW - timedelta(hours=2), ended_at=NOW, healthy_at=NOW)
+    wave = Rollout("general", wave=2, size=1, moves=(move,))
+    answer = guarded(History(rollouts=(wave,)), waveSize="1", waveSoak="30h")
+    assert answer.facts[0].endswith(": Drifted 0, Empty 2, Underutilized 0")
+    assert answer.facts[1].endswith(": Drifted 1, Empty 2, Underutilized 1")
+    hole = next(r.message for r in answer.reasons if r.code == "LongHole")
+    assert hole.startswith("no node may go as Drifted for 30 hours from ")
+    assert "wave 2 of NodePool general has taken its 1 nodes of 1 (waveSize)" in hole
+
+
+def test_nodes_that_consolidation_leaves_alone_for_a_time_are_counted() -> None:
+    answer = guarded(NO_HISTORY, minimumAge="2000h")
+    assert [r.code for r in answer.reasons] == ["TooYoung"]
+    assert answer.reasons[0].message.startswith("2 nodes younger than minimumAge")
 
 
 def test_a_calendar_of_too_many_changes_says_how_far_it_looked() -> None:
