@@ -144,8 +144,12 @@ def _pods_by_node(seen: Snapshot) -> Mapping[str, Sequence[str]]:
     """Return the names of the pods on each node that hold it: no daemons, none that has ended."""
     found: dict[str, list[str]] = {}
     for pod in seen.pods:
-        if pod.spec.node_name and not pod.is_daemon and not pod.is_terminal:
-            found.setdefault(pod.spec.node_name, []).append(pod.key)
+        node = pod.spec.node_name
+        if node and not pod.is_terminal and not pod.is_daemon:
+            on_node = found.get(node)
+            if on_node is None:
+                on_node = found[node] = []
+            on_node.append(pod.key)
     return found
 
 

@@ -60,12 +60,18 @@ class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
 def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
     """Return the condition of that type, or None."""
-    return next((c for c in conditions if c.type == kind), None)
+    for known in conditions:  # a loop: it is asked ten times of each of ten thousand nodes
+        if known.type == kind:
+            return known
+    return None
 
 
 def is_true(conditions: tuple[Condition, ...], kind: str) -> bool:
     """Return whether the condition is there and True."""
-    return any(c.type == kind and c.status == "True" for c in conditions)
+    for known in conditions:
+        if known.type == kind and known.status == "True":
+            return True
+    return False
 
 
 class SelectorExpression(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
