@@ -1,0 +1,112 @@
+"""A fleet with a lock, while it runs: images come from the commit, and not from the account."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from reconciler.adapters.clock import SystemClock
+from reconciler.adapters.simulated.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.server import serve
+from reconciler.cli.main import main
+from reconciler.model.nodeclass import SelectorTerm
+from tests.cli.test_lock import CONFIG, TYPES, WORKLOAD, price
+from tests.contracts.cloud import a_class
+from tests.desired.test_lock import CLASS, POOL
+
+OLD, NEW = "ami-00000000000000001", "ami-00000000000000002"
+
+
+class Site:
+    """An account, and the repository of a fleet that lives in it."""
+
+    def __init__(self, folder: Path, cloud: EmbeddedEC2, url: str) -> None:
+        self.folder = folder
+        self.cloud = cloud
+        self.url = url
+        self.write("class.yaml", CLASS.replace("{alias: al2023@VERSION}", "{name: golden-*}"))
+        self.write("class.yaml", self.read("class.yaml") + "  amiFamily: AL2023\n")
+        budget = "  disruption: {budgets: [{nodes: '100%'}], consolidateAfter: Never}\n"
+        self.write("pool.yaml", POOL.replace("FAMILY", "m7g") + budget)
+        self.write("api.yaml", WORKLOAD)
+        self.write("reconciler.yaml", CONFIG + "cluster: embedded\n")
+        self.git("init", "-q", "-b", "main")
+
+    def read(self, name: str) -> str:
+        return (self.folder / name).read_text(encoding="utf-8")
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text, encoding="utf-8")
+
+    def git(self, *words: str) -> None:
+        who = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+        subprocess.run(["git", "-C", str(self.folder), *who, *words], check=True)
+
+    def commit(self) -> None:
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "a change")
+
+    def say(self, *words: str) -> int:
+        command, *more = words
+        settings = ["--set", f"aws.endpointUrl={self.url}", "--set", "aws.prices=live"]
+        return main([command, str(self.folder), *more, *settings])
+
+    def apply(self) -> None:
+        assert self.say("apply", "--state", str(self.folder.parent / "state")) == 0
+
+    def images(self) -> list[str]:
+        rows = self.cloud.connect("ec2", 1).describe_instances(
+            Filters=[{"Name": "instance-state-name", "Values": ["pending", "running"]}]
+        )["Reservations"]
+        return [i["ImageId"] for row in rows for i in row["Instances"]]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    cloud = EmbeddedEC2(SystemClock(), prices=price, types=TYPES)
+    term = SelectorTerm(tags={"team": "web"})
+    cloud.seed(a_class(subnet_selector_terms=(term,), security_group_selector_terms=(term,)))
+    cloud.publish(OLD, "golden-1", datetime(2026, 1, 1, tzinfo=UTC), "arm64")
+    folder = tmp_path / "fleet"
+    folder.mkdir()
+    with serve(cloud) as url:
+        yield Site(folder, cloud, url)
+
+
+def test_a_newer_image_rolls_nothing_until_the_lock_that_names_it_is_committed(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert site.say("lock") == 0
+    site.commit()
+    site.apply()
+    (before,) = site.cloud.living()
+    assert site.images() == [OLD]
+
+    site.cloud.publish(NEW, "golden-2", datetime(2026, 2, 1, tzinfo=UTC), "arm64")
+    site.apply()
+    assert list(site.cloud.living()) == [before], "what the account publishes is no commit"
+
+    assert site.say("lock", "--update") == 0
+    assert NEW in site.read("reconciler.lock")
+    site.git("stash", "-q")
+    site.apply()
+    assert list(site.cloud.living()) == [before]
+
+    site.git("stash", "pop", "-q")
+    site.commit()
+    capsys.readouterr()
+    site.apply()
+    assert site.images() == [NEW]
+    assert before not in site.cloud.living()
+
+
+def test_a_lock_keeps_a_launch_from_an_image_that_was_published_since(site: Site) -> None:
+    assert site.say("lock") == 0
+    site.commit()
+    site.cloud.publish(NEW, "golden-2", datetime(2026, 2, 1, tzinfo=UTC), "arm64")
+    site.apply()
+    assert site.images() == [OLD]
