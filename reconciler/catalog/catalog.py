@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from reconciler.catalog import bundle as bundled_file
 from reconciler.catalog.awsrows import AwsRows
@@ -92,6 +92,20 @@ class Catalog:
         self.warnings: Final = warnings
         self.price_overlaid: Final = price_overlaid
         self.capacity_overlaid: Final = capacity_overlaid
+
+    def traits(self) -> dict[str, Any]:
+        """Return all that a catalogue made of this one hands on, beside its rows and digest."""
+        return {
+            "version": self.version,
+            "source": self.source,
+            "region": self.region,
+            "well_known": self.well_known,
+            "spot_is_estimated": self.spot_is_estimated,
+            "notes": self.notes,
+            "warnings": self.warnings,
+            "price_overlaid": self.price_overlaid,
+            "capacity_overlaid": self.capacity_overlaid,
+        }
 
     @cached_property
     def columns(self) -> Columns:

@@ -35,20 +35,11 @@ class OverlaidCatalog(Catalog):
         key = f"{base.digest} {sorted(prices.items())} {sorted(capacities.items())}"
         if paid:
             key += f" {sorted(paid.items())}"
-        overlaid = frozenset(base.names[base.columns.offerings.type[at]] for at in prices)
-        super().__init__(
-            rows,
-            version=base.version,
-            digest=sha256(key.encode()).hexdigest(),
-            source=base.source,
-            region=base.region,
-            well_known=base.well_known,
-            spot_is_estimated=base.spot_is_estimated,
-            notes=base.notes,
-            warnings=base.warnings,
-            price_overlaid=overlaid | base.price_overlaid,
-            capacity_overlaid=frozenset(base.names[index] for index in capacities),
-        )
+        traits = base.traits()
+        priced = frozenset(base.names[base.columns.offerings.type[at]] for at in prices)
+        traits["price_overlaid"] |= priced
+        traits["capacity_overlaid"] |= frozenset(base.names[index] for index in capacities)
+        super().__init__(rows, **traits, digest=sha256(key.encode()).hexdigest())
         self.base = base
         kinds = base.columns.offerings.type
         self._opened_names = frozenset(base.names[kinds[position]] for position in opened)

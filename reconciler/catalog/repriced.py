@@ -23,14 +23,8 @@ class RepricedCatalog(Catalog):
     def __init__(self, base: Catalog, factor: Factor, name: str) -> None:
         super().__init__(
             _RepricedRows(base, factor),
-            version=base.version,
+            **base.traits(),
             digest=sha256(f"{base.digest} repriced {name}".encode()).hexdigest(),
-            source=base.source,
-            region=base.region,
-            well_known=base.well_known,
-            spot_is_estimated=base.spot_is_estimated,
-            notes=base.notes,
-            warnings=base.warnings,
         )
         self._base, self._factor, self._name = base, factor, name
 

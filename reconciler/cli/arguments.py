@@ -42,10 +42,9 @@ def _told(message: str) -> str:
     found = _CHOICE.search(message)
     if found is None:
         return message
-    from difflib import get_close_matches
+    from reconciler.model.nearest import did_you_mean
 
     known = [word.strip(" '") for word in found["known"].split(",")]
-    near = get_close_matches(found["word"], known, n=1)
-    advice = f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}"
+    advice = did_you_mean(found["word"], known, f"one of {', '.join(known)}")
     what = message[: found.start()].removeprefix("argument ")
     return f"{what}{found['word']!r} is no choice ({advice})"

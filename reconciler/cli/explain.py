@@ -253,16 +253,14 @@ def _of_pod(source: Source, name: str, inquiry: Inquiry | None = None) -> Answer
 
 
 def _unknown(kind: str, name: str, source: str, names: Sequence[str]) -> Exception:
-    from difflib import get_close_matches
-
     from reconciler.model.errors import UnreadableError
+    from reconciler.model.nearest import did_you_mean
 
-    near = get_close_matches(name, names, n=1)
     advice = _ADVICE.get(kind, "`reconciler get nodes` lists those that are recorded")
     return UnreadableError(
         f"the plan does not speak of {kind} {name}",
         where=source,
-        remedy=f"did you mean {near[0]}?" if near else advice,
+        remedy=did_you_mean(name, names, advice),
     )
 
 

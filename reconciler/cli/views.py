@@ -190,9 +190,8 @@ def found(listing: Listing, kind: str, name: str, recorded: Recorded) -> Item:
     Raises:
         StateError: there is none; it says what became of it or which name comes near.
     """
-    from difflib import get_close_matches
-
     from reconciler.model.errors import StateError
+    from reconciler.model.nearest import did_you_mean
 
     item = next((i for i in listing.items if i.name == name), None)
     if item is not None:
@@ -202,8 +201,8 @@ def found(listing: Listing, kind: str, name: str, recorded: Recorded) -> Item:
     if gone is not None:
         ago = age(gone.at, recorded.now)
         raise StateError(f"nodeclaim {name} went {ago} ago: {gone.reason}", where=recorded.where)
-    near = get_close_matches(name, [i.name for i in listing.items], n=1)
-    remedy = f"did you mean {near[0]}?" if near else f"`reconciler get {kind}` lists all"
+    names = [item.name for item in listing.items]
+    remedy = did_you_mean(name, names, f"`reconciler get {kind}` lists all")
     raise StateError(f"no {singular} {name} is recorded", where=recorded.where, remedy=remedy)
 
 

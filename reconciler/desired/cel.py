@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from reconciler.desired.document import Pointer
 from reconciler.desired.finding import shown
-from reconciler.desired.schema import did_you_mean
+from reconciler.model.nearest import did_you_mean
 
 Violation = tuple[Pointer, str, str]
 Predicate = Callable[[Any], Iterator[Violation]]

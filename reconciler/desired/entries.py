@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 from reconciler.desired.document import Document, Pointer
 from reconciler.desired.finding import Finding, shown
 from reconciler.desired.kinds import OURS, SUCCESSORS, WORKLOADS, group_of, is_other_class
-from reconciler.desired.schema import did_you_mean, nearest
 from reconciler.model.diagnostics import Place
+from reconciler.model.nearest import did_you_mean, nearest
 
 _KUSTOMIZE: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 _LIST_DEPTH_MAX: Final = 5

@@ -17,6 +17,7 @@ from typing import Any, Final
 from reconciler._resources import resource
 from reconciler.desired.document import Pointer
 from reconciler.desired.finding import Finding, field_path, shown
+from reconciler.model.nearest import LIKE, did_you_mean, nearest
 
 Schema = dict[str, Any]
 
@@ -61,7 +62,6 @@ _TYPE_WORDS: Final = {
 }
 _BOOLEANS: Final = ("true", "false", "yes", "no", "on", "off")
 _FINDINGS_MAX: Final = 200
-_LIKE: Final = 0.6
 _SLIP: Final = 0.8
 
 
@@ -184,7 +184,7 @@ def _meant(value: dict[str, Any], fields: Schema, *, is_open: bool) -> dict[str,
     """
     unknown = [key for key in value if key not in fields] if fields else []
     absent = [field for field in fields if field not in value] if unknown else []
-    cutoff = _SLIP if is_open else _LIKE
+    cutoff = _SLIP if is_open else LIKE
     near = {key: nearest(key, absent, cutoff) for key in unknown}
     return {key: field for key, field in near.items() if field is not None}
 
@@ -248,26 +248,6 @@ def _number(node: Schema, value: float, pointer: Pointer) -> Iterator[Finding]:
 def _choice(allowed: Iterable[Any]) -> str:
     words = [str(a) for a in allowed]
     return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
-
-
-def did_you_mean(word: Any, known: Iterable[Any]) -> str:
-    """Return ``did you mean …?`` where a known word is near, else nothing."""
-    near = nearest(word, known)
-    return f"did you mean {near}?" if near else ""
-
-
-def nearest(word: Any, known: Iterable[Any], cutoff: float = _LIKE) -> str | None:
-    """Return the known word that is most like ``word``, None where none is; case does not count.
-
-    ``cutoff`` is the least likeness, from 0 to 1.
-    """
-    if not isinstance(word, str) or len(word) > 200:
-        return None
-    from difflib import get_close_matches
-
-    lowered = {str(k).lower(): str(k) for k in known}
-    near = get_close_matches(word.lower(), lowered, n=1, cutoff=cutoff)
-    return lowered[near[0]] if near else None
 
 
 def resolved(root: Schema, node: Schema) -> Schema:

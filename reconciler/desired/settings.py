@@ -210,11 +210,9 @@ def _pool_option(text: str) -> tuple[str, str]:
 
 
 def _unknown(name: str, where: str, what: str, candidates: Iterable[str]) -> UsageError:
-    from difflib import get_close_matches
+    from reconciler.model.nearest import did_you_mean
 
-    folded = {candidate.casefold(): candidate for candidate in candidates}
-    near = get_close_matches(name.casefold(), list(folded), n=1, cutoff=0.7)
-    remedy = f"did you mean {folded[near[0]]}?" if near else "`reconciler config` lists all"
+    remedy = did_you_mean(name, candidates, "`reconciler config` lists all", cutoff=0.7)
     return UsageError(f"{name[:80]}: {what}", where=where, remedy=remedy)
 
 

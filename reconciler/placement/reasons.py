@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from reconciler.model.labels import NODEPOOL
+from reconciler.model.nearest import nearest
 from reconciler.model.requirement import Requirement
 from reconciler.model.resources import NODES
 from reconciler.model.taint import untolerated
@@ -149,14 +150,10 @@ def _what_excludes_all(template: Template) -> str:
 
 def _nearest(wanted: Requirement, known: Iterable[str]) -> str | None:
     """Return a known value that one of the wanted ones may have been meant for."""
-    from difflib import get_close_matches
-
     if wanted.complement:
         return None
-    for value in sorted(wanted.values):
-        for near in get_close_matches(value, sorted(known), n=1):
-            return near
-    return None
+    words = sorted(known)
+    return next(filter(None, (nearest(value, words) for value in sorted(wanted.values))), None)
 
 
 def _taints(view: View, template: Template) -> Rejection | None:

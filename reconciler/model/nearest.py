@@ -1,0 +1,31 @@
+"""The word that was probably meant, for the end of a message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+LIKE: Final = 0.6
+"""The least likeness, from 0 to 1, at which a word is worth proposing."""
+
+_LONGEST: Final = 200
+
+
+def nearest(word: Any, known: Iterable[Any], cutoff: float = LIKE) -> str | None:
+    """Return the known word that is most like ``word``, None where none is; case does not count.
+
+    ``cutoff`` is the least likeness, from 0 to 1.
+    """
+    if not isinstance(word, str) or len(word) > _LONGEST:
+        return None
+    from difflib import get_close_matches
+
+    lowered = {str(k).lower(): str(k) for k in known}
+    near = get_close_matches(word.lower(), lowered, n=1, cutoff=cutoff)
+    return lowered[near[0]] if near else None
+
+
+def did_you_mean(word: Any, known: Iterable[Any], otherwise: str = "", cutoff: float = LIKE) -> str:
+    """Return ``did you mean …?`` where a known word is near, else ``otherwise``."""
+    near = nearest(word, known, cutoff)
+    return f"did you mean {near}?" if near else otherwise

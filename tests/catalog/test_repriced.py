@@ -1,0 +1,38 @@
+"""A catalogue made of another one is the other but for what was changed."""
+
+from __future__ import annotations
+
+from reconciler.catalog.catalog import Catalog, bundled
+from reconciler.catalog.overlaid import OverlaidCatalog
+from reconciler.catalog.repriced import RepricedCatalog
+
+
+def twice(*_: str) -> float:
+    return 2.0
+
+
+def told(catalog: Catalog) -> dict[str, object]:
+    return {key: value for key, value in catalog.traits().items() if "overlaid" not in key}
+
+
+def test_what_overlays_changed_stays_known_at_other_prices_and_under_further_overlays() -> None:
+    base = bundled("us-east-1")
+    first, second = base.names[0], base.names[1]
+    overlaid = OverlaidCatalog(base, {0: 1.5}, {1: {"example.com/card": 1000}})
+    repriced = RepricedCatalog(overlaid, twice, "twice")
+    again = OverlaidCatalog(repriced, {}, {2: {"example.com/card": 1000}})
+    for catalog in (overlaid, repriced, again):
+        assert first in catalog.price_overlaid
+        assert second in catalog.capacity_overlaid
+        assert told(catalog) == told(base)
+    assert base.names[2] in again.capacity_overlaid
+    assert len({c.digest for c in (base, overlaid, repriced, again)}) == 4
+    assert repriced.types[0].offerings[0].price == 3.0
+
+
+def test_all_that_a_catalogue_says_of_itself_is_handed_on() -> None:
+    """What is added to a catalogue one day is not forgotten here."""
+    base = bundled("us-east-1")
+    own = {"rows", "types", "names", "digest", "columns"}
+    said = {name for name in vars(base) if not name.startswith("_")} - own - {"pricing"}
+    assert said == base.traits().keys()
