@@ -10,6 +10,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Any
 
+from reconciler.observed.places import Place
 from reconciler.observed.snapshot import Snapshot, assembled, decoded, items_of
 
 
@@ -32,10 +33,12 @@ class SnapshotReader:
             UnreadableError: it is not a snapshot, or an object in it has not the shape of its kind.
         """
         known, fresh, order = self._known, dict[bytes, Any](), list[bytes]()
-        for raw in items_of(content, source):
+        for number, raw in enumerate(items_of(content, source), 1):
             key = blake2b(raw, digest_size=16).digest()
             item = known.get(key)
-            fresh[key] = decoded(raw, source) if item is None else item
+            if item is None:
+                item = decoded(raw, Place(source, content, number))
+            fresh[key] = item
             order.append(key)
         if order != self._order:
             self._last = assembled(fresh[key] for key in order)

@@ -36,6 +36,7 @@ from reconciler.model.errors import UnreadableError
 from reconciler.model.node import CSINode, Node
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.pod import Pod
+from reconciler.observed.places import Place, json_place, yaml_place
 
 _KINDS: Final[dict[str, Any]] = {
     "Node": Node,
@@ -141,7 +142,10 @@ def read_snapshot(content: bytes, source: str) -> Snapshot:
     Raises:
         UnreadableError: it is not a snapshot, or an object in it has not the shape of its kind.
     """
-    return assembled(decoded(raw, source) for raw in items_of(content, source))
+    return assembled(
+        decoded(raw, Place(source, content, number))
+        for number, raw in enumerate(items_of(content, source), 1)
+    )
 
 
 class Skipped(str):
@@ -150,16 +154,16 @@ class Skipped(str):
     __slots__ = ()
 
 
-def decoded(raw: bytes | msgspec.Raw, source: str) -> Any:
+def decoded(raw: bytes | msgspec.Raw, place: Place) -> Any:
     """Return what the JSON of one object says: a Struct, of our own kinds the plain data.
 
     Raises:
-        UnreadableError: it has not the shape of its kind.
+        UnreadableError: it has not the shape of its kind; the message names object and field.
     """
-    head = _head(raw, source)
+    head = _head(raw, place)
     kind = _KINDS.get(head.kind)
     if kind is not None:
-        return _decoded(raw, kind, head, source)
+        return _decoded(raw, kind, head, place)
     return msgspec.json.decode(raw) if head.kind in _LIVE else Skipped(head.kind)
 
 
@@ -198,20 +202,23 @@ def items_of(content: bytes, source: str) -> Iterator[bytes | msgspec.Raw]:
         )
     documents: list[bytes] = [text] if text.startswith(b"{") else _yaml_documents(text, source)
     for document in documents:
-        yield from _unrolled(document, source)
+        yield from _unrolled(document, source, content)
 
 
-def _unrolled(document: bytes | msgspec.Raw, source: str) -> Iterator[bytes | msgspec.Raw]:
+def _unrolled(
+    document: bytes | msgspec.Raw, source: str, content: bytes
+) -> Iterator[bytes | msgspec.Raw]:
     try:
         page = msgspec.json.decode(document, type=_Page)
     except msgspec.MsgspecError as error:
-        raise UnreadableError(f"not a snapshot: {error}", where=source) from error
+        where, said = json_place(source, content, error)
+        raise UnreadableError(f"not a snapshot: {said}", where=where) from error
     if page.items is None or not page.kind.endswith("List"):
         yield document
         return
     for item in page.items:
         if b'"items"' in bytes(item)[:200]:
-            yield from _unrolled(item, source)
+            yield from _unrolled(item, source, content)
         else:
             yield item
 
@@ -223,25 +230,45 @@ def _yaml_documents(text: bytes, source: str) -> list[bytes]:
     try:
         documents = [d for d in yaml.load_all(text, Loader=loader) if d is not None]
     except (yaml.YAMLError, RecursionError) as error:
-        raise UnreadableError(f"neither JSON nor YAML: {error}", where=source) from error
-    if not all(isinstance(d, dict) for d in documents):
-        raise UnreadableError("not a snapshot: a document is not an object", where=source)
-    return [msgspec.json.encode(d, enc_hook=_rfc3339) for d in documents]
+        where, said = yaml_place(source, error)
+        raise UnreadableError(f"neither JSON nor YAML: {said}", where=where) from error
+    for number, document in enumerate(documents, 1):
+        if not isinstance(document, dict):
+            raise UnreadableError(
+                f"not a snapshot: document {number} is not an object", where=source
+            )
+    return [_as_json(d, f"document {n}", source) for n, d in enumerate(documents, 1)]
+
+
+def _as_json(document: Any, name: str, source: str) -> bytes:
+    """Return what YAML says as the JSON that it stands for.
+
+    YAML knows more than JSON does: keys that are dates or nothing at all.
+    """
+    try:
+        content = msgspec.json.encode(document, enc_hook=_rfc3339)
+        msgspec.json.decode(content, type=_Page)
+    except (TypeError, msgspec.DecodeError) as error:
+        raise UnreadableError(f"not a snapshot: {name}: {error}", where=source) from error
+    return content
 
 
 def _rfc3339(value: object) -> str:
-    assert isinstance(value, datetime), value
-    return value.isoformat()
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"{value!r} is nothing that JSON can say")
 
 
-def _head(raw: bytes | msgspec.Raw, source: str) -> _Item:
+def _head(raw: bytes | msgspec.Raw, place: Place) -> _Item:
     try:
         return msgspec.json.decode(raw, type=_Item)
     except msgspec.MsgspecError as error:
-        raise UnreadableError(f"not a Kubernetes object: {error}", where=source) from error
+        raise UnreadableError(
+            f"item {place.number} is not a Kubernetes object: {error}", where=place.of(raw)
+        ) from error
 
 
-def _decoded(raw: bytes | msgspec.Raw, kind: Any, head: _Item, source: str) -> Any:
+def _decoded(raw: bytes | msgspec.Raw, kind: Any, head: _Item, place: Place) -> Any:
     try:
         return msgspec.json.decode(raw, type=kind, strict=False)
     except msgspec.ValidationError:
@@ -249,4 +276,6 @@ def _decoded(raw: bytes | msgspec.Raw, kind: Any, head: _Item, source: str) -> A
             return decode(msgspec.json.decode(raw), kind)
         except msgspec.ValidationError as error:
             name = "/".join(filter(None, (head.metadata.namespace, head.metadata.name)))
-            raise UnreadableError(f"{head.kind} {name}: {error}", where=source) from error
+            raise UnreadableError(
+                f"item {place.number}, {head.kind} {name}: {error}", where=place.of(raw)
+            ) from error

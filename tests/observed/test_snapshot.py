@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.model.errors import UnreadableError
+from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import read_snapshot
 
 
@@ -49,24 +50,75 @@ def test_a_null_field_counts_as_one_that_is_not_there() -> None:
     assert snapshot.pods[0].spec.containers == ()
 
 
+PRETTY = """{
+  "kind": "List",
+  "items": [
+    {"kind": "Node", "metadata": {"name": "n"}},
+    {"kind": "Pod", "metadata": {"namespace": "shop", "name": "wéb"},
+     "spec": {"containers": [{"name": "c", "image": "i", "resources": 5}]}}
+  ]
+}
+"""
+YAML = """kind: Node
+metadata: {name: n}
+---
+kind: Pod
+metadata: {name: web}
+spec: {containers: none}
+"""
+
+
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "where", "says"),
     [
-        (b"", "empty"),
-        (b"   \n", "empty"),
-        (b'{"kind": "List", "items": [', "not a snapshot"),
-        (b"- just\n- a list\n", "not an object"),
-        (b"a: [1, 2", "neither JSON nor YAML"),
-        (a_list({"kind": 5}), "not a Kubernetes object"),
-        (a_list(an_object("Pod", "web", spec={"containers": "none"})), "Pod web"),
-        (a_list(an_object("Node", "n", spec={"taints": [{"effect": "NoSchedule"}]})), "key"),
+        (b"", "", "the snapshot is empty"),
+        (b"   \n", "", "the snapshot is empty"),
+        (b'{"kind": "List", "items": [', ":1:28", "not a snapshot: Input data was truncated"),
+        (b'\n{"kind": "List",\n "items": [}]}', ":3:12", "not a snapshot: JSON is malformed: "),
+        (b'{"kind": "List", "items": 5}', "", "Expected `array | null`, got `int` - at `$.items`"),
+        (b"- just\n- a list\n", "", "not a snapshot: document 1 is not an object"),
+        (b"kind: Pod\n---\n5\n", "", "not a snapshot: document 2 is not an object"),
+        (b"?", "", "not a snapshot: document 1: None is nothing that JSON can say"),
+        (b"a: [1, 2", ":2:1", "neither JSON nor YAML: did not find expected ',' or ']'"),
+        (b"a: 1\nb: {c\n]", ":3:1", "neither JSON nor YAML: "),
+        (
+            a_list({"kind": 5}),
+            ":1:48",
+            "item 1 is not a Kubernetes object: Expected `str`, got `int` - at `$.kind`",
+        ),
+        (
+            a_list(an_object("Pod", "web", spec={"containers": "none"})),
+            ":1:48",
+            "item 1, Pod web: Expected `array`, got `str` - at `$.spec.containers`",
+        ),
+        (
+            a_list(
+                an_object("Pod", "a"), an_object("Node", "n", spec={"taints": [{"effect": "X"}]})
+            ),
+            ":1:112",
+            "item 2, Node n: Object missing required field `key` - at `$.spec.taints[0]`",
+        ),
+        (
+            PRETTY.encode(),
+            ":5:5",
+            "item 2, Pod shop/wéb: Expected `object`, got `int` - at `$.spec.containers[0].res",
+        ),
+        (
+            YAML.encode(),
+            "",
+            "item 2, Pod web: Expected `array`, got `str` - at `$.spec.containers`",
+        ),
     ],
 )
-def test_what_is_not_a_snapshot_is_refused_with_its_place(content: bytes, says: str) -> None:
-    with pytest.raises(UnreadableError) as caught:
-        read_snapshot(content, "cluster.json")
-    assert caught.value.where == "cluster.json"
-    assert says in str(caught.value)
+def test_what_is_not_a_snapshot_is_refused_with_its_place(
+    content: bytes, where: str, says: str
+) -> None:
+    for read in (read_snapshot, SnapshotReader().read):
+        with pytest.raises(UnreadableError) as caught:
+            read(content, "cluster.json")
+        assert caught.value.where == f"cluster.json{where}"
+        assert says in caught.value.message
+        assert "\n" not in str(caught.value)
 
 
 @given(st.binary(max_size=300))
