@@ -236,7 +236,7 @@ class _Pricing:
         return self.ceiling(values, self.shadow), column
 
 
-def solve(loads: Sequence[Load], kinds: Sequence[Kind]) -> Dual:
+def solve(loads: Sequence[Load], kinds: Sequence[Kind], rounds: int = _ROUNDS) -> Dual:
     """Return values of pods that no kind of node exceeds, as high as found in all."""
     counts = [float(load.count) for load in loads]
     pricings = [_Pricing(kind, loads) for kind in kinds]
@@ -244,7 +244,7 @@ def solve(loads: Sequence[Load], kinds: Sequence[Kind]) -> Dual:
     for row, limit in _first_rows(loads, kinds):
         program.add(row, limit)
     best = Dual(0.0, tuple(0.0 for _ in loads))
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         optimum = program.solved()
         values = [max(v, 0.0) for v in optimum.variables]
         over: list[tuple[float, int, list[float]]] = []
