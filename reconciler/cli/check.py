@@ -31,6 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print the IAM policy that is needed instead, filled in for this fleet",
     )  # fmt: skip
     parser.add_argument(
+        "--commitments", action="store_true",
+        help="print what the account has bought instead: the `commitments` of the config",
+    )  # fmt: skip
+    parser.add_argument(
         "-o", "--output", choices=["text", "json"], default="text", help="default: text"
     )
 
@@ -44,6 +48,11 @@ def run(args: argparse.Namespace) -> int:
 
     if args.policy:
         sys.stdout.write(as_json(checking.policy(args)))
+        return DONE
+    if args.commitments:
+        from reconciler.cli import committing
+
+        sys.stdout.write(committing.printed(args))
         return DONE
     rows = checking.checks(args)
     if args.output == "json":

@@ -21,6 +21,8 @@ class Need(StrEnum):
     """``apply`` and ``run``: they read what a plan reads, and write."""
     CHECK = "check"
     """``reconciler check`` alone; without the permission it says less."""
+    COMMITMENTS = "commitments"
+    """``reconciler check --commitments`` alone, which a person runs now and then: in no policy."""
 
 
 class Scope(StrEnum):
@@ -152,6 +154,20 @@ CALLS: Final = (
         Scope.QUEUE,
         "hands on what was heard and not settled",
         ("sqs:ChangeMessageVisibility",),
+    ),
+    Call(
+        "savingsplans",
+        "DescribeSavingsPlans",
+        Need.COMMITMENTS,
+        Scope.ANY,
+        "the savings plans of the account",
+    ),
+    Call(
+        "ec2",
+        "DescribeReservedInstances",
+        Need.COMMITMENTS,
+        Scope.ANY,
+        "the reserved instances of the region",
     ),
     Call("sts", "GetCallerIdentity", Need.CHECK, Scope.ANY, "as whom we come; always allowed"),
     Call("service-quotas", "GetServiceQuota", Need.CHECK, Scope.ANY, "whether vCPUs will do"),

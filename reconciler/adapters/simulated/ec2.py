@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from reconciler.adapters.simulated.account import Account
 from reconciler.adapters.simulated.byprofile import by_profile
+from reconciler.adapters.simulated.contracts import Contracts
 from reconciler.adapters.simulated.faults import Faults
 from reconciler.adapters.simulated.fleets import Fleets
 from reconciler.adapters.simulated.health import Health
@@ -34,6 +35,12 @@ from reconciler.adapters.simulated.wire import Answer, Request, error
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.ports import Clock
 
+_LISTED: Final = (
+    "DescribeInstanceTypes",
+    "DescribeInstanceTypeOfferings",
+    "DescribeSpotPriceHistory",
+    "GetProducts",
+)
 _ACCOUNTS: Final = itertools.count(100_000_000_001)
 
 
@@ -80,6 +87,7 @@ class EmbeddedEC2:
         self.market = Market(prices)
         self.health = Health()
         self.reservations = Reservations()
+        self.contracts = Contracts()
         self.rows_a_page = 0
         self.calls: list[Call] = []
         self.after_call: Callable[[str], None] = lambda _operation: None
@@ -193,6 +201,9 @@ class EmbeddedEC2:
     def _carry_out(self, request: Request, operation: str, request_id: str) -> Answer:
         account = self._account
         account.settle()
+        answer = self._beside_moto(request, operation, request_id)
+        if answer is not None:
+            return _signed(answer, request_id)
         match operation:
             case "CreateFleet":
                 answer = self._fleets.create(request, request_id)
@@ -203,43 +214,42 @@ class EmbeddedEC2:
                 answer = account.terminate(request)
             case "CreateLaunchTemplate":
                 answer = account.create_template(request)
-            case (
-                "DescribeInstanceTypes"
-                | "DescribeInstanceTypeOfferings"
-                | "DescribeSpotPriceHistory"
-                | "GetProducts"
-            ):
-                answer = self._listed(smaller(request, self.rows_a_page), operation)
             case "DescribeInstances":
                 listed = paged(
                     request, partial(by_profile, forward=account.forward), self.rows_a_page
                 )
                 answer = self.reservations.shown(listed)
-            case "DescribeCapacityReservations":
-                answer = paged(request, partial(self._reserved, request_id), self.rows_a_page)
-            case "DescribeInstanceStatus":
-                answer = paged(request, self._health, self.rows_a_page)
             case _:
                 answer = paged(request, account.forward, self.rows_a_page)
-        body = answer.body.replace(b">request-id<", f">{request_id}<".encode())
-        return Answer(answer.status, body, {**answer.headers, "x-amzn-RequestId": request_id})
+        return _signed(answer, request_id)
+
+    def _beside_moto(self, request: Request, operation: str, request_id: str) -> Answer | None:
+        """Return the answer to what moto lacks or has without pages, None for all else."""
+        less = smaller(request, self.rows_a_page) if operation in _LISTED else request
+        match operation:
+            case "DescribeInstanceTypes":
+                return self._listings.instance_types(less)
+            case "DescribeInstanceTypeOfferings":
+                return self._listings.offerings(less)
+            case "DescribeSpotPriceHistory":
+                return self._listings.spot_prices(less, self._clock.now())
+            case "GetProducts":
+                return get_products(less, self.region, self._listings.names, self._on_demand_price)
+            case "DescribeCapacityReservations":
+                return paged(request, partial(self._reserved, request_id), self.rows_a_page)
+            case "DescribeInstanceStatus":
+                return paged(request, self._health, self.rows_a_page)
+            case "DescribeSavingsPlans":
+                return self.contracts.plans(request, self.rows_a_page)
+            case "DescribeReservedInstances":
+                return self.contracts.reserved(request)
+        return None
 
     def _reserved(self, request_id: str, request: Request) -> Answer:
         return self.reservations.answer(request, self._account.living(), request_id)
 
     def _health(self, request: Request) -> Answer:
         return self.health.answer(request, self._account.living())
-
-    def _listed(self, request: Request, operation: str) -> Answer:
-        """Return a page of what the region sells."""
-        match operation:
-            case "DescribeInstanceTypes":
-                return self._listings.instance_types(request)
-            case "DescribeInstanceTypeOfferings":
-                return self._listings.offerings(request)
-            case "DescribeSpotPriceHistory":
-                return self._listings.spot_prices(request, self._clock.now())
-        return get_products(request, self.region, self._listings.names, self._on_demand_price)
 
     def _answered(self, service: str, request: Any) -> Any:
         """Answer a prepared request of botocore; errors are those of its HTTP layer."""
@@ -263,6 +273,12 @@ class EmbeddedEC2:
             raise kind(endpoint_url=request.url) from None
         headers = HTTPHeaders.from_dict(dict(answer.headers))
         return AWSResponse(request.url, answer.status, headers, _Raw(answer.body))
+
+
+def _signed(answer: Answer, request_id: str) -> Answer:
+    """Return an answer under its request id, wherever that stands."""
+    body = answer.body.replace(b">request-id<", f">{request_id}<".encode())
+    return Answer(answer.status, body, {**answer.headers, "x-amzn-RequestId": request_id})
 
 
 class _Raw:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 from xml.sax.saxutils import escape
 
-_JSON: Final = ("ssm", "sqs", "eks", "pricing", "service-quotas", "servicequotas")
+_JSON: Final = ("ssm", "sqs", "eks", "pricing", "service-quotas", "servicequotas", "savingsplans")
 _CLUSTER: Final = re.compile(r"/clusters/[^/]+")
 
 
@@ -33,6 +33,8 @@ class Request:
         """The name of the call, such as ``CreateFleet``."""
         if self.service == "eks" and self.method == "GET" and _CLUSTER.fullmatch(self.path):
             return "DescribeCluster"  # EKS names its operations by method and path
+        if self.service == "savingsplans":
+            return self.path.strip("/")  # and so does this one
         target = next((v for k, v in self.headers.items() if k.lower() == "x-amz-target"), "")
         return target.rpartition(".")[2] or dict(self.form).get("Action", "")
 

@@ -19,6 +19,7 @@ import pytest
 from botocore.retries.quota import RetryQuota
 
 from reconciler.adapters.aws.checks import Checks
+from reconciler.adapters.aws.commitments import bought
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.aws.instancetypes import describe_offerings, describe_types
 from reconciler.adapters.aws.leftovers import PROFILE, TEMPLATE
@@ -82,6 +83,7 @@ def site() -> Site:
     document = json.dumps({"Version": "2012-10-17", "Statement": []})
     cloud.connect("iam", 1).create_role(RoleName="nodes", AssumeRolePolicyDocument=document)
     cloud.reservations.put(Reserved("cr-1", "m7i.large", "us-east-1a", 1, tags={"team": "web"}))
+    cloud.contracts.add_plan("sp-1", "Compute", "1.5", "2027-01-01T00:00:00.000Z")
     return Site(cloud, clock, a_compute(cloud, clock).resolve(a_class()))
 
 
@@ -256,6 +258,10 @@ def health(s: Site) -> None:
         assert statuses.poll() or statuses.problem() or statuses._is_denied
 
 
+def contracts(s: Site) -> None:
+    assert len(bought(s.cloud.connect, "us-east-1").savings_plans) == 1
+
+
 def identity(s: Site) -> None:
     known, _ = Checks(s.cloud.connect, SETTINGS, s.clock).identity()
     if known.verdict is Verdict.FAILED:
@@ -301,6 +307,8 @@ ACTS: dict[str, Callable[[Site], None]] = {
     "sqs:ReceiveMessage": hear,
     "sqs:DeleteMessageBatch": hear,
     "sqs:ChangeMessageVisibilityBatch": hand_back,
+    "savingsplans:DescribeSavingsPlans": contracts,
+    "ec2:DescribeReservedInstances": contracts,
     "sts:GetCallerIdentity": identity,
     "service-quotas:GetServiceQuota": quotas,
 }
