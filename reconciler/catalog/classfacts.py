@@ -13,7 +13,7 @@ import msgspec
 
 from reconciler.model.nodeclass import BlockDeviceMapping, EC2NodeClass
 from reconciler.model.quantity import parse_quantity
-from reconciler.model.settings import Settings
+from reconciler.model.settings import PlacementGroup, Settings
 
 GIB: Final = 2**30 * 1000
 _DEFAULT_VOLUME: Final = 20 * GIB
@@ -141,6 +141,16 @@ class ClassFacts(msgspec.Struct, frozen=True):
         return sum(i.efa_only and i.card == 0 for i in self.interfaces)
 
 
+def placement_group_of(node_class: EC2NodeClass, settings: Settings) -> PlacementGroup | None:
+    """Return the placement group of a class: as looked up, else as the settings state it."""
+    if node_class.spec.placement_group_selector is None:
+        return None
+    found = node_class.status.placement_group
+    if found is None:
+        return settings.placement_group
+    return PlacementGroup(found.id, found.name, found.strategy, found.partition_count)
+
+
 def class_facts(
     node_class: EC2NodeClass, settings: Settings, memory: tuple[tuple[str, int], ...] = ()
 ) -> ClassFacts:
@@ -155,7 +165,7 @@ def class_facts(
     spec, status = node_class.spec, node_class.status
     problem = _kubelet_problem(spec.kubelet)
     kubelet = {} if problem else spec.kubelet
-    group = settings.placement_group if spec.placement_group_selector else None
+    group = placement_group_of(node_class, settings)
     return ClassFacts(
         family=node_class.ami_family,
         max_pods=_count(kubelet.get("maxPods")),

@@ -1,8 +1,8 @@
 """Whether an instance is still what its EC2NodeClass would launch today.
 
 The AWS provider's rules: the hash of the class, then what its selectors find in the account
-(image, security groups, subnets, capacity reservation). What the class's status does not say
-cannot be compared, and is not drift.
+(image, security groups, subnets, capacity reservation, placement group). What the class's status
+does not say cannot be compared, and is not drift.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from reconciler.model.labels import (
     INSTANCE_TYPE,
     NODECLASS_HASH,
     NODECLASS_HASH_VERSION,
+    PLACEMENT_GROUP_ID,
     RESERVATION_ID,
     RESERVED,
 )
@@ -31,6 +32,7 @@ AMI_DRIFT: Final = "AMIDrift"
 SECURITY_GROUP_DRIFT: Final = "SecurityGroupDrift"
 SUBNET_DRIFT: Final = "SubnetDrift"
 CAPACITY_RESERVATION_DRIFT: Final = "CapacityReservationDrift"
+PLACEMENT_GROUP_DRIFT: Final = "PlacementGroupDrift"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ def class_drift(
         SECURITY_GROUP_DRIFT: _security_groups(claim, facts),
         SUBNET_DRIFT: _subnet(claim, facts),
         CAPACITY_RESERVATION_DRIFT: _reservation(claim, facts),
+        PLACEMENT_GROUP_DRIFT: _placement_group(claim, facts),
     }
     return {reason: finding or None for reason, finding in checks.items() if finding is not None}
 
@@ -141,6 +144,17 @@ def _reservation(claim: NodeClaim, facts: ClassFacts) -> _Check:
     if running in known:
         return False
     return _changed("status.capacityReservations", running, known)
+
+
+def _placement_group(claim: NodeClaim, facts: ClassFacts) -> _Check:
+    """Ask whether the group that its instance is in is the one that its class selects now."""
+    found = facts.node_class.status.placement_group
+    running = claim.metadata.labels.get(PLACEMENT_GROUP_ID)
+    if found is None or running is None:
+        return None
+    if running == found.id:
+        return False
+    return _changed("status.placementGroup", running, found.id)
 
 
 def _changed(path: str, old: object, new: object) -> ClassDrift:

@@ -135,13 +135,23 @@ class CapacityReservation(_Struct, frozen=True):
     available_instance_count: int | None = None
 
 
+class FoundPlacementGroup(_Struct, frozen=True):
+    """The placement group that a class selects; ``partition_count`` is 0 without partitions."""
+
+    id: str
+    name: str = ""
+    strategy: str = ""
+    partition_count: int = 0
+
+
 class EC2NodeClassStatus(_Struct, frozen=True):
-    """What was found in the account, as Karpenter stores it."""
+    """What was found in the account, as Karpenter stores it; the placement group is our own."""
 
     subnets: tuple[Subnet, ...] = ()
     security_groups: tuple[SecurityGroup, ...] = ()
     amis: tuple[AMI, ...] = ()
     capacity_reservations: tuple[CapacityReservation, ...] = ()
+    placement_group: FoundPlacementGroup | None = None
     instance_profile: str = ""
     conditions: tuple[Condition, ...] = ()
 

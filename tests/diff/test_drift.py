@@ -201,3 +201,21 @@ def test_what_the_selectors_find_now_drifts_the_instance(
 
     assert [d.reason for d in _of_class(ClassFacts(_class(**status), instances=known))] == [reason]
     assert _of_class(ClassFacts(_class(**status))) == []
+
+
+@pytest.mark.parametrize(
+    ("label", "selected", "drifts"),
+    [("pg-1", "pg-1", False), ("pg-1", "pg-2", True), ("pg-1", None, False), (None, "pg-1", False)],
+)
+def test_a_group_that_was_made_anew_drifts_those_in_the_old_one(
+    label: str | None, selected: str | None, drifts: bool
+) -> None:
+    """The class names it as before; a group that is not known, on either side, compares nothing."""
+    status = {"placementGroup": {"id": selected}} if selected else {}
+    reference = {"nodeClassRef": {"group": "g", "kind": "EC2NodeClass", "name": "default"}}
+    labels = {"karpenter.k8s.aws/placement-group-id": label} if label else {}
+    node = _node(claim=reference, labels=labels)
+
+    found = _found(node, classes={"default": ClassFacts(_class(**status))})
+
+    assert [d.reason for d in found] == (["PlacementGroupDrift"] if drifts else [])

@@ -87,6 +87,7 @@ CALLS: Final = (
             "DescribeSecurityGroups": "the groups that an EC2NodeClass selects",
             "DescribeImages": "the images that an EC2NodeClass selects",
             "DescribeCapacityReservations": "the reservations that an EC2NodeClass selects, if any",
+            "DescribePlacementGroups": "the placement group that an EC2NodeClass selects, if any",
             "DescribeInstanceTypes": "the machines of the region",
             "DescribeInstanceTypeOfferings": "in which zones they are sold",
             "DescribeSpotPriceHistory": "what spot capacity costs",

@@ -16,6 +16,7 @@ from reconciler.adapters.aws.amis import Images
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import translated
 from reconciler.adapters.aws.filters import tag_filters
+from reconciler.adapters.aws.groups import placement_group
 from reconciler.adapters.aws.profiles import profile_name
 from reconciler.adapters.aws.refusal import lacks_service_cidr
 from reconciler.adapters.aws.reservations import reservations
@@ -32,6 +33,7 @@ from reconciler.model.nodeclass import (
 from reconciler.model.settings import Settings
 from reconciler.ports import Clock
 
+_NO_GROUP: Final = "PlacementGroupSelector did not match any that is available"
 _FRESH_FOR: Final = timedelta(minutes=1)
 
 
@@ -117,6 +119,8 @@ class Resolver:
         terms = spec.capacity_reservation_selector_terms
         is_reserving = self._settings.gate("ReservedCapacity")
         reserved = reservations(self._ec2, terms, now) if is_reserving and terms else []
+        selector = spec.placement_group_selector
+        group = placement_group(self._ec2, selector) if selector is not None else None
         profile = spec.instance_profile or profile_name(node_class, self._settings)
         conditions = [
             _found("SubnetsReady", subnets, "SubnetsNotFound", "SubnetSelector did not match any"),
@@ -130,12 +134,18 @@ class Resolver:
             _found("InstanceProfileReady", profile, "InstanceProfileNotFound", "none is given"),
             # None is no lack: the class then launches what it can on demand.
             *([Condition("CapacityReservationsReady", "True")] * is_reserving),
+            *(
+                [_found("PlacementGroupReady", group, "PlacementGroupNotFound", _NO_GROUP)]
+                if selector is not None
+                else []
+            ),
         ]
         found = EC2NodeClassStatus(
             subnets=tuple(subnets),
             security_groups=tuple(groups),
             amis=tuple(amis),
             capacity_reservations=tuple(reserved),
+            placement_group=group,
             instance_profile=profile,
         )
         is_whole = all(c.status == "True" for c in conditions)
@@ -210,6 +220,7 @@ def _places(status: EC2NodeClassStatus) -> set[str]:
         *(subnet.id for subnet in status.subnets),
         *(group.id for group in status.security_groups),
         *(reservation.id for reservation in status.capacity_reservations),
+        *((status.placement_group.id,) if status.placement_group is not None else ()),
     }
 
 
@@ -226,7 +237,7 @@ def _queries(terms: Sequence[SelectorTerm], id_filter: str) -> list[list[dict[st
     return queries
 
 
-def _found(kind: str, things: Sequence[Any], reason: str, message: str) -> Condition:
+def _found(kind: str, things: object, reason: str, message: str) -> Condition:
     if things:
         return Condition(kind, "True")
     return Condition(kind, "False", reason, message)

@@ -18,6 +18,7 @@ from reconciler.adapters.aws.images import Build
 from reconciler.adapters.aws.network import interfaces
 from reconciler.adapters.aws.tags import shared_tags, specification
 from reconciler.adapters.aws.volumes import block_devices
+from reconciler.catalog.classfacts import placement_group_of
 from reconciler.model.labels import SPOT
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.nodeclass import EC2NodeClass, MetadataOptions
@@ -50,7 +51,7 @@ def template_data(launch: Launch, build: Build, settings: Settings) -> dict[str,
         "Monitoring": {"Enabled": bool(spec.detailed_monitoring)},
         "MetadataOptions": _metadata(spec.metadata_options, settings.region),
         "NetworkInterfaces": interfaces(node_class, build, ip_family(settings)),
-        "Placement": _placement(claim, settings.placement_group),
+        "Placement": _placement(claim, placement_group_of(node_class, settings)),
         "EnclaveOptions": {"Enabled": _NITRO_SANDBOX in claim.spec.resources.requests},
         "TagSpecifications": [
             specification(kind, tags)

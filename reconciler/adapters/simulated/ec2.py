@@ -23,6 +23,7 @@ from reconciler.adapters.simulated.byprofile import by_profile
 from reconciler.adapters.simulated.contracts import Contracts
 from reconciler.adapters.simulated.faults import Faults
 from reconciler.adapters.simulated.fleets import Fleets
+from reconciler.adapters.simulated.groups import PlacementGroups
 from reconciler.adapters.simulated.health import Health
 from reconciler.adapters.simulated.lag import Lag
 from reconciler.adapters.simulated.listings import Listings
@@ -88,6 +89,7 @@ class EmbeddedEC2:
         self.health = Health()
         self.reservations = Reservations()
         self.contracts = Contracts()
+        self.placement_groups = PlacementGroups()
         self.rows_a_page = 0
         self.calls: list[Call] = []
         self.after_call: Callable[[str], None] = lambda _operation: None
@@ -239,6 +241,8 @@ class EmbeddedEC2:
                 return paged(request, partial(self._reserved, request_id), self.rows_a_page)
             case "DescribeInstanceStatus":
                 return paged(request, self._health, self.rows_a_page)
+            case "DescribePlacementGroups":
+                return self.placement_groups.answer(request, request_id)
             case "DescribeSavingsPlans":
                 return self.contracts.plans(request, self.rows_a_page)
             case "DescribeReservedInstances":

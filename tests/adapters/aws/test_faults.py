@@ -34,7 +34,12 @@ from reconciler.adapters.simulated.faults import Fault
 from reconciler.adapters.simulated.reserved import Reserved
 from reconciler.model.check import Verdict
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
-from reconciler.model.nodeclass import EC2NodeClass, EC2NodeClassStatus, SelectorTerm
+from reconciler.model.nodeclass import (
+    EC2NodeClass,
+    EC2NodeClassStatus,
+    PlacementGroupSelector,
+    SelectorTerm,
+)
 from reconciler.ports import LaunchAnswer, Leftover
 from tests.adapters.aws.test_events import SPOT
 from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish
@@ -83,6 +88,7 @@ def site() -> Site:
     document = json.dumps({"Version": "2012-10-17", "Statement": []})
     cloud.connect("iam", 1).create_role(RoleName="nodes", AssumeRolePolicyDocument=document)
     cloud.reservations.put(Reserved("cr-1", "m7i.large", "us-east-1a", 1, tags={"team": "web"}))
+    cloud.placement_groups.put("pg-1", "close", "cluster")
     cloud.contracts.add_plan("sp-1", "Compute", "1.5", "2027-01-01T00:00:00.000Z")
     return Site(cloud, clock, a_compute(cloud, clock).resolve(a_class()))
 
@@ -104,6 +110,13 @@ def reserving(s: Site) -> None:
     node_class = a_class(capacity_reservation_selector_terms=(term,))
     (reserved,) = s.compute().resolve(node_class).status.capacity_reservations
     assert reserved.id == "cr-1"
+
+
+def grouping(s: Site) -> None:
+    node_class = a_class(placement_group_selector=PlacementGroupSelector(name="close"))
+    found = s.compute().resolve(node_class).status.placement_group
+    assert found is not None
+    assert found.id == "pg-1"
 
 
 def by_alias(s: Site) -> None:
@@ -283,6 +296,7 @@ ACTS: dict[str, Callable[[Site], None]] = {
     "ec2:DescribeSecurityGroups": resolve,
     "ec2:DescribeImages": resolve,
     "ec2:DescribeCapacityReservations": reserving,
+    "ec2:DescribePlacementGroups": grouping,
     "ec2:DescribeInstanceTypes": types,
     "ec2:DescribeInstanceTypeOfferings": offerings,
     "ec2:DescribeSpotPriceHistory": spot,

@@ -8,13 +8,21 @@ from types import SimpleNamespace
 import botocore.endpoint
 import pytest
 
+from reconciler.adapters.aws.requests import launch_requests
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
+from reconciler.catalog.classfacts import class_facts
 from reconciler.model.errors import TransientCloudError
 from reconciler.model.metadata import condition
-from reconciler.model.nodeclass import EC2NodeClass, SelectorTerm
-from tests.contracts.cloud import SETTINGS, a_class, a_compute
+from reconciler.model.nodeclass import (
+    EC2NodeClass,
+    FoundPlacementGroup,
+    PlacementGroupSelector,
+    SelectorTerm,
+)
+from reconciler.model.settings import PlacementGroup
+from tests.contracts.cloud import SETTINGS, a_class, a_compute, a_type, a_wish
 
 
 @pytest.fixture(autouse=True)
@@ -169,3 +177,47 @@ def test_equal_fleets_find_equal_things(clock: SimulatedClock) -> None:
     one, two = found(), found()
     assert [a.id for a in one.status.amis] == [a.id for a in two.status.amis]
     assert one.status.instance_profile == two.status.instance_profile
+
+
+@pytest.mark.parametrize("selector", [{"name": "close"}, {"id": "pg-1"}])
+def test_a_placement_group_is_found_and_launched_into(
+    cloud: EmbeddedEC2, clock: SimulatedClock, selector: dict[str, str]
+) -> None:
+    cloud.seed(a_class())
+    cloud.placement_groups.put("pg-1", "close", "partition", 3)
+    found = resolved(
+        cloud, clock, a_class(placement_group_selector=PlacementGroupSelector(**selector))
+    )
+    assert found.is_ready
+    assert found.status.placement_group == FoundPlacementGroup("pg-1", "close", "partition", 3)
+    facts = class_facts(found, SETTINGS)
+    assert (facts.placement_group, facts.strategy, facts.partitions) == ("pg-1", "partition", 3)
+    (template, *_) = launch_requests(a_wish("i1", found), a_type, SETTINGS).templates
+    assert template["LaunchTemplateData"]["Placement"]["GroupId"] == "pg-1"
+
+
+@pytest.mark.parametrize("state", ["absent", "pending", "deleting"])
+def test_a_placement_group_that_is_not_there_makes_no_class_ready(
+    cloud: EmbeddedEC2, clock: SimulatedClock, state: str
+) -> None:
+    cloud.seed(a_class())
+    if state != "absent":
+        cloud.placement_groups.put("pg-1", "close", "cluster", state=state)
+    found = resolved(
+        cloud, clock, a_class(placement_group_selector=PlacementGroupSelector(name="close"))
+    )
+    assert reasons(found) == {
+        "PlacementGroupReady": "PlacementGroupNotFound",
+        "Ready": "UnhealthyDependents",
+    }
+
+
+def test_a_class_without_a_selector_is_in_no_group_whatever_the_settings_say(
+    cloud: EmbeddedEC2, clock: SimulatedClock
+) -> None:
+    cloud.seed(a_class())
+    stated = replace(SETTINGS, placement_group=PlacementGroup(id="pg-9", strategy="cluster"))
+    found = resolved(cloud, clock, a_class())
+    (template, *_) = launch_requests(a_wish("i1", found), a_type, stated).templates
+    assert template["LaunchTemplateData"]["Placement"] == {"Tenancy": "default"}
+    assert "DescribePlacementGroups" not in {call.operation for call in cloud.calls}
