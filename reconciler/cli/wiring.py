@@ -10,7 +10,7 @@ from dataclasses import replace as with_fields
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.cli.opening import state_location
 from reconciler.model.errors import UsageError
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from reconciler.adapters.aws.images import Types
     from reconciler.adapters.aws.validation import Validation
     from reconciler.adapters.database.state import DatabaseState
+    from reconciler.adapters.kubernetes.access import Access
+    from reconciler.adapters.kubernetes.api import Api
     from reconciler.catalog.memory import Discoveries
     from reconciler.cli.catalogs import Asking, CatalogInForce
     from reconciler.cli.takeover import Takeover
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from reconciler.engine.discovery import Discovery
     from reconciler.engine.planning import PlannedFleet
     from reconciler.engine.world import World
+    from reconciler.model.check import Check
     from reconciler.model.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
     from reconciler.plan.inputs import Inputs
@@ -180,17 +183,15 @@ def assembled(
     from reconciler.engine.world import World
     from reconciler.plan.decisions import decisions_of
 
-    imitation = imitation or Imitation(_clock(args))
-    resolved, catalog = _facts(args, imitation)
-    settings, location = resolved.settings, state_location(args.path, resolved)
-    clock = imitation.clock
-    with open_state(location, settings.fleet) as state, ExitStack() as resources:
+    ground = _ground(args, imitation)
+    settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
+    with open_state(ground.location, settings.fleet) as state, ExitStack() as resources:
         state.lease.acquire()
         compute = _compute(settings, catalog, imitation, acts=True)
-        source = FleetSource(args, compute, catalog, _discovery(args, resolved))
+        source = FleetSource(args, compute, catalog, _discovery(args, ground.resolved))
         cluster = _cluster(settings, catalog, imitation, state.shelf, source)
         world = World(
-            clock,
+            imitation.clock,
             compute,
             cluster,
             state.store,
@@ -202,6 +203,8 @@ def assembled(
             leftovers=compute.leftovers,
             interruptions=resources.enter_context(_listening(settings, imitation)),
         )
+        if settings.cluster == "kubeconfig":
+            world.tell("Connected", f"the cluster is {_access(settings)}")
         yield Assembly(world, source, state, settings)
 
 
@@ -225,14 +228,17 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     from reconciler.engine.reconcile import restamp
     from reconciler.engine.world import World
 
-    imitation = imitation or Imitation(_clock(args))
-    resolved, catalog = _facts(args, imitation)
-    settings, location = resolved.settings, state_location(args.path, resolved)
+    ground = _ground(args, imitation)
+    settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
     clock, store, shelf = imitation.clock, MemoryStateStore(), MemoryShelf()
-    serial = _copy_state(location, settings.fleet, store, shelf, clock.now())
+    serial = _copy_state(ground.location, settings.fleet, store, shelf, clock.now())
     compute = _compute(settings, catalog, imitation)
-    source = FleetSource(args, compute, catalog, _discovery(args, resolved, keeps=False))
+    source = FleetSource(args, compute, catalog, _discovery(args, ground.resolved, keeps=False))
     cluster = _cluster(settings, catalog, imitation, shelf, source)
+    if settings.cluster == "kubeconfig":
+        from reconciler.adapters.kubernetes.onlooker import Onlooker
+
+        cluster = Onlooker(cluster)
     desired = source.read()
     world = World(clock, compute, cluster, store, MemoryJournal(), Silence())
     restamp(world, desired)
@@ -264,17 +270,16 @@ def taking_over(
     from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
     from reconciler.cli.takeover import Takeover
 
-    imitation = imitation or Imitation(_clock(args))
-    resolved, catalog = _facts(args, imitation)
-    settings, location = resolved.settings, state_location(args.path, resolved)
-    compute = _compute(settings, catalog, imitation)
-    desired, clock = FleetSource(args, compute, catalog).read(), imitation.clock
+    ground = _ground(args, imitation)
+    settings, clock = ground.settings, ground.imitation.clock
+    compute = _compute(settings, ground.catalog, ground.imitation)
+    desired = FleetSource(args, compute, ground.catalog).read()
     if not writes:
         store = MemoryStateStore()
-        _copy_state(location, settings.fleet, store, MemoryShelf(), clock.now())
+        _copy_state(ground.location, settings.fleet, store, MemoryShelf(), clock.now())
         yield Takeover(compute, desired, store, MemoryJournal(), clock)
         return
-    with open_state(location, settings.fleet) as state:
+    with open_state(ground.location, settings.fleet) as state:
         state.lease.acquire()
         yield Takeover(compute, desired, state.store, state.journal, clock)
 
@@ -304,17 +309,33 @@ def _copy_state(location: str, fleet: str, store: StateStore, shelf: Shelf, now:
         return state.store.serial()
 
 
-def _facts(args: argparse.Namespace, imitation: Imitation) -> tuple[Resolved, CatalogInForce]:
-    """Return the effective settings and the catalogue of the region."""
+class _Ground(NamedTuple):
+    """What every look at a live fleet starts from."""
+
+    resolved: Resolved
+    catalog: CatalogInForce
+    imitation: Imitation
+    location: str
+
+    @property
+    def settings(self) -> Settings:
+        """The effective settings."""
+        return self.resolved.settings
+
+
+def _ground(args: argparse.Namespace, imitation: Imitation | None) -> _Ground:
+    """Return the effective settings, the catalogue of the region, and where the state is."""
     from reconciler.adapters.aws.profiles import is_imitated
     from reconciler.cli import inputs
     from reconciler.cli.catalogs import CatalogInForce
 
+    imitation = imitation or Imitation(_clock(args))
     fleet, _ = inputs.read_desired(inputs.read_source(args), any_class=False)
     resolved = inputs.settings_of(args, fleet)
     by_default = not is_imitated(resolved.settings)
     asking = asking_of(args, resolved, imitation, by_default=by_default)
-    return resolved, CatalogInForce(args, asking, resolved, fleet.lock)
+    catalog = CatalogInForce(args, asking, resolved, fleet.lock)
+    return _Ground(resolved, catalog, imitation, state_location(args.path, resolved))
 
 
 def _discovery(args: argparse.Namespace, resolved: Resolved, *, keeps: bool = True) -> Discovery:
@@ -418,9 +439,9 @@ def check_bench(args: argparse.Namespace, imitation: Imitation | None = None) ->
     from reconciler.cli import inputs
     from reconciler.desired.objects import node_classes
 
-    imitation = imitation or Imitation(_clock(args))
-    resolved, catalog = _facts(args, imitation)
-    settings, clock = resolved.settings, imitation.clock
+    ground = _ground(args, imitation)
+    settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
+    clock = imitation.clock
     connect = imitation.connect or connections().of(settings)
     fleet, _ = inputs.read_desired(inputs.read_source(args), any_class=False)
     return CheckBench(
@@ -497,12 +518,18 @@ def _cluster(
     shelf: Shelf,
     source: FleetSource,
 ) -> Cluster:
-    if settings.cluster != "embedded":
+    if settings.cluster == "none":
         raise UsageError(
-            f"no cluster of the kind {settings.cluster!r} can be acted on in this release",
+            "there is no cluster to look at",
             where="cluster",
-            remedy="use --set cluster=embedded, which imitates one from the EC2 instances it sees",
+            remedy="use --set cluster=kubeconfig, or cluster=embedded, which imitates one from the "
+            "EC2 instances it sees",
         )
+    if settings.cluster == "kubeconfig":
+        from reconciler.adapters.kubernetes.cluster import KubernetesCluster
+
+        _access(settings)  # a kubeconfig that leads nowhere is told before anything is begun
+        return KubernetesCluster(_kubernetes(settings, imitation.clock))
     from reconciler.adapters.simulated.cluster import EmbeddedCluster
 
     return EmbeddedCluster(
@@ -515,3 +542,33 @@ def _cluster(
         starting_s=imitation.starting_s,
         leaving_s=imitation.leaving_s,
     )
+
+
+def _access(settings: Settings) -> Access:
+    """Return the way to the one cluster that the settings mean."""
+    from reconciler.adapters.kubernetes.access import access_of, expect_one_cluster
+
+    access = access_of(settings)
+    expect_one_cluster(access, settings)
+    return access
+
+
+def _kubernetes(settings: Settings, clock: Clock) -> Api:
+    """Return the API of the cluster; nothing connects before it is asked."""
+    from reconciler.adapters.kubernetes.access import access_of
+    from reconciler.adapters.kubernetes.api import Api
+    from reconciler.model.duration import parse_duration
+
+    return Api(
+        lambda: access_of(settings),
+        lambda seconds: clock.wait(seconds, lambda: False),
+        parse_duration(settings.kube_timeout).total_seconds(),
+    )
+
+
+def cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:
+    """Yield what the Kubernetes API says of itself and of our permissions."""
+    from reconciler.adapters.clock import SystemClock
+    from reconciler.adapters.kubernetes.checks import cluster_checks
+
+    return cluster_checks(_kubernetes(settings, SystemClock()), settings, writes=writes)
