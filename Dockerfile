@@ -11,7 +11,7 @@ COPY pyproject.toml requirements.lock README.md LICENSE ./
 COPY reconciler ./reconciler
 COPY schemas ./schemas
 COPY state ./state
-RUN pip install --no-cache-dir --constraint requirements.lock '.[aws,postgres]'
+RUN pip install --no-cache-dir --constraint requirements.lock '.[aws,kubernetes,postgres]'
 
 USER 10001
 WORKDIR /fleet

@@ -415,6 +415,9 @@ _KEYS: Final = {
         _Key("clusterDNS", "cluster_dns", _text),
         _Key("clusterCIDR", "cluster_cidr", _text),
         _Key("ipFamily", "ip_family", _choice("IPv4", "IPv6")),
+        _Key("kubernetes.kubeconfig", "kubeconfig", _text),
+        _Key("kubernetes.context", "kube_context", _text),
+        _Key("kubernetes.timeout", "kube_timeout", _duration),
         _Key("aws.region", "region", _region),
         _Key("aws.endpointUrl", "endpoint_url", _text),
         _Key("aws.roleArn", "role_arn", _role),
@@ -474,7 +477,14 @@ _POOL_OPTIONS: Final = {
     "perNodeCost": _Key("perNodeCost", "per_node_cost", _amount),
     **{key.key: key for key in _DISRUPTION_OPTIONS},
 }
-_GROUPS: Final = ("aws", "featureGates", "subnetFreeAddresses", "placementGroup", "nodePools")
+_GROUPS: Final = (
+    "aws",
+    "kubernetes",
+    "featureGates",
+    "subnetFreeAddresses",
+    "placementGroup",
+    "nodePools",
+)
 _AWS_VARIABLES: Final = (
     ("AWS_DEFAULT_REGION", "aws.region"),
     ("AWS_REGION", "aws.region"),

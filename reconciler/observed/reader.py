@@ -7,11 +7,14 @@ comparing two looks then costs nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
+import msgspec
+
 from reconciler.observed.places import Place
-from reconciler.observed.snapshot import Snapshot, assembled, decoded, items_of
+from reconciler.observed.snapshot import Snapshot, assembled, decoded, decoded_as, items_of
 
 
 class SnapshotReader:
@@ -40,6 +43,32 @@ class SnapshotReader:
                 item = decoded(raw, Place(source, content, number))
             fresh[key] = item
             order.append(key)
+        return self._settled(fresh, order)
+
+    def read_lists(
+        self, lists: Iterable[tuple[str, str, Sequence[bytes | msgspec.Raw]]]
+    ) -> Snapshot:
+        """Return the snapshot of whole lists: of each its source, its kind and its items.
+
+        Raises:
+            UnreadableError: an object has not the shape of its kind.
+        """
+        known, fresh, order = self._known, dict[bytes, Any](), list[bytes]()
+        for source, kind, items in lists:
+            head = blake2b(kind.encode(), digest_size=16)
+            for number, raw in enumerate(items, 1):
+                text = head.copy()
+                text.update(raw)
+                key = text.digest()
+                item = known.get(key)
+                if item is None:
+                    item = decoded_as(raw, kind, Place(source, b"", number))
+                fresh[key] = item
+                order.append(key)
+        return self._settled(fresh, order)
+
+    def _settled(self, fresh: dict[bytes, Any], order: list[bytes]) -> Snapshot:
+        """Keep what was read, and return the snapshot of it."""
         if order != self._order:
             self._last = assembled(fresh[key] for key in order)
         self._known, self._order = fresh, order

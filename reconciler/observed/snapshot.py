@@ -167,6 +167,16 @@ def decoded(raw: bytes | msgspec.Raw, place: Place) -> Any:
     return msgspec.json.decode(raw) if head.kind in _LIVE else Skipped(head.kind)
 
 
+def decoded_as(raw: bytes | msgspec.Raw, kind: str, place: Place) -> Any:
+    """Return the Struct of an object whose kind is known: a list of the API does not repeat it.
+
+    Raises:
+        UnreadableError: it has not the shape of its kind; the message names object and field.
+    """
+    head = msgspec.structs.replace(_head(raw, place), kind=kind)
+    return _decoded(raw, _KINDS[kind], head, place)
+
+
 def assembled(objects: Iterable[Any]) -> Snapshot:
     """Return the snapshot of objects as ``decoded`` gives them."""
     structs: list[Any] = []

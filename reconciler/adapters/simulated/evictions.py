@@ -1,17 +1,12 @@
-"""What a PodDisruptionBudget allows, and in which order a drain asks pods to leave."""
+"""What a PodDisruptionBudget allows, as the eviction API judges it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
-from typing import Final
 
 from reconciler.model.cluster import PodDisruptionBudget
 from reconciler.model.metadata import is_true
 from reconciler.model.pod import Pod
-
-_CRITICAL: Final = 2_000_000_000
-_GRACE_S: Final = 30
 
 
 def disruptions_allowed(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> int:
@@ -57,27 +52,6 @@ def may_evict(pod: Pod, budgets: Sequence[PodDisruptionBudget], pods: Sequence[P
         needed = desired_healthy(budget, len(covered))
         return sum(1 for p in covered if is_healthy(p)) >= needed > 0
     return disruptions_allowed(budget, pods) > 0
-
-
-def drain_groups(pods: Iterable[Pod]) -> list[list[Pod]]:
-    """Return the pods in the groups that leave one after another.
-
-    Ordinary pods first, then daemons, then critical pods, then critical daemons (Karpenter's
-    terminator): what others lean on goes last.
-    """
-    groups: list[list[Pod]] = [[], [], [], []]
-    for pod in sorted(pods, key=lambda p: p.key):
-        critical = (pod.spec.priority or 0) >= _CRITICAL
-        groups[2 * critical + pod.is_daemon].append(pod)
-    return [group for group in groups if group]
-
-
-def must_go(pod: Pod, deadline: datetime | None, now: datetime) -> bool:
-    """Return whether a pod is deleted now, whatever protects it, to be gone by the deadline."""
-    if deadline is None:
-        return False
-    grace = pod.spec.termination_grace_period_seconds
-    return now >= deadline - timedelta(seconds=_GRACE_S if grace is None else grace)
 
 
 def _amount(value: int | str, total: int) -> int:

@@ -1,0 +1,168 @@
+"""The way to the API of a cluster: which one is meant, and with whose credentials.
+
+The client of the Kubernetes project reads kubeconfigs, runs their exec plugins and renews tokens;
+nothing of it is imported before a cluster is asked for.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from reconciler.model.errors import ClusterError, UsageError
+from reconciler.model.settings import Settings
+
+_IN_CLUSTER: Final = "KUBERNETES_SERVICE_HOST"
+_DEFAULT: Final = "~/.kube/config"
+_AGENT: Final = "reconciler"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A way to one API server: ``name`` says by which context, ``server`` is its URL.
+
+    ``authority`` is the PEM text of the certificates that it is trusted by, empty where those of
+    the machine are; ``client`` the connection (``kubernetes.client.ApiClient``).
+    """
+
+    name: str
+    server: str
+    authority: str
+    client: Any
+
+    def __str__(self) -> str:
+        return f"{self.server} ({self.name})"
+
+
+def access_of(settings: Settings) -> Access:
+    """Return the way to the cluster that the settings mean.
+
+    The kubeconfig that is set, else that of ``KUBECONFIG``, else ``~/.kube/config``; in a pod
+    without any of them its service account.
+
+    Raises:
+        UsageError: the client is not installed, or no cluster is named anywhere.
+        ClusterError: a kubeconfig cannot be read, or does not have the context.
+    """
+    try:
+        from kubernetes.client.api_client import ApiClient
+        from kubernetes.client.configuration import Configuration
+    except ImportError as error:
+        raise UsageError(
+            "the Kubernetes client is not installed",
+            where="cluster",
+            remedy="pip install 'reconciler[kubernetes]'",
+        ) from error
+    configuration = Configuration()
+    configuration.retries = False  # repeating is decided in one place, ours
+    name = _load(settings, configuration)
+    client = ApiClient(configuration)
+    client.user_agent = _AGENT
+    return Access(name, configuration.host.rstrip("/"), _authority(configuration), client)
+
+
+def _load(settings: Settings, configuration: Any) -> str:
+    """Fill the client's configuration, and return what it was filled from."""
+    import yaml
+    from kubernetes import config
+
+    named = bool(settings.kubeconfig or settings.kube_context or os.environ.get("KUBECONFIG"))
+    file = settings.kubeconfig or os.environ.get("KUBECONFIG") or _DEFAULT
+    if not named and not Path(file).expanduser().exists():
+        return _load_service_account(configuration)
+    try:
+        config.load_kube_config(
+            config_file=file,
+            context=settings.kube_context or None,
+            client_configuration=configuration,
+            persist_config=False,
+        )
+        active = config.list_kube_config_contexts(config_file=file)[1]
+    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError) as error:
+        said = " ".join(str(error).split())
+        raise ClusterError(
+            f"the kubeconfig leads to no cluster: {said}",
+            where=file,
+            remedy="set kubernetes.kubeconfig and kubernetes.context, or the variable KUBECONFIG",
+        ) from error
+    return f"context {settings.kube_context or active['name']}"
+
+
+def _load_service_account(configuration: Any) -> str:
+    from kubernetes import config
+
+    if _IN_CLUSTER not in os.environ:
+        raise UsageError(
+            "no cluster is named: there is no kubeconfig, and this is no pod",
+            where="cluster",
+            remedy="set kubernetes.kubeconfig, or try --set cluster=embedded, which imitates one",
+        )
+    try:
+        config.load_incluster_config(client_configuration=configuration)
+    except (config.ConfigException, OSError) as error:
+        raise ClusterError(
+            f"the pod's service account cannot be used: {error}",
+            where="in-cluster configuration",
+            remedy="give the pod a service account whose token is mounted",
+        ) from error
+    return "service account"
+
+
+def _authority(configuration: Any) -> str:
+    """Return the certificates that the server is trusted by."""
+    if configuration.ca_cert_data:
+        data = configuration.ca_cert_data
+        return data.decode() if isinstance(data, bytes) else str(data)
+    try:
+        return Path(configuration.ssl_ca_cert).read_text() if configuration.ssl_ca_cert else ""
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def expect_one_cluster(access: Access, settings: Settings) -> None:
+    """Refuse to look at one cluster while new nodes would join another.
+
+    A cluster is known by its certificate authority, which tunnels and private addresses leave as
+    it is; where that is not known on both sides, by the name that EKS gave its address.
+
+    Raises:
+        UsageError: the kubeconfig and the settings of new nodes mean different clusters.
+    """
+    joined = _decoded(settings.cluster_ca_bundle)
+    if joined and access.authority:
+        if _certificates(joined) & _certificates(access.authority):
+            return
+        what, key = "clusterCABundle is that of another cluster", "clusterCABundle"
+    else:
+        here, there = _eks_name(access.server), _eks_name(settings.cluster_endpoint)
+        if not here or not there or here == there:
+            return
+        what, key = f"clusterEndpoint is {settings.cluster_endpoint}", "clusterEndpoint"
+    raise UsageError(
+        f"pods are seen in {access}, but new nodes would join elsewhere: {what}",
+        where=key,
+        remedy="set kubernetes.context to the context of the cluster that nodes join",
+    )
+
+
+def _decoded(bundle: str) -> str:
+    try:
+        return base64.b64decode(bundle, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return bundle
+
+
+def _certificates(pem: str) -> frozenset[str]:
+    """Return the certificates of a PEM text, without what may differ in writing."""
+    blocks = pem.split("-----BEGIN CERTIFICATE-----")[1:]
+    return frozenset("".join(b.split("-----END CERTIFICATE-----")[0].split()) for b in blocks)
+
+
+def _eks_name(url: str) -> str:
+    host = urlsplit(url).hostname or ""
+    return host if host.endswith((".eks.amazonaws.com", ".eks.amazonaws.com.cn")) else ""

@@ -1,0 +1,124 @@
+"""Calls of the Kubernetes API: repeated where that may help, and bounded in every way.
+
+Every call that is made here may be repeated without harm: reads, changes that name the version
+they change, deletions and evictions that name the very object. So a call without an answer is
+simply made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from reconciler.adapters.kubernetes.access import Access
+from reconciler.adapters.kubernetes.errors import (
+    NO_ANSWER,
+    UNAUTHORIZED,
+    ApiError,
+    refusal,
+)
+
+ATTEMPTS: Final = 4
+_CONNECT_S: Final = 5.0
+_PAUSE_S: Final = 0.5
+_PAUSE_MAX_S: Final = 10.0
+_OK: Final = range(200, 300)
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+
+
+def _never(error: ApiError) -> bool:
+    del error
+    return False
+
+
+@dataclass
+class Api:
+    """One API server. ``connect`` leads there, anew where the credentials have run out.
+
+    ``wait`` passes seconds between two attempts; an answer may take ``timeout_s``.
+    """
+
+    connect: Callable[[], Access]
+    wait: Callable[[float], None]
+    timeout_s: float = 30.0
+    _access: Access | None = field(default=None, repr=False)
+
+    @property
+    def access(self) -> Access:
+        """The way there, found when it is first asked for.
+
+        Raises:
+            ClusterError, UsageError: there is none.
+        """
+        if self._access is None:
+            self._access = self.connect()
+        return self._access
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        *,
+        content: str = JSON,
+        is_answer: Callable[[ApiError], bool] = _never,
+    ) -> bytes:
+        """Return the body of the answer.
+
+        ``is_answer`` tells of a refusal that it is what the API has to say, and not repeated.
+
+        Raises:
+            ApiError: the API refused, or gave no answer to any attempt.
+        """
+        target = f"{path}?{urlencode(query, quote_via=quote)}" if query else path
+        data = None if body is None else msgspec.json.encode(body)
+        renewed = False
+        pause = _PAUSE_S
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                return self._once(method, target, data, content)
+            except ApiError as error:
+                if error.status == UNAUTHORIZED and not renewed:
+                    renewed, self._access = True, None
+                    continue
+                if not left or not error.passes or is_answer(error):
+                    raise
+                self.wait(min(max(pause, error.retry_after_s), _PAUSE_MAX_S))
+                pause *= 2
+        raise AssertionError("the last attempt returns or raises")
+
+    def _once(self, method: str, target: str, data: bytes | None, content: str) -> bytes:
+        """Make a call once, by the client's connection, without its models."""
+        from kubernetes.client.exceptions import ApiException
+        from urllib3.exceptions import HTTPError
+
+        client = self.access.client
+        headers = {"Accept": JSON, "User-Agent": client.user_agent}
+        if data is not None:
+            headers["Content-Type"] = content
+        call = f"{method} {target}"
+        try:
+            client.update_params_for_auth(headers, [], ["BearerToken"], target, method, data)
+            answer = client.rest_client.request(
+                method,
+                f"{self.access.server}{target}",
+                headers=headers,
+                body=data,
+                _request_timeout=(_CONNECT_S, self.timeout_s),
+            )
+            said: bytes = answer.read()
+        except ApiException as error:  # of TLS: asking again changes nothing
+            raise ApiError(call, -1, "no trusted connection", str(error.reason)) from error
+        except (HTTPError, OSError) as error:
+            what = f"{type(error).__name__} from {self.access}"
+            raise ApiError(call, NO_ANSWER, "no answer", what) from error
+        if answer.status in _OK:
+            return said
+        retry_after = answer.headers.get("Retry-After", "")
+        raise refusal(call, answer.status, answer.reason or "", said, retry_after)

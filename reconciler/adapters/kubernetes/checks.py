@@ -1,0 +1,73 @@
+"""What ``reconciler check`` asks the Kubernetes API: whether it answers, and what it allows us."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from reconciler.adapters.kubernetes.access import expect_one_cluster
+from reconciler.adapters.kubernetes.api import Api
+from reconciler.adapters.kubernetes.kinds import PERMISSIONS, Permission
+from reconciler.model.check import Check, failed, passed, unknown
+from reconciler.model.errors import ReconcilerError
+from reconciler.model.settings import Settings
+
+_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_REMEDY: Final = "allow it by RBAC: docs/kubernetes has the whole ClusterRole"
+
+
+class _Version(msgspec.Struct, frozen=True):
+    git_version: str = msgspec.field(default="?", name="gitVersion")
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    allowed: bool = False
+    reason: str = ""
+
+
+class _Review(msgspec.Struct, frozen=True):
+    status: _Answer
+
+
+def cluster_checks(api: Api, settings: Settings, *, writes: bool) -> Iterator[Check]:
+    """Yield whether the API answers and is the right one, then each permission.
+
+    Without ``writes`` only what a plan reads is asked for. Nothing is tried: the API itself says
+    what it would allow.
+    """
+    try:
+        access = api.access
+        version = msgspec.json.decode(api.call("GET", "/version"), type=_Version)
+    except (ReconcilerError, msgspec.MsgspecError) as error:
+        remedy = error.remedy if isinstance(error, ReconcilerError) else ""
+        said = f"{error.where}: {error.message}" if isinstance(error, ReconcilerError) else error
+        yield failed("cluster", "", f"it does not answer: {said}", remedy)
+        return
+    yield passed("cluster", access.server, f"{version.git_version}, by {access.name}")
+    try:
+        expect_one_cluster(access, settings)
+    except ReconcilerError as error:
+        yield failed("cluster", access.server, error.message, error.remedy)
+    for permission in PERMISSIONS:
+        if writes or not permission.writes:
+            yield _asked(api, permission)
+
+
+def _asked(api: Api, permission: Permission) -> Check:
+    resource, _, part = permission.resource.partition("/")
+    attributes = {"verb": permission.verb, "group": permission.group, "resource": resource}
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {**attributes, **({"subresource": part} if part else {})}},
+    }
+    try:
+        answer = msgspec.json.decode(api.call("POST", _REVIEWS, body=body), type=_Review).status
+    except (ReconcilerError, msgspec.MsgspecError) as error:
+        return unknown("rbac", permission.name, f"it could not be asked: {error}")
+    if answer.allowed:
+        return passed("rbac", permission.name, permission.why)
+    said = f"is forbidden{': ' if answer.reason else ''}{answer.reason}"
+    return failed("rbac", permission.name, f"{said} ({permission.why})", _REMEDY)

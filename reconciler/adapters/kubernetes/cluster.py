@@ -1,0 +1,170 @@
+"""The cluster as the Kubernetes API shows it, and what we do to its nodes.
+
+A look lists everything anew. What is written concerns only nodes that the last look showed and
+whose instance is one of ours; the uid of a Node goes with every change and deletion, as its name is
+the address of an instance and may be another's by now. Every verb may be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from reconciler.adapters.kubernetes import nodes
+from reconciler.adapters.kubernetes.api import MERGE_PATCH, Api
+from reconciler.adapters.kubernetes.drain import Drain
+from reconciler.adapters.kubernetes.errors import CONFLICT, NOT_FOUND, ApiError
+from reconciler.adapters.kubernetes.kinds import NODE, OBSERVED
+from reconciler.adapters.kubernetes.listing import listed
+from reconciler.model.errors import ClusterError, UnreadableError
+from reconciler.model.node import Node
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.observed.reader import SnapshotReader
+from reconciler.observed.snapshot import Snapshot
+from reconciler.ports import Instance
+
+_TRIES: Final = 5
+"""So often a change is tried against what others write at the same time."""
+
+Change = Callable[[nodes.Object], nodes.Patch | None]
+
+
+class KubernetesCluster:
+    """The port ``Cluster`` over a Kubernetes API.
+
+    NodeClaims are not among its objects: they live in our own state.
+    """
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._reader = SnapshotReader()
+        self._seen: dict[str, Node] = {}
+        self._ours: frozenset[str] = frozenset()
+        self._drain = Drain(api, Snapshot())
+
+    def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
+        """Return what runs now; all of it was listed, or nothing is returned.
+
+        ``claims`` and ``instances`` tell which of the nodes are ours.
+        """
+        try:
+            seen = self._reader.read_lists(
+                (f"GET {kind.path}", kind.kind, listed(self._api, kind)) for kind in OBSERVED
+            )
+        except UnreadableError as error:
+            raise ClusterError(error.message, where=error.where) from error
+        known = {c.status.provider_id for c in claims} | {i.provider_id for i in instances}
+        self._seen = {node.name: node for node in seen.nodes}
+        self._ours = frozenset(n.name for n in seen.nodes if n.spec.provider_id in known - {""})
+        self._drain = Drain(self._api, seen)
+        return replace(seen, node_claims=tuple(sorted(claims, key=lambda c: c.name)))
+
+    def taint(self, node: str) -> None:
+        """Put the taint ``karpenter.sh/disrupted:NoSchedule`` on a node; twice is once."""
+        self._change(node, nodes.disruption)
+
+    def untaint(self, node: str) -> None:
+        """Take that taint away; a node that is gone is no error."""
+        self._change(node, nodes.reprieve, may_be_gone=True)
+
+    def register(self, node: str, claim: NodeClaim) -> None:
+        """Give a node that has joined the labels, annotations and taints of its claim."""
+
+        def registration(found: nodes.Object) -> nodes.Patch | None:
+            if found["spec"].get("providerID") != claim.status.provider_id:
+                raise ClusterError(
+                    f"it is the node of {found['spec'].get('providerID')}, not of {claim.name}",
+                    where=f"Node {node}",
+                )
+            return nodes.registration(found, claim)
+
+        self._change(node, registration)
+
+    def initialize(self, node: str) -> None:
+        """Mark a node as initialized."""
+        self._change(node, nodes.initialization)
+
+    def drain(self, node: str, deadline: datetime | None, now: datetime) -> int:
+        """Ask the pods of a node to leave, group after group; return how many it waits for.
+
+        Once the pods are gone it waits for their volumes, until the deadline.
+        """
+        known = self._target(node)
+        if known is None:
+            return 0
+        if nodes.EXCLUDED_FROM_BALANCERS not in known.metadata.labels:
+            self._change(node, nodes.departure, may_be_gone=True)
+        return self._drain.advance(node, deadline, now)
+
+    def delete_node(self, node: str) -> None:
+        """Remove the Node object; one that is gone is no error, nor one that took its name."""
+        known = self._target(node)
+        if known is None:
+            return
+        body = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        try:
+            self._api.call(
+                "DELETE",
+                f"{NODE.path}/{node}",
+                body={**body, "preconditions": {"uid": known.metadata.uid}},
+            )
+        except ApiError as error:
+            if error.status not in (NOT_FOUND, CONFLICT):
+                raise
+
+    def _target(self, node: str) -> Node | None:
+        """Return a node of ours as the last look showed it, None if it did not.
+
+        Raises:
+            ClusterError: it is there, and its instance is none of ours.
+        """
+        known = self._seen.get(node)
+        if known is not None and node not in self._ours:
+            raise ClusterError(
+                f"no instance of this fleet has its providerID {known.spec.provider_id!r}",
+                where=f"Node {node}",
+                remedy="nothing was done to it",
+            )
+        return known
+
+    def _change(self, node: str, change: Change, *, may_be_gone: bool = False) -> None:
+        """Change a node from what it is now, again if another wrote at the same time."""
+        known = self._target(node)
+        for left in reversed(range(_TRIES)):
+            found = self._read(node) if known is not None else None
+            if found is None or found["metadata"].get("uid", "") != _uid(known):
+                if may_be_gone:
+                    return
+                raise ClusterError(f'nodes "{node}" not found', where=f"Node {node}")
+            patch = change(found)
+            if patch is None:
+                return
+            try:
+                self._api.call("PATCH", f"{NODE.path}/{node}", body=patch, content=MERGE_PATCH)
+            except ApiError as error:
+                if error.status != NOT_FOUND and (error.status != CONFLICT or not left):
+                    raise
+            else:
+                return
+
+    def _read(self, node: str) -> dict[str, Any] | None:
+        """Return the Node as it is now, None if it is gone."""
+        try:
+            content = self._api.call("GET", f"{NODE.path}/{node}")
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise
+        try:
+            return msgspec.json.decode(content, type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise ClusterError("the answer is no Node", where=f"GET {NODE.path}/{node}") from error
+
+
+def _uid(node: Node | None) -> str:
+    """Return the uid of a node that was seen, empty for none."""
+    return node.metadata.uid if node is not None else ""

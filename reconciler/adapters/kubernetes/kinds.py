@@ -1,0 +1,106 @@
+"""Which objects of the Kubernetes API are listed, written and removed, and why.
+
+The one declaration: lists are made from it, the ClusterRoles of ``docs/kubernetes`` too,
+``reconciler check`` asks for each permission, and a test holds it to the calls that are made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of object: ``resource`` is its plural, as paths and RBAC spell it.
+
+    An ``optional`` one need not exist in every cluster.
+    """
+
+    kind: str
+    resource: str
+    group: str = ""
+    version: str = "v1"
+    optional: bool = False
+
+    @property
+    def path(self) -> str:
+        """Return where all objects of the kind are, in every namespace."""
+        prefix = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        return f"{prefix}/{self.resource}"
+
+
+NODE: Final = Kind("Node", "nodes")
+POD: Final = Kind("Pod", "pods")
+VOLUME_ATTACHMENT: Final = Kind("VolumeAttachment", "volumeattachments", "storage.k8s.io")
+OBSERVED: Final = (
+    NODE,
+    POD,
+    Kind("DaemonSet", "daemonsets", "apps"),
+    Kind("PodDisruptionBudget", "poddisruptionbudgets", "policy"),
+    Kind("PersistentVolumeClaim", "persistentvolumeclaims"),
+    Kind("PersistentVolume", "persistentvolumes"),
+    Kind("StorageClass", "storageclasses", "storage.k8s.io"),
+    Kind("CSINode", "csinodes", "storage.k8s.io"),
+    Kind("Namespace", "namespaces"),
+    Kind("PriorityClass", "priorityclasses", "scheduling.k8s.io"),
+    Kind("PodTemplate", "podtemplates"),
+    Kind("Deployment", "deployments", "apps"),
+    Kind("StatefulSet", "statefulsets", "apps"),
+    Kind("ReplicaSet", "replicasets", "apps"),
+    Kind("ReplicationController", "replicationcontrollers"),
+    Kind("Service", "services"),
+    Kind("CapacityBuffer", "capacitybuffers", "autoscaling.x-k8s.io", "v1beta1", optional=True),
+)
+"""In this order they are listed. Pods come after nodes: one that is bound in between is seen on a
+node that is not known yet, and asks for nothing; the other way round a node would look empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """What RBAC must allow; ``writes`` marks what a plan does without."""
+
+    verb: str
+    group: str
+    resource: str
+    why: str
+    writes: bool = False
+
+    @property
+    def name(self) -> str:
+        """As it is said: ``list poddisruptionbudgets.policy``."""
+        return f"{self.verb} {self.resource}{'.' if self.group else ''}{self.group}"
+
+
+PERMISSIONS: Final = (
+    *(Permission("list", k.group, k.resource, "a plan reads them") for k in OBSERVED),
+    Permission("get", "", "nodes", "a change begins with what the node is now", writes=True),
+    Permission("patch", "", "nodes", "labels and taints: registration, disruption", writes=True),
+    Permission("delete", "", "nodes", "a node whose instance is gone", writes=True),
+    Permission("create", "", "pods/eviction", "a drain asks pods to leave", writes=True),
+    Permission("delete", "", "pods", "pods that must go by the deadline of a drain", writes=True),
+    Permission(
+        "list", "storage.k8s.io", "volumeattachments",
+        "a drained node is kept until its volumes are detached", writes=True,
+    ),
+)  # fmt: skip
+
+
+def cluster_role(name: str, *, writes: bool) -> dict[str, Any]:
+    """Return the least ClusterRole: with ``writes`` for ``apply`` and ``run``, else for a plan."""
+    verbs: dict[tuple[str, str], list[str]] = {}
+    for needed in PERMISSIONS:
+        if writes or not needed.writes:
+            verbs.setdefault((needed.group, needed.resource), []).append(needed.verb)
+    rules: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (group, resource), allowed in verbs.items():
+        rules.setdefault((group, tuple(sorted(allowed))), []).append(resource)
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": name},
+        "rules": [
+            {"apiGroups": [group], "resources": sorted(resources), "verbs": [*allowed]}
+            for (group, allowed), resources in sorted(rules.items())
+        ],
+    }

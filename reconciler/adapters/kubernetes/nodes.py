@@ -1,0 +1,104 @@
+"""What is changed in a Node: from the object as the API shows it to the patch that it lacks.
+
+A patch names the version it was made for, as a list of taints is replaced as a whole; None means
+that nothing is missing. Fields that we do not know stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from reconciler.model.labels import DISRUPTED_TAINT, INITIALIZED, REGISTERED, UNREGISTERED_TAINT
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.taint import Taint
+
+EXCLUDED_FROM_BALANCERS: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
+DO_NOT_SYNC_TAINTS: Final = "karpenter.sh/do-not-sync-taints"
+_MARK: Final = "karpenter"
+_DISRUPTED: Final = Taint(DISRUPTED_TAINT, "NoSchedule")
+_UNREGISTERED: Final = Taint(UNREGISTERED_TAINT, "NoExecute")
+
+Object = Mapping[str, Any]
+Patch = dict[str, Any]
+
+
+def registration(node: Object, claim: NodeClaim) -> Patch | None:
+    """Give a node the labels, annotations and taints of its claim, and end its quarantine.
+
+    Taints come once: a node that is registered already, or whose kubelet was given its taints,
+    keeps those that it has (Karpenter's ``lifecycle/registration.go``).
+    """
+    have = _labels(node)
+    keeps = have.get(REGISTERED) == "true" or have.get(DO_NOT_SYNC_TAINTS) == "true"
+    wanted = () if keeps else (*claim.spec.taints, *claim.spec.startup_taints)
+    taints = [t for t in _taints(node) if not _is(t, _UNREGISTERED)]
+    for taint in wanted:
+        if not any(_is(t, taint) for t in taints):
+            taints.append(msgspec.to_builtins(taint))
+    labels = {**claim.metadata.labels, REGISTERED: "true"}
+    return _patch(node, labels=labels, annotations=claim.metadata.annotations, taints=taints)
+
+
+def initialization(node: Object) -> Patch | None:
+    """Mark a node as initialized."""
+    return _patch(node, labels={INITIALIZED: "true"})
+
+
+def disruption(node: Object) -> Patch | None:
+    """Put our taint on a node, in place of one of the same key with another effect."""
+    taints = _taints(node)
+    if any(_is(t, _DISRUPTED) for t in taints):
+        return None
+    others = [t for t in taints if t.get("key") != DISRUPTED_TAINT]
+    return _patch(node, taints=[*others, msgspec.to_builtins(_DISRUPTED)])
+
+
+def reprieve(node: Object) -> Patch | None:
+    """Take our taint away, and what a drain has put beside it."""
+    taints = [t for t in _taints(node) if not _is(t, _DISRUPTED)]
+    ours = _labels(node).get(EXCLUDED_FROM_BALANCERS) == _MARK
+    return _patch(node, labels={EXCLUDED_FROM_BALANCERS: None} if ours else {}, taints=taints)
+
+
+def departure(node: Object) -> Patch | None:
+    """Let load balancers send nothing more to a node whose pods are leaving."""
+    return _patch(node, labels={EXCLUDED_FROM_BALANCERS: _MARK})
+
+
+def _patch(
+    node: Object,
+    *,
+    labels: Mapping[str, str | None] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    taints: Sequence[Object] | None = None,
+) -> Patch | None:
+    """Return the merge patch that leads there, for this version of the node alone."""
+    metadata: Patch = {}
+    have = _labels(node)
+    lacking = {k: v for k, v in (labels or {}).items() if have.get(k) != v}
+    if lacking:
+        metadata["labels"] = lacking
+    noted = node["metadata"].get("annotations") or {}
+    missing = {k: v for k, v in (annotations or {}).items() if noted.get(k) != v}
+    if missing:
+        metadata["annotations"] = missing
+    moved = taints is not None and list(taints) != _taints(node)
+    if not metadata and not moved:
+        return None
+    metadata["resourceVersion"] = node["metadata"]["resourceVersion"]
+    return {"metadata": metadata} | ({"spec": {"taints": taints}} if moved else {})
+
+
+def _labels(node: Object) -> Mapping[str, str]:
+    return node["metadata"].get("labels") or {}
+
+
+def _taints(node: Object) -> list[dict[str, Any]]:
+    return list((node.get("spec") or {}).get("taints") or [])
+
+
+def _is(taint: Object, other: Taint) -> bool:
+    return (taint.get("key"), taint.get("effect", "")) == (other.key, other.effect)

@@ -1,0 +1,45 @@
+"""The cluster for whoever only looks: a plan of the running fleet shows, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.observed.snapshot import Snapshot
+from reconciler.ports import Cluster, Instance
+
+
+class Onlooker:
+    """Shows what ``cluster`` shows, and lets nothing through to it.
+
+    The look that a plan begins with would register the nodes that have joined; here it is only
+    told that they would be.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
+        """Return what runs now."""
+        return self._cluster.observe(claims, instances)
+
+    def taint(self, node: str) -> None:
+        """Do nothing."""
+
+    def untaint(self, node: str) -> None:
+        """Do nothing."""
+
+    def register(self, node: str, claim: NodeClaim) -> None:
+        """Do nothing."""
+
+    def initialize(self, node: str) -> None:
+        """Do nothing."""
+
+    def drain(self, node: str, deadline: datetime | None, now: datetime) -> int:
+        """Do nothing, and say that there is nothing to wait for."""
+        del node, deadline, now
+        return 0
+
+    def delete_node(self, node: str) -> None:
+        """Do nothing."""
