@@ -54,8 +54,10 @@ def test_a_pool_without_capacity_keeps_no_other_from_growing() -> None:
     spot: dict[str, Any] = {"capacity_types": ["spot"]}
     world.commit([*full("a", 0, **spot), *full("b", 0)])
     world.refuse(Refused(Offer(capacity_type="spot"), Window(START)))
+    world.commit([*full("a", 3, **spot), *full("b", 1)])
+    world.play(timedelta(minutes=1))
     world.commit([*full("a", 3, **spot), *full("b", 3)])
-    world.play(timedelta(minutes=5))
+    world.play(timedelta(minutes=1))
     assert Counter(m.facts.tags[NODEPOOL] for m in world.living()) == {"b": 3}
 
 
