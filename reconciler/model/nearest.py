@@ -18,11 +18,20 @@ def nearest(word: Any, known: Iterable[Any], cutoff: float = LIKE) -> str | None
     """
     if not isinstance(word, str) or len(word) > _LONGEST:
         return None
-    from difflib import get_close_matches
-
     lowered = {str(k).lower(): str(k) for k in known}
-    near = get_close_matches(word.lower(), lowered, n=1, cutoff=cutoff)
+    possible = [k for k in lowered if _likeness_at_most(word.lower(), k) >= cutoff]
+    if not possible:
+        return None
+    from difflib import get_close_matches  # dear to load where no word is near
+
+    near = get_close_matches(word.lower(), possible, n=1, cutoff=cutoff)
     return lowered[near[0]] if near else None
+
+
+def _likeness_at_most(one: str, other: str) -> float:
+    """Return what likeness two words have if their letters stand in the same order."""
+    shared = sum(min(one.count(letter), other.count(letter)) for letter in set(one))
+    return 2 * shared / ((len(one) + len(other)) or 1)
 
 
 def did_you_mean(word: Any, known: Iterable[Any], otherwise: str = "", cutoff: float = LIKE) -> str:

@@ -9,8 +9,9 @@ depends on how many pods there are, never on time, so that the answer is the sam
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from reconciler.placement.cohort import Cohort
 from reconciler.placement.rules import RuleKind
@@ -18,8 +19,7 @@ from reconciler.placement.shape import queue_position
 from reconciler.placement.solve import Pass
 
 
-@dataclass(frozen=True, slots=True)
-class Approach:
+class Approach(msgspec.Struct, frozen=True):
     """An order of cohorts, and where a claim goes among those with as many pods."""
 
     key: Callable[[Cohort], tuple[Any, ...]]
@@ -79,8 +79,7 @@ def approaches(pods: int) -> tuple[Approach, ...]:
     return _APPROACHES[:tried]
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(msgspec.Struct, frozen=True):
     """What a pass came to: pods without a place, new nodes, and their dollars an hour.
 
     ``unbuffered`` are virtual pods without a place.

@@ -9,8 +9,8 @@ type: Karpenter forgets one for good once a single type did not suit it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from reconciler.catalog.table import TypeTable
@@ -26,8 +26,7 @@ from reconciler.placement.rules import node_terms
 from reconciler.placement.shape import queue_position
 
 
-@dataclass(frozen=True, slots=True)
-class Daemon:
+class Daemon(msgspec.Struct, frozen=True):
     """The pod that a DaemonSet would start on a new node; ``terms`` are alternatives."""
 
     requests: Resources
@@ -36,8 +35,7 @@ class Daemon:
     ports: tuple[HostPort, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DaemonGroup:
+class DaemonGroup(msgspec.Struct, frozen=True):
     """Types on which the same daemons run, and what these take together."""
 
     mask: int

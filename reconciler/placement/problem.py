@@ -6,8 +6,9 @@ The values that cross the door of this floor into it; ``result.py`` has those th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from reconciler.model.instancetype import InstanceType
 from reconciler.model.nodepool import NodePool
@@ -35,8 +36,7 @@ class LaunchCatalog(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchPool:
+class LaunchPool(msgspec.Struct, frozen=True):
     """A NodePool and what it may launch.
 
     Pools that share one catalogue should hold the same object: its tables are made once.

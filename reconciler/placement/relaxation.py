@@ -10,8 +10,8 @@ tolerates taints that only ask to be avoided.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 
+import msgspec
 from msgspec.structs import replace as replaced
 
 from reconciler.model.labels import normalized
@@ -31,8 +31,7 @@ DO_NOT_SCHEDULE = "DoNotSchedule"
 PREFER_NO_SCHEDULE = Toleration(operator="Exists", effect="PreferNoSchedule")
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
+class Wishes(msgspec.Struct, frozen=True):
     """What a pod asks for at one step of giving up; ``dropped`` says what went with this step.
 
     ``demands`` hold for its node with the heaviest preference, ``strict`` without any.
@@ -45,8 +44,7 @@ class Wishes:
     dropped: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(msgspec.Struct, frozen=True):
     """The parts of a pod's spec that can be given up, as far as they still stand."""
 
     required: tuple[NodeSelectorTerm, ...]
@@ -107,28 +105,28 @@ def _by_weight(terms: tuple[WeightedPodAffinityTerm, ...]) -> tuple[PodAffinityT
 def _next(asked: _Asked, tolerate_soft_taints: bool) -> tuple[_Asked, str] | None:
     """Return what is left after the next thing to give up, and its name."""
     if len(asked.required) > 1:
-        return replace(asked, required=asked.required[1:]), (
+        return replaced(asked, required=asked.required[1:]), (
             f"required node affinity alternative {_term(asked.required[0])}"
         )
     if asked.near:
-        return replace(asked, near=asked.near[1:]), (
+        return replaced(asked, near=asked.near[1:]), (
             f"preferred pod affinity on {asked.near[0].topology_key}"
         )
     if asked.apart:
-        return replace(asked, apart=asked.apart[1:]), (
+        return replaced(asked, apart=asked.apart[1:]), (
             f"preferred pod anti-affinity on {asked.apart[0].topology_key}"
         )
     if asked.preferred:
-        return replace(asked, preferred=asked.preferred[1:]), (
+        return replaced(asked, preferred=asked.preferred[1:]), (
             f"preferred node affinity {_term(asked.preferred[0])}"
         )
     for index, constraint in enumerate(asked.spreads):
         if constraint.when_unsatisfiable != DO_NOT_SCHEDULE:
-            return replace(asked, spreads=_without(asked.spreads, index)), (
+            return replaced(asked, spreads=_without(asked.spreads, index)), (
                 f"topology spread on {constraint.topology_key}"
             )
     if tolerate_soft_taints and PREFER_NO_SCHEDULE not in asked.tolerations:
-        return replace(asked, tolerations=(*asked.tolerations, PREFER_NO_SCHEDULE)), (
+        return replaced(asked, tolerations=(*asked.tolerations, PREFER_NO_SCHEDULE)), (
             "avoiding PreferNoSchedule taints"
         )
     return None

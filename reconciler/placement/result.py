@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from reconciler.model.instancetype import InstanceType, Offering
 from reconciler.model.nodepool import NodePool
 from reconciler.model.requirements import Requirements
@@ -54,8 +56,7 @@ class PlannedClaim:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(msgspec.Struct, frozen=True):
     """One «no»: a stable code, one sentence that says what would help, and the facts behind it.
 
     ``node_pool`` is None where the answer does not depend on a pool. ``facts`` hold the funnel:
@@ -65,7 +66,7 @@ class Rejection:
     code: str
     message: str
     node_pool: str | None = None
-    facts: Mapping[str, str | int | float] = field(default_factory=dict)
+    facts: Mapping[str, str | int | float] = {}
 
 
 @dataclass(frozen=True, slots=True)

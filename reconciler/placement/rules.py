@@ -8,8 +8,9 @@ once, however many pods have them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from reconciler.model.labels import HOSTNAME, normalized
 from reconciler.model.metadata import LabelSelector
@@ -29,8 +30,7 @@ class RuleKind(StrEnum):
     ANTI_AFFINITY = "anti-affinity"
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(msgspec.Struct, frozen=True):
     """A label selector in canonical form; ``nothing`` is the missing one, which selects no pod."""
 
     pairs: tuple[tuple[str, str], ...] = ()
@@ -78,8 +78,7 @@ def _holds(expression: tuple[str, str, tuple[str, ...]], labels: Mapping[str, st
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFilter:
+class NodeFilter(msgspec.Struct, frozen=True):
     """On which nodes pods count for a spread: ``terms`` are alternatives, None means any node."""
 
     terms: tuple[Requirements, ...] | None
@@ -96,8 +95,7 @@ class NodeFilter:
         return self.terms is None or any(requirements.compatible(term) for term in self.terms)
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """One rule about other pods.
 
     ``tolerations`` limit the domains that exist for it to those of pools that a pod may use;

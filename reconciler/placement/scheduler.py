@@ -7,10 +7,12 @@ nodes and what runs on them) is made with it; disruption asks it again for every
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from reconciler.catalog.table import table_of
 from reconciler.model.labels import NODEPOOL
@@ -50,8 +52,7 @@ if TYPE_CHECKING:
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 
 
-@dataclass(frozen=True, slots=True)
-class _World:
+class _World(msgspec.Struct, frozen=True):
     """How a question differs from the state that the scheduler was made for."""
 
     without: frozenset[str]

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from reconciler.model.pod import Pod
 from reconciler.placement.claims import Entry, OpenClaim, Order
@@ -25,8 +26,7 @@ from reconciler.placement.template import Template, clash
 from reconciler.placement.topology import Group
 
 
-@dataclass(slots=True, eq=False)
-class Pass:
+class Pass(msgspec.Struct, eq=False):
     """The state of one pass; everything in it belongs to this pass alone."""
 
     templates: Sequence[Template]
@@ -35,9 +35,9 @@ class Pass:
     reservations: Reservations
     demands: Demands
     order: Order
-    claims: list[OpenClaim] = field(default_factory=list)
-    steps_taken: dict[str, int] = field(default_factory=dict)
-    deferred: set[Cohort] = field(default_factory=set)
+    claims: list[OpenClaim] = []
+    steps_taken: dict[str, int] = {}
+    deferred: set[Cohort] = set()
 
     def run(self, cohorts: Sequence[Cohort]) -> None:
         """Place the pods of all cohorts, as far as they find places."""

@@ -9,8 +9,9 @@ beside the pod's own requirements so that they never count as the pod's wish (Ka
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from reconciler.model.cluster import PersistentVolume, PersistentVolumeClaim, StorageClass
 from reconciler.model.labels import HOSTNAME
@@ -34,8 +35,7 @@ _IN_TREE: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeNeeds:
+class VolumeNeeds(msgspec.Struct, frozen=True):
     """What a pod's volumes ask of its node.
 
     ``alternatives`` are tried in order; none at all means that the volumes do not care.
