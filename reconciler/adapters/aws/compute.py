@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import Any, Final
 
+from reconciler.adapters.aws.addresses import Addresses
 from reconciler.adapters.aws.answers import instance_of
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error, translated
@@ -63,7 +64,8 @@ class AwsCompute:
         self._page_size = page_size
         typed = types_of or (lambda _: types)
         trials = Validation(connect("ec2", 1), settings, typed, clock) if validates else None
-        self._resolver = Resolver(self._ec2, connect, settings, clock, trials)
+        addresses = Addresses()
+        self._resolver = Resolver(self._ec2, connect, settings, clock, addresses, trials)
         templates = Templates(self._ec2, clock)
         self.leftovers = AwsLeftovers(self._ec2, connect, settings, clock, templates)
         self._launcher = Launcher(
@@ -75,6 +77,7 @@ class AwsCompute:
             clock,
             find=self.find,
             discard=self.terminate,
+            addresses=addresses,
         )
 
     def resolve(self, node_class: EC2NodeClass) -> EC2NodeClass:

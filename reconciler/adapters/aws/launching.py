@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from threading import Lock
 from typing import Any, Final
 
+from reconciler.adapters.aws.addresses import NONE_FREE, Addresses, Taken, uses_of
 from reconciler.adapters.aws.answers import launched, refusals
 from reconciler.adapters.aws.backoff import pause
 from reconciler.adapters.aws.errors import (
@@ -33,7 +36,9 @@ from reconciler.ports import Clock, Instance, Launch, LaunchAnswer, Refusal
 
 _CALL: Final = "ec2:CreateFleet"
 _TRIES: Final = 5
+_ASKED_MAX: Final = 1000
 _SOON: Final = "it was made a moment ago, and EC2 will know it soon: it is tried again"
+_ELSEWHERE: Final = "another subnet of the zone has room, and is asked next"
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -41,7 +46,7 @@ class Launcher:
     """Launches an instance for each wish; wishes of a batch are one call.
 
     ``ec2`` must not retry by itself. ``find`` looks for the instances of an intent, ``discard``
-    terminates one that is too many.
+    terminates one that is too many. ``addresses`` are those that subnets have left.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class Launcher:
         *,
         find: Callable[[Sequence[str]], Sequence[Instance]],
         discard: Callable[[Sequence[str]], None],
+        addresses: Addresses,
     ) -> None:
         self._ec2 = ec2
         self._templates = templates
@@ -64,6 +70,9 @@ class Launcher:
         self._clock = clock
         self._find = find
         self._discard = discard
+        self._addresses = addresses
+        self._lock = Lock()
+        self._asked: dict[str, tuple[LaunchRequests, Taken]] = {}
 
     def launch(self, lot: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
         """Return what came of wishes that are one call; errors are returned, not raised.
@@ -72,13 +81,47 @@ class Launcher:
         """
         wish = lot[0]
         try:
-            types = self._types_of(wish.node_class)
-            requests = launch_requests(wish, types, self._settings, count=len(lot))
+            requests = self._requests(lot)
             self._profiles.ensure(wish.node_class)
             self._templates.ensure(requests.templates)
-            return self._create_fleet(lot, requests)
-        except ReconcilerError as error:
+            answers = self._create_fleet(lot, requests)
+        except TransientCloudError as error:
             return [error] * len(lot)
+        except ReconcilerError as error:
+            self._settle(wish, ())
+            return [error] * len(lot)
+        self._settle(wish, answers)
+        return answers
+
+    def _requests(self, lot: Sequence[Launch]) -> LaunchRequests:
+        """Return what a call asks for: the same as before, while nobody knows what came of that.
+
+        EC2 refuses a token that comes back with other parameters, and the freest subnet may be
+        another one by now.
+        """
+        wish = lot[0]
+        with self._lock:
+            known = self._asked.get(wish.token)
+        if known is not None:
+            return known[0]
+        types = self._types_of(wish.node_class)
+        free = {**self._settings.subnet_free_addresses, **self._addresses.free()}
+        settings = replace(self._settings, subnet_free_addresses=free)
+        requests = launch_requests(wish, types, settings, count=len(lot))
+        taken = self._addresses.take(uses_of(requests.fleet, types, len(lot)))
+        with self._lock:
+            self._asked[wish.token] = requests, taken
+            for token in list(self._asked)[:-_ASKED_MAX]:
+                del self._asked[token]
+        return requests
+
+    def _settle(self, wish: Launch, answers: Sequence[LaunchAnswer | Exception]) -> None:
+        """Forget a call that has its answer, and what it did not take."""
+        with self._lock:
+            known = self._asked.pop(wish.token, None)
+        if known is not None:
+            instances = (a.instance for a in answers if isinstance(a, LaunchAnswer))
+            self._addresses.settle(known[1], [i.subnet_id for i in instances if i is not None])
 
     def fulfilled(self, lot: Sequence[Launch]) -> Sequence[Instance]:
         """Return the instances of a call that was made before, oldest first.
@@ -147,6 +190,7 @@ class Launcher:
         wish = lot[0]
         instances = launched(answer, lot, self._settings, self._clock.now())
         refused = refusals(answer, wish)
+        self._addresses.exhausted(answer)
         where = place(_CALL, answer.get("ResponseMetadata", {}).get("RequestId", ""))
         if unclear or not all(i.instance_type and i.zone for i in instances):
             shown = self.fulfilled(lot)
@@ -156,15 +200,25 @@ class Launcher:
         hidden = next((i for i in instances if not (i.instance_type and i.zone)), None)
         if hidden is not None:
             raise TransientCloudError(f"{hidden.id} is launched and not shown yet", where=where)
-        if instances or any(r.code in CAPACITY_CODES for r in refused):
-            return dealt(lot, instances, None, refused)
+        lacking = tuple(r for r in refused if not self._fits_elsewhere(r, wish))
+        if instances or any(r.code in CAPACITY_CODES for r in lacking):
+            return dealt(lot, instances, None, lacking)
         said = "; ".join(dict.fromkeys(f"{r.code}: {r.message}" for r in refused))
         if not refused or all(_is_passing(r.code) for r in refused):
             raise TransientCloudError(said or "neither an instance nor an error", where=where)
         # The answer belongs to its token for ever, so that a further launch must be another one.
         is_unseen = any(_names_profile(r) for r in refused)
         is_ours = is_unseen and self._profiles.forget(wish.node_class)
-        raise CloudError(said, where=where, remedy=_SOON if is_ours else "")
+        remedy = _SOON if is_ours else "" if lacking else _ELSEWHERE
+        raise CloudError(said, where=where, remedy=remedy)
+
+    def _fits_elsewhere(self, refusal: Refusal, wish: Launch) -> bool:
+        """Return whether only a subnet is full, and another one of its zone is not."""
+        if refusal.code != NONE_FREE:
+            return False
+        free = self._addresses.free()
+        subnets = wish.node_class.status.subnets
+        return any(free.get(s.id, 0) > 0 for s in subnets if s.zone == refusal.zone)
 
 
 def dealt(

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from reconciler.adapters.aws.addresses import Addresses
 from reconciler.adapters.aws.amis import Images
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import translated
@@ -59,11 +60,13 @@ class Resolver:
         connect: Connect,
         settings: Settings,
         clock: Clock,
+        addresses: Addresses,
         validation: Validation | None = None,
     ) -> None:
         self._ec2 = ec2
         self._settings = settings
         self._clock = clock
+        self._addresses = addresses
         self._trials = validation
         self._images = Images(ec2, connect, settings, clock)
         self._known: dict[bytes, _Known] = {}
@@ -179,6 +182,7 @@ class Resolver:
         for filters in _queries(terms, "subnet-id"):
             for row in self._pages("describe_subnets", "Subnets", filters):
                 rows[row["SubnetId"]] = row
+        self._addresses.seen({i: r.get("AvailableIpAddressCount", 0) for i, r in rows.items()})
         ordered = sorted(
             rows.values(), key=lambda r: (-r.get("AvailableIpAddressCount", 0), r["SubnetId"])
         )

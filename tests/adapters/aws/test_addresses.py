@@ -1,0 +1,140 @@
+"""Subnets with few addresses: launches on their way are counted before EC2 counts them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import botocore.endpoint
+import pytest
+
+from reconciler.adapters.aws.addresses import NONE_FREE, Addresses
+from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.faults import Fault
+from reconciler.model.errors import CloudError
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.ports import LaunchAnswer, LaunchOption
+from tests.contracts.cloud import a_class, a_cloud, a_compute, a_wish
+
+ZONE = "us-east-1a"
+PODS = 29
+"""So many pods, and addresses, the test's instance types have."""
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
+
+
+class Site:
+    """A zone with a default subnet of 4,091 free addresses, and others that are made."""
+
+    def __init__(self) -> None:
+        self.clock = SimulatedClock()
+        self.cloud = a_cloud(self.clock)
+        self.compute = a_compute(self.cloud, self.clock)
+
+    def subnet(self, block: str) -> str:
+        ec2 = self.cloud.connect("ec2", 1)
+        vpc = ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
+        made = ec2.create_subnet(VpcId=vpc, CidrBlock=block, AvailabilityZone=ZONE)["Subnet"]
+        tags = [{"Key": "karpenter.sh/discovery", "Value": "web"}]
+        ec2.create_tags(Resources=[made["SubnetId"]], Tags=tags)
+        return str(made["SubnetId"])
+
+    def node_class(self) -> EC2NodeClass:
+        return self.compute.resolve(a_class())
+
+    def ask(self, intent: str) -> LaunchAnswer | Exception:
+        """Ask for one instance in the zone."""
+        options = (LaunchOption("m7i.large", ZONE, "on-demand", 0.1),)
+        (answer,) = self.compute.launch([a_wish(intent, self.node_class(), options=options)])
+        return answer
+
+    def launch(self, intent: str) -> str:
+        """Launch one instance in the zone, and return its subnet."""
+        answer = self.ask(intent)
+        assert isinstance(answer, LaunchAnswer), answer
+        assert answer.instance is not None
+        return answer.instance.subnet_id
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def test_launches_of_one_minute_spread_over_the_subnets_of_a_zone(site: Site) -> None:
+    """By EC2's count of the minute the default subnet is the freest for all of them."""
+    second = site.subnet("172.31.112.0/20")
+    used = [site.launch(f"i{number}") for number in range(4)]
+    assert used.count(second) == 2
+    assert len(set(used)) == 2
+
+
+def test_a_look_at_ec2_sets_the_counts_right_again(site: Site) -> None:
+    second = site.subnet("172.31.112.0/20")
+    first = site.launch("i1")
+    assert site.launch("i2") == second or first == second
+    counts = site.compute._launcher._addresses.free()
+    site.clock.advance(60)
+    site.node_class()
+    fresh = site.compute._launcher._addresses.free()
+    assert fresh[second] == counts[second] + PODS - 1, "a node took one address, and not all yet"
+
+
+def test_an_unclear_launch_is_repeated_with_the_same_request(site: Site) -> None:
+    """A token that comes back with another subnet would be refused, and the instance be lost."""
+    site.subnet("172.31.112.0/20")
+    site.cloud.lag.add("DescribeInstances", times=None)
+    site.cloud.faults.add("CreateFleet", Fault.TIMEOUT_AFTER, times=5)
+    options = (LaunchOption("m7i.large", ZONE, "on-demand", 0.1),)
+    wish = a_wish("i1", site.node_class(), options=options)
+    (unclear,) = site.compute.launch([wish])
+    assert isinstance(unclear, Exception)
+    site.clock.advance(60)
+    again = a_wish("i1", site.node_class(), options=options)
+    (answer,) = site.compute.launch([again])
+    assert isinstance(answer, LaunchAnswer), answer
+    assert answer.instance is not None
+    assert len(site.cloud.living()) == 1
+
+
+def test_a_full_subnet_refuses_no_offering_while_another_of_its_zone_has_room(site: Site) -> None:
+    small = site.subnet("172.31.240.0/28")
+    site.node_class()
+    addresses = site.compute._launcher._addresses
+    addresses.seen(dict.fromkeys(addresses.free(), 5) | {small: 4000})
+    answers = [site.ask(f"i{number}") for number in range(13)]
+    *launched, full, after = answers
+    assert {i.subnet_id for a in launched if isinstance(a, LaunchAnswer) and (i := a.instance)} == {
+        small
+    }
+    assert isinstance(full, CloudError)
+    assert "InsufficientFreeAddressesInSubnet" in full.message
+    assert full.remedy == "another subnet of the zone has room, and is asked next"
+    assert isinstance(after, LaunchAnswer)
+    assert after.instance is not None
+    assert after.instance.subnet_id != small
+
+
+def test_a_zone_whose_every_subnet_is_full_refuses_the_offering(site: Site) -> None:
+    small = site.subnet("172.31.240.0/28")
+    site.node_class()
+    addresses = site.compute._launcher._addresses
+    addresses.seen(dict.fromkeys(addresses.free(), 0) | {small: 4000})
+    *_, full = [site.ask(f"i{number}") for number in range(12)]
+    assert isinstance(full, LaunchAnswer)
+    assert [(r.zone, r.code) for r in full.refused] == [(ZONE, NONE_FREE)]
+
+
+def test_what_a_launch_did_not_use_is_given_back_once() -> None:
+    addresses = Addresses()
+    addresses.seen({"a": 100, "b": 100})
+    taken = addresses.take({"a": 29, "b": 29, "unknown": 29})
+    assert addresses.free() == {"a": 71, "b": 71}
+    addresses.settle(taken, ["a"])
+    assert addresses.free() == {"a": 71, "b": 100}
+    late = addresses.take({"b": 50})
+    addresses.seen({"a": 90, "b": 80})
+    addresses.settle(late, [])
+    assert addresses.free() == {"a": 90, "b": 80}, "the look knew better"
