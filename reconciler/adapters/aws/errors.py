@@ -25,6 +25,7 @@ class Failure(StrEnum):
     TEMPLATE_NOT_FOUND = "template-not-found"
     PROFILE_NOT_FOUND = "profile-not-found"
     EXISTS = "exists"
+    ASKED_OTHERWISE = "asked-otherwise"
     CAPACITY = "capacity"
     UNAUTHORIZED = "unauthorized"
     REFUSED = "refused"
@@ -95,7 +96,9 @@ _UNAUTHORIZED: Final = frozenset(
     }
 )
 _UNKNOWN_PROFILE: Final = "Invalid IAM Instance Profile name"
+_ASKED_OTHERWISE: Final = frozenset({"IdempotentParameterMismatch"})
 _KINDS: Final = {
+    **dict.fromkeys(_ASKED_OTHERWISE, Failure.ASKED_OTHERWISE),
     **dict.fromkeys(_NOT_FOUND, Failure.NOT_FOUND),
     **dict.fromkeys(_TEMPLATE_NOT_FOUND, Failure.TEMPLATE_NOT_FOUND),
     **dict.fromkeys(_EXISTS, Failure.EXISTS),

@@ -143,6 +143,9 @@ class Launcher:
     ) -> Sequence[LaunchAnswer | Exception]:
         """Call until the outcome is known, or the tries are used up.
 
+        A token that was used with other parameters, by a process that is gone, has an answer that
+        nobody reads any more; what came of it can only be looked for, and else is given up.
+
         Raises:
             TransientCloudError: the outcome is still not known, or EC2 is too busy.
             CloudError: EC2 refuses for a reason that repeating does not mend.
@@ -161,10 +164,11 @@ class Launcher:
                 if failure is Failure.CAPACITY:
                     return [LaunchAnswer(None, _all_refused(lot[0], error))] * len(lot)
                 last = self._told(lot[0], error)
-                if not isinstance(last, TransientCloudError):
+                was_asked = failure is Failure.ASKED_OTHERWISE
+                if not isinstance(last, TransientCloudError) and not was_asked:
                     raise last from error
                 pause(self._clock, lot[0].token, attempt)
-                if failure is Failure.UNCLEAR:
+                if failure is Failure.UNCLEAR or was_asked:
                     unclear = True
                     found = self.fulfilled(lot)
                     if found:

@@ -10,7 +10,8 @@ import pytest
 from reconciler.adapters.aws.addresses import NONE_FREE, Addresses
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.model.errors import CloudError
+from reconciler.adapters.simulated.lag import _Rule
+from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.ports import LaunchAnswer, LaunchOption
 from tests.contracts.cloud import a_class, a_cloud, a_compute, a_wish
@@ -97,6 +98,30 @@ def test_an_unclear_launch_is_repeated_with_the_same_request(site: Site) -> None
     assert isinstance(answer, LaunchAnswer), answer
     assert answer.instance is not None
     assert len(site.cloud.living()) == 1
+
+
+@pytest.mark.parametrize(("times", "found"), [(4, True), (None, False)])
+def test_a_launch_of_a_process_that_died_is_found_though_it_would_be_asked_otherwise(
+    site: Site, times: int | None, *, found: bool
+) -> None:
+    """The freest subnet is another one by now: EC2 refuses the token, and has the instance."""
+    site.cloud.faults.add("CreateFleet", Fault.TIMEOUT_AFTER, times=5)
+    site.cloud.lag.add("DescribeInstances", times=None)
+    assert isinstance(site.ask("i1"), TransientCloudError)
+    site.cloud.lag.clear()
+    site.subnet("172.31.112.0/20")
+    site.compute = a_compute(site.cloud, site.clock)
+    (lost,) = site.cloud.living()
+    site.cloud.lag._rules.append(_Rule("DescribeInstances", times, 0, frozenset()))
+    answer = site.ask("i1")
+    assert list(site.cloud.living()) == [lost]
+    if found:
+        assert isinstance(answer, LaunchAnswer)
+        assert answer.instance is not None
+        assert answer.instance.id == lost
+    else:
+        assert isinstance(answer, CloudError)
+        assert "IdempotentParameterMismatch" in answer.message
 
 
 def test_a_full_subnet_refuses_no_offering_while_another_of_its_zone_has_room(site: Site) -> None:
