@@ -41,13 +41,13 @@ _FRESH_FOR: Final = timedelta(minutes=1)
 class _Known(NamedTuple):
     """What was found, and when it was last looked for.
 
-    ``doubted`` says that the last look missed some of it; ``superseded`` are the images that gave
+    ``doubted`` is since when looks have missed some of it; ``superseded`` are the images that gave
     way to newer ones.
     """
 
     at: datetime
     status: EC2NodeClassStatus
-    doubted: bool = False
+    doubted: datetime | None = None
     superseded: frozenset[str] = frozenset()
 
 
@@ -108,8 +108,9 @@ class Resolver:
             return known
         if known is None:
             return _Known(now, found)
-        if not known.doubted and _falls_behind(found, known):
-            return known._replace(at=now, doubted=True)
+        since = known.doubted or now
+        if now - since < _FRESH_FOR and _falls_behind(found, known):
+            return known._replace(at=now, doubted=since)
         newer = {ami.requirements: ami.id for ami in found.amis}
         gone = {a.id for a in known.status.amis if newer.get(a.requirements, a.id) != a.id}
         return _Known(now, found, superseded=known.superseded | gone)

@@ -211,3 +211,25 @@ def test_what_is_launched_counts_at_once_and_a_full_reservation_refuses(
     compute.terminate([next(iter(cloud.living()))])
     clock.advance(60)
     assert left() == 1
+
+
+def test_two_looks_that_a_launch_brings_close_together_count_as_one(
+    cloud: EmbeddedEC2, clock: SimulatedClock
+) -> None:
+    """What is missing is missing for a minute at least before nodes drift for it."""
+    compute = a_compute(cloud, clock)
+    whole = compute.resolve(reserving(id="cr-1"))
+    kept = replace(cloud.reservations._known["cr-1"])
+    cloud.reservations.cancel("cr-1")
+    clock.advance(60)
+    for number in range(3):
+        node_class = compute.resolve(reserving(id="cr-1"))
+        assert node_class.status.capacity_reservations == whole.status.capacity_reservations
+        compute.launch([wish(node_class, f"i{number}")])
+    cloud.reservations.put(kept)
+    assert compute.resolve(reserving(id="cr-1")).status.capacity_reservations
+    cloud.reservations.cancel("cr-1")
+    clock.advance(60)
+    assert compute.resolve(reserving(id="cr-1")).status.capacity_reservations
+    clock.advance(60)
+    assert compute.resolve(reserving(id="cr-1")).status.capacity_reservations == ()
