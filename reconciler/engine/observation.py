@@ -5,7 +5,7 @@ The look is complete or it fails: a list that EC2 cut short must never read as Â
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -14,6 +14,7 @@ from reconciler.engine import lifecycle
 from reconciler.engine.nomination import seated
 from reconciler.engine.world import World
 from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.errors import ClusterError
 from reconciler.model.history import NO_HISTORY, History
 from reconciler.model.labels import INITIALIZED, REGISTERED
 from reconciler.model.node import Node
@@ -155,23 +156,34 @@ def _pods_by_node(seen: Snapshot) -> Mapping[str, Sequence[str]]:
 
 def _looked_at(world: World, claim: NodeClaim, node: Node | None, now: datetime) -> NodeClaim:
     """Return the claim as its node now shows it, and give the node what it lacks of the claim."""
-    if node is not None and not claim.is_deleting and claim.is_true(lifecycle.LAUNCHED):
-        if node.metadata.labels.get(REGISTERED) != "true":
-            world.cluster.register(node.name, claim)
-            world.tell(
-                "Registered",
-                f"{node.name} joined",
-                node_claim=claim.name,
-                node_pool=claim.node_pool,
-            )
-        fresh = lifecycle.seen(claim, node, now)
-        if fresh.is_true(lifecycle.INITIALIZED) and node.metadata.labels.get(INITIALIZED) != "true":
-            world.cluster.initialize(node.name)
-            world.tell(
-                "Initialized",
-                f"{node.name} is ready",
-                node_claim=claim.name,
-                node_pool=claim.node_pool,
-            )
-        return fresh
-    return lifecycle.seen(claim, node, now)
+    if node is None or claim.is_deleting or not claim.is_true(lifecycle.LAUNCHED):
+        return lifecycle.seen(claim, node, now)
+    labels = node.metadata.labels
+    if labels.get(REGISTERED) != "true" and not _carried_out(
+        world, claim, lambda: world.cluster.register(node.name, claim), "Registered", node, "joined"
+    ):
+        return claim
+    fresh = lifecycle.seen(claim, node, now)
+    if fresh.is_true(lifecycle.INITIALIZED) and labels.get(INITIALIZED) != "true":
+        _carried_out(
+            world,
+            claim,
+            lambda: world.cluster.initialize(node.name),
+            "Initialized",
+            node,
+            "is ready",
+        )
+    return fresh
+
+
+def _carried_out(
+    world: World, claim: NodeClaim, change: Callable[[], None], kind: str, node: Node, what: str
+) -> bool:
+    """Change a node and tell it; return whether it could be. One that refuses holds up no other."""
+    try:
+        change()
+    except ClusterError as error:
+        world.tell("Failed", str(error), node_claim=claim.name, node_pool=claim.node_pool)
+        return False
+    world.tell(kind, f"{node.name} {what}", node_claim=claim.name, node_pool=claim.node_pool)
+    return True

@@ -15,6 +15,7 @@ from reconciler.engine.commands import because
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation
 from reconciler.engine.world import World
+from reconciler.model.errors import ClusterError
 from reconciler.model.labels import DISRUPTED_TAINT, DO_NOT_DISRUPT
 from reconciler.model.node import Node
 from reconciler.model.nodeclaim import NodeClaim
@@ -108,7 +109,11 @@ def _is_empty(effects: Effects, claim: NodeClaim, node: Node | None, seen: Obser
         effects.carry_out([taint], lambda: world.cluster.taint(node.name))
     drain = effects.intent(Verb.DRAIN, node.name, {"since": since}, reason=_reason(claim))
     world.journal.begin([drain])
-    remaining = world.cluster.drain(node.name, lifecycle.drain_deadline(claim), seen.at)
+    try:
+        remaining = world.cluster.drain(node.name, lifecycle.drain_deadline(claim), seen.at)
+    except ClusterError as error:  # other nodes go on; this one is asked again
+        world.tell("Failed", str(error), node_claim=claim.name, node_pool=claim.node_pool)
+        return False
     if remaining:
         _note_waiting(world, claim, node, remaining, seen)
         return False
@@ -124,17 +129,28 @@ def _note_waiting(
 
     The condition is Karpenter's ``Drained``; it turns ``Stalled`` after ``DRAIN_PATIENCE``.
     """
-    pods = f"{remaining} pod{'s' if remaining > 1 else ''}"
+    some = "s" if remaining > 1 else ""
+    waits_for = f"{remaining} pod{some} to leave"
+    if not _has_pods(node, seen):
+        waits_for = f"{remaining} volume{some} to be detached"
     held = _held_up(node, seen)
     by = f": {'; '.join(held)}" if held else ""
     since = claim.metadata.deletion_timestamp or seen.at
     stalled = seen.at - since >= DRAIN_PATIENCE
     reason, kind = ("Stalled", "Stalled") if stalled else ("Draining", "Draining")
-    message = f"{node.name} waits for {pods} to leave{by}"
+    message = f"{node.name} waits for {waits_for}{by}"
     noted = lifecycle.with_condition(claim, "Drained", "Unknown", seen.at, reason, message)
     if noted != claim:
         world.store.put_node_claims([noted])
         world.tell(kind, message, node_claim=claim.name, node_pool=claim.node_pool)
+
+
+def _has_pods(node: Node, seen: Observation) -> bool:
+    """Return whether pods are seen on a node whose leaving is waited for."""
+    return any(
+        p.spec.node_name == node.name and not p.is_terminal and p.is_drainable(seen.at)
+        for p in seen.snapshot.pods
+    )
 
 
 def _held_up(node: Node, seen: Observation) -> list[str]:

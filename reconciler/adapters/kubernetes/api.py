@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-import msgspec
-
 from reconciler.adapters.kubernetes.access import Access
 from reconciler.adapters.kubernetes.errors import (
     NO_ANSWER,
@@ -77,12 +75,11 @@ class Api:
             ApiError: the API refused, or gave no answer to any attempt.
         """
         target = f"{path}?{urlencode(query, quote_via=quote)}" if query else path
-        data = None if body is None else msgspec.json.encode(body)
         renewed = False
         pause = _PAUSE_S
         for left in reversed(range(ATTEMPTS)):
             try:
-                return self._once(method, target, data, content)
+                return self._once(method, target, body, content)
             except ApiError as error:
                 if error.status == UNAUTHORIZED and not renewed:
                     renewed, self._access = True, None
@@ -93,23 +90,23 @@ class Api:
                 pause *= 2
         raise AssertionError("the last attempt returns or raises")
 
-    def _once(self, method: str, target: str, data: bytes | None, content: str) -> bytes:
+    def _once(self, method: str, target: str, body: Any, content: str) -> bytes:
         """Make a call once, by the client's connection, without its models."""
         from kubernetes.client.exceptions import ApiException
         from urllib3.exceptions import HTTPError
 
         client = self.access.client
         headers = {"Accept": JSON, "User-Agent": client.user_agent}
-        if data is not None:
+        if body is not None:
             headers["Content-Type"] = content
         call = f"{method} {target}"
         try:
-            client.update_params_for_auth(headers, [], ["BearerToken"], target, method, data)
+            client.update_params_for_auth(headers, [], ["BearerToken"], target, method, body)
             answer = client.rest_client.request(
                 method,
                 f"{self.access.server}{target}",
                 headers=headers,
-                body=data,
+                body=body,
                 _request_timeout=(_CONNECT_S, self.timeout_s),
             )
             said: bytes = answer.read()

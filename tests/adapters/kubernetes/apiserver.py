@@ -1,0 +1,376 @@
+"""A small Kubernetes API on a port of this machine: objects in memory, and the rules that matter.
+
+It keeps what callers rely on: lists in pages whose tokens run out, versions of objects and
+conflicts between writers, preconditions, evictions that budgets refuse, deletions with grace, RBAC
+by the rules of a ClusterRole. Faults are put in front of calls by whoever tests.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import socket
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import RLock, Thread
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import yaml
+
+from reconciler.adapters.kubernetes.kinds import OBSERVED, VOLUME_ATTACHMENT
+
+TOKEN = "s3cret"
+Object = dict[str, Any]
+KINDS = {(kind.group, kind.resource): kind for kind in (*OBSERVED, VOLUME_ATTACHMENT)}
+_PATH = re.compile(
+    r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>v\w+)"
+    r"(?:/namespaces/(?P<namespace>[^/]+))?/(?P<resource>[a-z]+)"
+    r"(?:/(?P<name>[^/]+))?(?:/(?P<part>[a-z]+))?"
+)
+_VERBS = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
+
+
+class Refused(Exception):
+    """An answer that is no success."""
+
+    def __init__(self, status: int, reason: str, message: str = "", retry_after: str = "") -> None:
+        super().__init__(message)
+        self.status, self.reason, self.message = status, reason, message
+        self.retry_after = retry_after
+
+
+class Reset(Exception):
+    """The connection breaks, before the call has its effect or (``late``) after."""
+
+    def __init__(self, *, late: bool = False) -> None:
+        super().__init__()
+        self.late = late
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call as it came in."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    body: Any
+    group: str
+    namespace: str
+    resource: str
+    name: str
+    part: str
+
+    @property
+    def verb(self) -> str:
+        return "list" if self.method == "GET" and not self.name else _VERBS[self.method]
+
+    @property
+    def permission(self) -> tuple[str, str, str]:
+        part = f"/{self.part}" if self.part else ""
+        return self.verb, self.group, f"{self.resource}{part}"
+
+
+@dataclass
+class Kube:
+    """The objects of a cluster, and who may do what with them.
+
+    ``fault`` is asked before each call and may raise. ``rules`` are those of a ClusterRole, None
+    where everything is allowed. ``leaving`` keeps deleted pods of a node as terminating until
+    ``sweep``.
+    """
+
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    rules: list[Object] | None = None
+    fault: Callable[[Call], None] = lambda _: None
+    page_max: int = 500
+    leaving: bool = False
+    absent: frozenset[str] = frozenset({"capacitybuffers"})
+    objects: dict[tuple[str, str, str, str], Object] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+    lock: Any = field(default_factory=RLock)
+    _version: int = 100
+    _tokens: dict[str, tuple[int, str, str]] = field(default_factory=dict)
+
+    def add(self, item: Object) -> Object:
+        """Let an object be there, in place of one of its name."""
+        with self.lock:
+            kind = next(k for k in KINDS.values() if k.kind == item["kind"])
+            item = copy.deepcopy(item)
+            meta = item["metadata"]
+            if kind.kind in ("Pod", "PodDisruptionBudget", "PersistentVolumeClaim", "DaemonSet"):
+                meta.setdefault("namespace", "default")
+            self._version += 1
+            meta.setdefault("uid", f"uid-{self._version}")
+            meta["resourceVersion"] = str(self._version)
+            key = (kind.group, kind.resource, meta.get("namespace", ""), meta["name"])
+            self.objects[key] = item
+            return item
+
+    def of(self, resource: str) -> dict[str, Object]:
+        """Return the objects of a kind by name."""
+        with self.lock:
+            return {key[3]: o for key, o in sorted(self.objects.items()) if key[1] == resource}
+
+    def change(self, resource: str, name: str, change: Callable[[Object], None]) -> None:
+        """Change an object as another writer would."""
+        with self.lock:
+            item = self.of(resource)[name]
+            change(item)
+            self._touch(item)
+
+    def sweep(self) -> None:
+        """Let every pod that was asked to leave be gone."""
+        with self.lock:
+            for key, item in list(self.objects.items()):
+                if "deletionTimestamp" in item["metadata"]:
+                    del self.objects[key]
+
+    def expire_tokens(self) -> None:
+        """Let the API forget where its lists were."""
+        self._tokens.clear()
+
+    def made(self) -> list[str]:
+        """Return the calls that were made, in short."""
+        return [f"{c.method} {c.path}" for c in self.calls]
+
+    def answer(self, call: Call) -> Object:
+        """Carry a call out."""
+        if call.path == "/version":
+            return {"gitVersion": "v1.33.2"}
+        if call.resource == "selfsubjectaccessreviews":
+            return self._reviewed(call.body["spec"]["resourceAttributes"])
+        if not self._allows(*call.permission):
+            message = f"{call.resource} is forbidden: User cannot {call.verb} {call.resource}"
+            raise Refused(403, "Forbidden", message)
+        if (call.group, call.resource) not in KINDS or call.resource in self.absent:
+            raise Refused(404, "NotFound", "the server could not find the requested resource")
+        if call.verb == "list":
+            return self._list(call)
+        key = (call.group, call.resource, call.namespace, call.name)
+        item = self.objects.get(key)
+        if item is None:
+            raise Refused(404, "NotFound", f'{call.resource} "{call.name}" not found')
+        if call.part == "eviction":
+            return self._evict(key, item, call.body)
+        if call.method == "GET":
+            return item
+        if call.method == "PATCH":
+            return self._patch(item, call.body)
+        return self._delete(key, item, call.body)
+
+    def _allows(self, verb: str, group: str, resource: str) -> bool:
+        return self.rules is None or any(
+            group in r["apiGroups"] and resource in r["resources"] and verb in r["verbs"]
+            for r in self.rules
+        )
+
+    def _reviewed(self, asked: Object) -> Object:
+        part = f"/{asked['subresource']}" if "subresource" in asked else ""
+        allowed = self._allows(asked["verb"], asked["group"], asked["resource"] + part)
+        return {"kind": "SelfSubjectAccessReview", "status": {"allowed": allowed}}
+
+    def _list(self, call: Call) -> Object:
+        kind = KINDS[call.group, call.resource]
+        wanted = call.query.get("fieldSelector", "")
+        rows = [
+            {k: v for k, v in item.items() if k not in ("kind", "apiVersion")}
+            for key, item in sorted(self.objects.items())
+            if key[:2] == (call.group, call.resource) and _selected(item, wanted)
+        ]
+        start, token = 0, call.query.get("continue")
+        if token is not None:
+            if token not in self._tokens:
+                raise Refused(410, "Expired", "The provided continue parameter is too old")
+            start = self._tokens[token][0]
+        size = min(int(call.query.get("limit", "500")), self.page_max)
+        meta: Object = {"resourceVersion": str(self._version)}
+        if start + size < len(rows):
+            meta["continue"] = f"{call.resource}-{start + size}"
+            self._tokens[meta["continue"]] = (start + size, call.resource, wanted)
+        page = rows[start : start + size]
+        return {"kind": f"{kind.kind}List", "metadata": meta, "items": page or None}
+
+    def _patch(self, item: Object, patch: Object) -> Object:
+        expected = patch["metadata"].get("resourceVersion", item["metadata"]["resourceVersion"])
+        if expected != item["metadata"]["resourceVersion"]:
+            raise Refused(409, "Conflict", "the object has been modified")
+        _merge(item, copy.deepcopy(patch))
+        self._touch(item)
+        return item
+
+    def _evict(self, key: tuple[str, str, str, str], pod: Object, body: Object) -> Object:
+        _same(pod, body.get("deleteOptions") or {})
+        if "deletionTimestamp" not in pod["metadata"]:
+            budgets = [b for b in self.of("poddisruptionbudgets").values() if _covers(b, pod)]
+            if len(budgets) > 1:
+                message = "This pod has more than one PodDisruptionBudget, which is not supported"
+                raise Refused(500, "InternalError", message)
+            if budgets:
+                status = budgets[0].setdefault("status", {})
+                if status.get("disruptionsAllowed", 0) <= 0:
+                    message = "Cannot evict pod as it would violate the pod's disruption budget."
+                    raise Refused(429, "TooManyRequests", message)
+                status["disruptionsAllowed"] -= 1
+        self._leave(key, pod, pod["spec"].get("terminationGracePeriodSeconds", 30))
+        return {"kind": "Status", "status": "Success"}
+
+    def _delete(self, key: tuple[str, str, str, str], item: Object, body: Object | None) -> Object:
+        _same(item, body or {})
+        if key[1] == "pods":
+            self._leave(key, item, (body or {}).get("gracePeriodSeconds", 30))
+        else:
+            del self.objects[key]
+        return {"kind": "Status", "status": "Success"}
+
+    def _leave(self, key: tuple[str, str, str, str], pod: Object, grace_s: int) -> None:
+        if not self.leaving:
+            del self.objects[key]
+            return
+        by = f"{self.now() + timedelta(seconds=grace_s):%Y-%m-%dT%H:%M:%SZ}"
+        meta = pod["metadata"]
+        meta["deletionTimestamp"] = min(by, meta.get("deletionTimestamp", by))
+        meta["deletionGracePeriodSeconds"] = grace_s
+        self._touch(pod)
+
+    def _touch(self, item: Object) -> None:
+        self._version += 1
+        item["metadata"]["resourceVersion"] = str(self._version)
+
+
+def _selected(item: Object, selector: str) -> bool:
+    field_, _, value = selector.partition("=")
+    return not field_ or item.get("spec", {}).get("nodeName", "") == value
+
+
+def _covers(budget: Object, pod: Object) -> bool:
+    wanted = budget["spec"]["selector"]["matchLabels"].items()
+    return wanted <= pod["metadata"].get("labels", {}).items()
+
+
+def _same(item: Object, options: Object) -> None:
+    uid = options.get("preconditions", {}).get("uid")
+    if uid is not None and uid != item["metadata"]["uid"]:
+        raise Refused(409, "Conflict", "the UID in the precondition does not match")
+
+
+def _merge(into: Object, patch: Object) -> None:
+    """Apply a JSON merge patch (RFC 7386)."""
+    for key, value in patch.items():
+        if value is None:
+            into.pop(key, None)
+        elif isinstance(value, dict):
+            _merge(into.setdefault(key, {}), value)
+        else:
+            into[key] = value
+
+
+@contextmanager
+def serving(kube: Kube) -> Iterator[str]:
+    """Serve on loopback for as long as the block lasts, and yield the URL."""
+    server = _Server(("127.0.0.1", 0), _Handler)
+    server.kube = kube
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def write_kubeconfig(path: Path, server: str, *, token: str = TOKEN, user: Any = None) -> Path:
+    """Write a kubeconfig whose current context is ``shop``."""
+    named = {
+        "clusters": [{"name": "shop", "cluster": {"server": server}}],
+        "users": [{"name": "me", "user": user or {"token": token}}],
+        "contexts": [{"name": "shop", "context": {"cluster": "shop", "user": "me"}}],
+    }
+    whole = {"apiVersion": "v1", "kind": "Config", "current-context": "shop", **named}
+    path.write_text(yaml.safe_dump(whole))
+    return path
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    kube: Kube
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server
+
+    def do_GET(self) -> None:
+        kube, call = self.server.kube, self._call()
+        with kube.lock:
+            kube.calls.append(call)
+            late = False
+            try:
+                if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+                    raise Refused(401, "Unauthorized", "Unauthorized")
+                try:
+                    kube.fault(call)
+                except Reset as broken:
+                    if not broken.late:
+                        raise
+                    late = True
+                status, said, wait = 200, kube.answer(call), ""
+            except Refused as refused:
+                status, wait = refused.status, refused.retry_after
+                said = {"kind": "Status", "reason": refused.reason, "message": refused.message}
+            except Reset:
+                late = True
+            body = b"" if late else json.dumps(said).encode()
+        if late:
+            self._break()
+            return
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        if wait:
+            self.send_header("Retry-After", wait)
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_PATCH = do_DELETE = do_GET
+
+    def _call(self) -> Call:
+        url = urlsplit(self.path)
+        length = int(self.headers.get("Content-Length") or 0)
+        content = self.rfile.read(length) if length else b""
+        found = _PATH.fullmatch(url.path)
+        parts = found.groupdict("") if found is not None else {}
+        return Call(
+            self.command,
+            url.path,
+            {key: values[0] for key, values in parse_qs(url.query).items()},
+            json.loads(content) if content else None,
+            parts.get("group", ""),
+            unquote(parts.get("namespace", "")),
+            parts.get("resource", ""),
+            unquote(parts.get("name", "")),
+            parts.get("part", ""),
+        )
+
+    def _break(self) -> None:
+        self.close_connection = True
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""

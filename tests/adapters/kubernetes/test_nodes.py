@@ -1,0 +1,189 @@
+"""What is written to nodes: once however often it is asked, and never over another's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from reconciler.adapters.kubernetes.cluster import KubernetesCluster
+from reconciler.model.errors import ClusterError
+from tests.adapters.kubernetes.apiserver import Call, Refused, Reset
+from tests.adapters.kubernetes.town import OURS, Town, a_claim, a_node
+
+UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
+VERBS: dict[str, Callable[[KubernetesCluster], None]] = {
+    "taint": lambda cluster: cluster.taint("n0"),
+    "untaint": lambda cluster: cluster.untaint("n0"),
+    "register": lambda cluster: cluster.register("n0", a_claim()),
+    "initialize": lambda cluster: cluster.initialize("n0"),
+    "delete_node": lambda cluster: cluster.delete_node("n0"),
+}
+
+
+@pytest.fixture
+def joined(town: Town) -> Town:
+    """The node has joined, is quarantined and was marked for disruption by somebody else."""
+    other = {"key": "other", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}
+    town.kube.add(a_node(taints=[UNREGISTERED, other]))
+    town.look()
+    return town
+
+
+def test_registration_gives_what_the_claim_has_and_ends_the_quarantine(joined: Town) -> None:
+    joined.cluster.register("n0", a_claim())
+    node = joined.node()
+    assert node["metadata"]["labels"] == {
+        "kubernetes.io/hostname": "n0",
+        "karpenter.sh/nodepool": "web",
+        "karpenter.sh/registered": "true",
+    }
+    assert node["metadata"]["annotations"] == {"note": "kept"}
+    assert joined.taints() == ["other:NoSchedule", "team:NoSchedule", "starting:NoExecute"]
+    assert node["spec"]["taints"][0]["timeAdded"], "fields that we do not know stay"
+
+
+def test_a_startup_taint_that_was_taken_away_does_not_come_back(joined: Town) -> None:
+    joined.cluster.register("n0", a_claim())
+    joined.kube.change("nodes", "n0", lambda node: node["spec"].update(taints=[]))
+    joined.cluster.register("n0", a_claim())
+    assert joined.taints() == []
+
+
+def test_a_kubelet_that_was_given_its_taints_keeps_them(joined: Town) -> None:
+    label = {"karpenter.sh/do-not-sync-taints": "true"}
+    joined.kube.change("nodes", "n0", lambda node: node["metadata"]["labels"].update(label))
+    joined.cluster.register("n0", a_claim())
+    assert joined.taints() == ["other:NoSchedule"]
+
+
+def test_the_node_of_another_instance_is_not_registered(joined: Town) -> None:
+    with pytest.raises(ClusterError, match=f"it is the node of {OURS}, not of web-1"):
+        joined.cluster.register("n0", a_claim("aws:///us-east-1a/i-1"))
+
+
+def test_the_taint_comes_and_goes(joined: Town) -> None:
+    joined.cluster.taint("n0")
+    assert joined.taints()[-1] == "karpenter.sh/disrupted:NoSchedule"
+    joined.cluster.untaint("n0")
+    assert joined.taints() == ["karpenter.sh/unregistered:NoExecute", "other:NoSchedule"]
+
+
+def test_a_taint_of_our_key_with_another_effect_is_replaced(joined: Town) -> None:
+    odd = {"key": "karpenter.sh/disrupted", "effect": "NoExecute"}
+    joined.kube.change("nodes", "n0", lambda node: node["spec"].update(taints=[odd]))
+    joined.cluster.taint("n0")
+    assert joined.taints() == ["karpenter.sh/disrupted:NoSchedule"]
+
+
+def test_a_reprieve_takes_back_what_the_drain_said_to_load_balancers(joined: Town) -> None:
+    joined.cluster.drain("n0", None, joined.kube.now())
+    key = "node.kubernetes.io/exclude-from-external-load-balancers"
+    assert joined.node()["metadata"]["labels"][key] == "karpenter"
+    joined.cluster.untaint("n0")
+    assert key not in joined.node()["metadata"]["labels"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_twice_is_once(joined: Town, verb: str) -> None:
+    VERBS[verb](joined.cluster)
+    after, version = joined.kube.of("nodes"), str(joined.kube.of("nodes"))
+    VERBS[verb](joined.cluster)
+    assert str(joined.kube.of("nodes")) == version, after
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_lost_answer_changes_nothing(joined: Town, verb: str, late: bool) -> None:
+    left = [1]
+
+    def break_once(call: Call) -> None:
+        if call.method in ("PATCH", "DELETE") and left:
+            left.pop()
+            raise Reset(late=late)
+
+    joined.kube.fault = break_once
+    VERBS[verb](joined.cluster)
+    got = _plain(joined)
+    joined.kube.add(a_node(taints=[UNREGISTERED, {"key": "other", "effect": "NoSchedule"}]))
+    joined.look()
+    VERBS[verb](joined.cluster)
+    assert got == _plain(joined)
+
+
+def _plain(town: Town) -> list[object]:
+    return [
+        (n["metadata"]["labels"], town.taints(name)) for name, n in town.kube.of("nodes").items()
+    ]
+
+
+@pytest.mark.parametrize("verb", ["taint", "register", "initialize"])
+def test_another_writer_is_not_overwritten(joined: Town, verb: str) -> None:
+    left = [1]
+
+    def write_between(call: Call) -> None:
+        if call.method == "PATCH" and left:
+            left.pop()
+            late = {"key": "late", "effect": "NoSchedule"}
+            joined.kube.change("nodes", "n0", lambda node: node["spec"]["taints"].append(late))
+
+    joined.kube.fault = write_between
+    VERBS[verb](joined.cluster)
+    assert "late:NoSchedule" in joined.taints()
+
+
+def test_a_writer_who_never_rests_is_given_way_to(joined: Town) -> None:
+    def write_always(call: Call) -> None:
+        if call.method == "PATCH":
+            joined.kube.change("nodes", "n0", lambda node: None)
+
+    joined.kube.fault = write_always
+    with pytest.raises(ClusterError, match="PATCH /api/v1/nodes/n0: HTTP 409 Conflict"):
+        joined.cluster.taint("n0")
+
+
+@pytest.mark.parametrize("status", [403, 422, 500])
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_refusal_is_one_line_with_the_call_and_the_reason(
+    joined: Town, verb: str, status: int
+) -> None:
+    joined.cluster.taint("n0")
+
+    def refuse(call: Call) -> None:
+        if call.method != "GET":
+            raise Refused(status, "Because", "two\nlines")
+
+    joined.kube.fault = refuse
+    with pytest.raises(ClusterError) as caught:
+        VERBS["untaint" if verb == "taint" else verb](joined.cluster)
+    said = str(caught.value)
+    assert f"/api/v1/nodes/n0: HTTP {status} Because: two lines" in said
+    assert "\n" not in said
+
+
+def test_what_is_gone_is_no_error_where_it_should_go(town: Town) -> None:
+    town.look()
+    town.kube.objects.clear()
+    town.cluster.untaint("n0")
+    town.cluster.delete_node("n0")
+    assert town.cluster.drain("n0", None, town.kube.now()) == 0
+    town.look()
+    town.cluster.untaint("n0")
+    town.cluster.delete_node("n0")
+    assert town.cluster.drain("n0", None, town.kube.now()) == 0
+    for verb in ("taint", "register", "initialize"):
+        with pytest.raises(ClusterError, match='Node n0: nodes "n0" not found'):
+            VERBS[verb](town.cluster)
+
+
+def test_a_later_node_of_the_same_name_is_left_alone(town: Town) -> None:
+    """The name is an address, which another instance may have by now."""
+    town.look()
+    town.kube.objects.clear()
+    town.kube.add(a_node())
+    town.cluster.delete_node("n0")
+    town.cluster.untaint("n0")
+    assert list(town.kube.of("nodes")) == ["n0"]
+    with pytest.raises(ClusterError, match="not found"):
+        town.cluster.taint("n0")
+    assert town.taints() == []

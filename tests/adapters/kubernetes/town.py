@@ -1,0 +1,107 @@
+"""A cluster behind the small API, reached as a user reaches it: by a kubeconfig."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from reconciler.adapters.kubernetes.access import access_of
+from reconciler.adapters.kubernetes.api import Api
+from reconciler.adapters.kubernetes.cluster import KubernetesCluster
+from reconciler.model.metadata import Metadata
+from reconciler.model.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
+from reconciler.model.settings import Settings
+from reconciler.model.taint import Taint
+from reconciler.observed.snapshot import Snapshot
+from tests.adapters.kubernetes.apiserver import Kube, Object, serving, write_kubeconfig
+
+NOW = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+OURS = "aws:///us-east-1a/i-0"
+
+
+def a_node(name: str = "n0", provider_id: str = OURS, **spec: Any) -> Object:
+    return {
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "spec": {"providerID": provider_id, **spec},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def a_pod(name: str, node: str = "n0", *, owner: str = "", **spec: Any) -> Object:
+    owners = [{"apiVersion": "apps/v1", "kind": owner, "name": "o", "uid": "u"}] if owner else []
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": "web"}, "ownerReferences": owners},
+        "spec": {"nodeName": node, "terminationGracePeriodSeconds": 30, **spec},
+        "status": {"phase": "Running"},
+    }
+
+
+def a_budget(name: str, allowed: int) -> Object:
+    return {
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+
+
+def a_claim(provider_id: str = OURS) -> NodeClaim:
+    return NodeClaim(
+        metadata=Metadata(
+            name="web-1", labels={"karpenter.sh/nodepool": "web"}, annotations={"note": "kept"}
+        ),
+        spec=NodeClaimSpec(
+            taints=(Taint("team", "NoSchedule", "web"),),
+            startup_taints=(Taint("starting", "NoExecute"),),
+        ),
+        status=NodeClaimStatus(provider_id=provider_id),
+    )
+
+
+@dataclass
+class Town:
+    """The cluster as our adapter sees it; waiting only counts seconds."""
+
+    kube: Kube
+    api: Api
+    cluster: KubernetesCluster
+    waited: list[float] = field(default_factory=list)
+
+    def look(self) -> Snapshot:
+        return self.cluster.observe([a_claim()], [])
+
+    def drain(self, deadline_s: float | None = None, node: str = "n0") -> int:
+        """Look, and take a step of a drain whose deadline is so many seconds away."""
+        self.look()
+        deadline = None if deadline_s is None else NOW + timedelta(seconds=deadline_s)
+        return self.cluster.drain(node, deadline, NOW)
+
+    def node(self, name: str = "n0") -> Object:
+        return self.kube.of("nodes")[name]
+
+    def taints(self, name: str = "n0") -> list[str]:
+        found = self.node(name)["spec"].get("taints") or []
+        return [f"{t['key']}:{t['effect']}" for t in found]
+
+    def pods(self) -> list[str]:
+        return [
+            n for n, p in self.kube.of("pods").items() if "deletionTimestamp" not in p["metadata"]
+        ]
+
+
+@contextmanager
+def a_town(tmp_path: Path, *objects: Object) -> Iterator[Town]:
+    kube = Kube(now=lambda: NOW)
+    for item in objects:
+        kube.add(item)
+    with serving(kube) as url:
+        settings = Settings(kubeconfig=str(write_kubeconfig(tmp_path / "kubeconfig", url)))
+        waited: list[float] = []
+        api = Api(lambda: access_of(settings), waited.append, timeout_s=5.0)
+        yield Town(kube, api, KubernetesCluster(api), waited)
