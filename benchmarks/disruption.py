@@ -48,7 +48,7 @@ from reconciler.placement.pending import pods_to_place
 from reconciler.placement.problem import LaunchPool
 from reconciler.placement.result import Placement
 
-folder, search = Path(sys.argv[1]), sys.argv[2]
+folder, search, goal = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 now = datetime(2026, 3, 1, 12, tzinfo=UTC)
 files = sorted((folder / "desired").glob("*.yaml"))
 pools = [decode(json.loads(file.read_text()), NodePool) for file in files]
@@ -76,7 +76,7 @@ def started(node):
     return replace(node, node=seen, claim=with_(claim, status=with_(claim.status, conditions=done)))
 
 figures = {"nodes": len(cluster.nodes), "start": cost(cluster)}
-seconds, commands, evicted, rounds, converged = 0.0, 0, 0, 0, False
+seconds, commands, evicted, rounds, converged, reached = 0.0, 0, 0, 0, False, None
 while rounds < 1000 and not converged:
     began = time.process_time()
     decisions = decide(Situation(
@@ -92,20 +92,23 @@ while rounds < 1000 and not converged:
         commands += 1
         evicted += command.pods_evicted
     cluster = replace(cluster, nodes=tuple(map(started, cluster.nodes)))
+    if reached is None and cost(cluster) <= goal:
+        reached = seconds
 print(json.dumps(figures | {
     "end": cost(cluster), "seconds": seconds, "commands": commands, "evicted": evicted,
-    "rounds": rounds, "converged": converged, "left": len(cluster.nodes),
+    "rounds": rounds, "converged": converged, "left": len(cluster.nodes), "reached": reached,
 }))
 """
 HEADING = (
     f"{'':12} {'search':10} {'nodes':>11} {'USD/h before':>12} {'after':>8} {'':>6} "
-    f"{'commands':>8} {'evicted':>8} {'for a USD':>9} {'passes':>6} {'CPU s':>8} {'faster':>8}"
+    f"{'commands':>8} {'evicted':>8} {'for a USD':>9} {'passes':>6} {'CPU s':>8} {'to theirs':>9} "
+    f"{'faster':>8}"
 )
 
 
-def measured(folder: Path, search: str) -> dict[str, Any]:
-    """Return the figures of one fleet with one search."""
-    command = [sys.executable, "-c", _ONE_CASE, str(folder), search]
+def measured(folder: Path, search: str, goal: float) -> dict[str, Any]:
+    """Return the figures of one fleet with one search, and when it was as cheap as ``goal``."""
+    command = [sys.executable, "-c", _ONE_CASE, str(folder), search, str(goal)]
     figures: dict[str, Any] = json.loads(subprocess.check_output(command, text=True, cwd=ROOT))
     return figures
 
@@ -113,16 +116,19 @@ def measured(folder: Path, search: str) -> dict[str, Any]:
 def row(case: str, search: str, ours: dict[str, Any], theirs: dict[str, Any]) -> str:
     """Return one line of the table; what did not come to its end is marked ``…``.
 
-    The share behind the cost is that of Karpenter's.
+    The share behind the cost is that of Karpenter's. ``to theirs`` is when its cost was reached;
+    ``faster`` tells of that, as what was cut off has no end to compare with.
     """
     saved = ours["start"] - ours["end"]
     share = f"{ours['end'] / theirs['costEnd']:5.3f}x" if theirs else ""
-    faster = f"{theirs['decisionCPUSeconds'] / ours['seconds']:6.0f} x" if theirs else ""
+    reached = ours["reached"]
+    faster = f"{theirs['decisionCPUSeconds'] / reached:6.0f} x" if reached else ""
+    until = "" if reached is None else f"{reached:.2f}"
     return (
         f"{case:12} {search:10} {ours['nodes']:>4} → {ours['left']:>4} {ours['start']:12.2f} "
         f"{ours['end']:8.2f} {share:>6} {ours['commands']:8} {ours['evicted']:8} "
         f"{ours['evicted'] / saved if saved else 0:9.1f} {ours['rounds']:6} "
-        f"{ours['seconds']:8.2f} {faster:>8}{_end(ours)}"
+        f"{ours['seconds']:8.2f} {until:>9} {faster:>8}{_end(ours)}"
     )
 
 
@@ -134,7 +140,7 @@ def their_row(case: str, theirs: dict[str, Any]) -> str:
     return (
         f"{case:12} {'Karpenter':10} {theirs['nodesStart']:>4} → {theirs['nodesEnd']:>4} "
         f"{theirs['costStart']:12.2f} {theirs['costEnd']:8.2f} {'':>6} {theirs['commands']:8} "
-        f"{pods} {theirs['commands'] + 1:6} {theirs['decisionCPUSeconds']:8.2f} {'':>8}"
+        f"{pods} {theirs['commands'] + 1:6} {theirs['decisionCPUSeconds']:8.2f} {'':>9} {'':>8}"
         f"{_end(theirs)}"
     )
 
@@ -161,7 +167,7 @@ def main() -> None:
             if theirs:
                 print(their_row(case, theirs))
             for search in args.search or SEARCHES:
-                figures = measured(Path(folder) / case, search)
+                figures = measured(Path(folder) / case, search, theirs.get("costEnd", 0.0))
                 print(row(case, search, figures, theirs), flush=True)
 
 

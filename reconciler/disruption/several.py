@@ -19,9 +19,9 @@ from reconciler.disruption.multinode import cheapest_alike, without_own_types
 from reconciler.disruption.pricing import Choice, expected_price, may_be_spot, ordered
 from reconciler.placement.result import Placement, PlannedClaim
 
-REPLACEMENTS_MAX: Final = 12
+REPLACEMENTS_MAX: Final = 48
 """How many nodes one command may launch: each is one more that must become ready first."""
-SHARE_FOR_SEVERAL: Final = 0.1
+SHARE_FOR_SEVERAL: Final = 0.05
 """The least share of what goes that a command saves where it launches more than one node."""
 _LEFT_OUT_MAX: Final = 3
 """How often a set is asked about again without the nodes that it would only buy back."""

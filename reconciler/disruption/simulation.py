@@ -29,7 +29,7 @@ _CLOSED: Final = Taint("reconciler/planned", "NoSchedule")
 """Keeps the pods of later commands off a node that starts up for an earlier one."""
 _PODS_LIKE_ONE: Final = 20
 """How many pods are placed in the time that it takes to look at the nodes for one."""
-_PACKING_LIKE: Final = 100
+_PACKING_LIKE: Final = 50
 """How many nodes are looked at in the time that it takes to pack one pod for its price."""
 _RENEWAL_LIKE: Final = 100
 """How many questions take as long as making a scheduler."""

@@ -17,7 +17,7 @@ from typing import Final
 
 from reconciler.disruption.candidates import Candidate
 from reconciler.disruption.consolidation import REASON, Proposal, consolidatable, scored
-from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.deliberation import WORK_MAX, Deliberation
 from reconciler.disruption.multinode import within_budget
 from reconciler.disruption.several import compute_several
 from reconciler.model.labels import ZONE
@@ -25,14 +25,18 @@ from reconciler.model.labels import ZONE
 THOROUGH: Final = "thorough"
 ASKED_MAX: Final = 60
 """How many sets a pass asks about."""
-_SIZES: Final = (16, 8, 4, 2, 1)
+_SIZES: Final = (64, 32, 16, 8, 4, 2, 1)
+_SHARE_OF_WORK: Final = 0.75
+"""How much of the work that a pass has left may go into asking about sets."""
+_DOING: Final = "thorough consolidation"
 _WORTH_ASKING: Final = 0.05
 """The least share of its price that a set wastes before it is asked about."""
 
 
 class ThoroughConsolidation:
-    """Asks about sets by what they waste, and starts those that save enough.
+    """Asks about sets by what they waste, and starts those that save most.
 
+    All are asked before any is started: a first small saving would take nodes from a larger one.
     Only for nodes of NodePools with ``consolidation.search: thorough``.
     """
 
@@ -44,24 +48,53 @@ class ThoroughConsolidation:
         free = [c for c in consolidatable(work) if is_thorough(c, work) and work.is_free(c)]
         if not free:
             return
-        waste = wasted(free, work)
-        asked = 0
-        for chosen in sets(free, waste):
-            allowed = within_budget(chosen, work)
-            if not allowed or not all(map(work.is_free, chosen)):
+        found = _asked(free, work)
+        found.sort(key=lambda proposal: -proposal.savings)
+        for proposal in found:
+            if not _may_all_go(proposal.candidates, work):
                 continue
-            if asked == ASKED_MAX:
-                _stop(work)
-                return
-            if not work.has_work_left("thorough consolidation"):
-                return
-            asked += 1
-            proposal = compute_several(allowed, work)
-            if isinstance(proposal, Proposal):
-                proposal = scored(proposal, work)
-            if isinstance(proposal, Proposal):
-                proposal.start(work)
+            current: Proposal | None = proposal
+            if work.searched:
+                if not work.has_work_left(_DOING):
+                    return
+                current = _proposed(proposal.candidates, work)
+            if current is not None:
+                current.start(work)
                 work.has_merged = work.searched = True
+
+
+def _asked(free: Sequence[Candidate], work: Deliberation) -> list[Proposal]:
+    """Return how the most wasteful sets can go, each as if it went alone.
+
+    Some work of the pass is kept for single nodes, which come after.
+    """
+    found: list[Proposal] = []
+    most = work.simulation.spent + (WORK_MAX - work.simulation.spent) * _SHARE_OF_WORK
+    asked = 0
+    for chosen in sets(free, wasted(free, work)):
+        allowed = within_budget(chosen, work)
+        if not allowed:
+            continue
+        if asked == ASKED_MAX or work.simulation.spent > most:
+            _stop(asked, work)
+            break
+        asked += 1
+        proposal = _proposed(allowed, work)
+        if proposal is not None:
+            found.append(proposal)
+    return found
+
+
+def _proposed(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | None:
+    proposal = compute_several(candidates, work)
+    if isinstance(proposal, Proposal):
+        proposal = scored(proposal, work)
+    return proposal if isinstance(proposal, Proposal) else None
+
+
+def _may_all_go(candidates: Sequence[Candidate], work: Deliberation) -> bool:
+    """Return whether nothing that was started since touches them or their budgets."""
+    return len(within_budget(candidates, work)) == len(candidates)
 
 
 def _is_wanted(work: Deliberation) -> bool:
@@ -74,8 +107,8 @@ def is_thorough(candidate: Candidate, work: Deliberation) -> bool:
     return bool(work.settings.option(candidate.pool.name, "consolidation_search") == THOROUGH)
 
 
-def _stop(work: Deliberation) -> None:
-    text = f"thorough consolidation asked about the {ASKED_MAX} most wasteful sets, and no more"
+def _stop(asked: int, work: Deliberation) -> None:
+    text = f"{_DOING} asked about the {asked} most wasteful sets, and no more"
     if text not in work.limits_hit:
         work.limits_hit.append(text)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.adapters.simulated.compute import CLAIM_TAG
 from reconciler.adapters.simulated.conditions import Offer, Refused, Window
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.engine.effects import intent_id
@@ -86,6 +87,9 @@ def test_a_new_process_counts_as_the_old_one_did() -> None:
         world.forget()
         world.look()
         assert len(world.tainted()) <= 2
+        taken = {name for c in world.store.commands() for name in c.node_claims}
+        living = {machine.facts.tags[CLAIM_TAG] for machine in world.living()}
+        assert taken & living <= world.tainted(), "what a command takes stays taken"
         world.pause(6)
     world.play()
     assert versions(world) == {("web", "2"): 4}
