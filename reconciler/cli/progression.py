@@ -46,7 +46,7 @@ class _Facts:
         self.phases = {c.id: c.phase for c in state.history.commands(limit=10_000)}
 
     def state_of(self, action: Action) -> str:
-        """Return the state of one action, in the words of ``plan/run.py``."""
+        """Return the state of one action, one of the words above."""
         match action.kind:
             case "provision":
                 return self._of_provision(action.node_claim or "")
