@@ -110,3 +110,11 @@ def test_a_lock_keeps_a_launch_from_an_image_that_was_published_since(site: Site
     site.cloud.publish(NEW, "golden-2", datetime(2026, 2, 1, tzinfo=UTC), "arm64")
     site.apply()
     assert site.images() == [OLD]
+
+
+def test_who_acts_asks_ec2_how_its_instances_are(site: Site) -> None:
+    assert site.say("lock") == 0
+    site.commit()
+    site.apply()
+    asked = {call.operation for call in site.cloud.calls}
+    assert {"CreateFleet", "DescribeInstanceStatus"} <= asked
