@@ -68,10 +68,8 @@ def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
 
 def is_true(conditions: tuple[Condition, ...], kind: str) -> bool:
     """Return whether the condition is there and True."""
-    for known in conditions:
-        if known.type == kind and known.status == "True":
-            return True
-    return False
+    known = condition(conditions, kind)
+    return known is not None and known.status == "True"
 
 
 class SelectorExpression(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

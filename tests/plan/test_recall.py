@@ -58,6 +58,7 @@ READS_THE_CLOCK = {
 
 DECIDES_NOTHING = {
     "disruption/calendar.py",  # the moments themselves
+    "model/draining.py",  # how a node empties that is going anyhow
     "plan/explainnode.py",  # tells what was decided
     "placement/reservations.py",  # what is held now, no moment
     "plan/budgetcalendar.py",  # not asked for a plan
