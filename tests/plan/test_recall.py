@@ -62,6 +62,7 @@ DECIDES_NOTHING = {
     "plan/explainnode.py",  # tells what was decided
     "placement/reservations.py",  # what is held now, no moment
     "plan/budgetcalendar.py",  # not asked for a plan
+    "plan/guardcalendar.py",  # likewise
     "plan/recall.py",
     "plan/summary.py",  # how many nodes now
     "plan/wording.py",
