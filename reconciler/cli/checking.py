@@ -42,7 +42,7 @@ def checks(args: argparse.Namespace, imitation: wiring.Imitation | None = None) 
     rows += _for_the_plan(args, bench, resolved, imitation)
     if need is Need.RUN:
         rows.append(bench.checks.queue())
-    rows += _cluster(bench.settings)
+    rows += _cluster(bench.settings, writes=need is Need.RUN)
     return rows
 
 
@@ -110,16 +110,22 @@ def _launches(
     return make_plan(wiring.live_inputs(args, imitation)).node_claims
 
 
-def _cluster(settings: Settings) -> list[Check]:
-    """Return whether the cluster's endpoint can be reached; what it then says is not asked."""
+def _cluster(settings: Settings, *, writes: bool) -> Iterator[Check]:
+    """Yield what the cluster's API says, and whether the address that new nodes join answers."""
+    if settings.cluster != "kubeconfig":
+        yield unknown("cluster", "", f"it is {settings.cluster}: there is none to reach")
+        return
+    yield from wiring.cluster_checks(settings, writes=writes)
+    yield _endpoint(settings.cluster_endpoint)
+
+
+def _endpoint(url: str) -> Check:
+    """Return whether new nodes would find the cluster: any answer will do."""
     import urllib.error
     import urllib.request
 
-    url = settings.cluster_endpoint
-    if settings.cluster != "kubeconfig":
-        return [unknown("cluster", "", f"it is {settings.cluster}: there is none to reach")]
     if not url:
-        return [unknown("cluster", "", "no clusterEndpoint is set")]
+        return unknown("endpoint", "", "no clusterEndpoint is set")
     try:
         import ssl
 
@@ -127,9 +133,9 @@ def _cluster(settings: Settings) -> list[Check]:
         trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
         request = urllib.request.Request(f"{url.rstrip('/')}/version")  # noqa: S310 - the author's own URL
         with urllib.request.urlopen(request, timeout=_ENDPOINT_TIMEOUT_S, context=trust):  # noqa: S310 - as above
-            return [passed("cluster", url, "it answers")]
+            return passed("endpoint", url, "it answers")
     except urllib.error.HTTPError as error:
-        return [passed("cluster", url, f"it answers (HTTP {error.code}, without credentials)")]
+        return passed("endpoint", url, f"it answers (HTTP {error.code}, without credentials)")
     except (OSError, ValueError) as error:
         remedy = "look at clusterEndpoint, and at the way there"
-        return [failed("cluster", url, f"it does not answer: {error}", remedy)]
+        return failed("endpoint", url, f"it does not answer: {error}", remedy)

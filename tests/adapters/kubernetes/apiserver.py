@@ -38,7 +38,7 @@ _PATH = re.compile(
 _VERBS = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """An answer that is no success."""
 
     def __init__(self, status: int, reason: str, message: str = "", retry_after: str = "") -> None:
@@ -47,7 +47,7 @@ class Refused(Exception):
         self.retry_after = retry_after
 
 
-class Reset(Exception):
+class ResetError(Exception):
     """The connection breaks, before the call has its effect or (``late``) after."""
 
     def __init__(self, *, late: bool = False) -> None:
@@ -92,6 +92,7 @@ class Kube:
     rules: list[Object] | None = None
     fault: Callable[[Call], None] = lambda _: None
     page_max: int = 500
+    token: str = TOKEN
     leaving: bool = False
     absent: frozenset[str] = frozenset({"capacitybuffers"})
     objects: dict[tuple[str, str, str, str], Object] = field(default_factory=dict)
@@ -150,15 +151,15 @@ class Kube:
             return self._reviewed(call.body["spec"]["resourceAttributes"])
         if not self._allows(*call.permission):
             message = f"{call.resource} is forbidden: User cannot {call.verb} {call.resource}"
-            raise Refused(403, "Forbidden", message)
+            raise RefusedError(403, "Forbidden", message)
         if (call.group, call.resource) not in KINDS or call.resource in self.absent:
-            raise Refused(404, "NotFound", "the server could not find the requested resource")
+            raise RefusedError(404, "NotFound", "the server could not find the requested resource")
         if call.verb == "list":
             return self._list(call)
         key = (call.group, call.resource, call.namespace, call.name)
         item = self.objects.get(key)
         if item is None:
-            raise Refused(404, "NotFound", f'{call.resource} "{call.name}" not found')
+            raise RefusedError(404, "NotFound", f'{call.resource} "{call.name}" not found')
         if call.part == "eviction":
             return self._evict(key, item, call.body)
         if call.method == "GET":
@@ -189,7 +190,7 @@ class Kube:
         start, token = 0, call.query.get("continue")
         if token is not None:
             if token not in self._tokens:
-                raise Refused(410, "Expired", "The provided continue parameter is too old")
+                raise RefusedError(410, "Expired", "The provided continue parameter is too old")
             start = self._tokens[token][0]
         size = min(int(call.query.get("limit", "500")), self.page_max)
         meta: Object = {"resourceVersion": str(self._version)}
@@ -202,7 +203,7 @@ class Kube:
     def _patch(self, item: Object, patch: Object) -> Object:
         expected = patch["metadata"].get("resourceVersion", item["metadata"]["resourceVersion"])
         if expected != item["metadata"]["resourceVersion"]:
-            raise Refused(409, "Conflict", "the object has been modified")
+            raise RefusedError(409, "Conflict", "the object has been modified")
         _merge(item, copy.deepcopy(patch))
         self._touch(item)
         return item
@@ -213,12 +214,12 @@ class Kube:
             budgets = [b for b in self.of("poddisruptionbudgets").values() if _covers(b, pod)]
             if len(budgets) > 1:
                 message = "This pod has more than one PodDisruptionBudget, which is not supported"
-                raise Refused(500, "InternalError", message)
+                raise RefusedError(500, "InternalError", message)
             if budgets:
                 status = budgets[0].setdefault("status", {})
                 if status.get("disruptionsAllowed", 0) <= 0:
                     message = "Cannot evict pod as it would violate the pod's disruption budget."
-                    raise Refused(429, "TooManyRequests", message)
+                    raise RefusedError(429, "TooManyRequests", message)
                 status["disruptionsAllowed"] -= 1
         self._leave(key, pod, pod["spec"].get("terminationGracePeriodSeconds", 30))
         return {"kind": "Status", "status": "Success"}
@@ -259,7 +260,7 @@ def _covers(budget: Object, pod: Object) -> bool:
 def _same(item: Object, options: Object) -> None:
     uid = options.get("preconditions", {}).get("uid")
     if uid is not None and uid != item["metadata"]["uid"]:
-        raise Refused(409, "Conflict", "the UID in the precondition does not match")
+        raise RefusedError(409, "Conflict", "the UID in the precondition does not match")
 
 
 def _merge(into: Object, patch: Object) -> None:
@@ -321,19 +322,12 @@ class _Handler(BaseHTTPRequestHandler):
             kube.calls.append(call)
             late = False
             try:
-                if self.headers.get("Authorization") != f"Bearer {TOKEN}":
-                    raise Refused(401, "Unauthorized", "Unauthorized")
-                try:
-                    kube.fault(call)
-                except Reset as broken:
-                    if not broken.late:
-                        raise
-                    late = True
+                late = self._admitted(call)
                 status, said, wait = 200, kube.answer(call), ""
-            except Refused as refused:
+            except RefusedError as refused:
                 status, wait = refused.status, refused.retry_after
                 said = {"kind": "Status", "reason": refused.reason, "message": refused.message}
-            except Reset:
+            except ResetError:
                 late = True
             body = b"" if late else json.dumps(said).encode()
         if late:
@@ -347,7 +341,19 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_POST = do_PATCH = do_DELETE = do_GET
+    do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815 - as http.server names them
+
+    def _admitted(self, call: Call) -> bool:
+        """Let faults happen; return whether the answer is to be lost."""
+        if self.headers.get("Authorization") != f"Bearer {self.server.kube.token}":
+            raise RefusedError(401, "Unauthorized", "Unauthorized")
+        try:
+            self.server.kube.fault(call)
+        except ResetError as broken:
+            if not broken.late:
+                raise
+            return True
+        return False
 
     def _call(self) -> Call:
         url = urlsplit(self.path)
@@ -372,5 +378,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.connection.close()
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as http.server has it
         """Say nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.model.errors import ClusterError
-from tests.adapters.kubernetes.apiserver import Call, Object, Refused, Reset
+from tests.adapters.kubernetes.apiserver import Call, Object, RefusedError, ResetError
 from tests.adapters.kubernetes.town import Town, a_budget, a_pod
 
 
@@ -112,7 +112,7 @@ def test_a_lost_answer_of_an_eviction_is_asked_again(town: Town, late: bool) -> 
     def break_once(call: Call) -> None:
         if call.part == "eviction" and left:
             left.pop()
-            raise Reset(late=late)
+            raise ResetError(late=late)
 
     town.kube.fault = break_once
     town.drain()
@@ -138,7 +138,7 @@ def test_a_pod_that_is_refused_holds_up_no_other(town: Town) -> None:
 
     def refuse(call: Call) -> None:
         if call.name == "a" and call.part:
-            raise Refused(403, "Forbidden", "a webhook says no")
+            raise RefusedError(403, "Forbidden", "a webhook says no")
 
     town.kube.fault = refuse
     with pytest.raises(ClusterError, match="pods/a/eviction: HTTP 403 Forbidden: a webhook"):
@@ -152,7 +152,7 @@ def test_a_list_of_pods_that_fails_is_no_empty_node(town: Town) -> None:
 
     def fail(call: Call) -> None:
         if call.resource == "pods":
-            raise Refused(503, "ServiceUnavailable")
+            raise RefusedError(503, "ServiceUnavailable")
 
     town.kube.fault = fail
     with pytest.raises(ClusterError, match="HTTP 503"):

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.adapters.kubernetes.cluster import KubernetesCluster
 from reconciler.model.errors import ClusterError
-from tests.adapters.kubernetes.apiserver import Call, Refused, Reset
+from tests.adapters.kubernetes.apiserver import Call, RefusedError, ResetError
 from tests.adapters.kubernetes.town import OURS, Town, a_claim, a_node
 
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
@@ -100,7 +100,7 @@ def test_a_lost_answer_changes_nothing(joined: Town, verb: str, late: bool) -> N
     def break_once(call: Call) -> None:
         if call.method in ("PATCH", "DELETE") and left:
             left.pop()
-            raise Reset(late=late)
+            raise ResetError(late=late)
 
     joined.kube.fault = break_once
     VERBS[verb](joined.cluster)
@@ -151,7 +151,7 @@ def test_a_refusal_is_one_line_with_the_call_and_the_reason(
 
     def refuse(call: Call) -> None:
         if call.method != "GET":
-            raise Refused(status, "Because", "two\nlines")
+            raise RefusedError(status, "Because", "two\nlines")
 
     joined.kube.fault = refuse
     with pytest.raises(ClusterError) as caught:

@@ -6,7 +6,7 @@ import pytest
 
 from reconciler.adapters.kubernetes.kinds import OBSERVED
 from reconciler.model.errors import ClusterError
-from tests.adapters.kubernetes.apiserver import Call, Refused, Reset
+from tests.adapters.kubernetes.apiserver import Call, RefusedError, ResetError
 from tests.adapters.kubernetes.town import Town, a_claim, a_node, a_pod
 
 
@@ -62,7 +62,7 @@ def test_a_token_that_always_runs_out_fails_the_look(town: Town) -> None:
 def test_a_kind_that_a_cluster_need_not_have_is_empty(town: Town) -> None:
     assert town.look().capacity_buffers == ()
     town.kube.absent = frozenset({"poddisruptionbudgets"})
-    with pytest.raises(ClusterError, match="GET /apis/policy/v1/poddisruptionbudgets.*404"):
+    with pytest.raises(ClusterError, match=r"GET /apis/policy/v1/poddisruptionbudgets.*404"):
         town.look()
 
 
@@ -71,9 +71,9 @@ def test_a_kind_that_a_cluster_need_not_have_is_empty(town: Town) -> None:
 def test_no_list_may_fail_unnoticed(town: Town, kind, fault: str) -> None:
     town.kube.absent = frozenset()
     errors = {
-        "forbidden": Refused(403, "Forbidden", "User cannot list"),
-        "broken": Refused(500, "InternalError", "etcd"),
-        "reset": Reset(),
+        "forbidden": RefusedError(403, "Forbidden", "User cannot list"),
+        "broken": RefusedError(500, "InternalError", "etcd"),
+        "reset": ResetError(),
     }
 
     def break_it(call: Call) -> None:
@@ -101,7 +101,7 @@ def test_a_page_that_fails_fails_the_look(town: Town) -> None:
 
     def second(call: Call) -> None:
         if call.resource == "pods" and "continue" in call.query:
-            raise Refused(503, "ServiceUnavailable", "later")
+            raise RefusedError(503, "ServiceUnavailable", "later")
 
     town.kube.fault = second
     with pytest.raises(ClusterError, match="HTTP 503"):
@@ -109,7 +109,11 @@ def test_a_page_that_fails_fails_the_look(town: Town) -> None:
 
 
 def test_a_short_outage_is_waited_out(town: Town) -> None:
-    faults = [Refused(503, "ServiceUnavailable"), Reset(), Refused(429, "TooManyRequests", "", "7")]
+    faults = [
+        RefusedError(503, "ServiceUnavailable"),
+        ResetError(),
+        RefusedError(429, "TooManyRequests", "", "7"),
+    ]
 
     def fail(call: Call) -> None:
         if faults:

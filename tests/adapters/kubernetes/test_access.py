@@ -1,0 +1,149 @@
+"""Which cluster is meant, with whose credentials, and that it is the one that new nodes join."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from reconciler.adapters.kubernetes.access import Access, access_of, expect_one_cluster
+from reconciler.adapters.kubernetes.api import Api
+from reconciler.model.errors import ClusterError, UsageError
+from reconciler.model.settings import Settings
+from tests.adapters.kubernetes.apiserver import TOKEN, Kube, serving, write_kubeconfig
+from tests.adapters.kubernetes.town import Town
+
+SERVER = "https://ABC.gr7.eu-west-1.eks.amazonaws.com"
+
+
+def a_certificate(body: str) -> str:
+    return f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n"
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_the_setting_goes_before_the_variable_and_that_before_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".kube").mkdir()
+    write_kubeconfig(tmp_path / ".kube" / "config", "https://home")
+    assert access_of(Settings()).server == "https://home"
+    monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path / "two", "https://variable")))
+    assert str(access_of(Settings())) == "https://variable (context shop)"
+    one = write_kubeconfig(tmp_path / "one", "https://setting")
+    assert access_of(Settings(kubeconfig=str(one))).server == "https://setting"
+
+
+def test_another_context_leads_elsewhere(tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "config", "https://one")
+    config = yaml.safe_load(path.read_text())
+    config["clusters"].append({"name": "two", "cluster": {"server": "https://two"}})
+    config["contexts"].append({"name": "other", "context": {"cluster": "two", "user": "me"}})
+    path.write_text(yaml.safe_dump(config))
+    found = access_of(Settings(kubeconfig=str(path), kube_context="other"))
+    assert str(found) == "https://two (context other)"
+
+
+def test_without_any_cluster_it_is_said_how_to_name_one() -> None:
+    with pytest.raises(UsageError, match=r"no cluster is named.*set kubernetes\.kubeconfig"):
+        access_of(Settings())
+
+
+@pytest.mark.parametrize("content", ["", "[", "clusters: 7", "apiVersion: v1\nkind: Config\n"])
+def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(content)
+    with pytest.raises(ClusterError) as caught:
+        access_of(Settings(kubeconfig=str(path)))
+    assert str(caught.value).startswith(f"{path}: the kubeconfig leads to no cluster")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_context_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "config", "https://one")
+    with pytest.raises(ClusterError, match="nope"):
+        access_of(Settings(kubeconfig=str(path), kube_context="nope"))
+
+
+def test_without_the_client_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kubernetes.client.api_client", None)
+    with pytest.raises(UsageError, match=r"pip install 'reconciler\[kubernetes\]'"):
+        access_of(Settings())
+
+
+def test_credentials_that_ran_out_are_renewed_once(tmp_path: Path) -> None:
+    """As an exec plugin gives them: EKS's tokens live for a quarter of an hour."""
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "TOKEN"},
+    }
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text(
+        f"print({json.dumps(json.dumps(credential))}.replace('TOKEN', open({str(token)!r}).read()))"
+    )
+    runs = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": sys.executable,
+        "args": [str(plugin)],
+        "interactiveMode": "Never",
+    }
+    kube = Kube()
+    with serving(kube) as url:
+        path = write_kubeconfig(tmp_path / "config", url, user={"exec": runs})
+        api = Api(lambda: access_of(Settings(kubeconfig=str(path))), lambda _: None)
+        assert b"v1.33" in api.call("GET", "/version")
+        kube.token = "renewed"
+        token.write_text("renewed")
+        assert b"v1.33" in api.call("GET", "/version")
+        kube.token = "revoked"
+        with pytest.raises(ClusterError, match=r"GET /version: HTTP 401 Unauthorized.*renew"):
+            api.call("GET", "/version")
+
+
+def test_a_server_that_is_not_there_is_told_in_one_line(town: Town) -> None:
+    access = replace(town.api.access, server="http://127.0.0.1:9")
+    api = Api(lambda: access, town.waited.append)
+    with pytest.raises(ClusterError) as caught:
+        api.call("GET", "/version")
+    assert str(caught.value).startswith("GET /version: no answer: ")
+    assert "\n" not in str(caught.value)
+    assert len(town.waited) == 3
+
+
+@pytest.mark.parametrize(
+    ("authority", "server", "bundle", "endpoint", "refused"),
+    [
+        (a_certificate("AAAA"), SERVER, a_certificate("AAAA"), "https://elsewhere", False),
+        (a_certificate("AA\nAA"), "https://tunnel", a_certificate("AAAA"), SERVER, False),
+        (a_certificate("AAAA"), SERVER, a_certificate("BBBB"), SERVER, True),
+        ("", SERVER, a_certificate("AAAA"), SERVER, False),
+        ("", SERVER, "", SERVER.replace("ABC", "DEF"), True),
+        ("", SERVER, "", "https://10.0.0.1", False),
+        (a_certificate("AAAA"), SERVER, "", "", False),
+    ],
+)
+def test_one_cluster_is_not_looked_at_while_nodes_join_another(
+    authority: str, server: str, bundle: str, endpoint: str, refused: bool
+) -> None:
+    access = Access("context shop", server, authority, None)
+    joins = Settings(
+        cluster_ca_bundle=base64.b64encode(bundle.encode()).decode(), cluster_endpoint=endpoint
+    )
+    if not refused:
+        expect_one_cluster(access, joins)
+        return
+    with pytest.raises(UsageError, match="new nodes would join elsewhere"):
+        expect_one_cluster(access, joins)

@@ -1,0 +1,85 @@
+"""What is declared is what is called, what is documented, and what ``check`` asks for."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from reconciler.adapters.kubernetes.checks import cluster_checks
+from reconciler.adapters.kubernetes.kinds import PERMISSIONS, cluster_role
+from reconciler.adapters.kubernetes.onlooker import Onlooker
+from reconciler.model.check import Verdict
+from reconciler.model.settings import Settings
+from tests.adapters.kubernetes.apiserver import Call, RefusedError
+from tests.adapters.kubernetes.town import NOW, Town, a_claim, a_pod
+
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "kubernetes"
+
+
+def test_the_documents_are_what_the_declaration_makes() -> None:
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for path, content in module.files().items():
+        assert path.read_text(encoding="utf-8") == content, "run docs/kubernetes/generate.py"
+
+
+def test_every_declared_call_is_made_and_no_other(town: Town) -> None:
+    town.kube.add(a_pod("a"))
+    town.kube.add(a_pod("b", terminationGracePeriodSeconds=600))
+    town.look()
+    town.cluster.register("n0", a_claim())
+    town.cluster.drain("n0", None, NOW)
+    town.kube.add(a_pod("c"))
+    town.cluster.drain("n0", NOW, NOW)
+    town.look()
+    town.cluster.drain("n0", None, NOW)
+    town.cluster.delete_node("n0")
+    used = {call.permission for call in town.kube.calls}
+    assert used == {(p.verb, p.group, p.resource) for p in PERMISSIONS}
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_the_roles_are_enough_for_what_they_are_for(town: Town, writes: bool) -> None:
+    town.kube.rules = cluster_role("any", writes=writes)["rules"]
+    rows = list(cluster_checks(town.api, Settings(), writes=writes))
+    assert {row.verdict for row in rows} == {Verdict.PASSED}
+    assert rows[0].message == "v1.33.2, by context shop"
+    assert len(rows) == 1 + sum(writes or not p.writes for p in PERMISSIONS)
+
+
+def test_a_permission_that_is_missing_is_named(town: Town) -> None:
+    town.kube.rules = cluster_role("any", writes=False)["rules"]
+    rows = list(cluster_checks(town.api, Settings(), writes=True))
+    missing = [row.name for row in rows if row.verdict is Verdict.FAILED]
+    assert missing == [p.name for p in PERMISSIONS if p.writes]
+    assert "create pods/eviction" in missing
+    assert all("ClusterRole" in row.remedy for row in rows if row.verdict is Verdict.FAILED)
+    assert not [c for c in town.kube.calls if c.method in ("PATCH", "DELETE")]
+
+
+def test_an_api_that_does_not_answer_is_one_row(town: Town) -> None:
+    def fail(call: Call) -> None:
+        raise RefusedError(503, "ServiceUnavailable", "later")
+
+    town.kube.fault = fail
+    (row,) = cluster_checks(town.api, Settings(), writes=True)
+    assert row.verdict is Verdict.FAILED
+    assert "GET /version: HTTP 503 ServiceUnavailable: later" in row.message
+
+
+def test_an_onlooker_shows_everything_and_changes_nothing(town: Town) -> None:
+    town.kube.add(a_pod("a"))
+    onlooker = Onlooker(town.cluster)
+    assert onlooker.observe([a_claim()], []) == town.look()
+    onlooker.register("n0", a_claim())
+    onlooker.initialize("n0")
+    onlooker.taint("n0")
+    onlooker.untaint("n0")
+    assert onlooker.drain("n0", None, NOW) == 0
+    onlooker.delete_node("n0")
+    assert {call.method for call in town.kube.calls} == {"GET"}

@@ -1,0 +1,265 @@
+"""A fleet on a Kubernetes API, from pending pods to drift, with kubelets that the test plays.
+
+EC2 is moto behind a port, the API server the small one of ``tests/adapters/kubernetes``, which
+allows what the documented ClusterRole allows. The daemon is stopped and started in the middle.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from reconciler.adapters.aws.clients import connector
+from reconciler.adapters.kubernetes.kinds import PERMISSIONS
+from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.server import serve
+from reconciler.cli import run as daemon
+from reconciler.cli.main import main
+from reconciler.cli.wiring import Imitation
+from reconciler.model.decode import decode
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.settings import Settings
+from reconciler.ports import Progress
+from tests.adapters.kubernetes.apiserver import Call, Kube, Object, serving, write_kubeconfig
+from tests.cli.test_end_to_end import NODE_CLASS, NODE_POOL
+from tests.engine.world import catalog_file
+
+START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+ROLE = Path(__file__).resolve().parents[2] / "docs" / "kubernetes" / "clusterrole-run.yaml"
+LOADS = {"m7i.large": "8Gi", "c7i.large": "4Gi"}
+
+
+@dataclass
+class Town:
+    """The rest of the cluster: kubelets, the scheduler, a Deployment and the budgets' keeper.
+
+    It moves whenever the nodes are listed, as real ones do while nobody looks.
+    """
+
+    kube: Kube
+    cloud: EmbeddedEC2
+    replicas: int = 2
+    made: int = 0
+    fewest: int = 99
+    joined: set[str] = field(default_factory=set)
+
+    def move(self, call: Call) -> None:
+        if (call.verb, call.resource) != ("list", "nodes"):
+            return
+        self.kube.sweep()
+        self._kubelets()
+        self._deployment()
+        self._scheduler()
+        self._budgets()
+
+    def _kubelets(self) -> None:
+        rows = self.cloud.connect("ec2", 1).describe_instances()["Reservations"]
+        for instance in (i for row in rows for i in row["Instances"]):
+            name = instance["PrivateDnsName"]
+            if instance["State"]["Name"] != "running" or instance["InstanceId"] in self.joined:
+                continue
+            self.joined.add(instance["InstanceId"])
+            kind, zone = instance["InstanceType"], instance["Placement"]["AvailabilityZone"]
+            room = {"cpu": "1900m", "memory": LOADS[kind], "pods": "29"}
+            labels = {"node.kubernetes.io/instance-type": kind, "topology.kubernetes.io/zone": zone}
+            quarantine = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
+            self.kube.add(
+                {
+                    "kind": "Node",
+                    "metadata": {
+                        "name": name,
+                        "labels": {**labels, "kubernetes.io/arch": "amd64"},
+                        "creationTimestamp": f"{self.kube.now():%Y-%m-%dT%H:%M:%SZ}",
+                    },
+                    "spec": {
+                        "providerID": f"aws:///{zone}/{instance['InstanceId']}",
+                        "taints": [quarantine],
+                    },
+                    "status": {
+                        "capacity": room,
+                        "allocatable": room,
+                        "conditions": [{"type": "Ready", "status": "True"}],
+                    },
+                }
+            )
+
+    def _deployment(self) -> None:
+        for _ in range(self.replicas - len(self.alive())):
+            self.made += 1
+            container = {"name": "main", "resources": {"requests": {"cpu": "1500m"}}}
+            owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "w"}
+            waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+            self.kube.add(
+                {
+                    "kind": "Pod",
+                    "metadata": {
+                        "name": f"web-{self.made}",
+                        "labels": {"app": "web"},
+                        "ownerReferences": [{**owner, "controller": True}],
+                    },
+                    "spec": {"containers": [container], "terminationGracePeriodSeconds": 30},
+                    "status": {"phase": "Pending", "conditions": [waits]},
+                }
+            )
+
+    def _scheduler(self) -> None:
+        taken = {p["spec"].get("nodeName") for p in self.kube.of("pods").values()}
+        free = [
+            name
+            for name, node in self.kube.of("nodes").items()
+            if name not in taken and not node["spec"].get("taints")
+        ]
+        for name, pod in self.alive().items():
+            if "nodeName" not in pod["spec"] and free:
+                spot = free.pop()
+                self.kube.change("pods", name, lambda pod, spot=spot: _bind(pod, spot))
+
+    def _budgets(self) -> None:
+        healthy = sum("nodeName" in p["spec"] for p in self.alive().values())
+        self.kube.change(
+            "poddisruptionbudgets",
+            "web",
+            lambda budget: budget.update(status={"disruptionsAllowed": max(healthy - 1, 0)}),
+        )
+        if self.settled():
+            self.fewest = healthy
+        self.fewest = min(self.fewest, healthy)
+
+    def alive(self) -> dict[str, Object]:
+        pods = self.kube.of("pods")
+        return {n: p for n, p in pods.items() if "deletionTimestamp" not in p["metadata"]}
+
+    def settled(self) -> bool:
+        bound = [p["spec"].get("nodeName") for p in self.alive().values()]
+        return len(bound) == self.replicas and all(bound)
+
+
+def _bind(pod: Object, node: str) -> None:
+    pod["spec"]["nodeName"] = node
+    pod["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+
+
+@dataclass
+class Ears:
+    heard: list[Progress] = field(default_factory=list)
+
+    def tell(self, progress: Progress) -> None:
+        self.heard.append(progress)
+
+    def said(self, kind: str) -> list[str]:
+        return [p.message for p in self.heard if p.kind == kind]
+
+
+@dataclass
+class Site:
+    folder: Path
+    town: Town
+    clock: SimulatedClock
+    url: str
+    ears: Ears
+
+    def words(self, command: str) -> list[str]:
+        line = [command, str(self.folder), "--now", f"{self.clock.now():%Y-%m-%dT%H:%M:%SZ}"]
+        line += ["--set", f"aws.endpointUrl={self.url}"]
+        return [*line, "--catalog", str(self.folder.parent / "types.json")]
+
+    def keep(self, until: Callable[[], bool]) -> None:
+        """Run the daemon until something holds between two passes."""
+        looks = iter(range(400))
+
+        def stop() -> bool:
+            assert next(looks, None) is not None, [f"{p.kind} {p.message}" for p in self.ears.heard]
+            return until()
+
+        parser = argparse.ArgumentParser()
+        daemon.add_arguments(parser)
+        args = parser.parse_args(self.words("run")[1:])
+        connect = cache(connector(Settings(endpoint_url=self.url)))
+        daemon.keep(args, self.ears, stop, Imitation(self.clock, connect, workers=1))
+
+    def images(self) -> list[str]:
+        states = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
+        rows = self.town.cloud.connect("ec2", 1).describe_instances(Filters=states)["Reservations"]
+        return sorted(i["ImageId"] for row in rows for i in row["Instances"])
+
+    def nodes(self) -> list[Object]:
+        return list(self.town.kube.of("nodes").values())
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_REGION", "KUBECONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    clock = SimulatedClock(START)
+    cloud = EmbeddedEC2(clock)
+    cloud.seed(decode(NODE_CLASS, EC2NodeClass))
+    cloud.publish("ami-first", "shop-1", START - timedelta(days=1))
+    kube = Kube(now=clock.now, rules=yaml.safe_load(ROLE.read_text())["rules"], leaving=True)
+    kube.add(
+        {
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "web"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+        }
+    )
+    town = Town(kube, cloud)
+    kube.fault = town.move
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    with serve(cloud) as url, serving(kube) as api:
+        config: dict[str, Any] = {
+            "apiVersion": "reconciler/v1",
+            "kind": "Configuration",
+            "cluster": "kubeconfig",
+            "clusterName": "shop",
+            "clusterEndpoint": api,
+            "clusterCIDR": "10.100.0.0/16",
+            "kubernetes": {"kubeconfig": str(write_kubeconfig(tmp_path / "kubeconfig", api))},
+        }
+        (folder / "reconciler.yaml").write_text(yaml.safe_dump(config))
+        (folder / "fleet.yaml").write_text(yaml.safe_dump_all([NODE_CLASS, NODE_POOL]))
+        (tmp_path / "types.json").write_bytes(catalog_file())
+        yield Site(folder, town, clock, url, Ears())
+
+
+def test_a_fleet_follows_the_pods_of_a_cluster(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    town = site.town
+    site.keep(lambda: town.settled() and len(site.ears.said("Initialized")) == 2)
+    assert site.images() == ["ami-first"] * 2
+    assert "context shop" in site.ears.said("Connected")[0]
+    for node in site.nodes():
+        labels = node["metadata"]["labels"]
+        assert labels["karpenter.sh/nodepool"] == "web"
+        assert labels["karpenter.sh/registered"] == labels["karpenter.sh/initialized"] == "true"
+        assert node["spec"]["taints"] == []
+
+    town.cloud.publish("ami-second", "shop-2", site.clock.now())
+    site.clock.advance(600)
+    town.fewest = town.replicas
+    site.keep(lambda: any(c.part == "eviction" for c in town.kube.calls))
+    assert len(town.cloud.living()) > 2, "stopped in the middle of a replacement"
+    site.keep(lambda: site.images() == ["ami-second"] * 2 and len(site.nodes()) == 2)
+
+    site.keep(town.settled)
+    assert town.fewest >= 1, "the budget held"
+    assert len(town.joined) == 4, "nothing was launched twice"
+    taints = [t["key"] for node in site.nodes() for t in node["spec"]["taints"]]
+    assert taints == []
+    assert site.ears.said("Failed") == []
+    used = {call.permission for call in town.kube.calls}
+    declared = {(p.verb, p.group, p.resource) for p in PERMISSIONS}
+    assert declared - used == {("delete", "", "pods")}, "no pod was deleted past its budget"
+
+    assert main([*site.words("apply"), "-q"]) == 0, capsys.readouterr().err
+    assert len(town.joined) == 4
