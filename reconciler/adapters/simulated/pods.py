@@ -36,6 +36,7 @@ class PodBook:
         self.leaving = leaving
         self._source: tuple[Pod, ...] = ()
         self._listed: list[tuple[str, str, Pod]] = []
+        self._shapes: dict[str, tuple[Pod, tuple[object, ...], Pod]] = {}
 
     def follow(self, workloads: Workloads, now: datetime) -> None:
         """Let pods come and go with the workloads, and those that were evicted end."""
@@ -46,6 +47,8 @@ class PodBook:
                 record = PodRecord(born=now, make=make)
             fresh[key] = record
         self._record.pods = fresh
+        if len(self._shapes) > 2 * len(fresh):
+            self._shapes = {key: shape for key, shape in self._shapes.items() if key in fresh}
 
     def _rows(self, workloads: Workloads) -> list[tuple[str, str, Pod]]:
         """Return the pods with their keys and what they are made of, worked out once for each."""
@@ -139,6 +142,21 @@ class PodBook:
                     seat.take(pod, seats.wanted(pod))
 
     def _shown(self, pod: Pod, record: PodRecord, now: datetime) -> Pod:
+        """Return the pod as the cluster shows it, the same object for as long as nothing changes.
+
+        Of thousands of pods few change from one look to the next.
+        """
+        due = record.bound is not None and now >= record.bound + self.starting
+        host = self._record.nodes[record.node].node.is_ready if record.node else False
+        facts = (record.node, record.born, record.bound, record.leaving, due, host)
+        known = self._shapes.get(pod.key)
+        if known is not None and known[0] is pod and known[1] == facts:
+            return known[2]
+        shown = self._made(pod, record, now)
+        self._shapes[pod.key] = (pod, facts, shown)
+        return shown
+
+    def _made(self, pod: Pod, record: PodRecord, now: datetime) -> Pod:
         if record.node:
             assert record.bound is not None, f"{pod.key} has a node since when?"
             shown = self._running(pod, record.node, record.born, record.bound, now)
