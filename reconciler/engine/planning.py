@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +15,7 @@ from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_claims, node_overlays
 from reconciler.diff.nodeclass import Instance as Machine
 from reconciler.disruption.command import ForcefulReason
+from reconciler.disruption.validation import objection
 from reconciler.engine.discovery import Discovery
 from reconciler.engine.hashes import restamped
 from reconciler.engine.interruption import ending, interrupted
@@ -23,12 +23,11 @@ from reconciler.engine.nomination import awaited
 from reconciler.engine.observation import Observation
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.instancetype import InstanceType
-from reconciler.model.labels import DO_NOT_DISRUPT, NODEPOOL_HASH, NODEPOOL_HASH_VERSION
+from reconciler.model.labels import NODEPOOL_HASH, NODEPOOL_HASH_VERSION
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.model.nodepool import NodePool
 from reconciler.model.settings import Settings
-from reconciler.observed.state import StateNode
 from reconciler.placement.problem import LaunchCatalog
 from reconciler.plan.covering import Covering
 from reconciler.plan.deciding import Phase, untimed
@@ -242,8 +241,7 @@ class PlannedFleet:
     def objection(self, command: RunningCommand, seen: Observation) -> str | None:
         """Say why a command whose replacements are ready may not go on.
 
-        Git may have moved on since, or somebody may have protected a node or a pod. A
-        PodDisruptionBudget that is used up at the moment is no objection: the drain waits for it.
+        Git may have moved on since, or somebody may have said that its nodes stay.
         """
         claims = {c.name: c for c in seen.claims}
         for name in command.replacements:
@@ -252,14 +250,9 @@ class PlannedFleet:
                 return outdated
         if command.reason in _FORCEFUL:
             return None
-        nodes = {n.claim.name: n for n in seen.state().nodes if n.claim is not None}
-        for name in command.node_claims:
-            node = nodes.get(name)
-            if node is not None and (protected := _protection(node, command, seen.at)):
-                return protected
-            if node is not None and command.reason == "Empty" and not _is_empty(node):
-                return f"node {name} is not empty any more"
-        return None
+        named = set(command.node_claims)
+        nodes = [n for n in seen.state().nodes if n.claim is not None and n.claim.name in named]
+        return objection(command.reason, nodes, self.settings, seen.at)
 
     def _outdated(self, claim: NodeClaim) -> str | None:
         if claim.node_pool not in self._pools:
@@ -294,22 +287,6 @@ def _machines(seen: Observation) -> dict[str, Machine]:
 
 def _refused(unavailable: Sequence[Unavailable]) -> list[tuple[str, str, str]]:
     return [(u.instance_type, u.zone, u.capacity_type) for u in unavailable]
-
-
-def _is_empty(node: StateNode) -> bool:
-    return not any(pod.is_reschedulable for pod in node.pods)
-
-
-def _protection(node: StateNode, command: RunningCommand, now: datetime) -> str | None:
-    """Return who forbids a voluntary disruption of the node by annotation."""
-    if node.annotations.get(DO_NOT_DISRUPT) == "true":
-        return f"node {node.name} bears {DO_NOT_DISRUPT}"
-    claim = node.claim
-    grace = None if claim is None else claim.spec.termination_grace_period
-    if command.reason == "Drifted" and grace is not None:
-        return None
-    pod = next((p for p in node.pods if not p.is_disruptable(now)), None)
-    return f"pod {pod.key} bears {DO_NOT_DISRUPT}" if pod is not None else None
 
 
 def _looked_up(node_class: EC2NodeClass) -> dict[str, object]:

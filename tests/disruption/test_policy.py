@@ -10,8 +10,6 @@ import pytest
 from reconciler.desired.settings import resolve
 from reconciler.disruption.calendar import next_moment
 from reconciler.disruption.command import Decisions, WaitsFor
-from reconciler.disruption.decide import decide
-from reconciler.disruption.validation import Invalid, validate
 from reconciler.model.nodepool import NodePool
 from reconciler.model.settings import Settings
 from tests.disruption.builders import (
@@ -20,7 +18,6 @@ from tests.disruption.builders import (
     a_node,
     a_pod,
     a_pool,
-    a_situation,
     brief,
     decided,
     drifted,
@@ -142,15 +139,6 @@ def test_the_budget_of_the_fleet_holds_over_its_pools() -> None:
         "the budget of the fleet (disruption.budgets[0]) allows 1 of 2 nodes at once for Empty, "
         "0 are disrupted or not ready"
     )
-
-
-def test_the_validation_stops_what_was_suspended_meanwhile() -> None:
-    cluster = a_cluster(*a_node("n"), a_pod("p", "n", "3"))
-    [command] = decide(a_situation(cluster, [a_pool()], drifted=drifted("n"))).commands
-    made = configured(disruption={"suspend": [FROZEN]})
-    answer = validate(command, a_situation(cluster, [a_pool()], settings=made))
-    assert isinstance(answer, Invalid)
-    assert "platform-team has suspended Drifted" in answer.message
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,15 @@ Each test fails when the guard that it is about is taken out.
 
 from __future__ import annotations
 
+from dataclasses import replace as with_fields
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from reconciler.model.errors import ClusterError
+from reconciler.model.policy import Suspension
 from tests.engine.crashes import CutError, Points
 from tests.engine.test_crash import LARGE, complaints
 from tests.engine.trouble import moved, tainted, three_nodes
@@ -106,6 +109,20 @@ def test_a_move_that_git_takes_back_is_rolled_back() -> None:
     assert before <= set(world.instances())
     world.converge()
     assert before == set(world.instances())
+
+
+def test_a_move_that_is_suspended_while_replacements_start_is_rolled_back() -> None:
+    world = three_nodes()
+    before = set(world.instances())
+    moved(world)
+    world.engine().run_once()
+    assert len(tainted(world)) == 3
+    frozen = Suspension(owner="platform-team", until=world.clock.now() + timedelta(hours=1))
+    world.settings = with_fields(world.settings, suspensions=(frozen,))
+    world.converge()
+    assert tainted(world) == []
+    assert before <= set(world.instances())
+    assert "platform-team has suspended" in world.ears.said("CommandRolledBack")[0]
 
 
 def test_a_taint_that_could_not_be_taken_back_is_taken_back_later() -> None:
