@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from reconciler.adapters.aws.images import Types
     from reconciler.adapters.aws.validation import Validation
     from reconciler.adapters.database.state import DatabaseState
-    from reconciler.adapters.kubernetes.access import Access
     from reconciler.adapters.kubernetes.api import Api
     from reconciler.catalog.memory import Discoveries
     from reconciler.cli.catalogs import Asking, CatalogInForce
@@ -180,6 +179,7 @@ def assembled(
         StateError: the recorded state cannot be opened.
     """
     from reconciler.adapters.database.state import open_state
+    from reconciler.adapters.kubernetes.cluster import KubernetesCluster
     from reconciler.engine.world import World
     from reconciler.plan.decisions import decisions_of
 
@@ -203,8 +203,8 @@ def assembled(
             leftovers=compute.leftovers,
             interruptions=resources.enter_context(_listening(settings, imitation)),
         )
-        if settings.cluster == "kubeconfig":
-            world.tell("Connected", f"the cluster is {_access(settings)}")
+        if isinstance(cluster, KubernetesCluster):
+            world.tell("Connected", f"the cluster is {cluster.where}")
         yield Assembly(world, source, state, settings)
 
 
@@ -526,10 +526,12 @@ def _cluster(
             "EC2 instances it sees",
         )
     if settings.cluster == "kubeconfig":
+        from reconciler.adapters.kubernetes.access import expect_one_cluster
         from reconciler.adapters.kubernetes.cluster import KubernetesCluster
 
-        _access(settings)  # a kubeconfig that leads nowhere is told before anything is begun
-        return KubernetesCluster(_kubernetes(settings, imitation.clock))
+        api = _kubernetes(settings, imitation.clock)
+        expect_one_cluster(api.access, settings)
+        return KubernetesCluster(api)
     from reconciler.adapters.simulated.cluster import EmbeddedCluster
 
     return EmbeddedCluster(
@@ -542,15 +544,6 @@ def _cluster(
         starting_s=imitation.starting_s,
         leaving_s=imitation.leaving_s,
     )
-
-
-def _access(settings: Settings) -> Access:
-    """Return the way to the one cluster that the settings mean."""
-    from reconciler.adapters.kubernetes.access import access_of, expect_one_cluster
-
-    access = access_of(settings)
-    expect_one_cluster(access, settings)
-    return access
 
 
 def _kubernetes(settings: Settings, clock: Clock) -> Api:

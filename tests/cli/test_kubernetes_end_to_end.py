@@ -29,7 +29,15 @@ from reconciler.model.decode import decode
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.ports import Progress
-from tests.adapters.kubernetes.apiserver import Call, Kube, Object, serving, write_kubeconfig
+from tests.adapters.kubernetes.apiserver import (
+    Call,
+    Kube,
+    Object,
+    RefusedError,
+    ResetError,
+    serving,
+    write_kubeconfig,
+)
 from tests.cli.test_end_to_end import NODE_CLASS, NODE_POOL
 from tests.engine.world import catalog_file
 
@@ -51,6 +59,19 @@ class Town:
     made: int = 0
     fewest: int = 99
     joined: set[str] = field(default_factory=set)
+    stormy: bool = False
+    seen: int = 0
+
+    def fault(self, call: Call) -> None:
+        """Move, and in a storm lose every ninth call: the call itself, or only its answer."""
+        self.move(call)
+        self.seen += self.stormy
+        if self.seen % 9 == 5:
+            raise ResetError(late=self.seen % 2 == 0)
+        if self.seen % 13 == 7:
+            raise RefusedError(503, "ServiceUnavailable", "a storm", "1")
+        if self.seen % 40 == 11:
+            raise RefusedError(401, "Unauthorized")
 
     def move(self, call: Call) -> None:
         if (call.verb, call.resource) != ("list", "nodes"):
@@ -212,7 +233,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         }
     )
     town = Town(kube, cloud)
-    kube.fault = town.move
+    kube.fault = town.fault
     folder = tmp_path / "shop"
     folder.mkdir()
     with serve(cloud) as url, serving(kube) as api:
@@ -231,10 +252,13 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         yield Site(folder, town, clock, url, Ears())
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("stormy", [False, True], ids=["calm", "stormy"])
 def test_a_fleet_follows_the_pods_of_a_cluster(
-    site: Site, capsys: pytest.CaptureFixture[str]
+    site: Site, capsys: pytest.CaptureFixture[str], stormy: bool
 ) -> None:
     town = site.town
+    town.stormy = stormy
     site.keep(lambda: town.settled() and len(site.ears.said("Initialized")) == 2)
     assert site.images() == ["ami-first"] * 2
     assert "context shop" in site.ears.said("Connected")[0]

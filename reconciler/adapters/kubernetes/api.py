@@ -93,6 +93,7 @@ class Api:
     def _once(self, method: str, target: str, body: Any, content: str) -> bytes:
         """Make a call once, by the client's connection, without its models."""
         from kubernetes.client.exceptions import ApiException
+        from kubernetes.config import ConfigException
         from urllib3.exceptions import HTTPError
 
         client = self.access.client
@@ -112,7 +113,7 @@ class Api:
             said: bytes = answer.read()
         except ApiException as error:  # of TLS: asking again changes nothing
             raise ApiError(call, -1, "no trusted connection", str(error.reason)) from error
-        except (HTTPError, OSError) as error:
+        except (HTTPError, OSError, ConfigException) as error:
             what = f"{type(error).__name__} from {self.access}"
             raise ApiError(call, NO_ANSWER, "no answer", what) from error
         if answer.status in _OK:

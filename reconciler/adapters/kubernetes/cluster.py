@@ -46,6 +46,11 @@ class KubernetesCluster:
         self._ours: frozenset[str] = frozenset()
         self._drain = Drain(api, Snapshot())
 
+    @property
+    def where(self) -> str:
+        """The server, and what led there."""
+        return str(self._api.access)
+
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
         """Return what runs now; all of it was listed, or nothing is returned.
 
