@@ -7,6 +7,8 @@ allows what the documented ClusterRole allows. The daemon is stopped and started
 from __future__ import annotations
 
 import argparse
+import base64
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -191,6 +193,7 @@ class Site:
     def words(self, command: str) -> list[str]:
         line = [command, str(self.folder), "--now", f"{self.clock.now():%Y-%m-%dT%H:%M:%SZ}"]
         line += ["--set", f"aws.endpointUrl={self.url}"]
+        line += ["--state", str(self.folder.parent / "state")]
         return [*line, "--catalog", str(self.folder.parent / "types.json")]
 
     def keep(self, until: Callable[[], bool]) -> None:
@@ -287,3 +290,40 @@ def test_a_fleet_follows_the_pods_of_a_cluster(
 
     assert main([*site.words("apply"), "-q"]) == 0, capsys.readouterr().err
     assert len(town.joined) == 4
+
+
+def test_check_asks_the_api_for_each_permission(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = site.town.kube.rules or []
+    site.town.kube.rules = [rule for rule in kept if "pods/eviction" not in rule["resources"]]
+    assert main([*site.words("check"), "-o", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)["checks"]
+    rows = {f"{row['kind']} {row['name']}": row for row in found}
+    assert rows["rbac create pods/eviction"]["verdict"] == "failed"
+    assert rows["rbac patch nodes"]["verdict"] == "passed"
+    (api,) = [row for row in found if row["kind"] == "cluster"]
+    assert api["message"] == "v1.33.2, by context shop"
+    assert [row["verdict"] for row in found if row["kind"] == "plan"] == ["passed"]
+    assert {call.method for call in site.town.kube.calls} == {"GET", "POST"}
+    assert {c.resource for c in site.town.kube.calls if c.method == "POST"} == {
+        "selfsubjectaccessreviews"
+    }
+
+
+def test_another_cluster_than_nodes_join_is_refused_before_anything_is_done(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = base64.b64encode(b"-----BEGIN CERTIFICATE-----\nAA==\n").decode()
+    path = site.folder.parent / "kubeconfig"
+    config = yaml.safe_load(path.read_text())
+    config["clusters"][0]["cluster"]["certificate-authority-data"] = base64.b64encode(
+        b"-----BEGIN CERTIFICATE-----\nBB==\n-----END CERTIFICATE-----\n"
+    ).decode()
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
+    path.write_text(yaml.safe_dump(config))
+    assert main([*site.words("apply"), "--set", f"clusterCABundle={authority}"]) != 0
+    said = capsys.readouterr().err
+    assert "new nodes would join elsewhere: clusterCABundle is that of another cluster" in said
+    assert site.town.cloud.living() == {}
+    assert site.town.kube.calls == []

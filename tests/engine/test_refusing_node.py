@@ -1,0 +1,120 @@
+"""A node that the cluster will not let us change holds up no other, and is asked again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from reconciler.model.errors import ClusterError
+from reconciler.model.nodeclaim import NodeClaim
+from tests.engine.test_crash import LARGE, complaints
+from tests.engine.trouble import moved, three_nodes
+from tests.engine.world import World, a_deployment, a_pool, a_world
+
+
+@dataclass
+class Stubborn:
+    """A cluster that refuses ``verbs`` for one node, the first that is asked for."""
+
+    verbs: set[str]
+    chosen: str = ""
+    cluster: Any = None
+    volumes: int = 0
+    asked: list[str] = field(default_factory=list)
+
+    def around(self, port: Any, name: str) -> Any:
+        if name != "cluster":
+            return port
+        self.cluster = port
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.cluster, name)
+
+    def register(self, node: str, claim: NodeClaim) -> None:
+        self._judge("register", node)
+        self.cluster.register(node, claim)
+
+    def initialize(self, node: str) -> None:
+        self._judge("initialize", node)
+        self.cluster.initialize(node)
+
+    def drain(self, node: str, deadline: datetime | None, now: datetime) -> int:
+        self._judge("drain", node)
+        left: int = self.cluster.drain(node, deadline, now)
+        return left or self.volumes
+
+    def _judge(self, verb: str, node: str) -> None:
+        if verb not in self.verbs:
+            return
+        self.chosen = self.chosen or node
+        if node == self.chosen:
+            self.asked.append(verb)
+            raise ClusterError("a webhook says no", where=f"PATCH /api/v1/nodes/{node}")
+
+
+def labelled(world: World, label: str) -> int:
+    engine = world.engine()
+    seen = engine.ports.cluster.observe(
+        list(world.claims.values()), engine.ports.compute.instances()
+    )
+    return sum(label in node.metadata.labels for node in seen.nodes)
+
+
+def test_others_are_registered_and_initialized() -> None:
+    stubborn = Stubborn({"register"})
+    pool = a_pool("web", template={"requirements": LARGE})
+    world = a_world(pool, a_deployment("web", "web", 3), around=stubborn.around)
+    world.engine().run_once()
+    for verb, label in (("register", "registered"), ("initialize", "initialized")):
+        stubborn.verbs = {verb}
+        for _ in range(3):
+            world.clock.advance(1)
+            world.engine().run_once()
+        assert labelled(world, f"karpenter.sh/{label}") == 2
+        assert f"/nodes/{stubborn.chosen}: a webhook says no" in world.ears.said("Failed")[-1]
+    assert set(stubborn.asked) == {"register", "initialize"}
+    stubborn.verbs = set()
+    world.converge()
+    assert labelled(world, "karpenter.sh/initialized") == 3
+    assert complaints(world, world.fleet()) == []
+
+
+def test_others_are_drained() -> None:
+    stubborn = Stubborn({"drain"})
+    world = three_nodes()
+    world.around = stubborn.around
+    before = set(world.instances())
+    moved(world, budget="3")
+    engine = world.engine()
+    for _ in range(12):
+        engine.run_once()
+        world.clock.advance(1)
+    assert len(before & set(world.instances())) == 1, "the others are gone"
+    assert "a webhook says no" in world.ears.said("Failed")[-1]
+    stubborn.verbs = set()
+    world.converge()
+    assert not before & set(world.instances())
+    assert complaints(world, world.fleet()) == []
+
+
+def test_what_is_waited_for_after_the_pods_are_volumes() -> None:
+    stubborn = Stubborn(set(), volumes=2)
+    world = three_nodes()
+    world.around = stubborn.around
+    victim, name = next(iter(world.instances().items()))
+    claim = world.claims[name]
+    metadata = replace(claim.metadata, deletion_timestamp=world.clock.now())
+    world.store.put_node_claims([replace(claim, metadata=metadata)])
+    engine = world.engine()
+    for _ in range(3):
+        engine.run_once()
+        world.clock.advance(1)
+    assert world.ears.said("Draining")[-1].endswith("waits for 2 volumes to be detached")
+    assert victim in world.instances()
+    stubborn.volumes = 0
+    world.converge()
+    assert victim not in world.instances()
