@@ -71,3 +71,24 @@ def test_what_cannot_be_read_leaves_the_last_look_as_it_was() -> None:
         reader.read(_text(_pod("a"), {"kind": "Pod", "metadata": 7}), "x")
 
     assert reader.read(_text(_pod("a")), "x") is before
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(_objects, max_size=3))
+def test_lists_whose_items_do_not_say_their_kind_give_the_same(looks: list[list[Any]]) -> None:
+    reader = SnapshotReader()
+    for look in looks:
+        lists = []
+        for kind in ("Node", "Service", "Pod"):
+            items = [{k: v for k, v in o.items() if k != "kind"} for o in look if o["kind"] == kind]
+            lists.append((f"GET {kind}", kind, [json.dumps(item).encode() for item in items]))
+        alike = [o for o in look if o["kind"] != "NodePool"]
+        assert reader.read_lists(lists) == read_snapshot(_text(*alike), "x")
+
+
+def test_an_item_of_a_list_that_cannot_be_read_is_named_with_its_list() -> None:
+    broken = json.dumps({"metadata": {"name": "a", "namespace": "shop"}, "spec": 7}).encode()
+    with pytest.raises(UnreadableError, match=r"GET /api/v1/pods: item 2, Pod shop/a: "):
+        SnapshotReader().read_lists(
+            [("GET /api/v1/pods", "Pod", [json.dumps(_pod("b")).encode(), broken])]
+        )

@@ -1,0 +1,151 @@
+"""What every cluster promises, imitated or behind the Kubernetes API: the laws of the port."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from reconciler.model.errors import ClusterError
+from reconciler.model.node import Node
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.taint import Taint
+from reconciler.observed.snapshot import Snapshot
+from reconciler.ports import Cluster
+from tests.adapters.kubernetes import town as real
+from tests.adapters.simulated import builders as imitated
+
+DISRUPTED = Taint("karpenter.sh/disrupted", "NoSchedule")
+UNREGISTERED = Taint("karpenter.sh/unregistered", "NoExecute")
+HELD = {"karpenter.sh/do-not-disrupt": "true"}
+
+
+@dataclass
+class Stage:
+    """A cluster with one node of one claim, which has joined, and on which pods may run."""
+
+    cluster: Cluster
+    claim: NodeClaim
+    look: Callable[[], Snapshot]
+    now: datetime
+
+    @property
+    def name(self) -> str:
+        (node,) = self.look().nodes
+        return node.name
+
+    def node(self) -> Node:
+        (node,) = self.look().nodes
+        return node
+
+    def drain(self, name: str, deadline_s: float | None = None) -> int:
+        """Take a step of a drain, as a pass does after its look."""
+        self.look()
+        deadline = None if deadline_s is None else self.now + timedelta(seconds=deadline_s)
+        return self.cluster.drain(name, deadline, self.now)
+
+
+@contextmanager
+def embedded(_: Path, pods: int, held: bool) -> Iterator[Stage]:
+    workload = imitated.pods(pods)
+    if held:
+        workload = tuple(
+            replace(p, metadata=replace(p.metadata, annotations=HELD)) for p in workload
+        )
+    town = imitated.a_town(*workload, nodes=1)
+    town.observe()
+    (claim,) = town.claims.values()
+    if pods:
+        town.look()
+    yield Stage(town.cluster, claim, town.observe, town.now)
+
+
+@contextmanager
+def kubernetes(path: Path, pods: int, held: bool) -> Iterator[Stage]:
+    quarantine = {"key": UNREGISTERED.key, "effect": UNREGISTERED.effect}
+    items = [real.a_pod(f"web-{n}") for n in range(pods)]
+    for item in items if held else ():
+        item["metadata"]["annotations"] = HELD
+    with real.a_town(path, real.a_node(taints=[quarantine]), *items) as town:
+        yield Stage(town.cluster, real.a_claim(), town.look, real.NOW)
+
+
+Open = Callable[..., AbstractContextManager[Stage]]
+
+
+@pytest.fixture(params=[embedded, kubernetes], ids=lambda opened: opened.__name__)
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    return lambda pods=0, held=False: request.param(tmp_path, pods, held)
+
+
+def test_registration_ends_the_quarantine_and_is_done_once(opened: Open) -> None:
+    with opened() as stage:
+        name = stage.name
+        assert UNREGISTERED in stage.node().spec.taints
+        for _ in range(2):
+            stage.cluster.register(name, stage.claim)
+            node = stage.node()
+            assert UNREGISTERED not in node.spec.taints
+            assert node.metadata.labels["karpenter.sh/registered"] == "true"
+            assert stage.claim.metadata.labels.items() <= node.metadata.labels.items()
+            assert node.metadata.labels.get("karpenter.sh/initialized") is None
+        stage.cluster.initialize(name)
+        stage.cluster.initialize(name)
+        assert stage.node().metadata.labels["karpenter.sh/initialized"] == "true"
+
+
+def test_the_taint_is_there_once_and_goes(opened: Open) -> None:
+    with opened() as stage:
+        name = stage.name
+        stage.cluster.taint(name)
+        stage.cluster.taint(name)
+        assert stage.node().spec.taints.count(DISRUPTED) == 1
+        stage.cluster.untaint(name)
+        stage.cluster.untaint(name)
+        assert DISRUPTED not in stage.node().spec.taints
+
+
+def test_a_drained_node_is_empty_and_stays_so(opened: Open) -> None:
+    with opened(pods=3) as stage:
+        name = stage.name
+        stage.cluster.taint(name)
+        left = [stage.drain(name) for _ in range(4)]
+        assert left[-1] == 0
+        assert left == sorted(left, reverse=True)
+        assert all(pod.spec.node_name != name for pod in stage.look().pods)
+
+
+def test_what_may_not_be_disrupted_is_waited_for_until_the_deadline(opened: Open) -> None:
+    with opened(pods=2, held=True) as stage:
+        name = stage.name
+        stage.cluster.taint(name)
+        assert [stage.drain(name), stage.drain(name, 31)] == [2, 2]
+        stage.drain(name, 30)
+        assert stage.drain(name, 30) == 0
+
+
+def test_a_node_that_was_deleted_is_gone_and_nothing_is_asked_of_it(opened: Open) -> None:
+    with opened() as stage:
+        name = stage.name
+        stage.cluster.delete_node(name)
+        stage.cluster.delete_node(name)
+        assert stage.look().nodes == ()
+        stage.cluster.untaint(name)
+        assert stage.drain(name) == 0
+        for change in (
+            lambda: stage.cluster.taint(name),
+            lambda: stage.cluster.register(name, stage.claim),
+            lambda: stage.cluster.initialize(name),
+        ):
+            with pytest.raises(ClusterError, match=f'Node {name}: nodes "{name}" not found'):
+                change()
+
+
+def test_claims_are_shown_as_they_were_given(opened: Open) -> None:
+    with opened() as stage:
+        assert stage.look().node_claims == (stage.claim,)
