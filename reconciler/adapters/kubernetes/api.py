@@ -81,7 +81,7 @@ class Api:
             try:
                 return self._once(method, target, body, content)
             except ApiError as error:
-                if error.status == UNAUTHORIZED and not renewed:
+                if error.status == UNAUTHORIZED and left and not renewed:
                     renewed, self._access = True, None
                     continue
                 if not left or not error.passes or is_answer(error):

@@ -110,6 +110,8 @@ class KubernetesCluster:
         known = self._target(node)
         if known is None:
             return
+        if nodes.TERMINATION_FINALIZER in known.metadata.finalizers:
+            self._change(node, nodes.release, may_be_gone=True)
         body = {"kind": "DeleteOptions", "apiVersion": "v1"}
         try:
             self._api.call(

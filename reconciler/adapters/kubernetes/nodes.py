@@ -17,6 +17,7 @@ from reconciler.model.taint import Taint
 
 EXCLUDED_FROM_BALANCERS: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
 DO_NOT_SYNC_TAINTS: Final = "karpenter.sh/do-not-sync-taints"
+TERMINATION_FINALIZER: Final = "karpenter.sh/termination"
 _MARK: Final = "karpenter"
 _DISRUPTED: Final = Taint(DISRUPTED_TAINT, "NoSchedule")
 _UNREGISTERED: Final = Taint(UNREGISTERED_TAINT, "NoExecute")
@@ -66,6 +67,16 @@ def reprieve(node: Object) -> Patch | None:
 def departure(node: Object) -> Patch | None:
     """Let load balancers send nothing more to a node whose pods are leaving."""
     return _patch(node, labels={EXCLUDED_FROM_BALANCERS: _MARK})
+
+
+def release(node: Object) -> Patch | None:
+    """Take Karpenter's finalizer off, which a node that was taken over from it still bears."""
+    metadata = node["metadata"]
+    have = metadata.get("finalizers") or []
+    kept = [name for name in have if name != TERMINATION_FINALIZER]
+    if kept == have:
+        return None
+    return {"metadata": {"finalizers": kept, "resourceVersion": metadata["resourceVersion"]}}
 
 
 def _patch(

@@ -228,6 +228,8 @@ class Kube:
         _same(item, body or {})
         if key[1] == "pods":
             self._leave(key, item, (body or {}).get("gracePeriodSeconds", 30))
+        elif item["metadata"].get("finalizers"):
+            item["metadata"]["deletionTimestamp"] = f"{self.now():%Y-%m-%dT%H:%M:%SZ}"
         else:
             del self.objects[key]
         return {"kind": "Status", "status": "Success"}

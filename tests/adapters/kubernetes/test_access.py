@@ -15,7 +15,14 @@ from reconciler.adapters.kubernetes.access import Access, access_of, expect_one_
 from reconciler.adapters.kubernetes.api import Api
 from reconciler.model.errors import ClusterError, UsageError
 from reconciler.model.settings import Settings
-from tests.adapters.kubernetes.apiserver import TOKEN, Kube, serving, write_kubeconfig
+from tests.adapters.kubernetes.apiserver import (
+    TOKEN,
+    Call,
+    Kube,
+    RefusedError,
+    serving,
+    write_kubeconfig,
+)
 from tests.adapters.kubernetes.town import Town
 
 SERVER = "https://ABC.gr7.eu-west-1.eks.amazonaws.com"
@@ -147,3 +154,14 @@ def test_one_cluster_is_not_looked_at_while_nodes_join_another(
         return
     with pytest.raises(UsageError, match="new nodes would join elsewhere"):
         expect_one_cluster(access, joins)
+
+
+def test_a_last_attempt_without_leave_is_told_as_it_is(town: Town) -> None:
+    answers = [503, 503, 503, 401]
+
+    def fail(call: Call) -> None:
+        raise RefusedError(answers.pop(0), "No")
+
+    town.kube.fault = fail
+    with pytest.raises(ClusterError, match="GET /version: HTTP 401 No"):
+        town.api.call("GET", "/version")

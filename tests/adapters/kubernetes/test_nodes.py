@@ -187,3 +187,19 @@ def test_a_later_node_of_the_same_name_is_left_alone(town: Town) -> None:
     with pytest.raises(ClusterError, match="not found"):
         town.cluster.taint("n0")
     assert town.taints() == []
+
+
+def test_a_node_that_was_karpenters_is_let_go(town: Town) -> None:
+    """Nobody else would take its finalizer off once Karpenter is gone; another's stays."""
+    node = a_node()
+    node["metadata"]["finalizers"] = ["karpenter.sh/termination"]
+    town.kube.add(node)
+    town.look()
+    town.cluster.delete_node("n0")
+    assert town.kube.of("nodes") == {}
+    node["metadata"]["finalizers"].append("example.com/mine")
+    town.kube.add(node)
+    town.look()
+    town.cluster.delete_node("n0")
+    assert town.node()["metadata"]["finalizers"] == ["example.com/mine"]
+    assert "deletionTimestamp" in town.node()["metadata"]
