@@ -32,7 +32,7 @@ from reconciler.model.labels import (
 from reconciler.model.metadata import Condition
 from reconciler.model.node import Node
 from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.resources import format_resources
+from reconciler.model.resources import format_resources, parse_resources
 from reconciler.ports import Instance, InterruptionKind
 
 LAUNCHED: Final = "Launched"
@@ -141,6 +141,10 @@ def _obstacle(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
     for taint in node.spec.taints:
         if taint.is_ephemeral:
             return "KnownEphemeralTaintsExist", f"taint {taint} is still there"
+    registered = parse_resources(node.status.allocatable)
+    for name, amount in sorted(parse_resources(claim.spec.resources.requests).items()):
+        if amount > 0 and registered.get(name, 0) <= 0:
+            return "ResourceNotRegistered", f"resource {name} is not registered yet"
     return None
 
 

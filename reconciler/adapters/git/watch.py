@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -135,6 +136,8 @@ def _observe(
         def on_any_event(self, event: FileSystemEvent) -> None:
             see(event)
 
+    # said where a folder appears while it is being added: watchdog's own race, and harmless
+    warnings.filterwarnings("ignore", "Callback with id .* already exists", RuntimeWarning)
     observer: Any = Observer()
     handler = Handler()
     try:

@@ -42,12 +42,16 @@ _NOT_READY: Final = (
 def joined(instance: Instance, claim: NodeClaim | None, types: Types, name: str) -> Node:
     """Return the Node of an instance at the moment it joins: not ready, not registered.
 
-    An instance without a claim of ours still joins: its tags tell whose it is.
+    An instance without a claim of ours still joins: its tags tell whose it is. What the claim
+    counts on beside its type (a NodeOverlay's capacity) some device plugin registers.
     """
     kind = types(instance.instance_type)
     spec, status = (claim.spec, claim.status) if claim is not None else (None, None)
-    capacity = format_resources(kind.capacity) if kind else status.capacity if status else {}
-    usable = format_resources(kind.allocatable) if kind else status.allocatable if status else {}
+    capacity = dict(status.capacity) if status is not None else {}
+    usable = dict(status.allocatable) if status is not None else {}
+    if kind is not None:
+        capacity |= format_resources(kind.capacity)
+        usable |= format_resources(kind.allocatable)
     taints = (*spec.taints, *spec.startup_taints) if spec is not None else ()
     return Node(
         metadata=Metadata(
@@ -60,8 +64,8 @@ def joined(instance: Instance, claim: NodeClaim | None, types: Types, name: str)
             provider_id=instance.provider_id, taints=merged(taints, (UNREGISTERED, *_NOT_READY))
         ),
         status=NodeStatus(
-            capacity=dict(capacity),
-            allocatable=dict(usable),
+            capacity=capacity,
+            allocatable=usable,
             conditions=(Condition("Ready", "False", "KubeletNotReady", "", instance.launched_at),),
         ),
     )

@@ -1,0 +1,71 @@
+"""When a node counts as initialized: ready, no startup taints left, with what was asked of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace as with_fields
+from typing import Any
+
+from msgspec.structs import replace
+
+from reconciler.engine import lifecycle
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.pod import ResourceRequirements
+from tests.engine.world import World, a_deployment, a_pool, a_world
+
+FUSE = "smarter-devices/fuse"
+OVERLAY = {
+    "apiVersion": "karpenter.sh/v1alpha1",
+    "kind": "NodeOverlay",
+    "metadata": {"name": "fuse"},
+    "spec": {"requirements": [], "capacity": {FUSE: "1"}},
+}
+
+
+def one_node() -> World:
+    world = a_world(a_pool("web"), a_deployment("web", "web", 1))
+    world.converge()
+    return world
+
+
+def asking(claim: NodeClaim, **requests: str) -> NodeClaim:
+    """Return a claim that is not initialized yet and asks for more."""
+    resources = ResourceRequirements(requests={**claim.spec.resources.requests, **requests})
+    spec = replace(claim.spec, resources=resources)
+    return lifecycle.without_condition(replace(claim, spec=spec), lifecycle.INITIALIZED)
+
+
+def looked_at(world: World, **requests: str) -> tuple[str, str, str]:
+    """Return what is said of initialization when a node is seen again."""
+    (claim,) = world.claims.values()
+    pass_ = world.converge()
+    (node,) = pass_.seen.snapshot.nodes
+    found = lifecycle.seen(asking(claim, **requests), node, world.clock.now())
+    condition = found.condition(lifecycle.INITIALIZED)
+    assert condition is not None
+    return condition.status, condition.reason, condition.message
+
+
+def test_a_node_whose_devices_are_not_registered_is_waited_for() -> None:
+    said = looked_at(one_node(), **{"nvidia.com/gpu": "1"})
+    assert said == (
+        "Unknown",
+        "ResourceNotRegistered",
+        "resource nvidia.com/gpu is not registered yet",
+    )
+
+
+def test_what_was_asked_for_none_of_is_not_waited_for() -> None:
+    assert looked_at(one_node(), **{"nvidia.com/gpu": "0"})[0] == "True"
+
+
+def test_an_imitated_node_registers_what_an_overlay_adds() -> None:
+    deployment: dict[str, Any] = a_deployment("web", "web", 1)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    container["resources"]["requests"][FUSE] = "1"
+    container["resources"]["limits"] = {FUSE: "1"}
+    world = a_world(a_pool("web"), deployment, OVERLAY)
+    world.settings = with_fields(world.settings, feature_gates={"NodeOverlay": True})
+    seen = world.converge().seen
+    (node,) = seen.snapshot.nodes
+    assert node.status.allocatable[FUSE] == "1"
+    assert [c.is_true(lifecycle.INITIALIZED) for c in seen.claims] == [True]
