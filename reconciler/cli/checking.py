@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from reconciler.cli import inputs, wiring
-from reconciler.model.check import Check, failed, passed, unknown
+from reconciler.model.check import Check, Verdict, failed, passed, unknown
 from reconciler.model.errors import ReconcilerError
 
 if TYPE_CHECKING:
@@ -31,10 +31,15 @@ def checks(args: argparse.Namespace, imitation: wiring.Imitation | None = None) 
 
     bench = wiring.check_bench(args, imitation)
     rows = [passed("desired", "", f"{len(bench.classes)} EC2NodeClasses are read")]
-    rows += bench.checks.identity()
+    need = Need(args.need)
+    known = bench.checks.identity()
+    rows += known
+    if any(row.verdict is Verdict.FAILED for row in known if row.kind == "credentials"):
+        text = "nothing more was asked of AWS: it does not know who asks"
+        rows.append(unknown("region", bench.settings.region, text))
+        return [*rows, *_cluster(bench.settings, writes=need is Need.RUN)]
     rows.append(bench.checks.region())
     resolved, problems = _resolved(bench)
-    need = Need(args.need)
     rows += bench.checks.permissions(need, resolved, bench.validation)
     rows += problems
     for node_class in resolved:

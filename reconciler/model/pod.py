@@ -223,7 +223,8 @@ class Pod(_Struct, frozen=True):
     @property
     def key(self) -> str:
         """``namespace/name``; objects without a namespace are in ``default``."""
-        return f"{self.namespace}/{self.metadata.name}"
+        metadata = self.metadata  # no other property: a pass asks for a hundred thousand keys
+        return f"{metadata.namespace or 'default'}/{metadata.name}"
 
     @property
     def namespace(self) -> str:

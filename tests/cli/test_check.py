@@ -144,6 +144,16 @@ def test_a_missing_permission_is_named_with_what_to_do(
     assert site.check() == 1
 
 
+def test_without_credentials_one_row_fails_and_nothing_more_is_asked(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.cloud.faults.add("GetCallerIdentity", Fault.DENIED, times=None)
+    rows = site.rows(capsys)
+    assert [kind for kind, row in rows.items() if row["verdict"] == "failed"] == ["credentials"]
+    assert "it does not know who asks" in rows["region us-east-1"]["message"]
+    assert {call.operation for call in site.cloud.calls} == {"GetCallerIdentity"}
+
+
 def test_who_only_plans_needs_less(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.cloud.faults.add("CreateFleet", Fault.DENIED, times=None)
     rows = site.rows(capsys, "--for", "plan")

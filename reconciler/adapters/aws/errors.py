@@ -131,11 +131,17 @@ def failure_of(error: Exception) -> Failure:
         return failure_of_code(code_of(error), status, str(error))
     if isinstance(error, (exceptions.EndpointConnectionError, exceptions.ConnectTimeoutError)):
         return Failure.UNREACHED
-    if isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)):
+    if _has_no_credentials(error):
         return Failure.UNAUTHORIZED
     if isinstance(error, exceptions.HTTPClientError) or "ResponseParser" in type(error).__name__:
         return Failure.UNCLEAR
     return Failure.REFUSED
+
+
+def _has_no_credentials(error: Exception) -> bool:
+    from botocore import exceptions
+
+    return isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError))
 
 
 def code_of(error: Exception) -> str:
@@ -185,6 +191,9 @@ def our_error(call: str, error: Exception) -> ReconcilerError:
         return TransientCloudError(message, where=where, remedy="it is tried again")
     if kind is Failure.PROFILE_NOT_FOUND:
         return CloudError(message, where=where, remedy="make it, or mend spec.instanceProfile")
+    if _has_no_credentials(error):
+        remedy = "set AWS_PROFILE or the AWS_… keys, or run where a role is given"
+        return CloudError(message, where=where, remedy=remedy)
     if kind is Failure.UNAUTHORIZED:
         return CloudError(
             message, where=where, remedy=f"allow {call} to the credentials in use, or renew them"

@@ -80,6 +80,10 @@ def test_an_error_reads_as_one_line_with_call_request_and_advice() -> None:
     assert isinstance(caught.value.__cause__, ClientError)
 
 
+def test_who_has_no_credentials_is_told_where_they_come_from() -> None:
+    assert "AWS_PROFILE" in our_error("ec2:RunIt", NoCredentialsError()).remedy
+
+
 def test_a_bug_of_ours_stays_a_bug() -> None:
     with pytest.raises(KeyError), translated("ec2:RunIt"):
         raise KeyError("oops")
