@@ -9,13 +9,13 @@ import msgspec
 
 from reconciler.adapters.kubernetes.access import expect_one_cluster
 from reconciler.adapters.kubernetes.api import Api
+from reconciler.adapters.kubernetes.errors import ALLOW_IT
 from reconciler.adapters.kubernetes.kinds import PERMISSIONS, Permission
 from reconciler.model.check import Check, failed, passed, unknown
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.settings import Settings
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_REMEDY: Final = "allow it by RBAC: docs/kubernetes has the whole ClusterRole"
 
 
 class _Version(msgspec.Struct, frozen=True):
@@ -70,4 +70,4 @@ def _asked(api: Api, permission: Permission) -> Check:
     if answer.allowed:
         return passed("rbac", permission.name, permission.why)
     said = f"is forbidden{': ' if answer.reason else ''}{answer.reason}"
-    return failed("rbac", permission.name, f"{said} ({permission.why})", _REMEDY)
+    return failed("rbac", permission.name, f"{said} ({permission.why})", ALLOW_IT)

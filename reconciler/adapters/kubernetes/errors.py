@@ -22,9 +22,10 @@ NO_ANSWER: Final = 0
 """In place of a status: the call may or may not have had its effect."""
 
 _PASSING: Final = frozenset({NO_ANSWER, TOO_MANY, 500, 502, 503, 504})
+ALLOW_IT: Final = "allow it by RBAC: docs/kubernetes has the whole ClusterRole"
 _REMEDIES: Final = {
     UNAUTHORIZED: "renew the credentials that the kubeconfig names",
-    FORBIDDEN: "allow it by RBAC: docs/kubernetes has the whole ClusterRole",
+    FORBIDDEN: ALLOW_IT,
     TOO_MANY: "it is tried again",
     NO_ANSWER: "look whether `kubectl get --raw /version` answers from here",
 }

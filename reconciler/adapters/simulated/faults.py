@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from reconciler.adapters.simulated.turns import Turn, taken
 
 
 class Fault(StrEnum):
@@ -41,19 +42,11 @@ _ANSWERS = {
 }
 
 
-@dataclass
-class _Rule:
-    call: str
-    fault: Fault
-    times: int | None
-    skip: int
-
-
 class Faults:
     """Rules in the order in which they were added; the first that matches a call is used up."""
 
     def __init__(self) -> None:
-        self._rules: list[_Rule] = []
+        self._rules: list[Turn[Fault]] = []
 
     def add(self, call: str, fault: Fault, *, times: int | None = 1, skip: int = 0) -> None:
         """Let the next calls fail.
@@ -61,7 +54,7 @@ class Faults:
         ``call`` is an operation such as ``CreateFleet``, or ``*``; ``times`` None means for ever;
         the first ``skip`` calls still succeed.
         """
-        self._rules.append(_Rule(call, fault, times, skip))
+        self._rules.append(Turn(call, fault, times, skip))
 
     def clear(self) -> None:
         """Forget all rules."""
@@ -69,13 +62,4 @@ class Faults:
 
     def take(self, call: str) -> Fault | None:
         """Return what shall happen to a call, and count it."""
-        for rule in self._rules:
-            if rule.call not in (call, "*") or rule.times == 0:
-                continue
-            if rule.skip:
-                rule.skip -= 1
-                continue
-            if rule.times is not None:
-                rule.times -= 1
-            return rule.fault
-        return None
+        return taken(self._rules, call)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 from xml.etree import ElementTree as ET
 
 from reconciler.adapters.simulated.account import Account
+from reconciler.adapters.simulated.turns import Turn, taken
 from reconciler.adapters.simulated.wire import Answer, Request, error
 
 _IDS_OF: Final = {
@@ -53,27 +54,19 @@ _MAKES: Final = frozenset({"CreateInstanceProfile"})
 """Calls whose parameter is the name of what they make."""
 
 
-@dataclass
-class _Rule:
-    call: str
-    times: int | None
-    skip: int
-    known: frozenset[str]
-
-
 class Lag:
     """The calls that lag at present, each with what it knows."""
 
     def __init__(self, account: Account) -> None:
         self._account = account
-        self._rules: list[_Rule] = []
+        self._rules: list[Turn[frozenset[str]]] = []
 
     def add(self, call: str, *, times: int | None, skip: int = 0) -> None:
         """Let the next calls know nothing but what is there now; ``times`` None is for ever.
 
         The first ``skip`` calls still know everything.
         """
-        self._rules.append(_Rule(call, times, skip, self._account.names()))
+        self._rules.append(Turn(call, self._account.names(), times, skip))
 
     def clear(self) -> None:
         """Let every call know everything."""
@@ -81,24 +74,11 @@ class Lag:
 
     def answer(self, request: Request, request_id: str, carry_out: Callable[[], Answer]) -> Answer:
         """Carry a call out, with what it knows."""
-        known = self._take(request.operation)
+        known = taken(self._rules, request.operation)
         if known is None:
             return carry_out()
         refused = self._refusal(request, known, request_id)
         return refused or _without_new(request.operation, carry_out(), known)
-
-    def _take(self, call: str) -> frozenset[str] | None:
-        """Return what a call knows, None where it knows everything, and count the call."""
-        for rule in self._rules:
-            if rule.call != call or rule.times == 0:
-                continue
-            if rule.skip:
-                rule.skip -= 1
-                continue
-            if rule.times is not None:
-                rule.times -= 1
-            return rule.known
-        return None
 
     def _refusal(self, request: Request, known: frozenset[str], request_id: str) -> Answer | None:
         """Return how a call is refused that names something it does not know."""

@@ -66,21 +66,21 @@ def _effort(cohorts: Iterable[Cohort], briefly: bool) -> Effort:
 
 def _drafts(tries: Tries, goal: Goal, effort: Effort, briefly: bool) -> Iterator[Paper]:
     """Yield packings on paper, by several measures of worth, for the best ways to take domains."""
-    ways: list[tuple[Sorted, Filler, Worth]] = []
+    ways: list[tuple[Sorted, Filler, Worth, Worth]] = []
     for found, filler, by_share in _ways(tries, goal, effort, briefly):
         by_dual = None if briefly else duals(filler)
         if by_dual is None:
             yield drafted(found, filler, by_share, effort.left // 2)
             return
-        ways.append((found, filler, by_dual))
-    ways.sort(key=lambda way: way[2].least_cost)
-    for number, (found, filler, worth) in enumerate(ways):
+        ways.append((found, filler, by_share, by_dual))
+    ways.sort(key=lambda way: way[3].least_cost)
+    for number, (found, filler, by_share, by_dual) in enumerate(ways):
         if number and effort.done > effort.most // 2:
             return
-        yield drafted(found, filler, shares(found.lots, filler.market), effort.left // 4)
-        yield drafted(found, filler, replace(worth, columns=()), effort.left // 4)
-        if worth.columns:
-            yield drafted(found, filler, worth, effort.left // 4)
+        yield drafted(found, filler, by_share, effort.left // 4)
+        yield drafted(found, filler, replace(by_dual, columns=()), effort.left // 4)
+        if by_dual.columns:
+            yield drafted(found, filler, by_dual, effort.left // 4)
 
 
 def _improved(drafts: Sequence[Paper], effort: Effort) -> Iterator[Paper]:

@@ -39,7 +39,7 @@ Opening = tuple[float, int, int, Shelf, Row]
 
 @dataclass(slots=True)
 class _Bill:
-    """The nodes bought in one packing, and whether they are certain to cost too much."""
+    """The nodes bought in one packing, and whether they probably cost too much."""
 
     ceiling: float
     nodes: list[PaperNode] = field(default_factory=list)
@@ -76,8 +76,9 @@ class Greedy:
         """Return nodes for what is left, from the NodePools of greatest weight that may be had.
 
         The first bought is opening number ``first``. Lots may be left over, for which there is no
-        node or no work left. None is returned as soon as it is certain that the nodes would cost
-        ``ceiling`` or more; what was booked until then stays booked.
+        node or no work left. None is returned as soon as the nodes would probably cost
+        ``ceiling`` or more, by the ``floor`` of the lots left; what was booked until then stays
+        booked.
         """
         bill = _Bill(ceiling)
         self._run(openings, first, bill)

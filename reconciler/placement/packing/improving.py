@@ -2,8 +2,8 @@
 
 Nodes that waste most go first, one, two or three at a time. Their pods go into what room the
 others have left, or on new nodes, begun with each of several that are dense; if that costs less,
-it stays. What is certain not to cost less is given up early, and nothing is packed twice. The work
-is counted and limited, never timed.
+it stays. What is not likely to cost less, by the least that its units are thought to cost, is given
+up early, and nothing is packed twice. The work is counted and limited, never timed.
 """
 
 from __future__ import annotations

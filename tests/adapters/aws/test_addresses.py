@@ -10,7 +10,7 @@ import pytest
 from reconciler.adapters.aws.addresses import NONE_FREE, Addresses
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.adapters.simulated.lag import _Rule
+from reconciler.adapters.simulated.turns import Turn
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.ports import LaunchAnswer, LaunchOption
@@ -112,7 +112,7 @@ def test_a_launch_of_a_process_that_died_is_found_though_it_would_be_asked_other
     site.subnet("172.31.112.0/20")
     site.compute = a_compute(site.cloud, site.clock)
     (lost,) = site.cloud.living()
-    site.cloud.lag._rules.append(_Rule("DescribeInstances", times, 0, frozenset()))
+    site.cloud.lag._rules.append(Turn("DescribeInstances", frozenset(), times))
     answer = site.ask("i1")
     assert list(site.cloud.living()) == [lost]
     if found:
