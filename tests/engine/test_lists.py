@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace as with_fields
 from datetime import timedelta
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -16,13 +17,16 @@ from msgspec.structs import replace
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
 from reconciler.adapters.simulated.wire import Answer, Request
-from reconciler.model.errors import CloudError, TransientCloudError
+from reconciler.adapters.simulated.wire import error as aws_error
+from reconciler.model.errors import CloudError, ClusterError, TransientCloudError
 from reconciler.model.labels import NODEPOOL_HASH, NODEPOOL_HASH_VERSION
 from tests.engine.test_crash import LARGE, complaints
 from tests.engine.trouble import (
     a_world_beside,
+    asks_for_fleet,
     launches,
     lists_late,
+    lists_nothing,
     moved,
     tainted,
     three_nodes,
@@ -96,7 +100,8 @@ def test_hashes_of_another_version_say_nothing() -> None:
     ("fault", "error"), [(Fault.DENIED, CloudError), (Fault.SERVER_ERROR, TransientCloudError)]
 )
 def test_a_list_that_breaks_off_decides_nothing(fault: Fault, error: type[Exception]) -> None:
-    world = three_nodes(page_size=1)
+    world = three_nodes()
+    world.page_size = 1
     moved(world)
     serial, entries = world.store.serial(), world.journal.entries()
     world.cloud.faults.add("DescribeInstances", fault, times=None, skip=2)
@@ -104,8 +109,79 @@ def test_a_list_that_breaks_off_decides_nothing(fault: Fault, error: type[Except
         world.engine().run_once()
     assert (world.store.serial(), world.journal.entries()) == (serial, entries)
     world.cloud.faults.clear()
-    world.converge()
+    world.converge(deadline=timedelta(minutes=5))
     assert len(world.instances()) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (403, "UnauthorizedOperation", CloudError),
+        (503, "RequestLimitExceeded", TransientCloudError),
+    ],
+)
+def test_a_fleet_that_cannot_be_listed_is_left_alone(
+    status: int, code: str, kind: type[Exception]
+) -> None:
+    """Each instance could still be looked up by its id, which is no list of what there is."""
+    world = three_nodes()
+    moved(world)
+    serial, entries = world.store.serial(), world.journal.entries()
+
+    def unlisted(request: Request, handle: Callable[[Request], Answer]) -> Answer:
+        if asks_for_fleet(request):
+            return aws_error("ec2", status, code, "no list today", "r-1")
+        return handle(request)
+
+    wire(world, unlisted)
+    with pytest.raises(kind, match="DescribeInstances"):
+        world.engine().run_once()
+    assert (world.store.serial(), world.journal.entries()) == (serial, entries)
+
+
+def test_a_cluster_that_cannot_be_listed_is_left_alone() -> None:
+    """With no node and no pod to be seen, every node of the fleet would be empty."""
+    world = three_nodes()
+    moved(world)
+    serial, entries = world.store.serial(), world.journal.entries()
+
+    class Dark:
+        def __init__(self, cluster: Any) -> None:
+            self._cluster = cluster
+
+        def observe(self, *_: Any) -> Any:
+            raise ClusterError("no list today", where="GET /api/v1/nodes")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._cluster, name)
+
+    world.around = lambda port, name: Dark(port) if name == "cluster" else port
+    with pytest.raises(ClusterError, match="no list today"):
+        world.engine().run_once()
+    assert (world.store.serial(), world.journal.entries()) == (serial, entries)
+
+
+def test_what_stands_on_the_last_page_is_there() -> None:
+    """A state that is lost knows no id to look up: what one pass takes in was listed."""
+    world = three_nodes()
+    world.page_size = 1
+    world.store, world.journal, world.shelf = MemoryStateStore(), MemoryJournal(), MemoryShelf()
+    world.engine().run_once(decides=False)
+    assert set(world.claims) == set(world.instances().values())
+    assert len(world.claims) == 3
+
+
+def test_what_is_not_listed_is_looked_up_before_it_is_given_up() -> None:
+    world = three_nodes()
+    before = world.instances()
+    lists_nothing(world)
+    engine = world.engine()
+    for _ in range(8):
+        engine.run_once()
+        world.clock.advance(15)
+    assert world.instances() == before
+    assert set(world.claims) == set(before.values())
+    assert launches(world) == 3
 
 
 def test_a_list_that_is_empty_for_a_moment_ends_nothing_and_launches_nothing() -> None:

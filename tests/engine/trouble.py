@@ -90,6 +90,29 @@ def lists_late(world: World, seconds: float) -> None:
     wire(world, late)
 
 
+def asks_for_fleet(request: Request) -> bool:
+    """Return whether a call lists what bears the fleet's tag, and not instances by id or intent."""
+    asked = {value for key, value in request.form if key.endswith(".Name")}
+    listed = request.operation == "DescribeInstances" and "tag:reconciler/fleet" in asked
+    return listed and "tag:reconciler/intent" not in asked
+
+
+def lists_nothing(world: World) -> None:
+    """Let EC2 list no instance of the fleet from now on; asked for by its id, each is shown."""
+
+    def forgetful(request: Request, handle: Callable[[Request], Answer]) -> Answer:
+        if not asks_for_fleet(request):
+            return handle(request)
+        backend = world.cloud._account.backend
+        kept, backend.reservations = backend.reservations, type(backend.reservations)()
+        try:
+            return handle(request)
+        finally:
+            backend.reservations = kept
+
+    wire(world, forgetful)
+
+
 def killed_after(world: World, operation: str) -> None:
     """Run until EC2 has carried a call out, and no further."""
 

@@ -202,6 +202,36 @@ def test_nodes_that_consolidation_leaves_alone_for_a_time_are_counted() -> None:
     assert answer.reasons[0].message.startswith("2 nodes younger than minimumAge")
 
 
+def gave_up(*hours_ago: int) -> dict[str, str]:
+    """Return the annotation of a node for which something was given up so many hours ago."""
+    moments = [(NOW - timedelta(hours=hours)).isoformat() for hours in hours_ago]
+    return {"reconciler/gave-up": " ".join(f"small,z-a,spot@{at}" for at in moments)}
+
+
+def test_nodes_that_may_not_become_again_what_was_given_up_are_counted_until_the_last() -> None:
+    nodes = (
+        *a_node("a", **gave_up(20, 3)),  # its later memory ends in 21 hours
+        *a_node("b", **gave_up(10)),
+        *a_node("c", **gave_up(24)),  # has forgotten, at this very moment
+        *a_node("d"),
+        *a_node("e", pool="other", **gave_up(1)),
+    )
+
+    def remembered(**config: object) -> list[str]:
+        return [
+            r.message for r in pool_told(asked(*nodes, **config)).reasons if "gave" in r.message
+        ]
+
+    text = "2 nodes may not become again what consolidation gave up (undoPeriod), the last until"
+    assert remembered(undoPeriod="24h") == [f"{text} Sun 4 Jan 2026 09:00 UTC"]
+    assert remembered() == []
+    [own] = remembered(nodePools={"general": {"undoPeriod": "11h"}, "other": {"undoPeriod": "24h"}})
+    assert own.startswith("2 nodes may not become again what consolidation gave up (nodePools.")
+    assert own.endswith("the last until Sat 3 Jan 2026 20:00 UTC")
+    answer = pool_told(asked(*nodes, undoPeriod="24h"))
+    assert [r.code for r in answer.reasons] == ["Remembered"]
+
+
 def test_a_calendar_of_too_many_changes_says_how_far_it_looked() -> None:
     often = {"nodes": "0", "schedule": "*/5 * * * *", "duration": "2m"}
     answer = pool_told(asked(*a_node("n"), rules={**ACT, "budgets": [often]}))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reconciler.adapters.kubernetes.kinds import OBSERVED
 from reconciler.model.errors import ClusterError
-from tests.adapters.kubernetes.apiserver import Call, RefusedError, ResetError
+from tests.adapters.kubernetes.apiserver import Call, Object, RefusedError, ResetError
 from tests.adapters.kubernetes.town import Town, a_claim, a_node, a_pod
 
 
@@ -105,6 +107,41 @@ def test_a_page_that_fails_fails_the_look(town: Town) -> None:
 
     town.kube.fault = second
     with pytest.raises(ClusterError, match="HTTP 503"):
+        town.look()
+
+
+@pytest.mark.parametrize("kind", OBSERVED, ids=lambda kind: kind.resource)
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({"kind": "Status", "status": "Success"}, "the answer is no list"),
+        ({"kind": "WelcomeList", "metadata": {}, "items": []}, "the answer is a WelcomeList"),
+    ],
+    ids=["success", "other-list"],
+)
+def test_an_answer_that_is_no_list_of_the_kind_is_no_empty_list(
+    town: Town, kind, said: Object, problem: str
+) -> None:
+    """What stands between us and the API may answer everything with a success of its own."""
+    answer = town.kube.answer
+    town.kube.answer = lambda call: said if call.resource == kind.resource else answer(call)
+    with pytest.raises(ClusterError, match=f"GET {kind.path}: {problem}"):
+        town.look()
+
+
+def test_a_list_that_never_ends_fails_the_look(town: Town) -> None:
+    for number in range(5):
+        town.kube.add(a_pod(f"p{number}"))
+    town.kube.page_max = 2
+    answer = town.kube.answer
+
+    def the_first_page_again(call: Call) -> Object:
+        if len(town.kube.calls) > 20:
+            raise RefusedError(403, "Forbidden", "enough")
+        return answer(replace(call, query={}) if "continue" in call.query else call)
+
+    town.kube.answer = the_first_page_again
+    with pytest.raises(ClusterError, match="the list does not end"):
         town.look()
 
 
