@@ -439,6 +439,7 @@ _KEYS: Final = {
         _Key("minValuesPolicy", "min_values_policy", _choice("Strict", "BestEffort")),
         _Key("packing", "packing", _PACKING),
         _Key("perNodeCost", "per_node_cost", _amount),
+        _Key("maximumPreferenceCostPercent", "maximum_preference_cost_percent", _percent),
         _Key("removalPolicy", "removal_policy", _choice("Guarded", "Allow")),
         *_DISRUPTION_OPTIONS,
         _Key("podTopologySpread.defaultConstraints", "default_constraints", _constraints),

@@ -113,6 +113,7 @@ class Settings:
     batch_idle_duration: str = "1s"
     packing: str = "default"
     per_node_cost: float = 0.0
+    maximum_preference_cost_percent: float = 10.0
     removal_policy: str = "Guarded"
     consolidation_search: str = "default"
     minimum_savings: float = 0.0

@@ -69,32 +69,34 @@ def bound(
     shapes: Mapping[Shape, int],
     templates: Sequence[Template],
     free: Iterable[Resources] = (),
-    *,
-    explained: bool = False,
+    as_wished: Mapping[Shape, int] | None = None,
 ) -> Bound:
     """Return the least that new nodes for so many pods of each shape can cost.
 
-    ``free`` is the room on nodes that are there, which costs nothing. To have it ``explained``
-    takes two more bounds.
+    ``free`` is the room on nodes that are there, which costs nothing. ``as_wished`` are the same
+    pods with what they would like: where they are given, two more bounds explain the first.
     """
     others = {name for shape in shapes for name in shape.requests} - {CPU, MEMORY}
     names = [CPU, MEMORY, *sorted(others)]
     lefts = list(free)
     room = [sum(max(left.get(name, 0), 0) for left in lefts) for name in names]
 
-    def least(*, by_weight: bool = False, by_wish: bool = False) -> float:
+    def least(
+        counts: Mapping[Shape, int], *, by_weight: bool = False, by_wish: bool = False
+    ) -> float:
         loads = [
             _load(shape, count, _of_weight(shape, templates) if by_weight else templates, names,
                   shape.steps[:1] if by_wish else shape.steps)
-            for shape, count in shapes.items()
+            for shape, count in counts.items()
         ]  # fmt: skip
         return _least(loads, templates, names, room)
 
-    cost = least()
-    if not explained:
+    cost = least(shapes)
+    if as_wished is None:
         return Bound(cost)
-    has_rules = any(step.rules for shape in shapes for step in shape.steps[:1])
-    return Bound(cost, least(by_weight=True), least(by_wish=True), has_rules)
+    has_rules = any(step.rules for shape in as_wished for step in shape.steps[:1])
+    by_weight, by_wish = least(shapes, by_weight=True), least(as_wished, by_wish=True)
+    return Bound(cost, by_weight, by_wish, has_rules)
 
 
 def _least(

@@ -35,6 +35,8 @@ class Wishes(msgspec.Struct, frozen=True):
     """What a pod asks for at one step of giving up; ``dropped`` says what went with this step.
 
     ``demands`` hold for its node with the heaviest preference, ``strict`` without any.
+    ``was_preferred`` says that what went was a preference: neither one of several required
+    alternatives nor a soft taint.
     """
 
     demands: Requirements
@@ -42,6 +44,7 @@ class Wishes(msgspec.Struct, frozen=True):
     tolerations: tuple[Toleration, ...]
     rules: tuple[Rule, ...]
     dropped: str = ""
+    was_preferred: bool = False
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -53,6 +56,11 @@ class _Asked(msgspec.Struct, frozen=True):
     apart: tuple[PodAffinityTerm, ...]
     spreads: tuple[TopologySpreadConstraint, ...]
     tolerations: tuple[Toleration, ...]
+
+    @property
+    def standing(self) -> int:
+        """How many preferences and spreads still stand."""
+        return len(self.preferred) + len(self.near) + len(self.apart) + len(self.spreads)
 
 
 def steps(
@@ -69,12 +77,14 @@ def steps(
     Without ``respect`` preferences were never asked for, so that only alternatives and soft
     taints are left to give up.
     """
-    asked, dropped = _asked(spec, respect), ""
+    asked, dropped, preferred = _asked(spec, respect), "", False
     while True:
-        yield _wishes(asked, spec, namespace, labels, namespaces, dropped)
+        wishes = _wishes(asked, spec, namespace, labels, namespaces)
+        yield replaced(wishes, dropped=dropped, was_preferred=preferred)
         following = _next(asked, tolerate_soft_taints)
         if following is None:
             return
+        preferred = following[0].standing < asked.standing
         asked, dropped = following
 
 
@@ -151,7 +161,6 @@ def _wishes(
     namespace: str,
     labels: Mapping[str, str],
     namespaces: Mapping[str, Mapping[str, str]],
-    dropped: str,
 ) -> Wishes:
     strict: list[Requirement] = [equals(normalized(k), v) for k, v in spec.node_selector.items()]
     if asked.required:
@@ -164,7 +173,6 @@ def _wishes(
         strict=Requirements(strict),
         tolerations=asked.tolerations,
         rules=tuple(_rules(asked, spec, namespace, labels, namespaces)),
-        dropped=dropped,
     )
 
 

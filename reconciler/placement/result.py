@@ -69,12 +69,23 @@ class Rejection(msgspec.Struct, frozen=True):
     facts: Mapping[str, str | int | float] = {}
 
 
+class GivenUp(msgspec.Struct, frozen=True):
+    """Preferences that pods (``namespace/name``) were not asked for, because they are dear.
+
+    ``saving`` is what that saves, in USD an hour, what nodes cost beside their price included.
+    """
+
+    preferences: Mapping[str, tuple[str, ...]]
+    saving: float
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Where each pod of a pass goes, by its key ``namespace/name``.
 
     ``deferred`` pods wait for reserved capacity and are not unschedulable: the next pass asks
-    again. ``relaxed`` says in words which preferences a pod had to drop.
+    again. ``relaxed`` says in words which preferences a pod had to drop, those that were
+    ``given_up`` for their cost among them.
     ``uninitialized_targets`` are pods put on nodes that still start up.
     """
 
@@ -83,4 +94,5 @@ class Placement:
     unschedulable: Mapping[str, tuple[Rejection, ...]] = field(default_factory=dict)
     deferred: Mapping[str, tuple[Rejection, ...]] = field(default_factory=dict)
     relaxed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    given_up: GivenUp | None = None
     uninitialized_targets: frozenset[str] = frozenset()

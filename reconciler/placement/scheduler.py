@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import replace as replaced
 
 from reconciler.catalog.table import table_of
 from reconciler.model.labels import NODEPOOL
@@ -20,23 +21,22 @@ from reconciler.model.pod import Pod
 from reconciler.model.resources import add, subtract
 from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState, StateNode, quiet_since
+from reconciler.placement.answer import Attempt, answer
 from reconciler.placement.approach import Score, approaches, queue, score
 from reconciler.placement.census import Census
 from reconciler.placement.claims import Order
 from reconciler.placement.cohort import Cohort
 from reconciler.placement.daemons import daemons
 from reconciler.placement.domains import Universe
-from reconciler.placement.finish import Finisher
 from reconciler.placement.limits import Limits
 from reconciler.placement.nodes import Nodes, Target
 from reconciler.placement.nodeuse import NodeUse
 from reconciler.placement.packing.goal import Goal
 from reconciler.placement.pending import impossible, invalid
 from reconciler.placement.problem import LaunchPool
-from reconciler.placement.reasons import Explainer
 from reconciler.placement.reservations import Reservations
-from reconciler.placement.result import Placement, PlannedClaim, Rejection
-from reconciler.placement.shape import Shape, Shapes
+from reconciler.placement.result import Placement, Rejection
+from reconciler.placement.shape import Shape, Shapes, queue_position
 from reconciler.placement.solve import Pass
 from reconciler.placement.space import Demands, SpaceBook
 from reconciler.placement.template import Template
@@ -52,13 +52,18 @@ if TYPE_CHECKING:
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 
 
+_Sorted = Mapping[Shape, list[Pod]]
+"""Pods by shape."""
+
+
 class _World(msgspec.Struct, frozen=True):
     """How a question differs from the state that the scheduler was made for."""
 
     without: frozenset[str]
     strict_reservations: bool
-    guarded: int
+    guard: bool = False
     cheapest: bool = False
+    briefly: bool = False
 
 
 class Scheduler:
@@ -94,16 +99,7 @@ class Scheduler:
             for p in self._pools
         ]
         self._templates = [t for t in self._all_templates if t.types]
-        self._shapes = Shapes(
-            cluster,
-            self._demands,
-            respect=settings.preference_policy != "Ignore",
-            tolerate_soft_taints=any(
-                taint.effect == "PreferNoSchedule"
-                for t in self._all_templates
-                for taint in t.taints
-            ),
-        )
+        self._shapes = self._sorter(respect=settings.preference_policy != "Ignore")
         self._well_known = frozenset(k for t in self._all_templates for k in t.book.well_known)
 
     def _book(self, pool: LaunchPool) -> SpaceBook:
@@ -111,6 +107,16 @@ class Scheduler:
         if known is None:
             known = self._books[id(pool.types)] = SpaceBook(table_of(pool.types))
         return known
+
+    def _sorter(self, *, respect: bool) -> Shapes:
+        taints = (taint for t in self._all_templates for taint in t.taints)
+        soft = any(taint.effect == "PreferNoSchedule" for taint in taints)
+        return Shapes(self._cluster, self._demands, respect=respect, tolerate_soft_taints=soft)
+
+    @cached_property
+    def _modest_shapes(self) -> Shapes:
+        """Sorts pods as if they had no preferences."""
+        return self._sorter(respect=False)
 
     @cached_property
     def _census(self) -> Census:
@@ -173,15 +179,12 @@ class Scheduler:
         ``consolidation_guard`` keeps pods that run off nodes whose pods changed a moment ago.
         ``cheapest`` packs new nodes for the least money, whatever the settings ask for.
         """
-        refused: dict[str, tuple[Rejection, ...]] = {}
-        cohorts: list[Cohort] = []
-        for shape, members in self._shapes.sorted(pods).items():
-            waiting = self._without_invalid(shape, members, refused)
-            cohorts += self._cohorts(shape, waiting, consolidation_guard)
-        cohorts.sort(key=lambda c: c.shape.model.is_virtual)
-        guarded = self._guarded if consolidation_guard else 0
-        world = _World(frozenset(without), strict_reservations, guarded, cheapest)
-        return self._answer(self._best(cohorts, world), cohorts, refused)
+        world = _World(frozenset(without), strict_reservations, consolidation_guard, cheapest)
+        by_shape = self._shapes.sorted(pods)
+        attempt, saving = self._attempt(by_shape, world), 0.0
+        if self._packs(world) and not cheapest:
+            attempt, saving = self._thrifty(attempt, by_shape, world)
+        return answer(attempt, self._all_templates, self._salt, saving)
 
     def survey(self, pod: Pod) -> Survey | Rejection:
         """Return every place that the pod could have were it alone, its own node left out.
@@ -195,7 +198,7 @@ class Scheduler:
         if problem is not None:
             return problem
         cohort = Cohort(shape, members, guarded=False)
-        world = _World(frozenset({pod.spec.node_name} - {""}), strict_reservations=False, guarded=0)
+        world = _World(frozenset({pod.spec.node_name} - {""}), strict_reservations=False)
         self._topology([cohort], world.without)
         return survey(self._pass(world, to_front=True), self._all_templates, cohort)
 
@@ -204,22 +207,63 @@ class Scheduler:
         return next((t for t in self._all_templates if t.name == node_pool), None)
 
     def bound(self, pods: Iterable[Pod]) -> Bound:
-        """Return what new nodes for these pods cost at least, however they are placed."""
+        """Return what new nodes for these pods cost at least, however they are placed.
+
+        Where pods may be packed without their preferences, these are left out.
+        """
+        every = list(pods)
+        shapes = _counted(self._shapes, every)
+        if not self._goal.packs_some(self._templates):
+            return self._bound(shapes)
+        return self._bound(_counted(self._modest_shapes, every), as_wished=shapes)
+
+    def _bound(
+        self, shapes: Mapping[Shape, int], as_wished: Mapping[Shape, int] | None = None
+    ) -> Bound:
         from reconciler.placement.bound import bound
 
-        shapes = {shape: len(members) for shape, members in self._shapes.sorted(pods).items()}
-        free = [row.left for row in self._nodes.rows]
-        explained = self._goal.packs_some(self._templates)
-        return bound(shapes, self._templates, free, explained=explained)
+        return bound(shapes, self._templates, [row.left for row in self._nodes.rows], as_wished)
 
     def worth(self, pods: Iterable[Pod]) -> dict[str, float]:
         """Return what new nodes for each pod cost at least, by its key: its share in the bound."""
         from reconciler.placement.bound import worth
 
-        by_shape = self._shapes.sorted(list(pods))
-        counts = {shape: len(members) for shape, members in by_shape.items()}
-        values = worth(counts, self._templates)
+        every = list(pods)
+        values = worth(_counted(self._shapes, every), self._templates)
+        by_shape = self._shapes.sorted(every)
         return {pod.key: values[shape] for shape, members in by_shape.items() for pod in members}
+
+    def _attempt(self, by_shape: _Sorted, world: _World, modest: Collection[Shape] = ()) -> Attempt:
+        """Place the pods, those of ``modest`` shapes as if they had no preferences."""
+        refused: dict[str, tuple[Rejection, ...]] = {}
+        cohorts: list[Cohort] = []
+        for shape, members in by_shape.items():
+            pods = self._without_invalid(shape, members, refused)
+            made = self._modest_shapes.sorted(pods) if shape in modest else {shape: pods}
+            for which, alike in made.items():
+                cohorts += self._cohorts(which, alike, world.guard)
+        cohorts.sort(key=lambda c: c.shape.model.is_virtual)
+        without = {shape: by_shape[shape] for shape in by_shape if shape in modest}
+        return Attempt(self._best(cohorts, world), cohorts, refused, without)
+
+    def _thrifty(self, kept: Attempt, by_shape: _Sorted, world: _World) -> tuple[Attempt, float]:
+        """Return the attempt without the preferences that are too dear, and what that saves."""
+        wishing = [shape for shape in by_shape if shape.preferences]
+        if not wishing or self._goal.preference_cost_max >= 1:
+            return kept, 0.0
+        wishing.sort(key=lambda shape: min(map(queue_position, by_shape[shape])))
+        from reconciler.placement.packing.preferences import Thrift
+
+        def attempt(modest: Collection[Shape], briefly: bool) -> Attempt:
+            return self._attempt(by_shape, replaced(world, briefly=briefly), modest)
+
+        least = self._bound(_counted(self._modest_shapes, kept.placed)).cost
+        return Thrift(self._goal, attempt).applied(kept, wishing, least)
+
+    def _packs(self, world: _World) -> bool:
+        """Return whether new nodes are packed for their price."""
+        asked = world.strict_reservations and self._goal.packs_some(self._templates)
+        return world.cheapest or asked
 
     def _best(self, cohorts: list[Cohort], world: _World) -> Pass:
         """Return the best pass of those tried; cohorts and counts are left as it left them."""
@@ -244,20 +288,20 @@ class Scheduler:
         topology.restore(left[0])
         for cohort, (waiting_from, first) in zip(cohorts, left[1], strict=True):
             cohort.waiting_from, cohort.first = waiting_from, first
-        if world.cheapest or (world.strict_reservations and self._goal.packs_some(self._templates)):
+        if self._packs(world):
             from reconciler.placement.packing.cheapest import cheapest
             from reconciler.placement.packing.tries import Tries
 
             tries = Tries(cohorts, topology, at_first, partial(self._pass, world, to_front=True))
-            if world.cheapest:
-                return cheapest(best[1], tries, self._goal.for_all(), briefly=True)
-            return cheapest(best[1], tries, self._goal)
+            goal = self._goal.for_all() if world.cheapest else self._goal
+            return cheapest(best[1], tries, goal, briefly=world.cheapest or world.briefly)
         return best[1]
 
     def _pass(self, world: _World, *, to_front: bool) -> Pass:
+        guarded = self._guarded if world.guard else 0
         return Pass(
             templates=self._templates,
-            nodes=NodeUse(self._nodes, world.without, self._attached, world.guarded),
+            nodes=NodeUse(self._nodes, world.without, self._attached, guarded),
             limits=self._limits(world.without),
             reservations=Reservations(
                 [t.table for t in self._templates],
@@ -320,62 +364,6 @@ class Scheduler:
     def _attached(self, pod: Pod) -> Iterable[tuple[str, frozenset[str]]]:
         return needs(pod, self._cluster).attached
 
-    def _answer(
-        self,
-        solving: Pass,
-        cohorts: Sequence[Cohort],
-        refused: Mapping[str, tuple[Rejection, ...]],
-    ) -> Placement:
-        claims: list[PlannedClaim] = []
-        unschedulable = dict(refused)
-        finisher = Finisher(self._salt)
-        for claim in solving.claims:
-            finished = finisher.finished(claim)
-            if finished is not None:
-                claims.append(finished)
-                continue
-            reason = Rejection(
-                "MinValuesAfterTruncation",
-                f"the 600 cheapest types are less choice than NodePool {claim.template.name} "
-                "asks for with minValues: lower it",
-                claim.template.name,
-            )
-            for _, pods in claim.members:
-                unschedulable |= {pod.key: (reason,) for pod in pods}
-        deferred: dict[str, tuple[Rejection, ...]] = {}
-        explainer = Explainer(solving, self._all_templates)
-        for cohort in cohorts:
-            if cohort.waiting:
-                reasons = explainer.why_not(cohort)
-                kind = deferred if cohort in solving.deferred else unschedulable
-                kind |= {pod.key: reasons for pod in cohort.pods[cohort.waiting_from :]}
-        return Placement(
-            claims=tuple(sorted(claims, key=lambda c: c.name)),
-            on_nodes=self._on_nodes(solving),
-            unschedulable=dict(sorted(unschedulable.items())),
-            deferred=dict(sorted(deferred.items())),
-            relaxed=_relaxed(solving, cohorts),
-            uninitialized_targets=self._uninitialized(solving),
-        )
-
-    def _on_nodes(self, solving: Pass) -> dict[str, str]:
-        rows = solving.nodes.nodes.rows
-        found = {
-            pod.key: rows[index].name
-            for index, pods in solving.nodes.placed.items()
-            for pod in pods
-        }
-        return dict(sorted(found.items()))
-
-    def _uninitialized(self, solving: Pass) -> frozenset[str]:
-        rows = solving.nodes.nodes.rows
-        return frozenset(
-            pod.key
-            for index, pods in solving.nodes.placed.items()
-            if not rows[index].is_initialized
-            for pod in pods
-        )
-
 
 def _with_all_namespaces(cluster: ClusterState) -> ClusterState:
     """Return the cluster with every namespace that a pod is in.
@@ -390,11 +378,5 @@ def _with_all_namespaces(cluster: ClusterState) -> ClusterState:
     return replace(cluster, namespaces={**cluster.namespaces, **named})
 
 
-def _relaxed(solving: Pass, cohorts: Sequence[Cohort]) -> dict[str, tuple[str, ...]]:
-    found = {}
-    for cohort in cohorts:
-        for pod in cohort.pods[: cohort.waiting_from]:
-            step = solving.steps_taken.get(pod.key, 0)
-            if step:
-                found[pod.key] = tuple(s.dropped for s in cohort.shape.steps[1 : step + 1])
-    return dict(sorted(found.items()))
+def _counted(shapes: Shapes, pods: Iterable[Pod]) -> dict[Shape, int]:
+    return {shape: len(members) for shape, members in shapes.sorted(pods).items()}

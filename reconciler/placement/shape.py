@@ -31,7 +31,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 class Step:
     """A shape's wishes at one step of giving up, with its demands made one of their kind."""
 
-    __slots__ = ("demand", "dropped", "rules", "strict", "tolerations")
+    __slots__ = ("demand", "dropped", "rules", "strict", "tolerations", "was_preferred")
 
     def __init__(self, wishes: Wishes, demands: Demands) -> None:
         self.demand: Demand = demands.of(wishes.demands)
@@ -39,6 +39,7 @@ class Step:
         self.tolerations: tuple[Toleration, ...] = wishes.tolerations
         self.rules: tuple[Rule, ...] = wishes.rules
         self.dropped = wishes.dropped
+        self.was_preferred = wishes.was_preferred
 
 
 class Shape:
@@ -79,6 +80,11 @@ class Shape:
         self.steps: tuple[Step, ...] = ()
         self.repels: tuple[Rule, ...] = ()
         self.unreadable: str | None = None
+
+    @property
+    def preferences(self) -> tuple[str, ...]:
+        """What its pods would like of other pods and of their node, and need not have."""
+        return tuple(step.dropped for step in self.steps if step.was_preferred)
 
 
 class Shapes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from reconciler.model.pod import Pod
@@ -39,6 +40,14 @@ if TYPE_CHECKING:
     from reconciler.plan.deciding import Places
 
 
+class _Seat(msgspec.Struct, frozen=True):
+    """Where a pod is to be, and which preferences it does without, for lack or for their cost."""
+
+    where: str
+    relaxed: tuple[str, ...]
+    given_up: tuple[str, ...]
+
+
 class Seating:
     """The new NodeClaims under their final names, and the place of each pod.
 
@@ -56,7 +65,7 @@ class Seating:
         self._virtual = virtual
         self._names: dict[str, str] = {}
         self._claims: list[tuple[PlannedClaim, str]] = []
-        self._seats: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self._seats: dict[str, _Seat] = {}
 
     def take(self, placement: Placement, reason: str) -> None:
         """Take the claims and places of one part.
@@ -79,12 +88,13 @@ class Seating:
 
     def _seat(self, pod: str, where: str, placement: Placement) -> None:
         if pod in self._virtual or pod not in self._seats:
-            self._seats[pod] = (where, placement.relaxed.get(pod, ()))
+            dear = placement.given_up.preferences.get(pod, ()) if placement.given_up else ()
+            self._seats[pod] = _Seat(where, placement.relaxed.get(pod, ()), dear)
 
     @property
     def seats(self) -> Mapping[str, str]:
         """Where each pod is to be: a node that is there, or the final name of a new claim."""
-        return {pod: self._names.get(where, where) for pod, (where, _) in self._seats.items()}
+        return {pod: self._names.get(s.where, s.where) for pod, s in self._seats.items()}
 
     @property
     def new(self) -> Collection[str]:
@@ -99,8 +109,8 @@ class Seating:
         """Return the claims by name, each with every pod that has its place there."""
         by_key = {pod.key: pod for pod in pods}
         seated: dict[str, list[str]] = {}
-        for pod, (where, _) in self._seats.items():
-            seated.setdefault(where, []).append(pod)
+        for pod, seat in self._seats.items():
+            seated.setdefault(seat.where, []).append(pod)
         made = [self._node_claim(c, r, seated.get(c.name, []), by_key) for c, r in self._claims]
         return tuple(sorted(made, key=lambda claim: claim.name))
 
@@ -126,11 +136,12 @@ class Seating:
         return tuple(
             PlacedPod(
                 pod=pod,
-                node=None if where in self._names else where,
-                node_claim=self._names.get(where),
-                relaxed=relaxed,
+                node=None if seat.where in self._names else seat.where,
+                node_claim=self._names.get(seat.where),
+                relaxed=seat.relaxed,
+                given_up=seat.given_up or UNSET,
             )
-            for pod, (where, relaxed) in sorted(self._seats.items())
+            for pod, seat in sorted(self._seats.items())
             if pod not in self._virtual
         )
 

@@ -6,6 +6,8 @@ answer to «why not?» is what the decision itself said, never a second opinion.
 
 from __future__ import annotations
 
+from msgspec import UnsetType
+
 from reconciler.plan.answer import Answer
 from reconciler.plan.decisions import Subject, decisions_of
 from reconciler.plan.plan import Plan, PlannedCommand, PlannedNodeClaim
@@ -52,7 +54,8 @@ def explain_pod(plan: Plan, name: str) -> Answer | None:
     placed = next((p for p in plan.placements if p.pod == name), None)
     if placed is None:
         return None
-    facts = [f"the preference {p} had to be dropped" for p in placed.relaxed]
+    dear = () if isinstance(placed.given_up, UnsetType) else placed.given_up
+    facts = [_preference_said(p, too_dear=p in dear) for p in placed.relaxed]
     if placed.node:
         verdict = f"it fits on node {placed.node}, which is there"
     else:
@@ -61,6 +64,15 @@ def explain_pod(plan: Plan, name: str) -> Answer | None:
         if planned is not None:
             facts.insert(0, _launch_said(planned))
     return Answer(kind="Pod", name=name, verdict=verdict, facts=tuple(facts))
+
+
+def _preference_said(preference: str, *, too_dear: bool) -> str:
+    if not too_dear:
+        return f"the preference {preference} had to be dropped"
+    return (
+        f"the preference {preference} was given up: to keep what such pods would like costs more "
+        "than maximumPreferenceCostPercent allows"
+    )
 
 
 def explain_buffer(plan: Plan, name: str) -> Answer | None:

@@ -12,8 +12,9 @@ from reconciler.desired.resource import LOCK_FILE
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.observed.state import ClusterState
 from reconciler.placement.daemons import unreadable
+from reconciler.placement.result import GivenUp
 from reconciler.plan.plan import Finding, PlannedNodeClaim
-from reconciler.plan.wording import counted, moment, price_said
+from reconciler.plan.wording import counted, dollars, moment, pods_said, price_said
 
 if TYPE_CHECKING:
     from reconciler.desired.lock import Lock
@@ -85,7 +86,7 @@ def of_daemon_sets(cluster: ClusterState) -> Iterator[Finding]:
 
 
 def of_decisions(decisions: Decisions | Places) -> Iterator[Finding]:
-    """Say where work was cut short, and which budgets cannot be read."""
+    """Say where work was cut short, what was given up, and which budgets cannot be read."""
     for limit in decisions.limits_hit:
         yield Finding(severity="warning", code="work-limit", message=limit)
     broken = {(s.node_pool, s.error): s.binding for s in decisions.budgets if s.error is not None}
@@ -93,3 +94,18 @@ def of_decisions(decisions: Decisions | Places) -> Iterator[Finding]:
         message = f"a budget of NodePool {pool} cannot be read, so no node of it may go: {error}"
         path = None if index is None else f"spec.disruption.budgets[{index}]"
         yield Finding(severity="warning", code="budget-unreadable", message=message, path=path)
+    if decisions.placement is not None and decisions.placement.given_up is not None:
+        yield _too_dear(decisions.placement.given_up)
+
+
+def _too_dear(given_up: GivenUp) -> Finding:
+    """Name the pods whose preferences were too dear, and what that saves."""
+    pods = given_up.preferences
+    whose = f"{counted(len(pods), 'pod')} ({pods_said(pods)})"
+    saved = f", which saves {dollars(given_up.saving)} an hour" if given_up.saving > 0 else ""
+    return Finding(
+        severity="info",
+        code="preferences-given-up",
+        message=f"preferences of {whose} are given up{saved}",
+        hint="to keep them whatever they cost, set maximumPreferenceCostPercent to 100",
+    )

@@ -118,12 +118,17 @@ class PlannedNodeClaim(_Part, frozen=True, kw_only=True):
 
 
 class PlacedPod(_Part, frozen=True, kw_only=True):
-    """Where a pod would go: a node that is there, or a NodeClaim of this plan."""
+    """Where a pod would go: a node that is there, or a NodeClaim of this plan.
+
+    ``relaxed`` are preferences that it has to do without; ``given_up`` those of them that could
+    be had and are too dear, not written where there are none.
+    """
 
     pod: str
     node: str | None = None
     node_claim: str | None = None
     relaxed: tuple[str, ...] = ()
+    given_up: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Reason(_Part, frozen=True, kw_only=True):

@@ -14,6 +14,8 @@ from reconciler._resources import resource
 from reconciler.cli.main import main
 from tests.placement.builders import (
     CAPACITY_TYPE,
+    HOST,
+    PREFERRED,
     TYPES,
     ZONE,
     Object,
@@ -40,7 +42,9 @@ def _dearer_outside_a(kind: Object) -> Object:
 
 @pytest.fixture
 def explain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Explain:
-    def asked(kind: str, name: str, *objects: Object, code: int = 0, form: str = "text") -> str:
+    def asked(
+        kind: str, name: str, *objects: Object, code: int = 0, form: str = "text", chosen: str = ""
+    ) -> str:
         folder = tmp_path / "fleet"
         folder.mkdir(exist_ok=True)
         fleet = [o for o in objects if o["kind"] == "NodePool"]
@@ -53,6 +57,7 @@ def explain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Explain:
         (tmp_path / "catalog.json").write_text(json.dumps(catalog))
         words = ["explain", kind, name, str(folder), "--now", NOW, "-o", form]
         words += ["--snapshot", str(tmp_path / "snapshot.json")]
+        words += ["--set", chosen] if chosen else []
         assert main([*words, "--catalog", str(tmp_path / "catalog.json")]) == code
         said = capsys.readouterr()
         return said.out if code == 0 else said.err
@@ -107,6 +112,18 @@ def test_a_pod_that_runs_and_stays_is_told_where_it_could_go(explain: Explain) -
     world = (a_pod("app-0", node="n1"), a_pool(), *a_node("n1"), *a_node("n2"))
     text = explain("pod", "app-0", *world)
     assert "it could go to n2" in text
+
+
+def test_a_pod_is_told_which_preferences_were_too_dear(explain: Explain) -> None:
+    liked = {"podAntiAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": rule(HOST)}]}}
+    world = [a_pool(), *pods(4, affinity=liked)]
+    said = explain("pod", "app-00", *world, chosen="packing=cheapest")
+    assert f"the preference preferred pod anti-affinity on {HOST} was given up" in " ".join(
+        said.split()
+    )
+    assert "maximumPreferenceCostPercent" in said
+    kept = explain("pod", "app-00", *world)
+    assert "given up" not in kept
 
 
 def _planned(explain: Explain, *world: Object) -> str:

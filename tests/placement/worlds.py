@@ -77,6 +77,7 @@ def rules(draw: st.DrawFn, app: str) -> tuple[dict[str, Any], dict[str, Any]]:
                 ({}, near(rule(host_or_zone, app))),
                 ({}, near(rule(ZONE, other))),
                 ({}, {"podAntiAffinity": {PREFERRED: [soft]}}),
+                ({"topologySpreadConstraints": [spread(draw(_keys), app, soft=True)]}, {}),
             ]
         )
     )

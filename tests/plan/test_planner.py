@@ -309,6 +309,23 @@ def test_findings_of_the_files_stand_in_the_plan() -> None:
     ]
 
 
+def test_preferences_that_are_given_up_are_named_with_what_that_saves() -> None:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
+    liked = [{"weight": 1, "podAffinityTerm": term}]
+    affinity = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": liked}}
+    pods = [a_pod(f"web-{i}") for i in range(3)]
+    for pod in pods:
+        pod["spec"]["affinity"] = affinity
+    plan = make_plan(inputs([a_class(), a_pool()], pods, settings=Settings(packing="cheapest")))
+    (said,) = (f for f in plan.diagnostics if f.code == "preferences-given-up")
+    assert said.message == (
+        "preferences of 3 pods (web/web-*\xa0(3)) are given up, which saves $0.1000 an hour"
+    )
+    assert [p.given_up for p in plan.placements] == [p.relaxed for p in plan.placements]
+    usual = make_plan(inputs([a_class(), a_pool()], pods))
+    assert not any(f.code == "preferences-given-up" for f in usual.diagnostics)
+
+
 def test_the_digest_of_the_inputs_follows_each_of_them() -> None:
     asked = inputs([a_pool(), a_class()])
     digests = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -18,12 +18,14 @@ class Goal(msgspec.Struct, frozen=True):
     """Which NodePools are packed for their price, and what a node costs beside it.
 
     ``node_costs`` are USD an hour for each node of a pool: licences, monitoring and the like.
+    ``preference_cost_max`` is what preferences may cost, as a share of what new nodes cost.
     """
 
     packing: str = ""
     packings: dict[str, str] = {}
     node_cost: float = 0.0
     node_costs: dict[str, float] = {}
+    preference_cost_max: float = 1.0
 
     @classmethod
     def of(cls, settings: Settings) -> Goal:
@@ -34,6 +36,7 @@ class Goal(msgspec.Struct, frozen=True):
             packings={name: o.packing for name, o in pools if o.packing is not None},
             node_cost=settings.per_node_cost,
             node_costs={name: o.per_node_cost for name, o in pools if o.per_node_cost is not None},
+            preference_cost_max=settings.maximum_preference_cost_percent / 100,
         )
 
     def for_all(self) -> Goal:
@@ -52,7 +55,7 @@ class Goal(msgspec.Struct, frozen=True):
         """Return what a node of the NodePool costs an hour beside its price."""
         return self.node_costs.get(template.name, self.node_cost)
 
-    def reached(self, solving: Pass, cohorts: list[Cohort]) -> Outcome:
+    def reached(self, solving: Pass, cohorts: Sequence[Cohort]) -> Outcome:
         """Return what a pass came to."""
         claims = solving.claims
         cost = sum(claim.price + self.cost_of_node(claim.template) for claim in claims)
@@ -68,3 +71,8 @@ class Outcome(msgspec.Struct, frozen=True, order=True):
     unbuffered: int
     cost: float
     nodes: int
+
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """Pods without a place, real ones first."""
+        return self.unplaced, self.unbuffered

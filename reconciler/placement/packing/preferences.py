@@ -1,0 +1,88 @@
+"""What preferences may cost: packed for their price, pods give up those that are too dear.
+
+A preference is no constraint, and Karpenter still pays any price for it: two pods that would like
+to be apart get two nodes. So what the preferences cost is measured, by packing without them.
+Where that is more than the settings allow, the dearest are given up until it no longer is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from reconciler.placement.answer import Attempt
+from reconciler.placement.packing.goal import Goal, Outcome
+from reconciler.placement.shape import Shape
+
+_ALMOST = 1e-9
+_PARTS_MAX = 8
+"""In how many parts preferences are tried; more kinds of pods than that share them."""
+
+
+class Thrift:
+    """Finds out which preferences of one question are too dear.
+
+    ``attempt`` packs with those of the given shapes left out, and briefly if told so.
+    """
+
+    def __init__(self, goal: Goal, attempt: Callable[[Collection[Shape], bool], Attempt]) -> None:
+        self._goal = goal
+        self._attempt = attempt
+
+    def applied(
+        self, kept: Attempt, wishing: Sequence[Shape], least: float
+    ) -> tuple[Attempt, float]:
+        """Return the attempt that stands, and what it saves beside ``kept``, in USD an hour.
+
+        ``kept`` has every preference; ``wishing`` are the shapes that have some. Nodes without
+        any preference cost at least ``least`` USD an hour.
+        """
+        dear = self._outcome(kept)
+        if dear.cost <= self._allowed(least):
+            return kept, 0.0
+        stands = self._attempt(wishing, False)
+        bare = self._outcome(stands)
+        if bare.waiting > dear.waiting or dear.cost <= self._allowed(bare.cost):
+            return kept, 0.0
+        for needed in self._fewer(wishing, bare):
+            fewer = self._attempt(needed, False)
+            reached = self._outcome(fewer)
+            if reached.waiting <= bare.waiting and reached.cost <= self._allowed(bare.cost):
+                stands = fewer
+                break
+        return stands, dear.cost - self._outcome(stands).cost
+
+    def _outcome(self, attempt: Attempt) -> Outcome:
+        return self._goal.reached(attempt.solving, attempt.cohorts)
+
+    def _allowed(self, without: float) -> float:
+        """Return what nodes may cost with preferences that cost ``without`` without any."""
+        return without / (1 - self._goal.preference_cost_max) + _ALMOST
+
+    def _fewer(self, wishing: Sequence[Shape], bare: Outcome) -> Iterator[list[Shape]]:
+        """Yield ever more shapes to do without: first all but those that seem cheap enough.
+
+        What the preferences of some pods cost is guessed by keeping these alone.
+        """
+        parts = list(_parts(wishing))
+        if len(parts) == 1:
+            return
+        none = self._outcome(self._attempt(wishing, True))
+        costs: list[tuple[float, int]] = []
+        for number, part in enumerate(parts):
+            alone = self._outcome(self._attempt([s for s in wishing if s not in part], True))
+            if alone.waiting <= none.waiting:
+                costs.append((max(0.0, alone.cost - none.cost), number))
+        left, kept = self._allowed(bare.cost) - bare.cost, []
+        for cost, number in sorted(costs)[: len(parts) - 1]:
+            left -= cost
+            if left >= 0:
+                kept.append(number)
+        while kept:
+            yield [s for number, part in enumerate(parts) if number not in kept for s in part]
+            kept = kept[: len(kept) // 2]
+
+
+def _parts(shapes: Sequence[Shape]) -> Iterator[Sequence[Shape]]:
+    size = -(-len(shapes) // _PARTS_MAX)
+    for start in range(0, len(shapes), size):
+        yield shapes[start : start + size]
