@@ -31,7 +31,7 @@ from reconciler.placement.domains import Universe
 from reconciler.placement.limits import Limits
 from reconciler.placement.nodes import Nodes, Target
 from reconciler.placement.nodeuse import NodeUse
-from reconciler.placement.packing.goal import Goal
+from reconciler.placement.packing.goal import Depth, Goal
 from reconciler.placement.pending import impossible, invalid
 from reconciler.placement.problem import LaunchPool
 from reconciler.placement.reservations import Reservations
@@ -63,7 +63,7 @@ class _World(msgspec.Struct, frozen=True):
     strict_reservations: bool
     guard: bool = False
     cheapest: bool = False
-    briefly: bool = False
+    depth: Depth = "whole"
 
 
 class Scheduler:
@@ -179,11 +179,15 @@ class Scheduler:
         ``consolidation_guard`` keeps pods that run off nodes whose pods changed a moment ago.
         ``cheapest`` packs new nodes for the least money, whatever the settings ask for.
         """
-        world = _World(frozenset(without), strict_reservations, consolidation_guard, cheapest)
+        depth: Depth = "brief" if cheapest else "whole"
+        world = _World(
+            frozenset(without), strict_reservations, consolidation_guard, cheapest, depth
+        )
         by_shape = self._shapes.sorted(pods)
-        attempt, saving = self._attempt(by_shape, world), 0.0
         if self._packs(world) and not cheapest:
-            attempt, saving = self._thrifty(attempt, by_shape, world)
+            attempt, saving = self._thrifty(by_shape, world)
+        else:
+            attempt, saving = self._attempt(by_shape, world), 0.0
         return answer(attempt, self._all_templates, self._salt, saving)
 
     def survey(self, pod: Pod) -> Survey | Rejection:
@@ -246,17 +250,18 @@ class Scheduler:
         without = {shape: by_shape[shape] for shape in by_shape if shape in modest}
         return Attempt(self._best(cohorts, world), cohorts, refused, without)
 
-    def _thrifty(self, kept: Attempt, by_shape: _Sorted, world: _World) -> tuple[Attempt, float]:
+    def _thrifty(self, by_shape: _Sorted, world: _World) -> tuple[Attempt, float]:
         """Return the attempt without the preferences that are too dear, and what that saves."""
         wishing = [shape for shape in by_shape if shape.preferences]
         if not wishing or self._goal.preference_cost_max >= 1:
-            return kept, 0.0
+            return self._attempt(by_shape, world), 0.0
         wishing.sort(key=lambda shape: min(map(queue_position, by_shape[shape])))
         from reconciler.placement.packing.preferences import Thrift
 
-        def attempt(modest: Collection[Shape], briefly: bool) -> Attempt:
-            return self._attempt(by_shape, replaced(world, briefly=briefly), modest)
+        def attempt(modest: Collection[Shape], depth: Depth) -> Attempt:
+            return self._attempt(by_shape, replaced(world, depth=depth), modest)
 
+        kept = attempt((), "half")
         least = self._bound(_counted(self._modest_shapes, kept.placed)).cost
         return Thrift(self._goal, attempt).applied(kept, wishing, least)
 
@@ -294,7 +299,7 @@ class Scheduler:
 
             tries = Tries(cohorts, topology, at_first, partial(self._pass, world, to_front=True))
             goal = self._goal.for_all() if world.cheapest else self._goal
-            return cheapest(best[1], tries, goal, briefly=world.cheapest or world.briefly)
+            return cheapest(best[1], tries, goal, world.depth)
         return best[1]
 
     def _pass(self, world: _World, *, to_front: bool) -> Pass:

@@ -14,7 +14,7 @@ _WORTH_SAYING: Final = 0.1
 _HOLDS: Final[dict[object, str]] = {
     "Packing": ": --set packing=cheapest tries many packings",
     "NodePoolWeights": ": the weights of the NodePools hold them there",
-    "Preferences": ": what pods would like, but need not have, holds them there",
+    "Preferences": ": what pods would like holds them there, see maximumPreferenceCostPercent",
     "PodRules": ": spread and affinity between the pods hold them there",
     "WholeNodes": ": nodes are bought whole",
 }

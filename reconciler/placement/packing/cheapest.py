@@ -15,7 +15,7 @@ from reconciler.placement.cohort import Cohort
 from reconciler.placement.packing.carrying import Carrying
 from reconciler.placement.packing.effort import Effort
 from reconciler.placement.packing.filling import Filler
-from reconciler.placement.packing.goal import Goal
+from reconciler.placement.packing.goal import Depth, Goal
 from reconciler.placement.packing.lots import DomainChoice, Sorted, Sorting
 from reconciler.placement.packing.market import Market
 from reconciler.placement.packing.paper import Paper, drafted
@@ -31,21 +31,17 @@ _CARRIED_OUT = 3
 _WORK_BASE = 150_000
 _WORK_A_POD = 60
 """How often lots may be held against nodes: so often, and so often for each pod."""
-_BRIEFLY = 20
-"""By how much less is tried where the same is asked again and again."""
+_DIVISORS: Mapping[Depth, int] = {"whole": 1, "half": 2, "brief": 20}
 _NO_TURN: Mapping[str, int] = {}
 _TURNS_MAX = 6
 
 
-def cheapest(best: Pass, tries: Tries, goal: Goal, *, briefly: bool = False) -> Pass:
-    """Return the best pass of the default's and all that are tried; it is the one that stands.
-
-    ``briefly`` tries much less.
-    """
+def cheapest(best: Pass, tries: Tries, goal: Goal, depth: Depth = "whole") -> Pass:
+    """Return the best pass of the default's and all that are tried; it is the one that stands."""
     outcome, standing = goal.reached(best, tries.cohorts), tries.saved()
     if outcome.nodes == 0:
         return best
-    effort = _effort(tries.cohorts, briefly)
+    effort, briefly = _effort(tries.cohorts, depth), depth == "brief"
     drafts = sorted(_drafts(tries, goal, effort, briefly), key=lambda p: p.loss)[:_IMPROVED]
     papers = sorted(_improved(drafts, effort), key=lambda p: p.loss)
     for paper in papers[: 1 if briefly else _CARRIED_OUT]:
@@ -59,9 +55,9 @@ def cheapest(best: Pass, tries: Tries, goal: Goal, *, briefly: bool = False) -> 
     return best
 
 
-def _effort(cohorts: Iterable[Cohort], briefly: bool) -> Effort:
+def _effort(cohorts: Iterable[Cohort], depth: Depth) -> Effort:
     most = _WORK_BASE + _WORK_A_POD * sum(cohort.waiting for cohort in cohorts)
-    return Effort(most // _BRIEFLY if briefly else most)
+    return Effort(most // _DIVISORS[depth])
 
 
 def _drafts(tries: Tries, goal: Goal, effort: Effort, briefly: bool) -> Iterator[Paper]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -12,6 +13,8 @@ from reconciler.placement.solve import Pass
 from reconciler.placement.template import Template
 
 CHEAPEST = "cheapest"
+Depth = Literal["whole", "half", "brief"]
+"""How much is tried: less where the same is asked again and again."""
 
 
 class Goal(msgspec.Struct, frozen=True):

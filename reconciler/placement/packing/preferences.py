@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from reconciler.placement.answer import Attempt
-from reconciler.placement.packing.goal import Goal, Outcome
+from reconciler.placement.packing.goal import Depth, Goal, Outcome
 from reconciler.placement.shape import Shape
 
 _ALMOST = 1e-9
@@ -21,10 +21,10 @@ _PARTS_MAX = 8
 class Thrift:
     """Finds out which preferences of one question are too dear.
 
-    ``attempt`` packs with those of the given shapes left out, and briefly if told so.
+    ``attempt`` packs with those of the given shapes left out.
     """
 
-    def __init__(self, goal: Goal, attempt: Callable[[Collection[Shape], bool], Attempt]) -> None:
+    def __init__(self, goal: Goal, attempt: Callable[[Collection[Shape], Depth], Attempt]) -> None:
         self._goal = goal
         self._attempt = attempt
 
@@ -39,12 +39,12 @@ class Thrift:
         dear = self._outcome(kept)
         if dear.cost <= self._allowed(least):
             return kept, 0.0
-        stands = self._attempt(wishing, False)
+        stands = self._attempt(wishing, "half")
         bare = self._outcome(stands)
         if bare.waiting > dear.waiting or dear.cost <= self._allowed(bare.cost):
             return kept, 0.0
         for needed in self._fewer(wishing, bare):
-            fewer = self._attempt(needed, False)
+            fewer = self._attempt(needed, "half")
             reached = self._outcome(fewer)
             if reached.waiting <= bare.waiting and reached.cost <= self._allowed(bare.cost):
                 stands = fewer
@@ -66,10 +66,10 @@ class Thrift:
         parts = list(_parts(wishing))
         if len(parts) == 1:
             return
-        none = self._outcome(self._attempt(wishing, True))
+        none = self._outcome(self._attempt(wishing, "brief"))
         costs: list[tuple[float, int]] = []
         for number, part in enumerate(parts):
-            alone = self._outcome(self._attempt([s for s in wishing if s not in part], True))
+            alone = self._outcome(self._attempt([s for s in wishing if s not in part], "brief"))
             if alone.waiting <= none.waiting:
                 costs.append((max(0.0, alone.cost - none.cost), number))
         left, kept = self._allowed(bare.cost) - bare.cost, []
