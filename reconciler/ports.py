@@ -462,6 +462,16 @@ class StateStore(Protocol):
         """Record refusals; the later ``until`` holds."""
 
 
+class Arrivals(Protocol):
+    """Word of pods that wait for a node. It is a reason to look, and is believed in nothing."""
+
+    def has_news(self) -> bool:
+        """Return whether pods began to wait since the last look, and enough have come together."""
+
+    def heed(self) -> None:
+        """Say that a look begins: it will see whatever has come until now."""
+
+
 class Shelf(Protocol):
     """A durable map from name to bytes, for an adapter that imitates a part of the world."""
 

@@ -48,7 +48,8 @@ def keep(
     from reconciler.engine.loop import run as keep_passing
     from reconciler.model.duration import parse_duration
 
-    with wiring.assembled(args, notifier, imitation) as assembly, assembly.source.watched():
+    world = wiring.assembled(args, notifier, imitation, sleeps=True)
+    with world as assembly, assembly.source.watched():
         keep_passing(
             assembly.world,
             assembly.source,

@@ -38,7 +38,16 @@ if TYPE_CHECKING:
     from reconciler.model.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
     from reconciler.plan.inputs import Inputs
-    from reconciler.ports import Clock, Cluster, Compute, Interruptions, Notifier, Shelf, StateStore
+    from reconciler.ports import (
+        Arrivals,
+        Clock,
+        Cluster,
+        Compute,
+        Interruptions,
+        Notifier,
+        Shelf,
+        StateStore,
+    )
 
 POLL_S = 15.0
 """How often a remote is asked for its head."""
@@ -170,9 +179,15 @@ class Assembly:
 
 @contextmanager
 def assembled(
-    args: argparse.Namespace, notifier: Notifier, imitation: Imitation | None = None
+    args: argparse.Namespace,
+    notifier: Notifier,
+    imitation: Imitation | None = None,
+    *,
+    sleeps: bool = False,
 ) -> Iterator[Assembly]:
     """Put a world together, and hold the lease of its fleet for as long as it is used.
+
+    A command that ``sleeps`` between two looks is woken by pods that wait.
 
     Raises:
         LockedError: another process holds this fleet.
@@ -200,6 +215,7 @@ def assembled(
             keep_reasons=lambda plan: state.history.put_decisions(
                 plan.digest, plan.at, decisions_of(plan)
             ),
+            arrivals=resources.enter_context(_arrivals(settings, imitation.clock, sleeps)),
             leftovers=compute.leftovers,
             interruptions=resources.enter_context(_listening(settings, imitation)),
         )
@@ -509,6 +525,27 @@ def _listening(settings: Settings, imitation: Imitation) -> Iterator[Interruptio
             listeners.enter_context(statuses.listening())
             ways.append(statuses)
         yield Hearing(*ways)
+
+
+@contextmanager
+def _arrivals(settings: Settings, clock: Clock, sleeps: bool) -> Iterator[Arrivals]:
+    """Hear of pods that wait for as long as the block lasts, where there is a real cluster."""
+    from reconciler.engine.world import NoArrivals
+
+    if not sleeps or settings.cluster != "kubeconfig":
+        yield NoArrivals()
+        return
+    from reconciler.adapters.kubernetes.arrivals import PendingPods
+    from reconciler.model.duration import parse_duration
+
+    pods = PendingPods(
+        _kubernetes(settings, clock),
+        clock,
+        idle=parse_duration(settings.batch_idle_duration),
+        most=parse_duration(settings.batch_max_duration),
+    )
+    with pods.listening():
+        yield pods
 
 
 def _cluster(

@@ -125,13 +125,14 @@ def run(
         return stop() or in_force.has_moved()
 
     def has_reason() -> bool:
-        return is_elsewhere() or world.interruptions.has_news()
+        return is_elsewhere() or world.interruptions.has_news() or world.arrivals.has_news()
 
     while not stop():
         desired = in_force.read()
         if desired is None:
             world.clock.wait(pulse.quiet, is_elsewhere)
             continue
+        world.arrivals.heed()
         try:
             result = reconcile(world, desired, mandate, recall)
         except StalePlanError:

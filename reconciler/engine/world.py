@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.plan.plan import Plan
 from reconciler.ports import (
+    Arrivals,
     Clock,
     Cluster,
     Compute,
@@ -46,6 +47,17 @@ class NoInterruptions:
         return ""
 
 
+class NoArrivals:
+    """Nobody tells of pods: the next look finds them."""
+
+    def has_news(self) -> bool:
+        """Return False."""
+        return False
+
+    def heed(self) -> None:
+        """Do nothing: nothing was heard."""
+
+
 class NoLeftovers:
     """Nothing is ever left behind: the world is imitated."""
 
@@ -74,6 +86,7 @@ class World:
     notifier: Notifier
     keep_reasons: Callable[[Plan], None] = _forget
     interruptions: Interruptions = field(default_factory=NoInterruptions)
+    arrivals: Arrivals = field(default_factory=NoArrivals)
     leftovers: Leftovers = field(default_factory=NoLeftovers)
 
     def tell(

@@ -5,6 +5,9 @@ Each test fails when the guard that it is about is taken out.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from reconciler.engine.loop import READ_AGAIN, Pulse, run
@@ -43,6 +46,32 @@ def test_the_daemon_keeps_the_last_good_revision_and_goes_on_with_it() -> None:
     assert "stays in force" in world.ears.said("InvalidRevision")[0]
     assert victim not in world.instances()
     assert len(world.instances()) == 3
+
+
+def test_pods_that_wait_wake_it_and_a_look_hears_them_all() -> None:
+    world = three_nodes()
+    engine = world.engine()
+    heard = ["a pod"]
+    looks: list[datetime] = []
+
+    class Arrivals:
+        def has_news(self) -> bool:
+            return bool(heard)
+
+        def heed(self) -> None:
+            looks.append(world.clock.now())
+            heard[:] = ["another"] if len(looks) < 3 else []
+
+    run(
+        replace(engine.ports, arrivals=Arrivals()),
+        engine.source,
+        Mandate(TAGS),
+        pulse=Pulse(busy=5.0, quiet=600.0),
+        stop=lambda: len(looks) >= 5,
+        next_change=lambda _: None,
+    )
+    pauses = [(later - before).total_seconds() for before, later in pairwise(looks)]
+    assert pauses == [0, 0, 600, 600]
 
 
 def test_the_daemon_survives_a_git_that_cannot_be_asked() -> None:

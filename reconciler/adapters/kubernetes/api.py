@@ -7,9 +7,10 @@ simply made again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 from reconciler.adapters.kubernetes.access import Access
@@ -20,10 +21,15 @@ from reconciler.adapters.kubernetes.errors import (
     refusal,
 )
 
+if TYPE_CHECKING:
+    from urllib3 import HTTPResponse
+
 ATTEMPTS: Final = 4
 _CONNECT_S: Final = 5.0
 _PAUSE_S: Final = 0.5
 _PAUSE_MAX_S: Final = 10.0
+_PART: Final = 65536
+"""So many bytes of an answer are taken at once, of what has come."""
 _OK: Final = range(200, 300)
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -82,7 +88,7 @@ class Api:
                 return self._once(method, target, body, content)
             except ApiError as error:
                 if error.status == UNAUTHORIZED and left and not renewed:
-                    renewed, self._access = True, None
+                    renewed = True
                     continue
                 if not left or not error.passes or is_answer(error):
                     raise
@@ -90,33 +96,68 @@ class Api:
                 pause *= 2
         raise AssertionError("the last attempt returns or raises")
 
-    def _once(self, method: str, target: str, body: Any, content: str) -> bytes:
-        """Make a call once, by the client's connection, without its models."""
-        from kubernetes.client.exceptions import ApiException
-        from kubernetes.config import ConfigException
-        from urllib3.exceptions import HTTPError
+    def lines(self, path: str, query: Mapping[str, str], silence_s: float) -> Iterator[bytes]:
+        """Yield an answer line by line, as it comes, until the API ends it; it is asked once.
 
+        The API may say nothing for ``silence_s``.
+
+        Raises:
+            ApiError: the API refused, did not answer, or was silent for too long.
+        """
+        target = f"{path}?{urlencode(query, quote_via=quote)}"
+        with self._border(f"GET {target}"):
+            answer = self._asked("GET", target, None, JSON, silence_s)
+            try:
+                rest = b""
+                for part in answer.stream(_PART):
+                    *whole, rest = (rest + part).split(b"\n")
+                    yield from whole
+            finally:
+                answer.close()
+
+    def _once(self, method: str, target: str, body: Any, content: str) -> bytes:
+        with self._border(f"{method} {target}"):
+            said: bytes = self._asked(method, target, body, content, self.timeout_s).read()
+            return said
+
+    def _asked(
+        self, method: str, target: str, body: Any, content: str, silence_s: float
+    ) -> HTTPResponse:
+        """Make a call once, by the client's connection, without its models.
+
+        Where it is not authorized, the way is found anew for the next one.
+        """
         client = self.access.client
         headers = {"Accept": JSON, "User-Agent": client.user_agent}
         if body is not None:
             headers["Content-Type"] = content
+        client.update_params_for_auth(headers, [], ["BearerToken"], target, method, body)
+        answer: HTTPResponse = client.rest_client.request(
+            method,
+            f"{self.access.server}{target}",
+            headers=headers,
+            body=body,
+            _request_timeout=(_CONNECT_S, silence_s),
+        ).response
+        if answer.status in _OK:
+            return answer
+        if answer.status == UNAUTHORIZED:
+            self._access = None
+        retry_after = answer.headers.get("Retry-After", "")
         call = f"{method} {target}"
+        raise refusal(call, answer.status, answer.reason or "", answer.read(), retry_after)
+
+    @contextmanager
+    def _border(self, call: str) -> Iterator[None]:
+        """Tell what goes wrong on the way as an error of ours."""
+        from kubernetes.client.exceptions import ApiException
+        from kubernetes.config import ConfigException
+        from urllib3.exceptions import HTTPError
+
         try:
-            client.update_params_for_auth(headers, [], ["BearerToken"], target, method, body)
-            answer = client.rest_client.request(
-                method,
-                f"{self.access.server}{target}",
-                headers=headers,
-                body=body,
-                _request_timeout=(_CONNECT_S, self.timeout_s),
-            )
-            said: bytes = answer.read()
+            yield
         except ApiException as error:  # of TLS: asking again changes nothing
             raise ApiError(call, -1, "no trusted connection", str(error.reason)) from error
         except (HTTPError, OSError, ConfigException) as error:
             what = f"{type(error).__name__} from {self.access}"
             raise ApiError(call, NO_ANSWER, "no answer", what) from error
-        if answer.status in _OK:
-            return said
-        retry_after = answer.headers.get("Retry-After", "")
-        raise refusal(call, answer.status, answer.reason or "", said, retry_after)

@@ -74,6 +74,7 @@ class Permission:
 
 PERMISSIONS: Final = (
     *(Permission("list", k.group, k.resource, "a plan reads them") for k in OBSERVED),
+    Permission("watch", "", "pods", "`run` hears of a pod that waits at once", writes=True),
     Permission("get", "", "nodes", "a change begins with what the node is now", writes=True),
     Permission("patch", "", "nodes", "labels and taints: registration, disruption", writes=True),
     Permission("delete", "", "nodes", "a node whose instance is gone", writes=True),

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import RLock, Thread
+from threading import Event, RLock, Thread
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -71,7 +71,9 @@ class Call:
 
     @property
     def verb(self) -> str:
-        return "list" if self.method == "GET" and not self.name else _VERBS[self.method]
+        if self.method == "GET" and not self.name:
+            return "watch" if "watch" in self.query else "list"
+        return _VERBS[self.method]
 
     @property
     def permission(self) -> tuple[str, str, str]:
@@ -85,7 +87,8 @@ class Kube:
 
     ``fault`` is asked before each call and may raise. ``rules`` are those of a ClusterRole, None
     where everything is allowed. ``leaving`` keeps deleted pods of a node as terminating until
-    ``sweep``.
+    ``sweep``. A watch tells what is there, then ``told`` line by line, and ends, unless it is to
+    go on (``watches``) with what changes.
     """
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -95,6 +98,8 @@ class Kube:
     token: str = TOKEN
     leaving: bool = False
     absent: frozenset[str] = frozenset({"capacitybuffers"})
+    told: list[bytes] = field(default_factory=list)
+    watches: bool = False
     objects: dict[tuple[str, str, str, str], Object] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     lock: Any = field(default_factory=RLock)
@@ -154,7 +159,7 @@ class Kube:
             raise RefusedError(403, "Forbidden", message)
         if (call.group, call.resource) not in KINDS or call.resource in self.absent:
             raise RefusedError(404, "NotFound", "the server could not find the requested resource")
-        if call.verb == "list":
+        if call.verb in ("list", "watch"):
             return self._list(call)
         key = (call.group, call.resource, call.namespace, call.name)
         item = self.objects.get(key)
@@ -199,6 +204,28 @@ class Kube:
             self._tokens[meta["continue"]] = (start + size, call.resource, wanted)
         page = rows[start : start + size]
         return {"kind": f"{kind.kind}List", "metadata": meta, "items": page or None}
+
+    def watched(self, call: Call) -> Iterator[bytes]:
+        """Yield the events of a watch; between two of them everything may change."""
+        sent: dict[str, Object] = {}
+        while True:
+            with self.lock:
+                wanted = call.query.get("fieldSelector", "")
+                there = {
+                    item["metadata"]["uid"]: copy.deepcopy(item)
+                    for key, item in sorted(self.objects.items())
+                    if key[:2] == (call.group, call.resource) and _selected(item, wanted)
+                }
+                kinds = {uid: "MODIFIED" if uid in sent else "ADDED" for uid in there}
+                news = [(kinds[u], item) for u, item in there.items() if sent.get(u) != item]
+                news += [("DELETED", item) for uid, item in sent.items() if uid not in there]
+                sent = there
+            for kind, item in news:
+                yield json.dumps({"type": kind, "object": item}).encode() + b"\n"
+            yield from self.told
+            if not self.watches:
+                return
+            yield b""
 
     def _patch(self, item: Object, patch: Object) -> Object:
         expected = patch["metadata"].get("resourceVersion", item["metadata"]["resourceVersion"])
@@ -307,6 +334,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     kube: Kube
+    pause = Event()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exception(), ConnectionError):
@@ -334,6 +362,9 @@ class _Handler(BaseHTTPRequestHandler):
             body = b"" if late else json.dumps(said).encode()
         if late:
             self._break()
+            return
+        if status == 200 and call.verb == "watch":
+            self._stream(kube.watched(call))
             return
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -374,6 +405,21 @@ class _Handler(BaseHTTPRequestHandler):
             unquote(parts.get("name", "")),
             parts.get("part", ""),
         )
+
+    def _stream(self, parts: Iterator[bytes]) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for part in parts:
+            if part == b"RESET":
+                self._break()
+                return
+            if part:
+                self.wfile.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
+            else:
+                self.server.pause.wait(0.01)
+        self.wfile.write(b"0\r\n\r\n")
 
     def _break(self) -> None:
         self.close_connection = True

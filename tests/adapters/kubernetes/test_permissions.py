@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from reconciler.adapters.clock import SystemClock
+from reconciler.adapters.kubernetes.arrivals import PendingPods
 from reconciler.adapters.kubernetes.checks import cluster_checks
 from reconciler.adapters.kubernetes.kinds import PERMISSIONS, cluster_role
 from reconciler.adapters.kubernetes.onlooker import Onlooker
@@ -39,6 +42,7 @@ def test_every_declared_call_is_made_and_no_other(town: Town) -> None:
     town.look()
     town.cluster.drain("n0", None, NOW)
     town.cluster.delete_node("n0")
+    PendingPods(town.api, SystemClock(), idle=timedelta(), most=timedelta()).follow()
     used = {call.permission for call in town.kube.calls}
     assert used == {(p.verb, p.group, p.resource) for p in PERMISSIONS}
 

@@ -1,0 +1,140 @@
+"""Word of pods that no node has: the reason to look at once, and nothing more.
+
+A watch may lag, break off or lose an event, so nothing that it says is used for a decision: it only
+wakes the loop, and the look that follows lists everything (decision 11). Without it a pod waits for
+the next look.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from reconciler.adapters.kubernetes.api import Api
+from reconciler.adapters.kubernetes.kinds import POD
+from reconciler.model.decode import decode
+from reconciler.model.errors import ClusterError
+from reconciler.model.pod import Pod
+from reconciler.ports import Clock
+
+WATCH_S: Final = 120
+"""So long one watch lasts; one that lasts longer has lost its connection."""
+
+_PAUSE_S: Final = 1.0
+_PAUSE_MAX_S: Final = 600.0
+_ENDS_WITHIN_S: Final = 1.0
+_LATE_S: Final = 10
+_UNBOUND: Final = "spec.nodeName="
+_LOG: Final = logging.getLogger(__name__)
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+class PendingPods:
+    """The port ``Arrivals`` over a watch of the pods that are bound to no node.
+
+    Pods tend to come together, and nodes for all of them at once are better nodes: a look is called
+    for when none has come for ``idle``, or ``most`` after the first (Karpenter's batch windows).
+    """
+
+    def __init__(self, api: Api, clock: Clock, *, idle: timedelta, most: timedelta) -> None:
+        self._api = api
+        self._clock = clock
+        self._idle = idle
+        self._most = most
+        self._lock = threading.Lock()
+        self._known: dict[str, int] = {}
+        self._watch = 0
+        self._first: datetime | None = None
+        self._last: datetime | None = None
+        self._complaint = ""
+
+    def has_news(self) -> bool:
+        """Return whether pods began to wait, and no more of them are coming just now."""
+        with self._lock:
+            if self._first is None or self._last is None:
+                return False
+            now = self._clock.now()
+            return now - self._last >= self._idle or now - self._first >= self._most
+
+    def heed(self) -> None:
+        """Forget the pods that came until now."""
+        with self._lock:
+            self._first = self._last = None
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Watch in a thread for as long as the block lasts."""
+        stop = threading.Event()
+        thread = threading.Thread(
+            target=self._listen, args=(stop,), name="pending-pods", daemon=True
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(_ENDS_WITHIN_S)
+
+    def follow(self) -> bool:
+        """Watch once, until the API ends it; return whether it did so in order."""
+        self._watch += 1
+        query = {"watch": "1", "fieldSelector": _UNBOUND, "timeoutSeconds": str(WATCH_S)}
+        try:
+            for line in self._api.lines(POD.path, query, WATCH_S + _LATE_S):
+                self._take(line)
+        except ClusterError as error:
+            self._complain(error)
+            return False
+        with self._lock:  # every watch begins with all that wait: who was not in this one is gone
+            self._known = {uid: seen for uid, seen in self._known.items() if seen == self._watch}
+        self._complaint = ""
+        return True
+
+    def _listen(self, stop: threading.Event) -> None:
+        failures = 0
+        while not stop.is_set():
+            failures = 0 if self.follow() else failures + 1
+            stop.wait(min(_PAUSE_S * 2.0 ** min(failures, 10), _PAUSE_MAX_S) if failures else 0)
+
+    def _take(self, line: bytes) -> None:
+        """Note a pod that waits, the first time it is told of.
+
+        Raises:
+            ClusterError: the API breaks the watch off, or says what is no event.
+        """
+        try:
+            event = msgspec.json.decode(line, type=_Event)
+            if event.type not in ("ADDED", "MODIFIED"):
+                if event.type == "ERROR":
+                    raise ClusterError(
+                        bytes(event.object).decode(errors="replace")[:300], where=f"GET {POD.path}"
+                    )
+                return
+            pod = decode(msgspec.json.decode(event.object), Pod)
+        except msgspec.MsgspecError as error:
+            raise ClusterError(f"this is no event: {error}", where=f"GET {POD.path}") from error
+        if pod.is_provisionable:
+            self._note(pod.metadata.uid)
+
+    def _note(self, uid: str) -> None:
+        with self._lock:
+            if uid not in self._known:
+                self._last = self._clock.now()
+                self._first = self._first or self._last
+            self._known[uid] = self._watch
+
+    def _complain(self, error: ClusterError) -> None:
+        """Log what is wrong, once for as long as it is the same."""
+        if error.message != self._complaint:
+            _LOG.warning("a pod that waits is noticed by the next look only: %s", error)
+        self._complaint = error.message

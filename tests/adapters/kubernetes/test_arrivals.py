@@ -1,0 +1,157 @@
+"""A watch wakes whoever sleeps, and is believed in nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from reconciler.adapters.clock import SystemClock
+from reconciler.adapters.kubernetes.arrivals import PendingPods
+from reconciler.adapters.simulated.clock import SimulatedClock
+from tests.adapters.kubernetes.apiserver import Call, Object, RefusedError
+from tests.adapters.kubernetes.town import Town, a_pod
+
+
+def waiting(name: str, *, owner: str = "ReplicaSet", why: str = "Unschedulable") -> Object:
+    pod = a_pod(name, node="", owner=owner)
+    condition = {"type": "PodScheduled", "status": "False", "reason": why}
+    pod["status"] = {"phase": "Pending", "conditions": [condition]}
+    return pod
+
+
+@pytest.fixture
+def clock() -> SimulatedClock:
+    return SimulatedClock()
+
+
+@pytest.fixture
+def pods(town: Town, clock: SimulatedClock) -> PendingPods:
+    return PendingPods(town.api, clock, idle=timedelta(seconds=1), most=timedelta(seconds=10))
+
+
+def test_a_pod_that_waits_is_news_until_a_look_begins(
+    town: Town, pods: PendingPods, clock: SimulatedClock
+) -> None:
+    town.kube.add(waiting("a"))
+    assert not pods.has_news()
+    assert pods.follow()
+    assert not pods.has_news()
+    clock.advance(1)
+    assert pods.has_news()
+    pods.heed()
+    clock.advance(1)
+    assert not pods.has_news()
+
+
+def test_only_pods_that_a_node_may_help_are_news(
+    town: Town, pods: PendingPods, clock: SimulatedClock
+) -> None:
+    town.kube.add(a_pod("bound"))
+    town.kube.add(waiting("agent", owner="DaemonSet"))
+    town.kube.add(waiting("gated", why="SchedulingGated"))
+    assert pods.follow()
+    clock.advance(60)
+    assert not pods.has_news()
+
+
+def test_a_pod_that_goes_on_waiting_is_news_once(
+    town: Town, pods: PendingPods, clock: SimulatedClock
+) -> None:
+    town.kube.add(waiting("a"))
+    for _ in range(3):
+        pods.follow()
+        pods.heed()
+        clock.advance(60)
+    town.kube.change("pods", "a", lambda pod: pod["metadata"].update(labels={"still": "here"}))
+    pods.follow()
+    clock.advance(60)
+    assert not pods.has_news()
+    town.kube.add(waiting("b"))
+    pods.follow()
+    clock.advance(60)
+    assert pods.has_news()
+
+
+def test_pods_that_keep_coming_are_waited_for_but_not_for_long(
+    town: Town, pods: PendingPods, clock: SimulatedClock
+) -> None:
+    seen = []
+    for number in range(24):
+        town.kube.add(waiting(f"pod-{number}"))
+        pods.follow()
+        clock.advance(0.5)
+        seen.append(pods.has_news())
+    assert seen.index(True) == 19  # ten seconds after the first
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'{"type":"ERROR","object":{"status":"Failure","message":"too old"}}\n', "too old"),
+        (b"so long\n", "this is no event"),
+        (b'{"type":"ADDED","object":{"metadata":[]}}\n', "this is no event"),
+        (b"RESET", "no answer"),
+    ],
+)
+def test_a_watch_that_breaks_off_keeps_what_it_has_told(
+    town: Town,
+    pods: PendingPods,
+    clock: SimulatedClock,
+    caplog: pytest.LogCaptureFixture,
+    line: bytes,
+    said: str,
+) -> None:
+    town.kube.add(waiting("a"))
+    town.kube.told = [b'{"type":"BOOKMARK","object":{"kind":"Pod"}}\n', line]
+    with caplog.at_level(logging.WARNING):
+        assert [pods.follow(), pods.follow()] == [False, False]
+    clock.advance(1)
+    assert pods.has_news()
+    (record,) = caplog.records
+    assert said in record.getMessage()
+    assert "noticed by the next look only" in record.getMessage()
+    town.kube.told = []
+    assert pods.follow()
+
+
+def test_a_watch_that_is_forbidden_says_so_once_and_goes_on_asking(
+    town: Town, pods: PendingPods, caplog: pytest.LogCaptureFixture
+) -> None:
+    town.kube.rules = []
+    with caplog.at_level(logging.WARNING):
+        assert [pods.follow() for _ in range(3)] == [False] * 3
+    (record,) = caplog.records
+    assert "ClusterRole" in record.getMessage()
+    town.kube.rules = None
+    assert pods.follow()
+
+
+def test_credentials_that_have_run_out_are_found_anew(town: Town, pods: PendingPods) -> None:
+    def once(call: Call) -> None:
+        town.kube.fault = lambda _: None
+        raise RefusedError(401, "Unauthorized")
+
+    before = town.api.access
+    town.kube.fault = once
+    assert [pods.follow(), pods.follow()] == [False, True]
+    assert town.api.access is not before
+
+
+def test_a_pod_is_heard_of_while_the_watch_goes_on(town: Town) -> None:
+    town.kube.watches = True
+    clock = SystemClock()
+    pods = PendingPods(town.api, clock, idle=timedelta(0), most=timedelta(seconds=10))
+
+    def comes(until: Callable[[], bool]) -> bool:
+        clock.wait(10, until)
+        return until()
+
+    with pods.listening():
+        assert comes(lambda: any(c.verb == "watch" for c in town.kube.calls))
+        assert not pods.has_news()
+        town.kube.add(waiting("a"))
+        assert comes(pods.has_news)
+        town.kube.watches = False
