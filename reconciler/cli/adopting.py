@@ -40,11 +40,12 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         PolicyError: Karpenter still runs, or nobody says that it does not.
     """
-    from reconciler.cli import exitcode, wiring
+    from reconciler.cli import exitcode
+    from reconciler.cli.wiring.assembly import taking_over
 
     snapshot = _snapshot(args)
     problems: Sequence[str] = ()
-    with wiring.taking_over(args, writes=args.yes) as takeover:
+    with taking_over(args, writes=args.yes) as takeover:
         stakes = takeover.survey(snapshot)
         if args.output == "text":
             sys.stdout.write(_listed(stakes, takeover))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from reconciler.cli.wiring import Assembly
+    from reconciler.cli.wiring.assembly import Assembly
     from reconciler.engine.reconcile import Mandate, Pass
     from reconciler.model.settings import Settings
     from reconciler.plan.plan import Plan
@@ -36,9 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Apply until converged; exit 4 where a saved plan is stale."""
-    from reconciler.cli import stopping, wiring
+    from reconciler.cli import stopping
     from reconciler.cli.exitcode import DONE
     from reconciler.cli.progress import TerminalNotifier
+    from reconciler.cli.wiring.assembly import assembled
     from reconciler.engine.loop import Pulse, converge
     from reconciler.model.duration import parse_duration
 
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     notifier: Notifier = TerminalNotifier(out, colour=out.isatty())
     if args.quiet:
         notifier = stopping.Silence()
-    with wiring.assembled(args, notifier) as assembly, stopping.on_signal() as stop:
+    with assembled(args, notifier) as assembly, stopping.on_signal() as stop:
         if approved is not None:
             refuse_repetition(assembly, approved)
         result = converge(

@@ -34,7 +34,7 @@ def read_inputs(args: argparse.Namespace, phase: Timings) -> Inputs:
         )
         resolved = given.settings_of(args, fleet)
         if is_live(args, resolved):
-            from reconciler.cli.wiring import live_inputs
+            from reconciler.cli.wiring.assembly import live_inputs
 
             return live_inputs(args)
         base = given.read_base(args)
@@ -79,7 +79,7 @@ def read_types(args: argparse.Namespace, resolved: Resolved, lock: Lock | None) 
 
     asking = None
     if args.catalog is None:
-        from reconciler.cli.wiring import asking_of
+        from reconciler.cli.wiring.account import asking_of
 
         asking = asking_of(args, resolved, by_default=False)
     return catalogs.read_types(args, resolved, lock, asking)

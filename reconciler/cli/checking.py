@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from reconciler.cli import inputs, wiring
+from reconciler.cli import inputs
+from reconciler.cli.wiring.assembly import live_inputs
+from reconciler.cli.wiring.bench import CheckBench, check_bench
+from reconciler.cli.wiring.cluster import cluster_checks
+from reconciler.cli.wiring.imitation import Imitation
 from reconciler.model.check import Check, Verdict, failed, passed, unknown
 from reconciler.model.errors import ReconcilerError
 
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
 _ENDPOINT_TIMEOUT_S = 5.0
 
 
-def checks(args: argparse.Namespace, imitation: wiring.Imitation | None = None) -> list[Check]:
+def checks(args: argparse.Namespace, imitation: Imitation | None = None) -> list[Check]:
     """Return all checks of the fleet that the arguments name.
 
     Raises:
@@ -29,7 +33,7 @@ def checks(args: argparse.Namespace, imitation: wiring.Imitation | None = None) 
     from reconciler.adapters.aws.checks import node_class_checks
     from reconciler.adapters.aws.permissions import Need
 
-    bench = wiring.check_bench(args, imitation)
+    bench = check_bench(args, imitation)
     rows = [passed("desired", "", f"{len(bench.classes)} EC2NodeClasses are read")]
     need = Need(args.need)
     known = bench.checks.identity()
@@ -68,7 +72,7 @@ def policy(args: argparse.Namespace) -> dict[str, Any]:
     return made(Need(args.need), names)
 
 
-def _resolved(bench: wiring.CheckBench) -> tuple[list[EC2NodeClass], list[Check]]:
+def _resolved(bench: CheckBench) -> tuple[list[EC2NodeClass], list[Check]]:
     found, problems = [], []
     for node_class in bench.classes:
         try:
@@ -81,9 +85,9 @@ def _resolved(bench: wiring.CheckBench) -> tuple[list[EC2NodeClass], list[Check]
 
 def _for_the_plan(
     args: argparse.Namespace,
-    bench: wiring.CheckBench,
+    bench: CheckBench,
     classes: Sequence[EC2NodeClass],
-    imitation: wiring.Imitation | None,
+    imitation: Imitation | None,
 ) -> Iterator[Check]:
     """Yield what a plan would need: addresses for its nodes, quotas for their vCPUs."""
     launches: Sequence[PlannedNodeClaim] = ()
@@ -102,9 +106,7 @@ def _for_the_plan(
     yield from bench.checks.quotas(wanted)
 
 
-def _launches(
-    args: argparse.Namespace, imitation: wiring.Imitation | None
-) -> Sequence[PlannedNodeClaim]:
+def _launches(args: argparse.Namespace, imitation: Imitation | None) -> Sequence[PlannedNodeClaim]:
     from reconciler.plan.planner import make_plan
 
     if args.snapshot is not None:
@@ -112,7 +114,7 @@ def _launches(
         from reconciler.cli.timings import Timings
 
         return make_plan(read_inputs(args, Timings())).node_claims
-    return make_plan(wiring.live_inputs(args, imitation)).node_claims
+    return make_plan(live_inputs(args, imitation)).node_claims
 
 
 def _cluster(settings: Settings, *, writes: bool) -> Iterator[Check]:
@@ -120,7 +122,7 @@ def _cluster(settings: Settings, *, writes: bool) -> Iterator[Check]:
     if settings.cluster != "kubeconfig":
         yield unknown("cluster", "", f"it is {settings.cluster}: there is none to reach")
         return
-    yield from wiring.cluster_checks(settings, writes=writes)
+    yield from cluster_checks(settings, writes=writes)
     yield _endpoint(settings.cluster_endpoint)
 
 

@@ -25,11 +25,12 @@ def printed(args: argparse.Namespace) -> str:
         TransientCloudError, CloudError: AWS did not answer, or not to the end.
     """
     from reconciler.adapters.aws.commitments import bought
-    from reconciler.cli import inputs, wiring
+    from reconciler.cli import inputs
+    from reconciler.cli.wiring.account import connections
 
     fleet, _ = inputs.read_desired(inputs.read_source(args), any_class=False)
     settings = inputs.settings_of(args, fleet).settings
-    found = bought(wiring.connections().of(settings), settings.region)
+    found = bought(connections().of(settings), settings.region)
     if args.output == "json":
         from reconciler.cli.listing import as_json
 

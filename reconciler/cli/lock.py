@@ -145,7 +145,7 @@ def _public_catalog(args: argparse.Namespace, resolved: Resolved) -> Catalog:
 
     from reconciler.adapters.aws.profiles import is_imitated
     from reconciler.cli.catalogs import unlocked
-    from reconciler.cli.wiring import asking_of
+    from reconciler.cli.wiring.account import asking_of
     from reconciler.model.errors import CloudError
 
     settings = replace(resolved.settings, price_rules=(), price_discount_percent=0.0)
@@ -202,7 +202,7 @@ def _resolved(
     if args.snapshot is not None:
         found = _from_snapshot(args, classes)
     else:
-        from reconciler.cli.wiring import look_up
+        from reconciler.cli.wiring.account import look_up
 
         find = look_up(args, resolved)
         found = [find(node_class) for node_class in classes]

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from reconciler.cli.wiring import Imitation
+    from reconciler.cli.wiring.imitation import Imitation
     from reconciler.plan.plan import Plan
     from reconciler.ports import Notifier
 
@@ -42,13 +42,13 @@ def keep(
     imitation: Imitation | None = None,
 ) -> None:
     """Keep the fleet as git wants it until ``stop`` says so, which is asked between passes."""
-    from reconciler.cli import wiring
     from reconciler.cli.apply import mandate_of
+    from reconciler.cli.wiring.assembly import assembled
     from reconciler.engine.loop import Pulse
     from reconciler.engine.loop import run as keep_passing
     from reconciler.model.duration import parse_duration
 
-    world = wiring.assembled(args, notifier, imitation, sleeps=True)
+    world = assembled(args, notifier, imitation, sleeps=True)
     with world as assembly, assembly.source.watched():
         keep_passing(
             assembly.world,

@@ -25,8 +25,9 @@ from urllib.parse import urlsplit
 
 from reconciler.adapters.aws.tags import INTENT
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.cli import wiring
 from reconciler.cli.reporter import Reporter
+from reconciler.cli.wiring.assembly import Assembly, assembled, live_inputs
+from reconciler.cli.wiring.imitation import Imitation
 from reconciler.model.errors import UnreadableError
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Stage:
         self.reporter = reporter
         self.ledger = {}
         settings = Settings(region=REGION, endpoint_url=url)
-        self._imitation = wiring.Imitation(
+        self._imitation = Imitation(
             clock,
             cache(connector(settings)),
             workers=1,
@@ -156,7 +157,7 @@ class Stage:
         """Return what ``reconciler plan`` with these words shows."""
         from reconciler.plan.planner import make_plan
 
-        return make_plan(wiring.live_inputs(self._arguments(*words), self._imitation))
+        return make_plan(live_inputs(self._arguments(*words), self._imitation))
 
     def apply(self) -> Pass:
         """Do what ``reconciler apply`` does."""
@@ -242,8 +243,8 @@ class Stage:
             yield state
 
     @contextmanager
-    def _assembled(self) -> Iterator[wiring.Assembly]:
-        with wiring.assembled(self._arguments(), self.reporter, self._imitation) as assembly:
+    def _assembled(self) -> Iterator[Assembly]:
+        with assembled(self._arguments(), self.reporter, self._imitation) as assembly:
             self.reporter.begin(assembly.world.store)
             yield assembly
 

@@ -73,7 +73,7 @@ class NoLeftovers:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Everything outside the functional core, chosen once by ``cli/wiring.py``.
+    """Everything outside the functional core, chosen once by ``cli/wiring``.
 
     ``keep_reasons`` is given each plan that says something new.
     """

@@ -26,7 +26,7 @@ from reconciler.adapters.simulated.server import serve
 from reconciler.cli import run as daemon
 from reconciler.cli.main import main
 from reconciler.cli.stopping import Silence
-from reconciler.cli.wiring import Imitation
+from reconciler.cli.wiring.imitation import Imitation
 from reconciler.model.decode import decode
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings

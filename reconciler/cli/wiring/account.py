@@ -1,0 +1,127 @@
+"""AWS: how it is reached, what answers for EC2, and where word of interruptions comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from functools import cache
+from typing import TYPE_CHECKING
+
+from reconciler.cli.wiring.imitation import Imitation, clock_of
+
+if TYPE_CHECKING:
+    import argparse
+
+    from reconciler.adapters.aws.clients import Connections
+    from reconciler.adapters.aws.compute import AwsCompute
+    from reconciler.adapters.aws.facts import AccountFacts
+    from reconciler.adapters.aws.images import Types
+    from reconciler.cli.catalogs import Asking, CatalogInForce
+    from reconciler.desired.settings import Resolved
+    from reconciler.model.nodeclass import EC2NodeClass
+    from reconciler.model.settings import Settings
+    from reconciler.ports import Interruptions
+
+
+@cache
+def connections() -> Connections:
+    """Return the connections of this process: its fleets share rates where they share accounts."""
+    from reconciler.adapters.aws.clients import Connections
+    from reconciler.adapters.clock import SystemClock
+
+    return Connections(SystemClock())
+
+
+def compute_of(
+    settings: Settings, catalog: CatalogInForce, imitation: Imitation, *, acts: bool = False
+) -> AwsCompute:
+    """Return EC2. Who acts has node classes tried; a plan's credentials need not allow that."""
+    from reconciler.adapters.aws.compute import AwsCompute
+    from reconciler.adapters.aws.images import types_of
+    from reconciler.adapters.aws.profiles import is_imitated
+
+    def find(node_class: EC2NodeClass) -> Types:
+        return types_of(catalog.current, settings)(node_class)
+
+    return AwsCompute(
+        imitation.connect or connections().of(settings),
+        settings,
+        catalog.get,
+        imitation.clock,
+        types_of=find,
+        workers=imitation.workers,
+        validates=acts and not is_imitated(settings),
+    )
+
+
+def look_up(args: argparse.Namespace, resolved: Resolved) -> Callable[[EC2NodeClass], EC2NodeClass]:
+    """Return what finds in the account what a node class selects."""
+    from reconciler.cli.catalogs import CatalogInForce
+
+    imitation = Imitation(clock_of(args))
+    asking = asking_of(args, resolved, imitation, by_default=False)
+    catalog = CatalogInForce(args, asking, resolved, None)
+    return compute_of(resolved.settings, catalog, imitation).resolve
+
+
+def asking_of(
+    args: argparse.Namespace,
+    resolved: Resolved,
+    imitation: Imitation | None = None,
+    *,
+    by_default: bool,
+    anew: bool = False,
+) -> Asking:
+    """Return how AWS is asked for types and prices; nothing connects before it is.
+
+    ``anew`` takes no earlier answer while AWS gives one.
+    """
+    from reconciler.cli.catalogs import Asking
+
+    @cache
+    def facts() -> AccountFacts:
+        from reconciler.adapters.aws.cache import folder_of
+        from reconciler.adapters.aws.facts import AccountFacts
+        from reconciler.catalog.catalog import bundled_data
+        from reconciler.cli.catalogs import max_age
+        from reconciler.cli.opening import cache_place
+
+        settings = resolved.settings
+        own = imitation.connect if imitation is not None else None
+        return AccountFacts(
+            own or connections().of(settings),
+            settings,
+            imitation.clock if imitation is not None else clock_of(args),
+            folder_of(settings, cache_place(args.path, resolved)),
+            max_age=timedelta() if anew else max_age(settings),
+            bundle=bundled_data()[1],
+        )
+
+    return Asking(facts, by_default)
+
+
+@contextmanager
+def hearing(settings: Settings, imitation: Imitation) -> Iterator[Interruptions]:
+    """Hear of interruptions for as long as the block lasts: from EC2, and a queue if one is named.
+
+    An imitation in this process has nothing to say that was not put there as a message.
+    """
+    from reconciler.adapters.aws.hearing import Hearing
+
+    ways: list[Interruptions] = []
+    connect = imitation.connect or connections().of(settings)
+    with ExitStack() as listeners:
+        if settings.interruption_queue:
+            from reconciler.adapters.aws.queue import InterruptionQueue
+
+            queue = InterruptionQueue(connect, settings.interruption_queue, imitation.clock)
+            listeners.enter_context(queue.listening())
+            ways.append(queue)
+        if imitation.connect is None:
+            from reconciler.adapters.aws.statuses import InstanceStatuses
+
+            statuses = InstanceStatuses(connect, imitation.clock)
+            listeners.enter_context(statuses.listening())
+            ways.append(statuses)
+        yield Hearing(*ways)

@@ -1,0 +1,158 @@
+"""The ports of one command, put together: to act, to look, or to take over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from dataclasses import replace as with_fields
+from typing import TYPE_CHECKING
+
+from reconciler.cli.wiring.account import compute_of, hearing
+from reconciler.cli.wiring.cluster import arrivals, cluster_of
+from reconciler.cli.wiring.fleetsource import FleetSource
+from reconciler.cli.wiring.ground import copy_state, discovery_of, ground_of
+from reconciler.cli.wiring.imitation import Imitation
+
+if TYPE_CHECKING:
+    import argparse
+
+    from reconciler.adapters.database.state import DatabaseState
+    from reconciler.cli.takeover import Takeover
+    from reconciler.engine.world import World
+    from reconciler.model.settings import Settings
+    from reconciler.plan.inputs import Inputs
+    from reconciler.ports import Notifier
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """A world with what stands behind it, for one command."""
+
+    world: World
+    source: FleetSource
+    state: DatabaseState
+    settings: Settings
+
+
+@contextmanager
+def assembled(
+    args: argparse.Namespace,
+    notifier: Notifier,
+    imitation: Imitation | None = None,
+    *,
+    sleeps: bool = False,
+) -> Iterator[Assembly]:
+    """Put a world together, and hold the lease of its fleet for as long as it is used.
+
+    A command that ``sleeps`` between two looks is woken by pods that wait.
+
+    Raises:
+        LockedError: another process holds this fleet.
+        StateError: the recorded state cannot be opened.
+    """
+    from reconciler.adapters.database.state import open_state
+    from reconciler.adapters.kubernetes.cluster import KubernetesCluster
+    from reconciler.engine.world import World
+    from reconciler.plan.decisions import decisions_of
+
+    ground = ground_of(args, imitation)
+    settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
+    with open_state(ground.location, settings.fleet) as state, ExitStack() as resources:
+        state.lease.acquire()
+        compute = compute_of(settings, catalog, imitation, acts=True)
+        source = FleetSource(args, compute, catalog, discovery_of(args, ground.resolved))
+        cluster = cluster_of(settings, catalog, imitation, state.shelf, source)
+        world = World(
+            imitation.clock,
+            compute,
+            cluster,
+            state.store,
+            state.journal,
+            notifier,
+            keep_reasons=lambda plan: state.history.put_decisions(
+                plan.digest, plan.at, decisions_of(plan)
+            ),
+            arrivals=resources.enter_context(arrivals(settings, imitation.clock, sleeps)),
+            leftovers=compute.leftovers,
+            interruptions=resources.enter_context(hearing(settings, imitation)),
+        )
+        if isinstance(cluster, KubernetesCluster):
+            world.tell("Connected", f"the cluster is {cluster.where}")
+        yield Assembly(world, source, state, settings)
+
+
+def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) -> Inputs:
+    """Return what a plan of the live fleet is made from, and write nothing anywhere.
+
+    The look is the engine's own, at a copy of what is recorded: an imitated cluster keeps its
+    books on a shelf, and a preview must not turn its pages. With ``--base`` the changes are told
+    since that commit instead of since what was carried out last.
+
+    Raises:
+        TransientCloudError: EC2 could not be looked at.
+    """
+    import msgspec
+
+    from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
+    from reconciler.cli import inputs
+    from reconciler.cli.stopping import Silence
+    from reconciler.engine.observation import observe
+    from reconciler.engine.recollection import history_of
+    from reconciler.engine.reconcile import restamp
+    from reconciler.engine.world import World
+
+    ground = ground_of(args, imitation)
+    settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
+    clock, store, shelf = imitation.clock, MemoryStateStore(), MemoryShelf()
+    serial = copy_state(ground.location, settings.fleet, store, shelf, clock.now())
+    compute = compute_of(settings, catalog, imitation)
+    source = FleetSource(args, compute, catalog, discovery_of(args, ground.resolved, keeps=False))
+    cluster = cluster_of(settings, catalog, imitation, shelf, source)
+    if settings.cluster == "kubeconfig":
+        from reconciler.adapters.kubernetes.onlooker import Onlooker
+
+        cluster = Onlooker(cluster)
+    desired = source.read()
+    world = World(clock, compute, cluster, store, MemoryJournal(), Silence())
+    restamp(world, desired)
+    seen = observe(world, desired.node_pools)
+    seen = with_fields(seen, history=history_of(store, settings, seen.at))
+    facts = desired.inputs(seen, store.unavailable(seen.at), store.objects(), serial)
+    base = inputs.read_base(args)
+    if base is None:
+        return facts
+    return msgspec.structs.replace(
+        facts,
+        base=base[1],
+        compared_with="base",
+        revision=msgspec.structs.replace(facts.revision, base=base[0]),
+    )
+
+
+@contextmanager
+def taking_over(
+    args: argparse.Namespace, *, writes: bool, imitation: Imitation | None = None
+) -> Iterator[Takeover]:
+    """Put together what taking over needs; only where it ``writes`` is the state opened for it.
+
+    Raises:
+        LockedError: another process holds this fleet.
+        StateError: the recorded state cannot be opened.
+    """
+    from reconciler.adapters.database.state import open_state
+    from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
+    from reconciler.cli.takeover import Takeover
+
+    ground = ground_of(args, imitation)
+    settings, clock = ground.settings, ground.imitation.clock
+    compute = compute_of(settings, ground.catalog, ground.imitation)
+    desired = FleetSource(args, compute, ground.catalog).read()
+    if not writes:
+        store = MemoryStateStore()
+        copy_state(ground.location, settings.fleet, store, MemoryShelf(), clock.now())
+        yield Takeover(compute, desired, store, MemoryJournal(), clock)
+        return
+    with open_state(ground.location, settings.fleet) as state:
+        state.lease.acquire()
+        yield Takeover(compute, desired, state.store, state.journal, clock)

@@ -1,0 +1,100 @@
+"""The cluster: the Kubernetes API, or one that is imitated from the instances that EC2 has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from reconciler.cli.wiring.fleetsource import FleetSource
+from reconciler.cli.wiring.imitation import Imitation
+from reconciler.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from reconciler.adapters.kubernetes.api import Api
+    from reconciler.cli.catalogs import CatalogInForce
+    from reconciler.model.check import Check
+    from reconciler.model.settings import Settings
+    from reconciler.ports import (
+        Arrivals,
+        Clock,
+        Cluster,
+        Shelf,
+    )
+
+
+def cluster_of(
+    settings: Settings,
+    catalog: CatalogInForce,
+    imitation: Imitation,
+    shelf: Shelf,
+    source: FleetSource,
+) -> Cluster:
+    if settings.cluster == "none":
+        raise UsageError(
+            "there is no cluster to look at",
+            where="cluster",
+            remedy="use --set cluster=kubeconfig, or cluster=embedded, which imitates one from the "
+            "EC2 instances it sees",
+        )
+    if settings.cluster == "kubeconfig":
+        from reconciler.adapters.kubernetes.access import expect_one_cluster
+        from reconciler.adapters.kubernetes.cluster import KubernetesCluster
+
+        api = api_of(settings, imitation.clock)
+        expect_one_cluster(api.access, settings)
+        return KubernetesCluster(api)
+    from reconciler.adapters.simulated.cluster import EmbeddedCluster
+
+    return EmbeddedCluster(
+        shelf=shelf,
+        types=catalog.get,
+        workloads=lambda: source.workloads,
+        clock=imitation.clock,
+        joining_s=imitation.joining_s,
+        ready_s=imitation.ready_s,
+        starting_s=imitation.starting_s,
+        leaving_s=imitation.leaving_s,
+    )
+
+
+def api_of(settings: Settings, clock: Clock) -> Api:
+    """Return the API of the cluster; nothing connects before it is asked."""
+    from reconciler.adapters.kubernetes.access import access_of
+    from reconciler.adapters.kubernetes.api import Api
+    from reconciler.model.duration import parse_duration
+
+    return Api(
+        lambda: access_of(settings),
+        lambda seconds: clock.wait(seconds, lambda: False),
+        parse_duration(settings.kube_timeout).total_seconds(),
+    )
+
+
+def cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:
+    """Yield what the Kubernetes API says of itself and of our permissions."""
+    from reconciler.adapters.clock import SystemClock
+    from reconciler.adapters.kubernetes.checks import cluster_checks
+
+    return cluster_checks(api_of(settings, SystemClock()), settings, writes=writes)
+
+
+@contextmanager
+def arrivals(settings: Settings, clock: Clock, sleeps: bool) -> Iterator[Arrivals]:
+    """Hear of pods that wait for as long as the block lasts, where there is a real cluster."""
+    from reconciler.engine.world import NoArrivals
+
+    if not sleeps or settings.cluster != "kubeconfig":
+        yield NoArrivals()
+        return
+    from reconciler.adapters.kubernetes.arrivals import PendingPods
+    from reconciler.model.duration import parse_duration
+
+    pods = PendingPods(
+        api_of(settings, clock),
+        clock,
+        idle=parse_duration(settings.batch_idle_duration),
+        most=parse_duration(settings.batch_max_duration),
+    )
+    with pods.listening():
+        yield pods

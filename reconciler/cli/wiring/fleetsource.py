@@ -1,0 +1,119 @@
+"""Desired state as the arguments of a command name it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+    from reconciler.cli.catalogs import CatalogInForce
+    from reconciler.desired.workloads import Workloads
+    from reconciler.engine.discovery import Discovery
+    from reconciler.engine.planning import PlannedFleet
+    from reconciler.ports import Compute
+
+
+POLL_S = 15.0
+"""How often a remote is asked for its head."""
+
+
+def no_workloads() -> Workloads:
+    """Return what a fleet runs before it was read."""
+    from reconciler.desired.workloads import Workloads
+
+    return Workloads()
+
+
+@dataclass
+class FleetSource:
+    """Desired state as the arguments name it (``engine.desired.DesiredSource``).
+
+    ``workloads`` are those of the last read: an imitated cluster runs them.
+    """
+
+    args: argparse.Namespace
+    compute: Compute
+    catalogs: CatalogInForce
+    discovery: Discovery | None = None
+    workloads: Workloads = field(default_factory=no_workloads)
+    _changes: int = 0
+    _asked_at: float = float("-inf")
+    _head: str = ""
+
+    def read(self) -> PlannedFleet:
+        """Return desired state with its node classes looked up.
+
+        Raises:
+            InvalidFleetError: it cannot be planned.
+            UnreadableError: it cannot be read.
+        """
+        from reconciler.cli import inputs
+        from reconciler.desired.objects import node_classes, node_pools
+        from reconciler.desired.workloads import expand
+        from reconciler.engine.discovery import Discovery
+        from reconciler.engine.planning import PlannedFleet
+
+        source = inputs.read_source(self.args)
+        fleet, findings = inputs.read_desired(source, any_class=False)
+        resolved = inputs.settings_of(self.args, fleet)
+        catalog = self.catalogs.read(resolved, fleet.lock)
+        self.workloads, more = expand(fleet.workloads)
+        classes = {c.name: self.compute.resolve(c) for c in node_classes(fleet)}
+        lock = fleet.lock_for(resolved.settings.region)
+        if lock is not None:
+            from reconciler.desired.pinning import pinned
+
+            classes = {name: pinned(c, lock.entry(name)) for name, c in classes.items()}
+        digests = inputs.digests_of(fleet, b"", catalog, resolved)
+        return PlannedFleet(
+            fleet=fleet,
+            head=source.revision,
+            tree=digests.git,
+            node_pools=node_pools(fleet),
+            classes=classes,
+            settings=resolved.settings,
+            catalog=catalog,
+            diagnostics=inputs.without_errors((*findings, *more)),
+            allow_removal=frozenset(self.args.allow_removal),
+            digests=digests,
+            discovery=self.discovery or Discovery({}),
+        )
+
+    def fingerprint(self) -> str:
+        """Return what changes when a file or the commit does.
+
+        A working tree is watched (see ``watched``); a ref or a remote is asked now and then.
+        """
+        if not self._is_polled:
+            return str(self._changes)
+        now = time.monotonic()
+        if now - self._asked_at >= POLL_S:
+            from reconciler.adapters.git.source import head_of
+            from reconciler.cli.inputs import source_of
+
+            self._asked_at = now
+            self._head = head_of(source_of(self.args)) or ""
+        return self._head
+
+    @property
+    def _is_polled(self) -> bool:
+        return self.args.repo is not None or self.args.ref is not None
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Note the changes of a working tree for as long as the block lasts."""
+        if self._is_polled:
+            yield
+            return
+        from reconciler.adapters.git.watch import watch
+
+        def note() -> None:
+            self._changes += 1
+
+        with watch(self.args.path or ".", note):
+            yield

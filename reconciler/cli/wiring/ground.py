@@ -1,0 +1,100 @@
+"""What every look at a live fleet starts from."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from reconciler.cli.opening import state_location
+from reconciler.cli.wiring.account import asking_of
+from reconciler.cli.wiring.imitation import Imitation, clock_of
+
+if TYPE_CHECKING:
+    import argparse
+
+    from reconciler.catalog.memory import Discoveries
+    from reconciler.cli.catalogs import CatalogInForce
+    from reconciler.desired.settings import Resolved
+    from reconciler.engine.discovery import Discovery
+    from reconciler.model.settings import Settings
+    from reconciler.ports import (
+        Shelf,
+        StateStore,
+    )
+
+
+class Ground(NamedTuple):
+    """What every look at a live fleet starts from."""
+
+    resolved: Resolved
+    catalog: CatalogInForce
+    imitation: Imitation
+    location: str
+
+    @property
+    def settings(self) -> Settings:
+        """The effective settings."""
+        return self.resolved.settings
+
+
+def ground_of(args: argparse.Namespace, imitation: Imitation | None) -> Ground:
+    """Return the effective settings, the catalogue of the region, and where the state is."""
+    from reconciler.adapters.aws.profiles import is_imitated
+    from reconciler.cli import inputs
+    from reconciler.cli.catalogs import CatalogInForce
+
+    imitation = imitation or Imitation(clock_of(args))
+    fleet, _ = inputs.read_desired(inputs.read_source(args), any_class=False)
+    resolved = inputs.settings_of(args, fleet)
+    by_default = not is_imitated(resolved.settings)
+    asking = asking_of(args, resolved, imitation, by_default=by_default)
+    catalog = CatalogInForce(args, asking, resolved, fleet.lock)
+    return Ground(resolved, catalog, imitation, state_location(args.path, resolved))
+
+
+def discovery_of(args: argparse.Namespace, resolved: Resolved, *, keeps: bool = True) -> Discovery:
+    """Return what nodes were seen to have, as far as it was kept beside the state."""
+    import msgspec
+
+    from reconciler.adapters.aws.cache import folder_of
+    from reconciler.catalog.memory import Memory
+    from reconciler.cli.opening import cache_place
+    from reconciler.engine.discovery import Discovery, forget
+
+    name = "memory.1"
+    folder = folder_of(resolved.settings, cache_place(args.path, resolved))
+
+    def keep(known: Discoveries) -> None:
+        folder.write(name, msgspec.json.encode(known, order="sorted"))
+
+    try:
+        known = msgspec.json.decode(folder.read(name) or b"{}", type=dict[str, dict[str, Memory]])
+    except msgspec.MsgspecError:
+        known = {}  # it is seen again soon
+    return Discovery(known, keep if keeps else forget)
+
+
+def copy_state(location: str, fleet: str, store: StateStore, shelf: Shelf, now: datetime) -> int:
+    """Copy what is recorded, if anything is, and return its serial."""
+    from reconciler.adapters.database.connection import FILE, is_url
+    from reconciler.adapters.database.state import open_state
+    from reconciler.adapters.simulated.cluster import SHELF_NAME
+    from reconciler.model.history import DAY
+
+    if not is_url(location) and not (Path(location) / FILE).exists():
+        return 0
+    with open_state(location, fleet, create=False) as state:
+        store.put_node_claims(state.store.node_claims())
+        for command in (*state.store.commands(), *state.store.commands_since(now - DAY)):
+            store.put_command(command)
+        for rollout in state.store.rollouts():
+            store.put_rollout(rollout)
+        store.put_obstacles(state.store.obstacles())
+        epoch = datetime.fromtimestamp(0, UTC)
+        store.put_objects(state.store.objects(), "", epoch)
+        store.put_unavailable(state.store.unavailable(epoch))
+        kept = state.shelf.read(SHELF_NAME)
+        if kept is not None:
+            shelf.write(SHELF_NAME, kept)
+        return state.store.serial()

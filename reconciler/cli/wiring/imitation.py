@@ -1,0 +1,37 @@
+"""The world that a command acts on: the real one, or one that is imitated in this process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+    from reconciler.adapters.aws.clients import Connect
+    from reconciler.ports import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Imitation:
+    """An imitated world: by which clock time passes, and how long things take on it.
+
+    The seconds are those of ``EmbeddedCluster``; ``connect`` leads to an imitated EC2, None to
+    whichever the settings name; ``workers`` launch at the same time.
+    """
+
+    clock: Clock
+    connect: Connect | None = None
+    workers: int = 8
+    joining_s: float = 0.0
+    ready_s: float = 0.0
+    starting_s: float = 0.0
+    leaving_s: float = 0.0
+
+
+def clock_of(args: argparse.Namespace) -> Clock:
+    """Return the machine's clock, set to ``--now`` where that is given."""
+    from reconciler.adapters.clock import SystemClock
+    from reconciler.cli.moment import present
+
+    return SystemClock() if args.now is None else SystemClock(present(args.now))
