@@ -47,6 +47,16 @@ def test_a_launch_that_ec2_does_not_list_yet_is_not_repeated_after_a_crash() -> 
     assert complaints(world, world.fleet()) == []
 
 
+def test_a_launch_that_is_asked_for_again_bears_the_token_of_the_first() -> None:
+    """EC2 shows it only after we have given up waiting: the token alone makes both one."""
+    world = a_world(a_pool("web"), a_deployment("web", "web", 1))
+    lists_late(world, 20)
+    killed_after(world, "CreateFleet")
+    world.converge(busy=1.0)
+    assert launches(world) == 1, "beside the call that was cut off"
+    assert ever_launched(world) == 1
+
+
 def test_of_two_instances_for_one_intent_the_second_is_terminated() -> None:
     world = a_world(a_pool("web"), a_deployment("web", "web", 1))
     world.cloud.honours_tokens = False

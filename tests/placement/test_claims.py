@@ -74,14 +74,13 @@ def test_a_pool_that_is_not_ready_or_goes_away_launches_nothing(field: str, valu
 
 
 def test_a_limit_is_not_exceeded_whichever_type_is_launched() -> None:
-    """A new node counts with its largest candidate, so the second pod has to wait."""
-    big = [a_pod(f"big-{i}", "7", nodeSelector={ARCH: "amd64"}) for i in range(3)]
-    placement = placed([a_pool(limits={"cpu": "20"}), *big])
-    assert len(placement.claims) == 1
-    assert {r.code for rs in placement.unschedulable.values() for r in rs} <= {
-        "LimitReached",
-        "TooLarge",
-    }
+    """Both pods fit nodes of 8 CPUs, but either may become one of 16, so the second has to wait."""
+    apart = [a_pod(f"p-{i}", "7", nodeSelector={ARCH: "amd64"}, ports=[8080]) for i in range(2)]
+    assert len(placed([a_pool(limits={"cpu": "32"}), *apart]).claims) == 2
+    placement = placed([a_pool(limits={"cpu": "20"}), *apart])
+    [claim] = placement.claims
+    assert {"large", "huge"} <= {kind.name for kind in claim.types}
+    assert [r.code for r in placement.unschedulable["default/p-1"]] == ["LimitReached"]
 
 
 def test_one_pass_keeps_the_limit_on_nodes_which_karpenter_lets_it_exceed() -> None:

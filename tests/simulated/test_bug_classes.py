@@ -40,6 +40,16 @@ def test_another_wish_never_bears_the_token_of_the_first() -> None:
     assert intent_id(*facts, {"type": "m7i.large"}) != intent_id(*facts, {"type": "c7i.large"})
 
 
+@pytest.mark.parametrize("fault", [Fault.RESET_AFTER, Fault.TIMEOUT_AFTER])
+def test_a_launch_without_an_answer_is_looked_for_before_ec2_is_asked_again(fault: Fault) -> None:
+    """Nothing but the look keeps this EC2 from a second instance: it forgets tokens."""
+    world = SmallWorld(0, honours_tokens=False)
+    world.compute.faults.add("CreateFleet", fault)
+    world.commit(full("web", 1))
+    assert world.play().converged
+    assert len(world.compute.machines) == 1
+
+
 def test_a_pool_that_may_not_move_keeps_no_other_from_moving() -> None:
     closed: dict[str, Any] = {"budgets": [{"nodes": "0"}]}
     world = SmallWorld(0)
@@ -77,22 +87,49 @@ def test_an_outage_is_no_want_of_types() -> None:
     assert len(world.living()) == 2
 
 
-def test_a_new_process_counts_as_the_old_one_did() -> None:
+@pytest.mark.parametrize("most", [12, 40], ids=["limit", "budget"])
+def test_a_new_process_counts_as_the_old_one_did(most: int) -> None:
     """Budgets and limits are counted anew in each pass: nothing is carried over that may drift."""
     world = SmallWorld(0)
-    world.commit(full("web", 4, budgets=[{"nodes": "2"}], limits={"cpu": "12"}))
+    spec: dict[str, Any] = {"budgets": [{"nodes": "2"}], "limits": {"cpu": str(most)}}
+    world.commit(full("web", 4, **spec))
     world.play()
-    world.commit(full("web", 4, "2", budgets=[{"nodes": "2"}], limits={"cpu": "12"}))
+    world.commit(full("web", 4, "2", **spec))
     for _ in range(6):
         world.forget()
         world.look()
         assert len(world.tainted()) <= 2
+        assert world.cpus()["web"] <= most
         taken = {name for c in world.store.commands() for name in c.node_claims}
         living = {machine.facts.tags[CLAIM_TAG] for machine in world.living()}
         assert taken & living <= world.tainted(), "what a command takes stays taken"
         world.pause(6)
     world.play()
     assert versions(world) == {("web", "2"): 4}
+
+
+def of_two_zones(version: str) -> list[dict[str, Any]]:
+    """Return a pool whose one node in each zone is of no use to the pod of the other."""
+    pool = a_pool("web", labels={"version": version}, template={"requirements": LARGE})
+    bound = [a_deployment(zone, "web", 1) for zone in ("us-east-1a", "us-east-1b")]
+    for deployment in bound:
+        selector = deployment["spec"]["template"]["spec"]["nodeSelector"]
+        selector["topology.kubernetes.io/zone"] = deployment["metadata"]["name"]
+    return [pool, *bound]
+
+
+def test_what_a_running_command_has_taken_counts_for_the_budget_of_the_next_pass() -> None:
+    """Its node is neither deleted nor unready yet, and what replaces it helps no other node."""
+    world = SmallWorld(0)
+    world.commit(of_two_zones("1"))
+    world.play()
+    world.commit(of_two_zones("2"))
+    for _ in range(12):
+        world.forget()
+        world.look()
+        assert len(world.tainted()) <= 1
+        world.pause(3)
+    assert versions(world) == {("web", "2"): 2}
 
 
 def test_a_replacement_outlives_its_command_and_serves_the_next() -> None:

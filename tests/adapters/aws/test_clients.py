@@ -6,11 +6,15 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
+import botocore.endpoint
 import pytest
 from moto import mock_aws
 
 from reconciler.adapters.aws.clients import POOL, Account, Connections, account_of
+from reconciler.adapters.aws.throttle import RATES
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.server import serve
@@ -69,6 +73,31 @@ def test_fleets_of_one_account_share_clients_and_those_of_roles_share_the_rate(
     assert accounts.of(ONE)("sqs", 1) is not accounts.of(beside)("sqs", 1)
     throttles = accounts._throttles
     assert set(throttles) == {("111111111111", "us-east-1")}
+
+
+def test_calls_of_all_roles_of_an_account_wait_for_their_turn_and_those_of_another_do_not(
+    monkeypatch: pytest.MonkeyPatch, accounts: Connections
+) -> None:
+    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
+    clock = SimulatedClock()
+    connections = Connections(clock)
+    beside = replace(ONE, role_arn="arn:aws:iam::111111111111:role/others")
+    abroad = replace(ONE, region="eu-west-1")
+    one, twin, other, there = (
+        connections.of(settings)("ec2", 1) for settings in (ONE, beside, OTHER, abroad)
+    )
+    rate = RATES["RunInstances"]
+
+    def waited(*clients: Any) -> float:
+        started = clock.now()
+        for client in clients:
+            with pytest.raises(client.exceptions.ClientError):
+                client.run_instances(MinCount=1, MaxCount=1, DryRun=True)
+        return (clock.now() - started).total_seconds()
+
+    assert waited(*[one, twin] * int(rate.burst)) == pytest.approx(rate.burst / rate.refill)
+    assert waited(*[other] * int(rate.burst)) == 0
+    assert waited(*[there] * int(rate.burst)) == 0
 
 
 def test_a_session_says_whose_it_is(accounts: Connections) -> None:
