@@ -44,13 +44,13 @@ METHODS: Final[tuple[Method, ...]] = (
     DriftMethod(),
     Removal(),
     GracefulExpiry(),
-    MultiNodeConsolidation(),
     ThoroughConsolidation(),
+    MultiNodeConsolidation(),
     SingleNodeConsolidation(),
     MultiNodeOfOnePool(),
 )
 """Karpenter's methods in its order; Removal and graceful expiry, which are ours, stand beside
-drift, and the thorough search between those for many nodes and for one."""
+drift, and the thorough search before those for many nodes and for one."""
 
 
 def decide(situation: Situation, methods: Sequence[Method] = METHODS) -> Decisions:

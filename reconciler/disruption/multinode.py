@@ -38,7 +38,7 @@ class MultiNodeConsolidation:
     reason: Final = REASON
 
     def decide(self, work: Deliberation) -> None:
-        if not work.has_work_left("multi-node consolidation"):
+        if work.has_merged or not work.has_work_left("multi-node consolidation"):
             return
         wanted = sorted(consolidatable(work), key=by_ratio)
         proposal = longest_prefix(within_budget(wanted, work), work)

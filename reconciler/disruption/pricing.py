@@ -96,6 +96,19 @@ def cheaper_than(claim: PlannedClaim, price: float) -> PlannedClaim:
     return replace(claim, types=types, types_total=len(types))
 
 
+def least_launch(claim: PlannedClaim) -> float:
+    """Return the least that some type of the claim costs however its launch comes out.
+
+    The types are in order of their cheapest offering, so few have to be looked at.
+    """
+    choice, least = Choice(claim.requirements), inf
+    for kind in claim.types:
+        if choice.cheapest(kind) >= least:
+            break
+        least = min(least, choice.worst_launch(kind))
+    return least
+
+
 def may_be_spot(claim: PlannedClaim) -> bool:
     """Return whether the claim may launch as spot."""
     return claim.requirements.allowed(CAPACITY_TYPE).has(SPOT)

@@ -1,118 +1,117 @@
 """Several nodes go for several cheaper ones: what Karpenter's one replacement cannot say.
 
-The rules are Karpenter's, each asked of every replacement: surely cheaper than what goes, never of
-a type that one of the nodes has unless cheaper than that one, spot for spot behind its gate. That
+The rules are Karpenter's, each asked of every replacement: surely cheaper than what goes, never
+what one of the nodes already is unless cheaper than that one, spot for spot behind its gate. That
 all of them together are surely cheaper is asked besides, however dear each launch comes out.
+
+A set need not go as a whole: nodes that are better kept are left out, and the rest is asked about
+again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 
 from reconciler.disruption.candidates import Candidate, Refusal
 from reconciler.disruption.command import BlockCode
 from reconciler.disruption.consolidation import Proposal, cheaper, spot_to_spot, sure_of_price
-from reconciler.disruption.deliberation import Deliberation
-from reconciler.disruption.multinode import cheapest_alike, without_own_types
-from reconciler.disruption.pricing import Choice, expected_price, may_be_spot, ordered
+from reconciler.disruption.deliberation import WORK_MAX, Deliberation
+from reconciler.disruption.kept import LEAST_SAVED, Going, better_kept
+from reconciler.disruption.pricing import least_launch, may_be_spot
 from reconciler.placement.result import Placement, PlannedClaim
 
 REPLACEMENTS_MAX: Final = 48
 """How many nodes one command may launch: each is one more that must become ready first."""
-SHARE_FOR_SEVERAL: Final = 0.05
-"""The least share of what goes that a command saves where it launches more than one node."""
-_LEFT_OUT_MAX: Final = 3
-"""How often a set is asked about again without the nodes that it would only buy back."""
+_TURNS_MAX: Final = 10
+"""How often a set is asked about, each time without the nodes that are better kept."""
+_TOO_DEAR: Final = Refusal(BlockCode.NOT_CHEAPER, "Can't replace with cheaper nodes")
 
 
-def compute_several(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | Refusal:
-    """Return how nodes can go together, some of them left out if they are better kept, or why not.
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is left of a set when nodes that are better kept were left out, and how it can go.
 
-    A node is better kept where a replacement could be of its type and would cost as much.
+    Nothing is left where no part of the set can go.
     """
-    chosen = list(candidates)
-    for _ in range(_LEFT_OUT_MAX):
-        if not chosen:
+
+    candidates: tuple[Candidate, ...]
+    proposal: Proposal | Refusal
+
+
+def compute_several(
+    candidates: Sequence[Candidate],
+    work: Deliberation,
+    worth: Mapping[str, float],
+    closed: Collection[str] = (),
+) -> Answer:
+    """Return which of the nodes can go together, and how, or why not.
+
+    ``worth`` says which part of a new node's price each of its pods has to bear. Nodes that are
+    ``closed`` take none of the pods.
+    """
+    gate = work.settings.gate("SpotToSpotConsolidation")
+    chosen = tuple(candidates)
+    for turn in range(_TURNS_MAX):
+        if not chosen or work.simulation.spent >= WORK_MAX:
             break
-        outcome = work.simulation.without(chosen, consolidating=True, cheapest=True)
-        if outcome.failure is not None:
-            return Refusal(BlockCode.UNSCHEDULABLE, outcome.failure)
-        claims = [ordered(claim) for claim in outcome.placement.claims]
-        kept = _bought_back(claims, chosen)
+        outcome = work.simulation.without(chosen, consolidating=True, cheapest=True, closed=closed)
+        claims, going = outcome.placement.claims, Going(chosen)
+        kept = better_kept(going, claims, outcome.homeless, worth, turn, gate=gate)
         if not kept:
-            return _priced(chosen, claims, outcome.placement, work)
-        chosen = [candidate for candidate in chosen if candidate.name not in kept]
-    return Refusal(BlockCode.NOT_CHEAPER, "Can't replace with cheaper nodes")
-
-
-def _bought_back(claims: Iterable[PlannedClaim], candidates: Sequence[Candidate]) -> set[str]:
-    """Return the nodes that could be what a claim becomes, at no higher price."""
-    kept: set[str] = set()
-    for claim in claims:
-        price = expected_price(claim)
-        fitting = {kind.name for kind in claim.types}
-        kept.update(
-            c.name
-            for c in candidates
-            if c.kind is not None and c.kind.name in fitting and cheapest_alike(c, c.kind) <= price
-        )
-    return kept
+            if len(claims) > REPLACEMENTS_MAX:
+                text = f"Can't remove without creating {len(claims)} candidates"
+                return Answer(chosen, Refusal(BlockCode.SEVERAL_REPLACEMENTS, text))
+            found = _priced(going, claims, outcome.placement, work)
+            if not isinstance(found, set):
+                return Answer(chosen, found)
+            kept = found
+        chosen = tuple(candidate for candidate in chosen if candidate.name not in kept)
+    return Answer((), _TOO_DEAR)
 
 
 def _priced(
-    candidates: Sequence[Candidate],
-    claims: Sequence[PlannedClaim],
-    placement: Placement,
-    work: Deliberation,
-) -> Proposal | Refusal:
-    """Return the proposal with each claim narrowed to what is cheap enough, or why it is not."""
-    if len(claims) > REPLACEMENTS_MAX:
-        text = f"Can't remove without creating {len(claims)} candidates"
-        return Refusal(BlockCode.SEVERAL_REPLACEMENTS, text)
-    price = sum(candidate.price for candidate in candidates)
-    source = {pod.key: c for c in candidates for pod in c.moving}
+    going: Going, claims: Sequence[PlannedClaim], placement: Placement, work: Deliberation
+) -> Proposal | Refusal | set[str]:
+    """Return the proposal with each claim narrowed to what is cheap enough, or why it is not.
+
+    A set are the names of nodes without which it may be.
+    """
     narrowed: list[PlannedClaim] = []
+    kept: set[str] = set()
     for claim in claims:
-        found = _narrowed(claim, candidates, source, price, work)
+        found = _narrowed(claim, going, work)
         if isinstance(found, Refusal):
-            return found
-        narrowed.append(found)
-    together = _cheaper_together(narrowed, price)
+            kept.update(candidate.name for candidate in going.of(claim))
+        else:
+            narrowed.append(found)
+    if kept:
+        return kept
+    together = _cheaper_together(narrowed, going.price)
     if isinstance(together, Refusal):
         return together
-    proposal = Proposal(tuple(candidates), placement, together)
-    if len(together) > 1 and proposal.savings < price * SHARE_FOR_SEVERAL:
-        text = f"several replacements save less than {SHARE_FOR_SEVERAL:.0%} of what goes"
+    proposal = Proposal(tuple(going.candidates), placement, together)
+    if len(together) > 1 and proposal.savings < going.price * LEAST_SAVED:
+        text = f"several replacements save less than {LEAST_SAVED:.0%} of what goes"
         return Refusal(BlockCode.SEVERAL_REPLACEMENTS, text)
     return proposal
 
 
-def _narrowed(
-    claim: PlannedClaim,
-    candidates: Sequence[Candidate],
-    source: Mapping[str, Candidate],
-    price: float,
-    work: Deliberation,
-) -> PlannedClaim | Refusal:
-    """Return one claim as the rules about one replacement leave it.
-
-    Whether it replaces spot nodes is told by the pods that it takes: a node that is not spot must
-    not open the way from spot to spot for others.
-    """
-    from_ = {source[pod].name: source[pod] for pod in claim.pods if pod in source}
-    is_spot = all(candidate.is_spot for candidate in from_.values() or candidates)
-    if is_spot and may_be_spot(claim):
-        found = spot_to_spot(claim, price, work, single=len(from_) == 1)
+def _narrowed(claim: PlannedClaim, going: Going, work: Deliberation) -> PlannedClaim | Refusal:
+    """Return one claim as the rules about one replacement leave it."""
+    from_ = going.of(claim)
+    if all(candidate.is_spot for candidate in from_) and may_be_spot(claim):
+        found = spot_to_spot(claim, going.price, work, single=len(from_) == 1)
     else:
-        found = cheaper(claim, price)
+        found = cheaper(claim, going.price)
         if isinstance(found, PlannedClaim):
             found = sure_of_price(found)
-    if isinstance(found, Refusal) or len(candidates) == 1:
+    if isinstance(found, Refusal) or len(going.candidates) == 1:
         return found
-    fitting = {kind.name for kind in claim.types}
-    return without_own_types(found, fitting, candidates)
+    bound = min((price for price, _ in going.alike(claim)), default=inf)
+    return cheaper(found, bound)
 
 
 def _cheaper_together(
@@ -124,13 +123,10 @@ def _cheaper_together(
     """
     if not claims:
         return ()
-    least: list[float] = []
-    for claim in claims:
-        choice = Choice(claim.requirements)
-        least.append(min(choice.worst_launch(kind) for kind in claim.types))
+    least = [least_launch(claim) for claim in claims]
     spare = (price - sum(least)) / len(claims)
     if spare <= 0:
-        return Refusal(BlockCode.NOT_CHEAPER, "Can't replace with cheaper nodes")
+        return _TOO_DEAR
     found: list[PlannedClaim] = []
     for claim, lowest in zip(claims, least, strict=True):
         narrowed = cheaper(claim, lowest + spare)

@@ -48,8 +48,9 @@ class Placer(Protocol):
         strict_reservations: bool = True,
         consolidation_guard: bool = False,
         cheapest: bool = False,
+        closed: Collection[str] = (),
     ) -> Placement:
-        """Return where the pods go when the nodes ``without`` are not there."""
+        """Return where the pods go when ``without`` are not there and ``closed`` take none."""
         ...
 
     def worth(self, pods: Iterable[Pod]) -> Mapping[str, float]:
@@ -59,10 +60,14 @@ class Placer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the scheduler says to taking some nodes; ``failure`` names pods that find no place."""
+    """What the scheduler says to taking some nodes.
+
+    ``homeless`` are the pods that find no place, which ``failure`` says in words.
+    """
 
     placement: Placement
     failure: str | None = None
+    homeless: frozenset[str] = frozenset()
 
 
 class Simulation:
@@ -83,14 +88,20 @@ class Simulation:
         self._moves = Moves()
 
     def without(
-        self, candidates: Sequence[Candidate], *, consolidating: bool, cheapest: bool = False
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        consolidating: bool,
+        cheapest: bool = False,
+        closed: Collection[str] = (),
     ) -> Outcome:
         """Ask where the pods of these nodes would go.
 
         That the room of a CapacityBuffer would be nowhere keeps no node: it is asked for again.
         ``consolidating`` keeps pods from nodes that are not quiet yet: they would be disturbed
         twice. A pod on a node that still starts up counts as having no place: a decision must not
-        rely on a node that may fail. ``cheapest`` packs new nodes for the least money.
+        rely on a node that may fail. ``cheapest`` packs new nodes for the least money. Nodes that
+        are ``closed`` take no pods.
         """
         pods = [pod for candidate in candidates for pod in candidate.moving]
         if not pods:
@@ -104,9 +115,10 @@ class Simulation:
             strict_reservations=False,
             consolidation_guard=consolidating,
             cheapest=cheapest,
+            closed=closed,
         )
         virtual = {pod.key for candidate in candidates for pod in candidate.headroom}
-        return Outcome(placement, self._failure(placement, virtual))
+        return self._outcome(placement, virtual)
 
     def worth(self, pods: Sequence[Pod]) -> Mapping[str, float]:
         """Return what new nodes for each of the pods would cost at least, USD an hour."""
@@ -138,7 +150,7 @@ class Simulation:
         self._placer = self._renew(self.cluster, self._renewals)
         self._moves = Moves()
 
-    def _failure(self, placement: Placement, virtual: Collection[str]) -> str | None:
+    def _outcome(self, placement: Placement, virtual: Collection[str]) -> Outcome:
         reasons = {
             pod: "; ".join(dict.fromkeys(r.message for r in rejections))
             for source in (placement.unschedulable, placement.deferred)
@@ -148,11 +160,12 @@ class Simulation:
         for pod in placement.uninitialized_targets.difference(virtual):
             reasons[pod] = self._uninitialized(placement.on_nodes[pod])
         if not reasons:
-            return None
+            return Outcome(placement)
         named = [f"{pod} => {reasons[pod]}" for pod in sorted(reasons)[:_NAMED_MAX]]
         more = len(reasons) - len(named)
         rest = f" and {more} other(s)" if more else ""
-        return f"not all pods would schedule, {', '.join(named)}{rest}"
+        failure = f"not all pods would schedule, {', '.join(named)}{rest}"
+        return Outcome(placement, failure, frozenset(reasons))
 
     def _uninitialized(self, name: str) -> str:
         node = self.cluster.by_name.get(name)

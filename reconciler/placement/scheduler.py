@@ -64,6 +64,7 @@ class _World(msgspec.Struct, frozen=True):
     guard: bool = False
     cheapest: bool = False
     depth: Depth = "whole"
+    closed: frozenset[str] = frozenset()
 
 
 class Scheduler:
@@ -170,18 +171,25 @@ class Scheduler:
         strict_reservations: bool = True,
         consolidation_guard: bool = False,
         cheapest: bool = False,
+        closed: Collection[str] = (),
     ) -> Placement:
         """Return where each of ``pods`` goes, new NodeClaims, and why the others go nowhere.
 
         ``without`` are names of nodes to leave out, with their capacity given back to limits;
-        nodes that are being deleted never take a pod. Without ``strict_reservations`` a pod that
+        nodes that are being deleted never take a pod, nor do those that are ``closed``, though
+        what is on them counts. Without ``strict_reservations`` a pod that
         could use reserved capacity, were some left, takes other capacity instead of waiting.
         ``consolidation_guard`` keeps pods that run off nodes whose pods changed a moment ago.
         ``cheapest`` packs new nodes for the least money, whatever the settings ask for.
         """
         depth: Depth = "brief" if cheapest else "whole"
         world = _World(
-            frozenset(without), strict_reservations, consolidation_guard, cheapest, depth
+            frozenset(without),
+            strict_reservations,
+            consolidation_guard,
+            cheapest,
+            depth,
+            frozenset(closed),
         )
         by_shape = self._shapes.sorted(pods)
         if self._packs(world) and not cheapest:
@@ -276,7 +284,7 @@ class Scheduler:
         at_first = topology.saved()
         best: tuple[Score, Pass] | None = None
         left: tuple[list[dict[str, int]], list[tuple[int, int]]] = (at_first, [])
-        for approach in approaches(sum(len(c.pods) for c in cohorts)):
+        for approach in approaches(cohorts):
             if best is not None:
                 topology.restore(at_first)
                 for cohort in cohorts:
@@ -306,7 +314,7 @@ class Scheduler:
         guarded = self._guarded if world.guard else 0
         return Pass(
             templates=self._templates,
-            nodes=NodeUse(self._nodes, world.without, self._attached, guarded),
+            nodes=NodeUse(self._nodes, world.without | world.closed, self._attached, guarded),
             limits=self._limits(world.without),
             reservations=Reservations(
                 [t.table for t in self._templates],

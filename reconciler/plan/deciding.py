@@ -168,6 +168,7 @@ class _Timed:
         strict_reservations: bool = True,
         consolidation_guard: bool = False,
         cheapest: bool = False,
+        closed: Collection[str] = (),
     ) -> Placement:
         """Ask the scheduler."""
         with self._phase("placement" if strict_reservations else "disruption"):
@@ -177,6 +178,7 @@ class _Timed:
                 strict_reservations=strict_reservations,
                 consolidation_guard=consolidation_guard,
                 cheapest=cheapest,
+                closed=closed,
             )
 
     def worth(self, pods: Iterable[Pod]) -> Mapping[str, float]:

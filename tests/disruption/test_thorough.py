@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from reconciler.disruption.command import Command, Decisions
 from reconciler.disruption.decide import decide
+from reconciler.disruption.kept import LEAST_SAVED
 from reconciler.disruption.pricing import Choice
-from reconciler.disruption.several import SHARE_FOR_SEVERAL
 from reconciler.disruption.simulation import after
 from reconciler.disruption.situation import open_pass
-from reconciler.disruption.thorough import sets, wasted
+from reconciler.disruption.wasteful import by_waste, sets
 from reconciler.model.settings import PoolOptions, Settings
 from reconciler.observed.state import ClusterState
 from reconciler.placement.result import Placement
@@ -45,7 +45,7 @@ def test_one_node_goes_for_two_that_are_cheaper_together() -> None:
     assert command.nodes == ("n1",)
     assert len(command.replacements) > 1
     assert command.savings is not None
-    assert command.savings >= SIZES["huge"][1] * SHARE_FOR_SEVERAL
+    assert command.savings >= SIZES["huge"][1] * LEAST_SAVED
 
 
 def test_whatever_ec2_makes_of_several_replacements_they_cost_less_together() -> None:
@@ -92,7 +92,8 @@ def test_the_sets_asked_about_first_waste_most() -> None:
         a_node("busy", "small"), a_pod("b", "busy", cpu="1800m"),
     )  # fmt: skip
     work = open_pass(a_situation(cluster, [a_pool()], settings=THOROUGH)).work
-    waste = wasted(work.roster.candidates, work)
+    pods = [pod for candidate in work.roster.candidates for pod in candidate.moving]
+    waste = by_waste(work.roster.candidates, work.simulation.worth(pods))
 
     first = next(iter(sets(work.roster.candidates, waste)))
 

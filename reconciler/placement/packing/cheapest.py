@@ -7,7 +7,7 @@ machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -30,6 +30,7 @@ _CARRIED_OUT = 3
 """How many of the packings on paper are carried out, the cheapest first."""
 _WORK_BASE = 150_000
 _WORK_A_POD = 60
+_BRIEF_WORK_A_POD = 30
 """How often lots may be held against nodes: so often, and so often for each pod."""
 _DIVISORS: Mapping[Depth, int] = {"whole": 1, "half": 2, "brief": 20}
 _NO_TURN: Mapping[str, int] = {}
@@ -47,7 +48,7 @@ def cheapest(best: Pass, tries: Tries, goal: Goal, depth: Depth = "whole") -> Pa
     for paper in papers[: 1 if briefly else _CARRIED_OUT]:
         solving = tries.start()
         Carrying(solving, tries.cohorts, paper.nodes).run(paper.found)
-        solving.run(tries.cohorts)
+        solving.run([(cohort, len(cohort.pods)) for cohort in tries.cohorts])
         reached = goal.reached(solving, tries.cohorts)
         if reached < outcome:
             best, outcome, standing = solving, reached, tries.saved()
@@ -55,7 +56,11 @@ def cheapest(best: Pass, tries: Tries, goal: Goal, depth: Depth = "whole") -> Pa
     return best
 
 
-def _effort(cohorts: Iterable[Cohort], depth: Depth) -> Effort:
+def _effort(cohorts: Collection[Cohort], depth: Depth) -> Effort:
+    """Return how much may be tried; a brief packing of many pods needs enough for its one draft."""
+    if depth == "brief":
+        pods = sum(len(cohort.pods) for cohort in cohorts)
+        return Effort(_WORK_BASE // _DIVISORS[depth] + _BRIEF_WORK_A_POD * pods)
     most = _WORK_BASE + _WORK_A_POD * sum(cohort.waiting for cohort in cohorts)
     return Effort(most // _DIVISORS[depth])
 

@@ -1,0 +1,125 @@
+"""The search behind thorough consolidation.
+
+The linear program behind the bound says what each pod is worth: the least that new nodes for it
+add to the bill. A node that costs more than its pods are worth is wasteful by the difference. First
+all wasteful nodes are asked about at once, as if their pods were placed anew; those that are better
+kept are left out. Where what is left needs more new nodes than one command may launch, it goes in
+parts. When nothing goes like that, smaller sets are asked about, those that waste most first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from reconciler.disruption.candidates import Candidate
+from reconciler.disruption.consolidation import Proposal, scored
+from reconciler.disruption.deliberation import WORK_MAX, Deliberation
+from reconciler.disruption.multinode import within_budget
+from reconciler.disruption.several import Answer, compute_several
+from reconciler.disruption.wasteful import by_waste, parts, sets, wasteful
+
+ASKED_MAX: Final = 60
+"""How many small sets a pass asks about."""
+_NODES_MAX: Final = 400
+"""How many nodes are asked about at once."""
+_NODES_LEAST: Final = 8
+"""A set of no more nodes than these goes as a whole or not at all."""
+_SHARE_OF_WORK: Final = 0.75
+"""How much of the work that a pass has left may go into asking about sets."""
+_DOING: Final = "thorough consolidation"
+
+
+class Search:
+    """The search of one pass; some of its work is kept for single nodes, which come after."""
+
+    def __init__(self, free: Sequence[Candidate], work: Deliberation) -> None:
+        self._work = work
+        self._free = free
+        self._worth = work.simulation.worth([pod for c in free for pod in c.moving])
+        self._waste = by_waste(free, self._worth)
+        spent = work.simulation.spent
+        self._most = spent + (WORK_MAX - spent) * _SHARE_OF_WORK
+
+    def at_once(self) -> None:
+        """Ask about all wasteful nodes, and start what can go.
+
+        A part puts no pods on nodes that are to go with another part: they would move twice.
+        """
+        work = self._work
+        waiting: list[Sequence[Candidate]] = [wasteful(self._free, self._waste)]
+        going: set[str] = set()
+        while waiting:
+            chosen = within_budget(waiting.pop(0), work)
+            names = {candidate.name for candidate in chosen}
+            if not chosen or self._is_spent():
+                continue
+            if len(chosen) > _NODES_MAX:
+                waiting[:0] = parts(chosen)
+                continue
+            answer = self._asked(chosen, going - names)
+            left = {candidate.name for candidate in answer.candidates}
+            going = going - names | left
+            if isinstance(answer.proposal, Proposal):
+                self._start(answer.proposal)
+            elif len(left) > _NODES_LEAST:
+                waiting[:0] = parts(answer.candidates)
+            else:
+                going -= left
+
+    def by_sets(self) -> None:
+        """Ask about sets, and start those that save most.
+
+        All are asked before any is started: a small saving would take nodes from a larger one.
+        """
+        work = self._work
+        found: list[Proposal] = []
+        asked = 0
+        for chosen in sets(self._free, self._waste):
+            allowed = within_budget(chosen, work)
+            if not allowed:
+                continue
+            if asked == ASKED_MAX or self._is_spent():
+                self._stop(f"asked about the {asked} most wasteful sets, and no more")
+                break
+            asked += 1
+            proposal = self._asked(allowed).proposal
+            if isinstance(proposal, Proposal):
+                found.append(proposal)
+        found.sort(key=lambda proposal: -proposal.savings)
+        for proposal in found:
+            if not _may_all_go(proposal.candidates, work):
+                continue
+            current = proposal
+            if work.searched:
+                if not work.has_work_left(_DOING):
+                    return
+                again = self._asked(proposal.candidates).proposal
+                if not isinstance(again, Proposal):
+                    continue
+                current = again
+            self._start(current)
+
+    def _asked(self, candidates: Sequence[Candidate], closed: Collection[str] = ()) -> Answer:
+        """Return how nodes can go, with the «no» of the config and of Balanced pools."""
+        answer = compute_several(candidates, self._work, self._worth, closed)
+        if isinstance(answer.proposal, Proposal):
+            return Answer(answer.candidates, scored(answer.proposal, self._work))
+        return answer
+
+    def _start(self, proposal: Proposal) -> None:
+        proposal.start(self._work)
+        self._work.has_merged = self._work.searched = True
+
+    def _is_spent(self) -> bool:
+        return self._work.simulation.spent > self._most
+
+    def _stop(self, text: str) -> None:
+        text = f"{_DOING} {text}"
+        if text not in self._work.limits_hit:
+            self._work.limits_hit.append(text)
+
+
+def _may_all_go(candidates: Sequence[Candidate], work: Deliberation) -> bool:
+    """Return whether nothing that was started since touches them or their budgets."""
+    return len(within_budget(candidates, work)) == len(candidates)
