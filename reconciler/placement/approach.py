@@ -8,7 +8,8 @@ depends on how many pods there are, never on time, so that the answer is the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -16,23 +17,45 @@ import msgspec
 from reconciler.placement.cohort import Cohort
 from reconciler.placement.rules import RuleKind
 from reconciler.placement.shape import queue_position
-from reconciler.placement.solve import Pass
+from reconciler.placement.solve import Pass, Turn
 
 
 class Approach(msgspec.Struct, frozen=True):
-    """An order of cohorts, and where a claim goes among those with as many pods."""
+    """An order of cohorts, and where a claim goes among those with as many pods.
+
+    ``mingles`` takes the pods of cohorts that ask for as much in the order of the queue, not one
+    cohort after the other.
+    """
 
     key: Callable[[Cohort], tuple[Any, ...]]
     to_front: bool
+    mingles: bool = False
 
 
-def queue(cohorts: list[Cohort], approach: Approach) -> list[Cohort]:
-    """Return the cohorts as an approach takes them; virtual pods have what the others leave.
+def queue(cohorts: list[Cohort], approach: Approach) -> list[Turn]:
+    """Return the turns of the cohorts in an approach; virtual pods have what the others leave.
 
     Karpenter lets them compete by size: then a real pod may wait for a node while room stands
     empty for one that may never come.
     """
-    return sorted(cohorts, key=lambda c: (c.shape.model.is_virtual, approach.key(c)))
+    ordered = sorted(cohorts, key=lambda c: (c.shape.model.is_virtual, approach.key(c)))
+    if not approach.mingles:
+        return [(cohort, len(cohort.pods)) for cohort in ordered]
+    turns: list[Turn] = []
+    for _, equals in groupby(ordered, key=_size):
+        turns += _mingled(list(equals))
+    return turns
+
+
+def _size(cohort: Cohort) -> tuple[bool, int, int]:
+    return cohort.shape.model.is_virtual, cohort.shape.cpu, cohort.shape.memory
+
+
+def _mingled(cohorts: list[Cohort]) -> Iterator[Turn]:
+    """Yield the turns of cohorts of one size, pod after pod as the queue has them."""
+    pods = ((queue_position(pod), i) for i, c in enumerate(cohorts) for pod in c.pods)
+    for index, run in groupby(sorted(pods), key=lambda row: row[1]):
+        yield cohorts[index], sum(1 for _ in run)
 
 
 def _by_cpu(cohort: Cohort) -> tuple[Any, ...]:
@@ -61,6 +84,7 @@ def _by_requirements(cohort: Cohort) -> tuple[Any, ...]:
     return (-len(cohort.stages[0].step.demand.requirements), *_by_cpu(cohort))
 
 
+_AS_QUEUED: Final = Approach(_by_cpu, to_front=True, mingles=True)
 _APPROACHES: Final = (
     Approach(_by_cpu, to_front=True),
     Approach(_by_cpu, to_front=False),
@@ -71,12 +95,17 @@ _APPROACHES: Final = (
 )
 _TRIED: Final = ((500, 6), (12_000, 3), (25_000, 2))
 """Up to how many pods, how many approaches."""
+_MINGLED_MAX: Final = 500
+"""Up to how many pods the queue is followed pod by pod, which places none of them together."""
 
 
-def approaches(pods: int) -> tuple[Approach, ...]:
-    """Return the approaches to try for so many pods, Karpenter's first."""
+def approaches(cohorts: Sequence[Cohort]) -> tuple[Approach, ...]:
+    """Return the approaches to try, Karpenter's first."""
+    pods = sum(len(cohort.pods) for cohort in cohorts)
     tried = next((count for most, count in _TRIED if pods <= most), 1)
-    return _APPROACHES[:tried]
+    if pods > _MINGLED_MAX or len({_size(cohort) for cohort in cohorts}) == len(cohorts):
+        return _APPROACHES[:tried]
+    return (_AS_QUEUED, *_APPROACHES[:tried])
 
 
 class Score(msgspec.Struct, frozen=True):

@@ -284,7 +284,7 @@ class Scheduler:
         at_first = topology.saved()
         best: tuple[Score, Pass] | None = None
         left: tuple[list[dict[str, int]], list[tuple[int, int]]] = (at_first, [])
-        for approach in approaches(sum(len(c.pods) for c in cohorts)):
+        for approach in approaches(cohorts):
             if best is not None:
                 topology.restore(at_first)
                 for cohort in cohorts:

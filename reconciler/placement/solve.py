@@ -25,6 +25,9 @@ from reconciler.placement.space import Demands, Space
 from reconciler.placement.template import Template, clash
 from reconciler.placement.topology import Group
 
+Turn = tuple[Cohort, int]
+"""A cohort, and how many of its pods are served before another one has its turn."""
+
 
 class Pass(msgspec.Struct, eq=False):
     """The state of one pass; everything in it belongs to this pass alone."""
@@ -39,27 +42,27 @@ class Pass(msgspec.Struct, eq=False):
     steps_taken: dict[str, int] = {}
     deferred: set[Cohort] = set()
 
-    def run(self, cohorts: Sequence[Cohort]) -> None:
+    def run(self, turns: Iterable[Turn]) -> None:
         """Place the pods of all cohorts, as far as they find places."""
-        waiting: list[Cohort] = list(cohorts)
-        while waiting:
-            before = sum(c.waiting for c in waiting)
-            for cohort in waiting:
-                _Serving(self, cohort).serve()
-            waiting = [c for c in waiting if c.waiting]
-            if sum(c.waiting for c in waiting) == before:
+        left = list(turns)
+        while left:
+            before = _waiting(left)
+            for cohort, most in left:
+                _Serving(self, cohort, most).serve()
+            left = [(c, most) for c, most in left if c.waiting]
+            if _waiting(left) == before:
                 return
-            waiting = [c for c in waiting if c.may_heal or c in self.deferred]
+            left = [(c, most) for c, most in left if c.may_heal or c in self.deferred]
 
     def settle(self, cohorts: Iterable[Cohort]) -> None:
         """Put pods on the nodes that are there, as many as may go without giving up a wish."""
         if self.nodes.open:
             for cohort in cohorts:
-                _Serving(self, cohort).settle()
+                _Serving(self, cohort, cohort.waiting).settle()
 
     def takers(self, cohort: Cohort, view: View) -> list[int]:
         """Return the nodes that are there and would take a pod of the cohort, in order."""
-        return [] if view.hopeless else list(_Serving(self, cohort).takers(view))
+        return [] if view.hopeless else list(_Serving(self, cohort, cohort.waiting).takers(view))
 
     def put(
         self, cohort: Cohort, claim: OpenClaim, found: Fit, most: int, *, is_new: bool
@@ -98,8 +101,12 @@ class Pass(msgspec.Struct, eq=False):
         self.limits.take(claim.template, claim.mask)
 
 
+def _waiting(turns: Iterable[Turn]) -> int:
+    return sum(cohort.waiting for cohort in {cohort: None for cohort, _ in turns})
+
+
 class _Serving:
-    """The pods of one cohort while they are being served, one after another.
+    """The pods of one cohort while they are being served, one after another, at most ``most``.
 
     ``_seen`` are the claims looked at so far that may still take a pod, in order; the rest of
     the order is looked at only when they do not suffice. Claims that were refused for good stand
@@ -107,9 +114,10 @@ class _Serving:
     that are like them. The common order learns at the end what has moved.
     """
 
-    def __init__(self, solving: Pass, cohort: Cohort) -> None:
+    def __init__(self, solving: Pass, cohort: Cohort, most: int) -> None:
         self.solving = solving
         self.cohort = cohort
+        self._last = min(len(cohort.pods), cohort.waiting_from + most)
         self.shape: Shape = cohort.shape
         self._rows: dict[Stage, tuple[list[int], Iterator[int]]] = {}
         self._seen: list[Entry] = []
@@ -122,11 +130,15 @@ class _Serving:
 
     def serve(self) -> None:
         self.solving.deferred.discard(self.cohort)
-        while self.cohort.waiting and self._place_some():
+        while self._left and self._place_some():
             pass
         if self._must_wait and self.cohort.waiting:
             self.solving.deferred.add(self.cohort)
         self.solving.order.settle(self._moved, self._opened)
+
+    @property
+    def _left(self) -> int:
+        return self._last - self.cohort.waiting_from
 
     def settle(self) -> None:
         """Place pods on nodes that are there, as far as that goes at the first step."""
@@ -145,7 +157,7 @@ class _Serving:
             stage = cohort.stages[index]
             view = stage.view(cohort, self.solving.demands)
             alone = index > cohort.first or not stage.many_at_once
-            pods = [] if view.hopeless else self._try(view, 1 if alone else cohort.waiting)
+            pods = [] if view.hopeless else self._try(view, 1 if alone else self._left)
             if pods:
                 if index:
                     self.solving.steps_taken.update((pod.key, index) for pod in pods)
