@@ -20,6 +20,7 @@ from reconciler.model.labels import INITIALIZED, REGISTERED
 from reconciler.model.node import Node
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.nodepool import NodePool
+from reconciler.observed.pods import Pods
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import ClusterState, cluster_state
 from reconciler.ports import CommandPhase, Instance, RunningCommand
@@ -91,7 +92,7 @@ def observe(world: World, pools: Sequence[NodePool]) -> Observation:
     seen = world.cluster.observe(claims, instances)
     now = world.clock.now()
     nodes = {n.spec.provider_id: n for n in seen.nodes if n.spec.provider_id}
-    pods = _pods_by_node(seen)
+    pods = Pods.of(seen.pods).holding
     after = {pool.name: pool.spec.disruption.consolidates_after for pool in pools}
     updated = []
     for claim in claims:
@@ -139,19 +140,6 @@ def _unlisted(
     wanted = {lifecycle.instance_id(c) for c in claims if c.status.provider_id}
     missing = sorted(wanted - known)
     return world.compute.look_up(missing) if missing else ()
-
-
-def _pods_by_node(seen: Snapshot) -> Mapping[str, Sequence[str]]:
-    """Return the names of the pods on each node that hold it: no daemons, none that has ended."""
-    found: dict[str, list[str]] = {}
-    for pod in seen.pods:
-        node = pod.spec.node_name
-        if node and not pod.is_terminal and not pod.is_daemon:
-            on_node = found.get(node)
-            if on_node is None:
-                on_node = found[node] = []
-            on_node.append(pod.key)
-    return found
 
 
 def _looked_at(world: World, claim: NodeClaim, node: Node | None, now: datetime) -> NodeClaim:

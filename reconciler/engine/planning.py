@@ -28,6 +28,7 @@ from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.model.nodepool import NodePool
 from reconciler.model.settings import Settings
+from reconciler.observed.pods import Pods
 from reconciler.placement.problem import LaunchCatalog
 from reconciler.plan.covering import Covering
 from reconciler.plan.deciding import Phase, untimed
@@ -300,6 +301,6 @@ def _digest(seen: Observation) -> str:
         [f"{i.id} {i.state}" for i in seen.instances],
         [f"{c.name} {c.status.provider_id} {c.is_deleting}" for c in seen.claims],
         [f"{n.name} {n.is_ready}" for n in seen.snapshot.nodes],
-        [f"{p.key} {p.spec.node_name} {p.status.phase}" for p in seen.snapshot.pods],
     )
-    return content_digest(*("\n".join(sorted(rows)).encode() for rows in facts))
+    parts = ("\n".join(sorted(rows)).encode() for rows in facts)
+    return content_digest(*parts, Pods.of(seen.snapshot.pods).lines)

@@ -37,6 +37,7 @@ from reconciler.model.node import CSINode, Node
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.pod import Pod
 from reconciler.observed.places import Place, json_place, yaml_place
+from reconciler.observed.pods import Pods
 
 _KINDS: Final[dict[str, Any]] = {
     "Node": Node,
@@ -66,8 +67,11 @@ class _Name(msgspec.Struct, frozen=True):
     namespace: str = ""
 
 
-class _Item(msgspec.Struct, frozen=True):
+class _Kind(msgspec.Struct, frozen=True):
     kind: str = ""
+
+
+class _Item(msgspec.Struct, frozen=True):
     metadata: _Name = _Name()
 
 
@@ -116,7 +120,7 @@ def snapshot_of(objects: Iterable[Any], live: Iterable[dict[str, Any]] = ()) -> 
     return Snapshot(
         nodes=rows[Node],
         node_claims=rows[NodeClaim],
-        pods=rows[Pod],
+        pods=Pods(rows[Pod]),
         daemon_sets=rows[DaemonSet],
         pod_disruption_budgets=rows[PodDisruptionBudget],
         volume_claims=rows[PersistentVolumeClaim],
@@ -160,11 +164,11 @@ def decoded(raw: bytes | msgspec.Raw, place: Place) -> Any:
     Raises:
         UnreadableError: it has not the shape of its kind; the message names object and field.
     """
-    head = _head(raw, place)
-    kind = _KINDS.get(head.kind)
+    name = _kind_of(raw, place)
+    kind = _KINDS.get(name)
     if kind is not None:
-        return _decoded(raw, kind, head, place)
-    return msgspec.json.decode(raw) if head.kind in _LIVE else Skipped(head.kind)
+        return _decoded(raw, kind, name, place)
+    return msgspec.json.decode(raw) if name in _LIVE else Skipped(name)
 
 
 def decoded_as(raw: bytes | msgspec.Raw, kind: str, place: Place) -> Any:
@@ -173,8 +177,7 @@ def decoded_as(raw: bytes | msgspec.Raw, kind: str, place: Place) -> Any:
     Raises:
         UnreadableError: it has not the shape of its kind; the message names object and field.
     """
-    head = msgspec.structs.replace(_head(raw, place), kind=kind)
-    return _decoded(raw, _KINDS[kind], head, place)
+    return _decoded(raw, _KINDS[kind], kind, place)
 
 
 def assembled(objects: Iterable[Any]) -> Snapshot:
@@ -269,23 +272,33 @@ def _rfc3339(value: object) -> str:
     raise TypeError(f"{value!r} is nothing that JSON can say")
 
 
-def _head(raw: bytes | msgspec.Raw, place: Place) -> _Item:
+def _kind_of(raw: bytes | msgspec.Raw, place: Place) -> str:
     try:
-        return msgspec.json.decode(raw, type=_Item)
+        return msgspec.json.decode(raw, type=_Kind).kind
     except msgspec.MsgspecError as error:
-        raise UnreadableError(
-            f"item {place.number} is not a Kubernetes object: {error}", where=place.of(raw)
-        ) from error
+        raise _no_object(raw, place, error) from error
 
 
-def _decoded(raw: bytes | msgspec.Raw, kind: Any, head: _Item, place: Place) -> Any:
+def _no_object(raw: bytes | msgspec.Raw, place: Place, error: Exception) -> UnreadableError:
+    text = f"item {place.number} is not a Kubernetes object: {error}"
+    return UnreadableError(text, where=place.of(raw))
+
+
+def _decoded(raw: bytes | msgspec.Raw, kind: Any, named: str, place: Place) -> Any:
+    """Return the Struct that the JSON of an object of a kind holds, which errors call ``named``."""
     try:
         return msgspec.json.decode(raw, type=kind, strict=False)
     except msgspec.ValidationError:
         try:
             return decode(msgspec.json.decode(raw), kind)
         except msgspec.ValidationError as error:
-            name = "/".join(filter(None, (head.metadata.namespace, head.metadata.name)))
-            raise UnreadableError(
-                f"item {place.number}, {head.kind} {name}: {error}", where=place.of(raw)
-            ) from error
+            text = f"item {place.number}, {named} {_name_of(raw, place)}: {error}"
+            raise UnreadableError(text, where=place.of(raw)) from error
+
+
+def _name_of(raw: bytes | msgspec.Raw, place: Place) -> str:
+    try:
+        metadata = msgspec.json.decode(raw, type=_Item).metadata
+    except msgspec.MsgspecError as error:
+        raise _no_object(raw, place, error) from error
+    return "/".join(filter(None, (metadata.namespace, metadata.name)))

@@ -29,6 +29,7 @@ from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.pod import Pod
 from reconciler.model.resources import Resources, add, parse_resources, subtract
 from reconciler.model.taint import Taint
+from reconciler.observed.pods import Pods
 from reconciler.observed.snapshot import Snapshot
 
 
@@ -200,15 +201,12 @@ def cluster_state(snapshot: Snapshot, marked: Iterable[str] = ()) -> ClusterStat
     ``marked`` are names of NodeClaims (or Nodes) that a command of ours is taking away.
     """
     going = frozenset(marked)
-    pods_by_node: dict[str, list[Pod]] = {}
-    for pod in snapshot.pods:
-        if pod.spec.node_name:
-            pods_by_node.setdefault(pod.spec.node_name, []).append(pod)
+    pods_by_node = Pods.of(snapshot.pods).by_node
     nodes = [
         StateNode(
             node,
             claim,
-            tuple(pods_by_node.get(_host(node, claim), ())),
+            pods_by_node.get(_host(node, claim), ()),
             marked=bool(going)
             and (
                 (claim is not None and claim.name in going)

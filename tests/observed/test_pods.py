@@ -1,0 +1,83 @@
+"""What is kept with the pods of a look is what their own words say, and is worked out once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.model.pod import Pod
+from reconciler.observed.pods import Pods
+from reconciler.observed.reader import SnapshotReader
+from reconciler.observed.state import cluster_state
+
+DAEMON = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u"}
+
+
+@st.composite
+def some_pods(draw: st.DrawFn) -> tuple[Pod, ...]:
+    rows = draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from(["", "a", "b"]),
+                st.sampled_from(["", "n0", "n1", "n2"]),
+                st.sampled_from(["Running", "Pending", "Failed", "Succeeded"]),
+                st.booleans(),
+            ),
+            max_size=8,
+        )
+    )
+    return tuple(
+        msgspec.convert(a_pod(f"p{n}", *row), Pod, strict=False) for n, row in enumerate(rows)
+    )
+
+
+def a_pod(
+    name: str, namespace: str = "", node: str = "", phase: str = "Running", daemon: bool = False
+) -> dict[str, Any]:
+    owners = [DAEMON] if daemon else []
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "ownerReferences": owners},
+        "spec": {"nodeName": node},
+        "status": {"phase": phase},
+    }
+
+
+@given(some_pods())
+def test_the_index_says_what_the_pods_say(pods: tuple[Pod, ...]) -> None:
+    found = Pods(pods)
+    nodes = {p.spec.node_name for p in pods} - {""}
+
+    assert found == pods
+    assert found.by_node == {n: tuple(p for p in pods if p.spec.node_name == n) for n in nodes}
+    assert found.holding == {
+        n: tuple(
+            p.key
+            for p in pods
+            if p.spec.node_name == n
+            and p.status.phase in ("Running", "Pending")
+            and not p.metadata.owner_references
+        )
+        for n in nodes
+    }
+    told = sorted(f"{p.key} {p.spec.node_name} {p.status.phase}" for p in pods)
+    assert found.lines.decode() == "\n".join(told)
+
+
+def test_pods_of_which_nothing_has_changed_are_not_gone_through_again() -> None:
+    reader = SnapshotReader()
+    texts = [
+        json.dumps({"kind": "List", "items": [{"kind": "Node", "metadata": {"name": "n"}}, *pods]})
+        for pods in ([a_pod("a", node="n")], [a_pod("a", node="n")], [a_pod("a", node="m")])
+    ]
+    first, again, moved = (reader.read(text.encode(), "x") for text in texts)
+
+    kept = Pods.of(first.pods)
+    assert Pods.of(again.pods).by_node is kept.by_node
+    assert cluster_state(again).nodes[0].pods is kept.by_node["n"]
+    assert Pods.of(moved.pods).by_node == {"m": moved.pods}
+    assert [node.pods for node in cluster_state(moved).nodes] == [()]
