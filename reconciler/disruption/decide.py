@@ -34,7 +34,7 @@ from reconciler.disruption.removal import Removal
 from reconciler.disruption.singlenode import SingleNodeConsolidation
 from reconciler.disruption.situation import Opening, Situation, open_pass
 from reconciler.disruption.staticdrift import StaticDrift
-from reconciler.disruption.thorough import ThoroughConsolidation
+from reconciler.disruption.thorough import SmallSets, ThoroughConsolidation
 from reconciler.model.budget import DisruptionReason
 from reconciler.observed.state import StateNode
 
@@ -48,9 +48,11 @@ METHODS: Final[tuple[Method, ...]] = (
     MultiNodeConsolidation(),
     SingleNodeConsolidation(),
     MultiNodeOfOnePool(),
+    SmallSets(),
 )
 """Karpenter's methods in its order; Removal and graceful expiry, which are ours, stand beside
-drift, and the thorough search before those for many nodes and for one."""
+drift, and the thorough search before and after those for many nodes and for one."""
+_THOROUGH: Final = (ThoroughConsolidation, SmallSets)
 
 
 def decide(situation: Situation, methods: Sequence[Method] = METHODS) -> Decisions:
@@ -61,7 +63,7 @@ def decide(situation: Situation, methods: Sequence[Method] = METHODS) -> Decisio
     """
     opening = _carried_through(situation, methods)
     if opening.work.searched:
-        plain = [method for method in methods if not isinstance(method, ThoroughConsolidation)]
+        plain = [method for method in methods if not isinstance(method, _THOROUGH)]
         without = _carried_through(situation, plain)
         if without.work.savings > opening.work.savings:
             opening = without

@@ -4,12 +4,13 @@ The linear program behind the bound says what each pod is worth: the least that 
 add to the bill. A node that costs more than its pods are worth is wasteful by the difference. First
 all wasteful nodes are asked about at once, as if their pods were placed anew; those that are better
 kept are left out. Where what is left needs more new nodes than one command may launch, it goes in
-parts. When nothing goes like that, smaller sets are asked about, those that waste most first.
+parts. When nothing goes like that, nodes are asked about whose pods need the same, and when nothing
+else is found at all, small sets; those that waste most first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from reconciler.disruption.candidates import Candidate
@@ -17,10 +18,10 @@ from reconciler.disruption.consolidation import Proposal, scored
 from reconciler.disruption.deliberation import WORK_MAX, Deliberation
 from reconciler.disruption.multinode import within_budget
 from reconciler.disruption.several import Answer, compute_several
-from reconciler.disruption.wasteful import by_waste, parts, sets, wasteful
+from reconciler.disruption.wasteful import by_waste, parts, sets_by_need, small_sets, wasteful
 
-ASKED_MAX: Final = 60
-"""How many small sets a pass asks about."""
+ASKED_MAX: Final = 24
+"""How many sets a pass asks about in one way."""
 _NODES_MAX: Final = 400
 """How many nodes are asked about at once."""
 _NODES_LEAST: Final = 8
@@ -34,6 +35,7 @@ class Search:
     """The search of one pass; some of its work is kept for single nodes, which come after."""
 
     def __init__(self, free: Sequence[Candidate], work: Deliberation) -> None:
+        self.has_started = False
         self._work = work
         self._free = free
         self._worth = work.simulation.worth([pod for c in free for pod in c.moving])
@@ -46,37 +48,42 @@ class Search:
 
         A part puts no pods on nodes that are to go with another part: they would move twice.
         """
-        work = self._work
         waiting: list[Sequence[Candidate]] = [wasteful(self._free, self._waste)]
         going: set[str] = set()
         while waiting:
-            chosen = within_budget(waiting.pop(0), work)
-            names = {candidate.name for candidate in chosen}
-            if not chosen or self._is_spent():
-                continue
+            chosen = within_budget(waiting.pop(0), self._work)
             if len(chosen) > _NODES_MAX:
                 waiting[:0] = parts(chosen)
                 continue
+            if not chosen:
+                continue
+            if self._is_spent():
+                self._stop("asked about no more wasteful nodes at the limit of its work")
+                return
+            names = {candidate.name for candidate in chosen}
             answer = self._asked(chosen, going - names)
             left = {candidate.name for candidate in answer.candidates}
-            going = going - names | left
+            going -= names
             if isinstance(answer.proposal, Proposal):
                 self._start(answer.proposal)
             elif len(left) > _NODES_LEAST:
                 waiting[:0] = parts(answer.candidates)
-            else:
-                going -= left
+                going |= left
+
+    def by_need(self) -> None:
+        """Ask about nodes whose pods need the same, and start those sets that save most."""
+        self._among(sets_by_need(self._free, self._waste))
 
     def by_sets(self) -> None:
-        """Ask about sets, and start those that save most.
+        """Ask about small sets, and start those that save most."""
+        self._among(small_sets(self._free, self._waste))
 
-        All are asked before any is started: a small saving would take nodes from a larger one.
-        """
-        work = self._work
+    def _among(self, every: Iterable[Sequence[Candidate]]) -> None:
+        """All are asked about before any is started: a small saving may spoil a larger one."""
         found: list[Proposal] = []
         asked = 0
-        for chosen in sets(self._free, self._waste):
-            allowed = within_budget(chosen, work)
+        for chosen in every:
+            allowed = within_budget(chosen, self._work)
             if not allowed:
                 continue
             if asked == ASKED_MAX or self._is_spent():
@@ -88,17 +95,20 @@ class Search:
                 found.append(proposal)
         found.sort(key=lambda proposal: -proposal.savings)
         for proposal in found:
-            if not _may_all_go(proposal.candidates, work):
-                continue
-            current = proposal
-            if work.searched:
-                if not work.has_work_left(_DOING):
-                    return
-                again = self._asked(proposal.candidates).proposal
-                if not isinstance(again, Proposal):
-                    continue
-                current = again
-            self._start(current)
+            current = self._as_it_is_now(proposal)
+            if current is not None:
+                self._start(current)
+
+    def _as_it_is_now(self, proposal: Proposal) -> Proposal | None:
+        """Return how a set can go after what was started, None if that touches it."""
+        if len(within_budget(proposal.candidates, self._work)) < len(proposal.candidates):
+            return None
+        if not self.has_started:
+            return proposal
+        if not self._work.has_work_left(_DOING):
+            return None
+        again = self._asked(proposal.candidates).proposal
+        return again if isinstance(again, Proposal) else None
 
     def _asked(self, candidates: Sequence[Candidate], closed: Collection[str] = ()) -> Answer:
         """Return how nodes can go, with the «no» of the config and of Balanced pools."""
@@ -109,7 +119,7 @@ class Search:
 
     def _start(self, proposal: Proposal) -> None:
         proposal.start(self._work)
-        self._work.has_merged = self._work.searched = True
+        self._work.has_merged = self.has_started = True
 
     def _is_spent(self) -> bool:
         return self._work.simulation.spent > self._most
@@ -118,8 +128,3 @@ class Search:
         text = f"{_DOING} {text}"
         if text not in self._work.limits_hit:
             self._work.limits_hit.append(text)
-
-
-def _may_all_go(candidates: Sequence[Candidate], work: Deliberation) -> bool:
-    """Return whether nothing that was started since touches them or their budgets."""
-    return len(within_budget(candidates, work)) == len(candidates)

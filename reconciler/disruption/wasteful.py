@@ -1,18 +1,23 @@
 """Nodes by what they waste, and the sets in which they are asked about.
 
-Sets are made of the most wasteful nodes of the fleet, of a NodePool, of a NodePool in a zone, of
-nodes whose pods need the same, and of neighbours in price.
+Small sets are made of the most wasteful nodes of the fleet, of a NodePool, of a NodePool in a zone,
+of nodes whose pods need the same, and of neighbours in price; large ones of nodes of which a good
+part of the pods need the same.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from reconciler.disruption.candidates import Candidate
 from reconciler.model.labels import ZONE
+from reconciler.model.pod import Pod
 
-_SIZES: Final = (16, 8, 4, 2, 1)
+_SMALL: Final = (16, 8, 4, 2, 1)
+_LARGE: Final = (64, 32)
+_GOOD_PART: Final = 0.4
 _WORTH_ASKING: Final = 0.05
 """The least share of its price that a node or a set wastes before it is asked about."""
 
@@ -25,7 +30,13 @@ def by_waste(candidates: Iterable[Candidate], worth: Mapping[str, float]) -> dic
 def wasteful(candidates: Iterable[Candidate], waste: Mapping[str, float]) -> list[Candidate]:
     """Return the nodes that are worth asking about, the most wasteful first."""
     found = [c for c in candidates if waste[c.name] > _WORTH_ASKING * c.price]
-    return sorted(found, key=lambda c: (-waste[c.name], c.name))
+    return _most_wasteful_first(found, waste)
+
+
+def _most_wasteful_first(
+    candidates: Iterable[Candidate], waste: Mapping[str, float]
+) -> list[Candidate]:
+    return sorted(candidates, key=lambda c: (-waste[c.name], c.name))
 
 
 def parts(candidates: Sequence[Candidate]) -> list[Sequence[Candidate]]:
@@ -37,32 +48,56 @@ def parts(candidates: Sequence[Candidate]) -> list[Sequence[Candidate]]:
     return [candidates[:middle], candidates[middle:]]
 
 
-def sets(
+def small_sets(
     candidates: Sequence[Candidate], waste: Mapping[str, float]
 ) -> Iterator[tuple[Candidate, ...]]:
-    """Yield sets worth asking about, the most wasteful first; none twice."""
-    found: dict[frozenset[str], tuple[Candidate, ...]] = {}
-    for group in _groups(candidates, waste):
-        for size in _SIZES:
+    """Yield small sets worth asking about, the most wasteful first; none twice."""
+    return _rated(_cut(_groups(candidates, waste), _SMALL), waste)
+
+
+def sets_by_need(
+    candidates: Sequence[Candidate], waste: Mapping[str, float]
+) -> Iterator[tuple[Candidate, ...]]:
+    """Yield sets of nodes with pods that need the same, the most wasteful first; none twice."""
+    by_need: dict[Hashable, list[Candidate]] = {}
+    for candidate in _most_wasteful_first(candidates, waste):
+        counts = Counter(_need(pod) for pod in candidate.moving)
+        for need, count in counts.items():
+            if count >= _GOOD_PART * len(candidate.moving):
+                by_need.setdefault(need, []).append(candidate)
+    return _rated(_cut(by_need.values(), _LARGE), waste)
+
+
+def _cut(
+    groups: Iterable[Sequence[Candidate]], sizes: Sequence[int]
+) -> Iterator[tuple[Candidate, ...]]:
+    """Yield windows of neighbours in each group, half over one another."""
+    for group in groups:
+        for size in sizes:
             for start in range(0, max(len(group) - size, 0) + 1, max(size // 2, 1)):
-                chosen = tuple(group[start : start + size])
-                if chosen:
-                    found.setdefault(frozenset(c.name for c in chosen), chosen)
+                yield tuple(group[start : start + size])
+
+
+def _rated(
+    chosen: Iterable[tuple[Candidate, ...]], waste: Mapping[str, float]
+) -> Iterator[tuple[Candidate, ...]]:
+    """Yield each of the sets once that is worth asking about, the most wasteful first."""
+    found = {frozenset(c.name for c in one): one for one in chosen}
     rated: list[tuple[float, tuple[str, ...], tuple[Candidate, ...]]] = []
-    for chosen in found.values():
-        total = sum(waste[c.name] for c in chosen)
-        if total > _WORTH_ASKING * sum(c.price for c in chosen):
-            rated.append((-total, tuple(sorted(c.name for c in chosen)), chosen))
+    for names, one in found.items():
+        total = sum(waste[name] for name in sorted(names))
+        if total > _WORTH_ASKING * sum(c.price for c in one):
+            rated.append((-total, tuple(sorted(names)), one))
     rated.sort(key=lambda row: row[:2])
-    return (chosen for _, _, chosen in rated)
+    return (one for _, _, one in rated)
 
 
 def _groups(
     candidates: Sequence[Candidate], waste: Mapping[str, float]
 ) -> Iterator[Sequence[Candidate]]:
     """Yield candidates in the orders from which sets are taken."""
-    ordered = sorted(candidates, key=lambda c: (-waste[c.name], c.name))
-    for key in (_fleet, _pool, _pool_and_zone, _need):
+    ordered = _most_wasteful_first(candidates, waste)
+    for key in (_fleet, _pool, _pool_and_zone, _needs):
         yield from _parted(ordered, key)
     by_price = sorted(candidates, key=lambda c: (c.price, c.name))
     yield from _parted(by_price, _pool)
@@ -89,9 +124,11 @@ def _pool_and_zone(candidate: Candidate) -> Hashable:
     return candidate.pool.name, candidate.node.labels.get(ZONE)
 
 
-def _need(candidate: Candidate) -> Hashable:
-    """Return what the pods of a node ask of any node, as far as their specs name it."""
-    return frozenset(
-        (tuple(sorted(pod.spec.node_selector.items())), pod.spec.tolerations)
-        for pod in candidate.moving
-    )
+def _needs(candidate: Candidate) -> Hashable:
+    """Return what the pods of a node ask of any node."""
+    return frozenset(map(_need, candidate.moving))
+
+
+def _need(pod: Pod) -> Hashable:
+    """Return what a pod asks of any node, as far as its spec names it."""
+    return tuple(sorted(pod.spec.node_selector.items())), pod.spec.tolerations

@@ -14,7 +14,7 @@ from reconciler.disruption.kept import LEAST_SAVED
 from reconciler.disruption.pricing import Choice
 from reconciler.disruption.simulation import after
 from reconciler.disruption.situation import open_pass
-from reconciler.disruption.wasteful import by_waste, sets
+from reconciler.disruption.wasteful import by_waste, small_sets
 from reconciler.model.settings import PoolOptions, Settings
 from reconciler.observed.state import ClusterState
 from reconciler.placement.result import Placement
@@ -95,7 +95,7 @@ def test_the_sets_asked_about_first_waste_most() -> None:
     pods = [pod for candidate in work.roster.candidates for pod in candidate.moving]
     waste = by_waste(work.roster.candidates, work.simulation.worth(pods))
 
-    first = next(iter(sets(work.roster.candidates, waste)))
+    first = next(iter(small_sets(work.roster.candidates, waste)))
 
     assert waste["idle"] > waste["busy"]
     assert "idle" in {candidate.name for candidate in first}
