@@ -13,7 +13,15 @@ import msgspec
 
 from reconciler.model.resources import CPU, MEMORY, Resources
 from reconciler.model.taint import untolerated
-from reconciler.placement.packing.covering import LOADS_MAX, Load, alike, kinds_of, merged, solve
+from reconciler.placement.packing.covering import (
+    LOADS_MAX,
+    ROUNDS,
+    Load,
+    alike,
+    kinds_of,
+    merged,
+    solve,
+)
 from reconciler.placement.packing.covering import worth as worth_of_room
 from reconciler.placement.packing.goal import Goal
 from reconciler.placement.rules import RuleKind
@@ -76,10 +84,7 @@ def bound(
     ``free`` is the room on nodes that are there, which costs nothing. ``as_wished`` are the same
     pods with what they would like: where they are given, two more bounds explain the first.
     """
-    others = {name for shape in shapes for name in shape.requests} - {CPU, MEMORY}
-    names = [CPU, MEMORY, *sorted(others)]
-    lefts = list(free)
-    room = [sum(max(left.get(name, 0), 0) for left in lefts) for name in names]
+    names, room = _names(shapes), list(free)
 
     def least(
         counts: Mapping[Shape, int], *, by_weight: bool = False, by_wish: bool = False
@@ -89,7 +94,7 @@ def bound(
                   shape.steps[:1] if by_wish else shape.steps)
             for shape, count in counts.items()
         ]  # fmt: skip
-        return _least(loads, templates, names, room)
+        return _least(loads, templates, names, _amounts(names, room))
 
     cost = least(shapes)
     if as_wished is None:
@@ -99,15 +104,37 @@ def bound(
     return Bound(cost, by_weight, by_wish, has_rules)
 
 
+def rough(
+    shapes: Mapping[Shape, int], templates: Sequence[Template], free: Iterable[Resources]
+) -> float:
+    """Return a bound that is found soon: what it says is as certain, but it may be lower."""
+    names = _names(shapes)
+    loads = [_load(s, count, templates, names, s.steps) for s, count in shapes.items()]
+    return _least(loads, templates, names, _amounts(names, free), _ROUNDS)
+
+
+def _names(shapes: Iterable[Shape]) -> list[str]:
+    return [CPU, MEMORY, *sorted({n for s in shapes for n in s.requests} - {CPU, MEMORY})]
+
+
+def _amounts(names: Iterable[str], free: Iterable[Resources]) -> list[int]:
+    lefts = list(free)
+    return [sum(max(left.get(name, 0), 0) for left in lefts) for name in names]
+
+
 def _least(
-    loads: list[Load], templates: Sequence[Template], names: Sequence[str], room: Sequence[int]
+    loads: list[Load],
+    templates: Sequence[Template],
+    names: Sequence[str],
+    room: Sequence[int],
+    rounds: int = ROUNDS,
 ) -> float:
     """Return the bound for loads of which there are some."""
     if not loads or not templates:
         return 0.0
     if len(loads) > LOADS_MAX:
         loads = merged(loads)
-    dual = solve(loads, kinds_of(loads, templates, Goal(), names))
+    dual = solve(loads, kinds_of(loads, templates, Goal(), names), rounds)
     if not any(room):
         return dual.cost
     return max(0.0, dual.cost - worth_of_room(room, loads, dual.values))
@@ -120,7 +147,7 @@ def worth(shapes: Mapping[Shape, int], templates: Sequence[Template]) -> dict[Sh
     """
     if not templates:
         return dict.fromkeys(shapes, 0.0)
-    names = [CPU, MEMORY, *sorted({n for s in shapes for n in s.requests} - {CPU, MEMORY})]
+    names = _names(shapes)
     loads = {s: _load(s, count, templates, names, s.steps) for s, count in shapes.items()}
     groups = [[load] for load in loads.values()]
     if len(loads) > LOADS_MAX:

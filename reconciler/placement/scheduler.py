@@ -18,7 +18,7 @@ from msgspec.structs import replace as replaced
 from reconciler.catalog.table import table_of
 from reconciler.model.labels import NODEPOOL
 from reconciler.model.pod import Pod
-from reconciler.model.resources import add, subtract
+from reconciler.model.resources import Resources, add, subtract
 from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState, StateNode, quiet_since
 from reconciler.placement.answer import Attempt, answer
@@ -147,6 +147,11 @@ class Scheduler:
             state=node,
         )
 
+    @property
+    def _free(self) -> list[Resources]:
+        """The room on nodes that are there."""
+        return [row.left for row in self._nodes.rows]
+
     @cached_property
     def _guarded(self) -> int:
         """The nodes that were in motion a moment ago: consolidation puts nothing on them."""
@@ -223,18 +228,13 @@ class Scheduler:
 
         Where pods may be packed without their preferences, these are left out.
         """
-        every = list(pods)
-        shapes = _counted(self._shapes, every)
-        if not self._goal.packs_some(self._templates):
-            return self._bound(shapes)
-        return self._bound(_counted(self._modest_shapes, every), as_wished=shapes)
-
-    def _bound(
-        self, shapes: Mapping[Shape, int], as_wished: Mapping[Shape, int] | None = None
-    ) -> Bound:
         from reconciler.placement.bound import bound
 
-        return bound(shapes, self._templates, [row.left for row in self._nodes.rows], as_wished)
+        every, wished = list(pods), None
+        shapes = _counted(self._shapes, every)
+        if self._goal.packs_some(self._templates):
+            shapes, wished = _counted(self._modest_shapes, every), shapes
+        return bound(shapes, self._templates, self._free, wished)
 
     def worth(self, pods: Iterable[Pod]) -> dict[str, float]:
         """Return what new nodes for each pod cost at least, by its key: its share in the bound."""
@@ -264,13 +264,15 @@ class Scheduler:
         if not wishing or self._goal.preference_cost_max >= 1:
             return self._attempt(by_shape, world), 0.0
         wishing.sort(key=lambda shape: min(map(queue_position, by_shape[shape])))
+        from reconciler.placement.bound import rough
         from reconciler.placement.packing.preferences import Thrift
 
         def attempt(modest: Collection[Shape], depth: Depth) -> Attempt:
             return self._attempt(by_shape, replaced(world, depth=depth), modest)
 
         kept = attempt((), "half")
-        least = self._bound(_counted(self._modest_shapes, kept.placed)).cost
+        shapes = _counted(self._modest_shapes, kept.placed)
+        least = rough(shapes, self._templates, self._free)
         return Thrift(self._goal, attempt).applied(kept, wishing, least)
 
     def _packs(self, world: _World) -> bool:

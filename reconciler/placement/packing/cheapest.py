@@ -69,7 +69,7 @@ def _drafts(tries: Tries, goal: Goal, effort: Effort, briefly: bool) -> Iterator
     """Yield packings on paper, by several measures of worth, for the best ways to take domains."""
     ways: list[tuple[Sorted, Filler, Worth, Worth]] = []
     for found, filler, by_share in _ways(tries, goal, effort, briefly):
-        by_dual = None if briefly else duals(filler)
+        by_dual = None if briefly else duals(filler, effort.left // 4)
         if by_dual is None:
             yield drafted(found, filler, by_share, effort.left // 2)
             return

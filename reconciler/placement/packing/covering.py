@@ -26,7 +26,7 @@ LOADS_MAX = 24
 _TINY = 1e-9
 _FAR = 2**31
 _NO_PROOF = float("inf")
-_ROUNDS = 40
+ROUNDS = 40
 _CUTS_A_ROUND = 8
 
 
@@ -236,7 +236,7 @@ class _Pricing:
         return self.ceiling(values, self.shadow), column
 
 
-def solve(loads: Sequence[Load], kinds: Sequence[Kind], rounds: int = _ROUNDS) -> Dual:
+def solve(loads: Sequence[Load], kinds: Sequence[Kind], rounds: int = ROUNDS) -> Dual:
     """Return values of pods that no kind of node exceeds, as high as found in all."""
     counts = [float(load.count) for load in loads]
     pricings = [_Pricing(kind, loads) for kind in kinds]

@@ -46,8 +46,11 @@ def shares(lots: Iterable[Lot], market: Market) -> Worth:
     return Worth({lot: (lot.share, 0.0) for lot in lots})
 
 
-def duals(filler: Filler) -> Worth | None:
+def duals(filler: Filler, work_max: int) -> Worth | None:
     """Value each unit by its dual price over whole nodes; None if there are too many lots.
+
+    After ``work_max`` the prices are taken as they are then, and nothing is known of the least
+    cost.
 
     The program has a row for each node that was worth more than it costs when it was filled by the
     prices before (Gilmore and Gomory's columns, found by the filler instead of exactly). A unit
@@ -58,12 +61,17 @@ def duals(filler: Filler) -> Worth | None:
     if len(lots) > _LOTS_MAX:
         return None
     filler.restart()
+    until = filler.effort.done + work_max
     program = Program([float(lot.units) for lot in lots])
     for number, cost in enumerate(_alone(filler, lots)):
         program.add([1.0 if i == number else 0.0 for i in range(len(lots))], cost)
     columns: dict[object, PaperNode] = {}
     optimum = program.solved()
+    least_cost = None
     for _ in range(_ROUNDS):
+        if filler.effort.done > until:
+            least_cost = 0.0
+            break
         filler.value(_valued(lots, optimum.variables))
         found = {node.content: node for node in _worthwhile(filler)}
         nodes = [node for content, node in found.items() if content not in columns]
@@ -77,7 +85,7 @@ def duals(filler: Filler) -> Worth | None:
     used = zip(columns.values(), optimum.prices[len(lots) :], strict=True)
     return Worth(
         _valued(lots, optimum.variables),
-        optimum.value,
+        optimum.value if least_cost is None else least_cost,
         [(node, times) for node, times in used if times > _LITTLE],
     )
 
