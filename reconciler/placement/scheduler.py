@@ -260,10 +260,9 @@ class Scheduler:
 
     def _thrifty(self, by_shape: _Sorted, world: _World) -> tuple[Attempt, float]:
         """Return the attempt without the preferences that are too dear, and what that saves."""
-        wishing = [shape for shape in by_shape if shape.preferences]
-        if not wishing or self._goal.preference_cost_max >= 1:
+        may_wish = any(shape.preferences for shape in by_shape)
+        if not may_wish or self._goal.preference_cost_max >= 1:
             return self._attempt(by_shape, world), 0.0
-        wishing.sort(key=lambda shape: min(map(queue_position, by_shape[shape])))
         from reconciler.placement.bound import rough
         from reconciler.placement.packing.preferences import Thrift
 
@@ -271,6 +270,10 @@ class Scheduler:
             return self._attempt(by_shape, replaced(world, depth=depth), modest)
 
         kept = attempt((), "half")
+        packed = (c for c in kept.solving.claims if self._goal.packs(c.template))
+        served = {shape for claim in packed for shape, _ in claim.members}
+        wishing = [shape for shape in by_shape if shape in served and shape.preferences]
+        wishing.sort(key=lambda shape: min(map(queue_position, by_shape[shape])))
         shapes = _counted(self._modest_shapes, kept.placed)
         least = rough(shapes, self._templates, self._free)
         return Thrift(self._goal, attempt).applied(kept, wishing, least)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.model.settings import PoolOptions
 from reconciler.placement.result import Placement
 from tests.placement.builders import (
     ARCH,
@@ -121,6 +122,18 @@ def test_they_may_share_a_node_that_is_there_instead_of_new_ones() -> None:
     assert placement.claims == ()
     assert set(placement.on_nodes.values()) == {"there"}
     assert given_up(placement) == {"app"}
+
+
+def test_a_nodepool_with_the_default_packing_keeps_them() -> None:
+    world = [a_pool(), *pods(4, affinity=apart())]
+    placement = cheapest(world, node_pools={"default": PoolOptions(packing="default")})
+    assert placement.given_up is None
+    other = a_pool("other", wanted(ZONE, "In", "zone-b"))
+    first = a_pool("default", weight=10)
+    mixed = [first, other, *pods(4, affinity=apart())]
+    placement = cheapest(mixed, node_pools={"default": PoolOptions(packing="default")})
+    assert placement.given_up is None
+    assert len(placement.claims) == 4
 
 
 def test_the_bound_holds_for_pods_without_their_preferences() -> None:

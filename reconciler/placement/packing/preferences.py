@@ -37,7 +37,7 @@ class Thrift:
         any preference cost at least ``least`` USD an hour.
         """
         dear = self._outcome(kept)
-        if dear.cost <= self._allowed(least):
+        if not wishing or dear.cost <= self._allowed(least):
             return kept, 0.0
         stands = self._attempt(wishing, "half")
         bare = self._outcome(stands)
