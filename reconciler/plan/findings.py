@@ -104,7 +104,7 @@ def _too_dear(given_up: GivenUp) -> Finding:
     whose = f"{counted(len(pods), 'pod')} ({pods_said(pods)})"
     saved = f", which saves {dollars(given_up.saving)} an hour" if given_up.saving > 0 else ""
     return Finding(
-        severity="info",
+        severity="warning",
         code="preferences-given-up",
         message=f"preferences of {whose} are given up{saved}",
         hint="to keep them whatever they cost, set maximumPreferenceCostPercent to 100",
