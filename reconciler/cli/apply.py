@@ -81,12 +81,17 @@ def take_saved_plan(args: argparse.Namespace) -> Plan | None:
 
 
 def refuse_repetition(assembly: Assembly, approved: Plan) -> None:
-    """Raise StalePlanError when the plan was carried out before."""
+    """Raise StalePlanError when the plan was carried out before, or nobody knows any more."""
     from reconciler.model.errors import StalePlanError
 
     known = assembly.state.store.plan(approved.digest)
     if known is not None and known.carried_out_at is not None:
         raise StalePlanError([f"it was carried out already, at {known.carried_out_at:%F %TZ}"])
+    pruned = assembly.state.history.pruned_before()
+    if known is None and pruned is not None and approved.at < pruned:
+        raise StalePlanError(
+            [f"it is older than what is recorded, which begins at {pruned:%F %TZ}"]
+        )
 
 
 def mandate_of(settings: Settings, approved: Plan | None = None) -> Mandate:

@@ -100,13 +100,9 @@ def _until(text: str | None, start: datetime) -> datetime | timedelta | None:
 
 
 def _span(text: str, wrong: Exception) -> timedelta:
-    """Return a span; beside Go's units it may be in days, as nobody thinks of a week in hours."""
-    from reconciler.model.duration import parse_duration
+    from reconciler.model.duration import parse_span
 
-    days, separator, rest = text.partition("d")
     try:
-        if separator and days.isdecimal():
-            return timedelta(days=int(days)) + (parse_duration(rest) if rest else timedelta(0))
-        return parse_duration(text)
-    except (ValueError, OverflowError) as error:
+        return parse_span(text)
+    except ValueError as error:
         raise wrong from error

@@ -1,4 +1,4 @@
-"""``reconciler state``: migrate, check, export, import what is recorded, and take over more."""
+"""``reconciler state``: what is to be done with the records themselves."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("check", "say what is wrong with the state, and what is in doubt"),
         ("export", "write the fleet's state as lines of JSON"),
         ("import", "read an export into a state that has nothing of the fleet"),
+        ("prune", "remove what is settled and old; nothing in doubt, nothing that is needed"),
         ("adopt", "take over the nodes of a fleet that Karpenter launched"),
     ):
         deed = deeds.add_parser(
@@ -32,7 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         deed.add_argument(
             "--debug", action="store_true", default=argparse.SUPPRESS, help="print tracebacks"
         )
-        if name == "check":
+        if name == "prune":
+            from reconciler.cli import pruning
+
+            pruning.add_arguments(deed)
+        if name in ("check", "prune"):
             deed.add_argument(
                 "-o", "--output", choices=("text", "json"), default="text", help="form of the list"
             )
@@ -61,6 +66,10 @@ def run(args: argparse.Namespace) -> int:
             return _check(args)
         case "export":
             return _export(args)
+        case "prune":
+            from reconciler.cli import pruning
+
+            return pruning.run(args)
     return _import(args)
 
 

@@ -17,11 +17,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from reconciler.desired.policy import budgets, nodes, suspensions, windows, written
-from reconciler.model.duration import parse_nanoseconds
+from reconciler.model.duration import NEVER, parse_nanoseconds, parse_span
 from reconciler.model.errors import UsageError
 from reconciler.model.settings import (
     DEFAULT_FEATURE_GATES,
@@ -325,6 +326,13 @@ def _wait(value: Any) -> str:
     return text
 
 
+def _kept(value: Any) -> str:
+    text = _text(value)
+    if text != NEVER and parse_span(text) < timedelta(days=1):
+        raise ValueError(f"{text!r} is shorter than a day, as far as the daily maximum looks back")
+    return text
+
+
 def _percent(value: Any) -> float:
     number = _amount(value)
     if number > 100:
@@ -428,6 +436,7 @@ _KEYS: Final = {
         _Key("aws.prices", "prices_from", _SOURCE),
         _Key("aws.refreshInterval", "refresh_interval", _duration),
         _Key("isolatedVPC", "isolated_vpc", _flag),
+        _Key("history.keep", "history_keep", _kept),
         _Key("priceBook.discountPercent", "price_discount_percent", _discount),
         _Key("priceBook.rules", "price_rules", _price_rules),
         _Key("commitments.savingsPlans", "savings_plans", _savings_plans),

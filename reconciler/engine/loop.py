@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.engine.desired import Desired, DesiredSource
+from reconciler.engine.pruning import Pruning
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.engine.world import World
 from reconciler.model.errors import (
@@ -118,7 +119,7 @@ def run(
     stays in force.
     """
     in_force = _InForce(world, source)
-    recall = Recall()
+    recall, pruning = Recall(), Pruning(world)
     failures = 0
 
     def is_elsewhere() -> bool:
@@ -143,6 +144,7 @@ def run(
             world.clock.wait(_backoff(failures, pulse), stop)
             continue
         failures = failures + 1 if result.in_vain else 0
+        pruning.after(result.seen, desired.settings)
         pause = _backoff(failures, pulse) if failures else _pause(world, result, pulse, next_change)
         world.clock.wait(pause, has_reason)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.plan.plan import Plan
@@ -25,6 +26,12 @@ from reconciler.ports import (
 
 def _forget(plan: Plan) -> None:
     """Keep no reasons beyond those of the recorded plans."""
+
+
+def _keep_all(now: datetime, keep: timedelta, needed: Collection[str]) -> int:
+    """Remove nothing: these records are gone with their process."""
+    del now, keep, needed
+    return 0
 
 
 class NoInterruptions:
@@ -75,7 +82,9 @@ class NoLeftovers:
 class World:
     """Everything outside the functional core, chosen once by ``cli/wiring``.
 
-    ``keep_reasons`` is given each plan that says something new.
+    ``keep_reasons`` is given each plan that says something new. ``prune`` removes from the records
+    what is settled and older than a span, but none of the intents that it is given, and returns
+    how many rows went.
     """
 
     clock: Clock
@@ -85,6 +94,7 @@ class World:
     journal: Journal
     notifier: Notifier
     keep_reasons: Callable[[Plan], None] = _forget
+    prune: Callable[[datetime, timedelta, Collection[str]], int] = _keep_all
     interruptions: Interruptions = field(default_factory=NoInterruptions)
     arrivals: Arrivals = field(default_factory=NoArrivals)
     leftovers: Leftovers = field(default_factory=NoLeftovers)

@@ -58,6 +58,23 @@ def parse_duration(text: str) -> timedelta:
         raise ValueError(f"duration out of range: {text[:60]!r}") from error
 
 
+def parse_span(text: str) -> timedelta:
+    """Return a span that may begin with days: ``30d``, ``1d12h``, ``24h``.
+
+    Nobody thinks of a week in hours; what Karpenter reads has no days.
+
+    Raises:
+        ValueError: ``text`` is not a span, or longer than a calendar holds.
+    """
+    days, separator, rest = text.partition("d")
+    if not separator or not (days.isascii() and days.isdigit()):
+        return parse_duration(text)
+    try:
+        return timedelta(days=int(days)) + (parse_duration(rest) if rest else timedelta(0))
+    except OverflowError as error:
+        raise ValueError(f"duration out of range: {text[:60]!r}") from error
+
+
 def parse_nillable(text: str | None) -> timedelta | None:
     """Return a duration, or None for ``Never`` and for a field that is not set."""
     return None if text is None or text == NEVER else parse_duration(text)

@@ -97,6 +97,7 @@ class Settings:
     instance_types_from: str = "auto"
     prices_from: str = "auto"
     refresh_interval: str = "12h"
+    history_keep: str = "90d"
     isolated_vpc: bool = False
     price_discount_percent: float = 0.0
     price_rules: tuple[PriceRule, ...] = ()

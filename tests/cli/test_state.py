@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator, FormatChecker
 
+from reconciler._resources import resource
 from reconciler.cli.main import main
 from tests.adapters.database.test_migration import OLD_STATES, an_old_state
 from tests.cli.recorded_fleet import record
@@ -184,3 +187,86 @@ def test_what_is_wrong_with_a_state_is_found(
     if code != "orphan":  # without its row the fleet itself is not found
         assert main(["state", "check"]) == 1
         assert f"[{code}]" in capsys.readouterr().out
+
+
+def test_what_is_old_and_settled_is_removed_and_told(
+    fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tests.cli.recorded_fleet import NOW
+
+    record(fleet_folder / ".reconciler")
+    words = ["state", "prune", "--keep", "36h", "--now", f"{NOW + timedelta(days=40):%FT%TZ}"]
+    before = exported(capsys)
+    assert main([*words, "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert "WOULD GO" in told
+    assert exported(capsys) == before
+    assert main(words) == 0
+    gone = capsys.readouterr().out
+    alike = gone.replace("GONE", "WOULD GO").replace("are removed", "would go")
+    assert alike.split() == told.split()
+    assert "from before 2026-02-11T00:00:00Z are removed" in gone
+    assert len(exported(capsys)) < len(before)
+    assert main(["state", "check"]) == 0
+    assert "in doubt" in exported_history(capsys)
+    assert main([*words, "-o", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    schema = json.loads(Path(resource("schemas", "pruning.v1.json")).read_bytes())
+    Draft202012Validator(schema, format_checker=FormatChecker()).validate(found)
+    assert found["dryRun"] is False
+    assert all(kind["gone"] == 0 for kind in found["records"].values())
+
+
+def exported_history(capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert main(["history"]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--keep", "23h"], 2, "23h is shorter than a day"),
+        (["--keep", "soon"], 2, "not a span: 'soon'"),
+        (["--set", "history.keep=Never"], 2, "say how much is kept"),
+    ],
+)
+def test_how_much_is_kept_has_to_be_said_well(
+    words: list[str], code: int, said: str, fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(fleet_folder / ".reconciler")
+    assert main(["state", "prune", *words]) == code
+    assert said in capsys.readouterr().err
+
+
+def test_records_that_an_engine_holds_are_not_pruned(
+    fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from reconciler.adapters.database.state import open_state
+
+    record(fleet_folder / ".reconciler")
+    with open_state(str(fleet_folder / ".reconciler"), "web") as state:
+        state.lease.acquire()
+        assert main(["state", "prune"]) == 1
+        assert "holds this state directory" in capsys.readouterr().err
+        assert main(["state", "prune", "--dry-run"]) == 0, "to look disturbs nobody"
+
+
+def test_a_plan_from_before_the_records_is_not_carried_out(fleet_folder: Path) -> None:
+    """Whether it was carried out once, nobody can say any more."""
+    from types import SimpleNamespace
+
+    from reconciler.adapters.database.state import open_state
+    from reconciler.cli.apply import refuse_repetition
+    from reconciler.model.errors import StalePlanError
+    from tests.cli.recorded_fleet import NOW
+
+    record(fleet_folder / ".reconciler")
+    with open_state(str(fleet_folder / ".reconciler"), "web") as state:
+        saved = SimpleNamespace(digest="another", at=NOW)
+        assembly = SimpleNamespace(state=state)
+        refuse_repetition(assembly, saved)
+        state.history.prune(NOW + timedelta(days=40), timedelta(days=2))
+        with pytest.raises(StalePlanError, match="older than what is recorded"):
+            refuse_repetition(assembly, saved)
+        refuse_repetition(assembly, SimpleNamespace(digest="x", at=NOW + timedelta(days=39)))

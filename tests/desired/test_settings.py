@@ -153,6 +153,8 @@ def test_kubernetes_own_variables_are_not_ours() -> None:
         ({"packing": {"default": True}}, {}, [], "packing.default: no such setting"),
         ({}, {}, ["minimumSavingsPercent=101"], "'101' is not a percentage from 0 to 100"),
         ({}, {}, ["minimumAge=-1m"], "'-1m' is shorter than nothing"),
+        ({"history": {"keep": "23h"}}, {}, [], "history.keep: '23h' is shorter than a day"),
+        ({}, {}, ["history.keep=1w"], "history.keep: not a duration: '1w'"),
         ({"disruption": {"suspend": [{}]}}, {}, [], "owner: who suspends must be named"),
         ({"disruption": {"suspend": {"owner": "me"}}}, {}, [], "suspend.owner: no such setting"),
         ({}, {}, ["disruption.suspend=me"], "a list in JSON is expected, not 'me'"),

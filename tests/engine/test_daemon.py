@@ -6,17 +6,15 @@ Each test fails when the guard that it is about is taken out.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
 from reconciler.engine.loop import READ_AGAIN, Pulse, run
 from reconciler.engine.reconcile import Mandate
-from reconciler.model.errors import TransientCloudError, UnreadableError
+from reconciler.model.errors import StateError, TransientCloudError, UnreadableError
 from tests.engine.trouble import moved, three_nodes
-from tests.engine.world import (
-    TAGS,
-)
+from tests.engine.world import TAGS, World
 
 
 def test_the_daemon_keeps_the_last_good_revision_and_goes_on_with_it() -> None:
@@ -72,6 +70,49 @@ def test_pods_that_wait_wake_it_and_a_look_hears_them_all() -> None:
     )
     pauses = [(later - before).total_seconds() for before, later in pairwise(looks)]
     assert pauses == [0, 0, 600, 600]
+
+
+def pruned(world: World, keep: str, hours: int, **broken: Any) -> list[tuple[timedelta, frozenset]]:
+    """Let a quiet daemon run for so long, and return which spans it pruned to, and sparing what."""
+    world.settings = replace(world.settings, history_keep=keep)
+    engine = world.engine()
+    asked: list[tuple[timedelta, frozenset]] = []
+    end = world.clock.now() + timedelta(hours=hours)
+
+    def prune(now: datetime, span: timedelta, needed: frozenset) -> int:
+        assert now == world.clock.now()
+        asked.append((span, needed))
+        if broken:
+            raise StateError("the disk is full", where="state.db")
+        return 7
+
+    run(
+        replace(engine.ports, prune=prune),
+        engine.source,
+        Mandate(TAGS),
+        pulse=Pulse(busy=5.0, quiet=1800.0),
+        stop=lambda: world.clock.now() >= end,
+        next_change=lambda _: None,
+    )
+    return asked
+
+
+def test_a_daemon_prunes_its_records_once_a_day_and_spares_what_has_instances() -> None:
+    world = three_nodes()
+    intents = {tags["reconciler/intent"] for tags in world.cloud.living().values()}
+    assert pruned(world, "30d", 60) == [(timedelta(days=30), frozenset(intents))] * 3
+    assert (
+        world.ears.said("Pruned")
+        == ["7 settled records older than 30d are removed (history.keep)"] * 3
+    )
+    assert pruned(world, "Never", 60) == []
+
+
+def test_records_that_cannot_be_pruned_stop_no_daemon() -> None:
+    world = three_nodes()
+    assert len(pruned(world, "36h", 30, broken=True)) == 2
+    assert any("the disk is full" in said for said in world.ears.said("Retrying"))
+    assert len(world.instances()) == 3
 
 
 def test_the_daemon_survives_a_git_that_cannot_be_asked() -> None:

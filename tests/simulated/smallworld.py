@@ -41,6 +41,7 @@ from reconciler.model.nodeclaim import NodeClaim
 from reconciler.observed.snapshot import Snapshot
 from reconciler.plan.plan import InputDigests, Revision
 from reconciler.plan.recall import Recall
+from reconciler.ports import Journal, StateStore
 from tests.engine.world import SIZES, a_node_class, small_catalog
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -79,9 +80,16 @@ class _Present:
 
 
 class SmallWorld:
-    """Git, EC2, a cluster and a daemon that may be killed."""
+    """Git, EC2, a cluster and a daemon that may be killed; ``records`` are in memory by default."""
 
-    def __init__(self, seed: int, *, never_joins: float = 0.0, honours_tokens: bool = True) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        never_joins: float = 0.0,
+        honours_tokens: bool = True,
+        records: tuple[StateStore, Journal] | None = None,
+    ) -> None:
         self.clock, self.chronicle = SimulatedClock(START), Chronicle()
         conditions = Conditions(QUICK, never_joins=never_joins, honours_tokens=honours_tokens)
         chance, self._present = Chance(seed), _Present()
@@ -96,9 +104,10 @@ class SmallWorld:
             conditions,
             chance,
         )
-        store = ToldStore(self.chronicle, self.clock)
+        told = ToldStore(self.chronicle, self.clock), MemoryJournal()
+        store, journal = records or told
         whole = engine_world.World(
-            self.clock, self.compute, cluster, store, MemoryJournal(), self.chronicle
+            self.clock, self.compute, cluster, store, journal, self.chronicle
         )
         self.store, self.cluster = store, cluster
         self.steps = Steps({})

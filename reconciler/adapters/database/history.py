@@ -5,14 +5,15 @@ Only people ask for it, through ``get``, ``describe`` and ``explain``; no decisi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, delete, func, select
 
 from reconciler.adapters.database.connection import Database
+from reconciler.adapters.database.pruning import Tally, prune, pruned_before
 from reconciler.adapters.database.rows import plain, time_of, time_text, value_of
 from reconciler.adapters.database.tables import command, decision, fleet, node_claim, revision
 from reconciler.model.nodeclaim import NodeClaim
@@ -96,6 +97,21 @@ class DatabaseHistory:
         with self.database.reading() as connection:
             row = connection.execute(query).one_or_none()
         return None if row is None else (row.revision, time_of(row.at))
+
+    def prune(
+        self,
+        now: datetime,
+        keep: timedelta,
+        needed: Collection[str] = (),
+        *,
+        carries_out: bool = True,
+    ) -> tuple[Tally, ...]:
+        """Remove what is settled and older than ``keep`` (``pruning.prune``)."""
+        return prune(self.database, now, keep, needed, carries_out=carries_out)
+
+    def pruned_before(self) -> datetime | None:
+        """Return up to when the past may be gone, None where nothing was ever removed."""
+        return pruned_before(self.database)
 
     def put_decisions(self, plan: str, at: datetime, decisions: Sequence[Decision]) -> None:
         """Remember the reasons that ``plan`` gives.

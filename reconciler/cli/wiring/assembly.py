@@ -73,6 +73,9 @@ def assembled(
             keep_reasons=lambda plan: state.history.put_decisions(
                 plan.digest, plan.at, decisions_of(plan)
             ),
+            prune=lambda now, keep, needed: sum(
+                tally.gone for tally in state.history.prune(now, keep, needed)
+            ),
             arrivals=resources.enter_context(arrivals(settings, imitation.clock, sleeps)),
             leftovers=compute.leftovers,
             interruptions=resources.enter_context(hearing(settings, imitation)),

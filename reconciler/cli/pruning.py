@@ -1,0 +1,101 @@
+"""``reconciler state prune``: remove what is settled and old from what is recorded."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.cli import exitcode, opening
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import timedelta
+
+    from reconciler.adapters.database.pruning import Tally
+
+_KINDS: Final = {
+    "plans": "plans",
+    "commands": "commands that ended",
+    "effects": "effects that are settled",
+    "nodeClaims": "NodeClaims that are gone",
+    "reasons": "reasons that were given",
+    "revisions": "revisions",
+    "refusals": "refusals of EC2",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare how much is kept."""
+    parser.add_argument(
+        "--keep",
+        metavar="SPAN",
+        help="remove what is older: 30d, 36h; at least a day (default: history.keep)",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would go, and remove nothing"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Remove it, and say what went and what stays."""
+    from reconciler.cli.listing import as_json, columns, stamp
+
+    keep = _keep(args)
+    with opening.recorded(args) as recorded:
+        if not args.dry_run:
+            recorded.state.lease.acquire()
+        tallies = recorded.state.history.prune(recorded.now, keep, carries_out=not args.dry_run)
+        before = recorded.now - keep
+    if args.output == "json":
+        sys.stdout.write(as_json(_document(tallies, stamp(before), dry_run=args.dry_run)))
+        return exitcode.DONE
+    went = "WOULD GO" if args.dry_run else "GONE"
+    rows = [(_KINDS[t.kind], str(t.gone), str(t.kept)) for t in tallies]
+    sys.stdout.write(columns([("OLDER AND SETTLED", went, "STAY"), *rows]))
+    total = sum(tally.gone for tally in tallies)
+    what = "would go" if args.dry_run else "are removed"
+    print(f"{total} records of fleet {recorded.fleet} from before {stamp(before)} {what}.")
+    return exitcode.DONE
+
+
+def _keep(args: argparse.Namespace) -> timedelta:
+    """Return the span that is kept.
+
+    Raises:
+        UsageError: it is none, too short, or nothing says how long it is.
+    """
+    from datetime import timedelta
+
+    from reconciler.model.duration import NEVER, parse_span
+    from reconciler.model.errors import UsageError
+
+    said = opening.settings_of(args.path, args.state, args.settings).settings.history_keep
+    text = args.keep or said
+    if text == NEVER:
+        raise UsageError(
+            "history.keep is Never, and --keep says nothing else",
+            where="--keep",
+            remedy="say how much is kept, as in --keep 90d",
+        )
+    try:
+        keep = parse_span(text)
+    except ValueError as error:
+        raise UsageError(
+            f"not a span: {text[:60]!r}", where="--keep", remedy="write 30d or 36h"
+        ) from error
+    if keep < timedelta(days=1):
+        raise UsageError(
+            f"{text} is shorter than a day, as far as the daily maximum looks back",
+            where="--keep",
+            remedy="keep at least 24h",
+        )
+    return keep
+
+
+def _document(tallies: Sequence[Tally], before: str, *, dry_run: bool) -> dict[str, Any]:
+    return {
+        "before": before,
+        "dryRun": dry_run,
+        "records": {t.kind: {"gone": t.gone, "kept": t.kept} for t in tallies},
+    }

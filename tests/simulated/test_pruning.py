@@ -1,0 +1,143 @@
+"""Records that are pruned all the time decide as records that are never pruned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.adapters.database.state import DatabaseState, open_state
+from reconciler.adapters.simulated.conditions import Offer, Refused, Window
+from reconciler.adapters.simulated.faults import Fault
+from reconciler.desired.settings import resolve
+from reconciler.engine.termination import INTENT_TAG
+from reconciler.plan.plan import to_json
+from tests.engine.world import a_deployment, a_pool
+from tests.simulated.smallworld import SmallWorld
+
+GUARDS: dict[str, Any] = {
+    "fleet": "test",
+    "clusterName": "test",
+    "undoPeriod": "48h",
+    "maximumPerDay": "2",
+    "waveSize": "1",
+    "waveSoak": "10m",
+    "stopAfterFailures": 3,
+    "progressDeadline": "36h",
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happens, how many passes look at it, and how many hours nobody looks after that."""
+
+    version: int
+    pods: int
+    trouble: str
+    passes: int
+    hours: int
+
+
+steps = st.lists(
+    st.builds(
+        Step,
+        st.integers(1, 3),
+        st.integers(0, 4),
+        st.sampled_from(["", "", "refused", "lost", "vanish", "interrupt", "killed"]),
+        st.sampled_from([1, 1, 2, 4, 8]),
+        st.sampled_from([0, 1, 25, 50]),
+    ),
+    min_size=2,
+    max_size=6,
+)
+
+
+@contextmanager
+def recorded() -> Iterator[tuple[SmallWorld, DatabaseState]]:
+    with TemporaryDirectory() as folder, open_state(str(Path(folder)), "test") as state:
+        yield SmallWorld(7, records=(state.store, state.journal)), state
+
+
+def begin(world: SmallWorld, step: Step) -> None:
+    """Let the step happen to a world."""
+    moves = {"policy": "WhenEmptyOrUnderutilized", "budgets": [{"nodes": "2"}]}
+    pool = a_pool("web", labels={"version": str(step.version)}, **moves)
+    world.commit([pool, a_deployment("web", "web", step.pods, cpu="900m")])
+    assert world.fleet is not None
+    world.fleet = replace(world.fleet, settings=resolve(GUARDS, {}).settings)
+    world.compute.faults.clear()
+    now = world.clock.now()
+    zone = Refused(Offer(zone="us-east-1a"), Window(now, now + timedelta(hours=2)))
+    world.refuse(*([zone] if step.trouble == "refused" else []))
+    living = sorted(world.living(), key=lambda machine: machine.facts.id)
+    if step.trouble == "lost":
+        world.compute.faults.add("CreateFleet", Fault.RESET_AFTER)
+    elif step.trouble == "killed":
+        world.steps.kills = {world.steps.taken + 12: timedelta(seconds=1)}
+    elif living and step.trouble == "interrupt":
+        world.interrupt(living[0])
+    elif living and step.trouble == "vanish":
+        world.compute.terminate([living[0].facts.id])
+
+
+def look(world: SmallWorld) -> tuple[bytes | None, ...]:
+    """Make a pass, and return what it decided and what is believed after it."""
+    done = world.look()
+    claims = [repr(claim).encode() for claim in world.store.node_claims()]
+    commands = [repr(command).encode() for command in world.store.commands()]
+    waves = [repr(rollout).encode() for rollout in world.store.rollouts()]
+    serial = str(world.store.serial()).encode()
+    return to_json(done.plan) if done is not None else None, serial, *claims, *commands, *waves
+
+
+def prune(world: SmallWorld, state: DatabaseState) -> int:
+    shown = {machine.facts.tags[INTENT_TAG] for machine in world.living()}
+    tallies = state.history.prune(world.clock.now(), timedelta(days=1), shown)
+    return sum(tally.gone for tally in tallies)
+
+
+@settings(max_examples=12, deadline=None)
+@given(steps)
+def test_what_is_pruned_around_every_pass_changes_no_decision(history: list[Step]) -> None:
+    with recorded() as (whole, kept), recorded() as (short, state):
+        for step in history:
+            for world in (whole, short):
+                begin(world, step)
+            for _ in range(step.passes):
+                prune(short, state)
+                assert look(short) == look(whole)
+                prune(short, state)
+                for world in (whole, short):
+                    world.pause(45)
+            for world in (whole, short):
+                world.pause(step.hours * 3600)
+        doubts = [e.intent for e in kept.journal.in_doubt()]
+        assert [e.intent for e in state.journal.in_doubt()] == doubts
+        ours = {e.intent.id: e.outcome for e in kept.journal.entries(limit=10_000)}
+        left = {e.intent.id: e.outcome for e in state.journal.entries(limit=10_000)}
+        assert left.items() <= ours.items()
+
+
+def test_of_a_fleet_that_moves_every_day_no_more_stays_than_of_one_that_is_young() -> None:
+    with recorded() as (world, state):
+        sizes = []
+        for day in range(12):
+            begin(world, Step(1 + day % 2, 3, "", 1, 0))
+            for _ in range(25):
+                world.look()
+                world.pause(45)
+            prune(world, state)
+            entries = len(state.journal.entries(limit=10_000))
+            sizes.append((entries, len(state.store.plans(limit=1000))))
+            world.pause(86_400)
+        young, old = sizes[3], sizes[-1]
+        assert old[0] <= young[0] * 1.5
+        assert old[1] <= young[1] * 1.5
+        assert max(entries for entries, _ in sizes) < 120, sizes
