@@ -57,7 +57,7 @@ def compute_several(
     for turn in range(_TURNS_MAX):
         if not chosen or work.simulation.spent >= WORK_MAX:
             break
-        outcome = work.simulation.without(chosen, consolidating=True, cheapest=True, closed=closed)
+        outcome = work.simulation.without(chosen, consolidating=True, closed=closed, worth=worth)
         claims, going = outcome.placement.claims, Going(chosen)
         kept = better_kept(going, claims, outcome.homeless, worth, turn, gate=gate)
         if not kept:

@@ -49,8 +49,12 @@ class Placer(Protocol):
         consolidation_guard: bool = False,
         cheapest: bool = False,
         closed: Collection[str] = (),
+        worth: Mapping[str, float] | None = None,
     ) -> Placement:
-        """Return where the pods go when ``without`` are not there and ``closed`` take none."""
+        """Return where the pods go when ``without`` are not there and ``closed`` take none.
+
+        With ``cheapest`` the room that is there goes first to those who are ``worth`` most.
+        """
         ...
 
     def worth(self, pods: Iterable[Pod]) -> Mapping[str, float]:
@@ -92,22 +96,24 @@ class Simulation:
         candidates: Sequence[Candidate],
         *,
         consolidating: bool,
-        cheapest: bool = False,
         closed: Collection[str] = (),
+        worth: Mapping[str, float] | None = None,
     ) -> Outcome:
         """Ask where the pods of these nodes would go.
 
         That the room of a CapacityBuffer would be nowhere keeps no node: it is asked for again.
         ``consolidating`` keeps pods from nodes that are not quiet yet: they would be disturbed
         twice. A pod on a node that still starts up counts as having no place: a decision must not
-        rely on a node that may fail. ``cheapest`` packs new nodes for the least money. Nodes that
-        are ``closed`` take no pods.
+        rely on a node that may fail. Nodes that are ``closed`` take no pods. With the ``worth`` of
+        pods new nodes are packed for the least money, and the room that is there goes to those
+        who are worth most.
         """
         pods = [pod for candidate in candidates for pod in candidate.moving]
         if not pods:
             return Outcome(Placement())
         self._prepare(pods)
         self.spent += len(self.cluster.nodes) * (1 + len(pods) // _PODS_LIKE_ONE)
+        cheapest = worth is not None
         self.spent += _PACKING_LIKE * len(pods) if cheapest else 0
         placement = self._placer.place(
             pods,
@@ -116,6 +122,7 @@ class Simulation:
             consolidation_guard=consolidating,
             cheapest=cheapest,
             closed=closed,
+            worth=worth,
         )
         virtual = {pod.key for candidate in candidates for pod in candidate.headroom}
         return self._outcome(placement, virtual)

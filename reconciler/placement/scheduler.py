@@ -65,6 +65,7 @@ class _World(msgspec.Struct, frozen=True):
     cheapest: bool = False
     depth: Depth = "whole"
     closed: frozenset[str] = frozenset()
+    worth: Mapping[str, float] | None = None
 
 
 class Scheduler:
@@ -177,15 +178,17 @@ class Scheduler:
         consolidation_guard: bool = False,
         cheapest: bool = False,
         closed: Collection[str] = (),
+        worth: Mapping[str, float] | None = None,
     ) -> Placement:
         """Return where each of ``pods`` goes, new NodeClaims, and why the others go nowhere.
 
         ``without`` are names of nodes to leave out, with their capacity given back to limits;
         nodes that are being deleted never take a pod, nor do those that are ``closed``, though
-        what is on them counts. Without ``strict_reservations`` a pod that
-        could use reserved capacity, were some left, takes other capacity instead of waiting.
+        what is on them counts. Without ``strict_reservations`` a pod that could use reserved
+        capacity, were some left, takes other capacity instead of waiting.
         ``consolidation_guard`` keeps pods that run off nodes whose pods changed a moment ago.
-        ``cheapest`` packs new nodes for the least money, whatever the settings ask for.
+        ``cheapest`` packs new nodes for the least money, whatever the settings ask for; ``worth``
+        says what a pod costs on new nodes, so that the dear ones get the room that is there.
         """
         depth: Depth = "brief" if cheapest else "whole"
         world = _World(
@@ -195,6 +198,7 @@ class Scheduler:
             cheapest,
             depth,
             frozenset(closed),
+            worth,
         )
         by_shape = self._shapes.sorted(pods)
         if self._packs(world) and not cheapest:
@@ -310,7 +314,8 @@ class Scheduler:
             from reconciler.placement.packing.cheapest import cheapest
             from reconciler.placement.packing.tries import Tries
 
-            tries = Tries(cohorts, topology, at_first, partial(self._pass, world, to_front=True))
+            fresh = partial(self._pass, world, to_front=True)
+            tries = Tries(cohorts, topology, at_first, fresh, world.worth)
             goal = self._goal.for_all() if world.cheapest else self._goal
             return cheapest(best[1], tries, goal, world.depth)
         return best[1]

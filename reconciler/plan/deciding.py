@@ -169,6 +169,7 @@ class _Timed:
         consolidation_guard: bool = False,
         cheapest: bool = False,
         closed: Collection[str] = (),
+        worth: Mapping[str, float] | None = None,
     ) -> Placement:
         """Ask the scheduler."""
         with self._phase("placement" if strict_reservations else "disruption"):
@@ -179,6 +180,7 @@ class _Timed:
                 consolidation_guard=consolidation_guard,
                 cheapest=cheapest,
                 closed=closed,
+                worth=worth,
             )
 
     def worth(self, pods: Iterable[Pod]) -> Mapping[str, float]:
