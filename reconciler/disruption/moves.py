@@ -51,6 +51,10 @@ class Moves:
             affinity = pod.spec.affinity
             self._repels |= affinity is not None and affinity.pod_anti_affinity is not None
 
+    def matter(self) -> None:
+        """Make the moves matter to every question."""
+        self._draws = True
+
     def matter_to(self, pods: Iterable[Pod]) -> bool:
         """Return whether a question about these pods needs a scheduler that knows the moves."""
         if self._draws or self._repels:

@@ -148,6 +148,12 @@ class Simulation:
         self.cluster = after(self.cluster, gone, placement)
         self._moves.add(gone, placement, moved)
 
+    def settle(self, gone: Collection[str], placement: Placement, moved: Iterable[Pod]) -> None:
+        """Count what comes before all commands; the nodes that take its pods have room for more."""
+        self.commit(gone, placement, moved)
+        if placement.on_nodes:
+            self._moves.matter()
+
     def _prepare(self, pods: Sequence[Pod]) -> None:
         """Make a new scheduler if what has moved matters to a question about ``pods``."""
         if not self._moves or not self._renews or not self._moves.matter_to(pods):

@@ -185,5 +185,5 @@ def _place_waiting(
             simulation.commit(names, Placement(), ())
         return None
     placement = simulation.place([*pending, *evicted], names)
-    simulation.commit(names, placement, [*pending, *evicted])
+    simulation.settle(names, placement, [*pending, *evicted])
     return placement

@@ -138,3 +138,17 @@ def test_a_termination_grace_period_lets_drift_past_its_pods_and_consolidation_n
     assert brief(drift) == [("Drifted", "delete", ("n1",))]
     assert brief(quiet) == []
     assert "do-not-disrupt" in refusal_of(quiet, "n1")
+
+
+def test_a_node_that_a_waiting_pod_comes_to_takes_the_pods_of_others_as_well() -> None:
+    decisions = decided(
+        a_node("n1", "large"),
+        a_pod("p1", "n1"),
+        a_node("n2", "small"),
+        a_pod("p2", "n2"),
+        a_pod("waits", None),
+    )
+
+    assert decisions.placement is not None
+    assert decisions.placement.on_nodes == {"default/waits": "n1"}
+    assert brief(decisions) == [("Underutilized", "delete", ("n2",))]
