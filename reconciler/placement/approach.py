@@ -4,6 +4,9 @@ First fit is a gamble on the order. Karpenter's is by cpu, then memory; where th
 nodes, or leaves pods without one, other orders are tried, and one replaces it only if it is
 better on one count and worse on none: pods without a place, nodes, dollars. How many are tried
 depends on how many pods there are, never on time, so that the answer is the same everywhere.
+
+Which pods have to wait is for the queue to say: an order that leaves as many, but others, is no
+better for being cheaper.
 """
 
 from __future__ import annotations
@@ -111,10 +114,11 @@ def approaches(cohorts: Sequence[Cohort]) -> tuple[Approach, ...]:
 class Score(msgspec.Struct, frozen=True):
     """What a pass came to: pods without a place, new nodes, and their dollars an hour.
 
-    ``unbuffered`` are virtual pods without a place.
+    ``left`` is how many of each cohort have none; ``unbuffered`` are virtual pods without one.
     """
 
     unplaced: int
+    left: tuple[int, ...]
     unbuffered: int
     nodes: int
     cost: float
@@ -122,6 +126,8 @@ class Score(msgspec.Struct, frozen=True):
     def improves_on(self, other: Score) -> bool:
         """Return whether it is better on some count and worse on none."""
         if self.unplaced > other.unplaced or self.unbuffered > other.unbuffered:
+            return False
+        if self.unplaced == other.unplaced and self.left != other.left:
             return False
         if self.nodes > other.nodes or self.cost > other.cost:
             return False
@@ -135,10 +141,12 @@ class Score(msgspec.Struct, frozen=True):
 
 def score(solving: Pass, cohorts: list[Cohort]) -> Score:
     """Return what a pass came to."""
-    virtual = sum(c.waiting for c in cohorts if c.shape.model.is_virtual)
+    left = tuple(0 if c.shape.model.is_virtual else c.waiting for c in cohorts)
+    unplaced = sum(left)
     return Score(
-        unplaced=sum(c.waiting for c in cohorts) - virtual,
-        unbuffered=virtual,
+        unplaced=unplaced,
+        left=left,
+        unbuffered=sum(c.waiting for c in cohorts) - unplaced,
         nodes=len(solving.claims),
         cost=round(sum(claim.price for claim in solving.claims), 9),
     )

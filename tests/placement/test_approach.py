@@ -1,0 +1,16 @@
+"""In which order pods are taken: other orders than Karpenter's, where they are better."""
+
+from __future__ import annotations
+
+from tests.placement.builders import ARCH, ZONE, a_pod, a_pool, apart, groups, placed, rule
+
+
+def test_which_pods_have_to_wait_is_for_the_queue_to_say() -> None:
+    """To leave out the large pod instead would leave as many, and take a cheaper node."""
+    large = a_pod("large", "3", labels={"app": "db"}, nodeSelector={ZONE: "zone-a"})
+    away = apart(rule(ZONE, "db"))
+    choosy = {ZONE: "zone-a", ARCH: "amd64"}
+    small = a_pod("small", "100m", affinity=away, nodeSelector=choosy)
+    placement = placed([a_pool(), large, small])
+    assert groups(placement) == [["large"]]
+    assert list(placement.unschedulable) == ["default/small"]
