@@ -1,7 +1,8 @@
 """Drift: nodes that are not what is wanted any more are replaced, one at a time.
 
 Prices, quietness and the consolidation policy do not matter here. Empty nodes go first, then
-those that drifted longest ago; one whose pods find no place is passed over.
+those that drifted longest ago, and last those of which it is found only now; one whose pods find
+no place is passed over.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from reconciler.disruption.deliberation import Deliberation
 from reconciler.disruption.policy import Hold
 from reconciler.disruption.vain import resting
 from reconciler.model.budget import DisruptionReason
+from reconciler.model.nodeclaim import NodeClaim
 
-_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+DRIFT_SEEN: Final = "DriftSeen"
+"""Condition of a claim in our records: since when it is drifted, for this reason or another."""
+
+_ONLY_NOW: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class DriftMethod:
@@ -55,13 +60,15 @@ def replace_or_refuse(candidate: Candidate, work: Deliberation, said: Reason) ->
         work.start(said, [candidate], replacements=claims, placement=outcome.placement)
 
 
-def drifted_since(candidate: Candidate) -> datetime:
-    """Return since when the node is known to be drifted; unknown counts as long ago."""
-    condition = candidate.claim.condition("Drifted")
-    if condition is None or condition.status != "True":
-        return _LONG_AGO
-    return condition.last_transition_time or _LONG_AGO
+def drifted_since(claim: NodeClaim) -> datetime | None:
+    """Return since when a claim is known to be drifted: by our records, else by Karpenter's."""
+    for kind in (DRIFT_SEEN, "Drifted"):
+        condition = claim.condition(kind)
+        if condition is not None and condition.status == "True":
+            return condition.last_transition_time
+    return None
 
 
 def _by_age(candidate: Candidate) -> tuple[bool, datetime, str]:
-    return bool(candidate.reschedulable), drifted_since(candidate), candidate.name
+    since = drifted_since(candidate.claim) or _ONLY_NOW
+    return bool(candidate.reschedulable), since, candidate.name

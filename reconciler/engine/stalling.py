@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from reconciler.disruption.drift import DRIFT_SEEN
 from reconciler.engine import lifecycle
 from reconciler.engine.observation import Observation
 from reconciler.engine.world import World
@@ -14,7 +15,7 @@ from reconciler.model.history import Obstacle
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.settings import Settings
 from reconciler.plan.plan import Plan
-from reconciler.plan.progress import DRIFT_SEEN, Overdue, overdue
+from reconciler.plan.progress import Overdue, overdue
 
 OVERDUE: Final = "ProgressDeadlineExceeded"
 """Condition of a claim in our records: it was told of. Kubernetes' word for a Deployment."""

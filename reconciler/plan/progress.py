@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from reconciler.disruption.drift import drifted_since
 from reconciler.model.duration import parse_duration
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.settings import Settings
@@ -22,9 +23,6 @@ from reconciler.plan.plan import (
     Finding,
     PlannedCommand,
 )
-
-DRIFT_SEEN: Final = "DriftSeen"
-"""Condition of a claim in our records: since when it is drifted, for this reason or another."""
 
 PROGRESS_DEADLINE: Final = "progress-deadline"
 
@@ -89,15 +87,6 @@ def overdue(
             )
         )
     return tuple(found)
-
-
-def drifted_since(claim: NodeClaim) -> datetime | None:
-    """Return since when a claim is known to be drifted: by our records, else by Karpenter's."""
-    for kind in (DRIFT_SEEN, "Drifted"):
-        condition = claim.condition(kind)
-        if condition is not None and condition.status == "True":
-            return condition.last_transition_time
-    return None
 
 
 def due_at(claim: NodeClaim, settings: Settings) -> datetime | None:

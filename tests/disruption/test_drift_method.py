@@ -17,10 +17,10 @@ NEVER = [a_pool(consolidateAfter="Never")]
 PROTECTED = {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}
 
 
-def _since(minutes: int) -> dict[str, str]:
+def _since(minutes: int, kind: str = "Drifted") -> dict[str, str]:
     moment = stamp(NOW - timedelta(minutes=minutes))
     return {
-        "type": "Drifted",
+        "type": kind,
         "status": "True",
         "reason": "NodePoolDrifted",
         "lastTransitionTime": moment,
@@ -58,6 +58,22 @@ def test_empty_nodes_go_first_then_those_that_drifted_longest_ago() -> None:
 
     assert [c.nodes for c in decisions.commands] == [("n3",), ("n2",)]
     assert [(d.node, d.waits_for) for d in decisions.deferred] == [("n1", WaitsFor.BUDGET)]
+
+
+def test_what_our_records_say_counts_and_what_drifted_only_now_comes_last() -> None:
+    pool = a_pool(consolidateAfter="Never", budgets=[{"nodes": "2"}])
+    decisions = decided(
+        a_node("n1"),
+        a_pod("p1", "n1", "3"),
+        a_node("n2", conditions=[_since(5, "DriftSeen")]),
+        a_pod("p2", "n2", "3"),
+        a_node("n3", conditions=[_since(50, "DriftSeen")]),
+        a_pod("p3", "n3", "3"),
+        pools=[pool],
+        drifted=drifted("n1", "n2", "n3"),
+    )
+
+    assert [c.nodes for c in decisions.commands] == [("n3",), ("n2",)]
 
 
 def test_a_node_whose_pods_find_no_place_is_passed_over() -> None:
