@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from reconciler.plan.plan import DeferredClaim, Plan
+from reconciler.plan.plan import DeferredClaim, Plan, Reason
 from reconciler.plan.wording import moment, reason_said
 
 Subject = Literal["Pod", "Node", "NodeClaim", "NodePool", "CapacityBuffer"]
@@ -32,12 +32,7 @@ def decisions_of(plan: Plan) -> list[Decision]:
 
 def _of_pods(plan: Plan) -> list[Decision]:
     return [
-        Decision(
-            kind="Pod",
-            name=pod.pod,
-            code=reason.code or "Unschedulable",
-            message=f"{reason.node_pool}: {reason.message}" if reason.node_pool else reason.message,
-        )
+        _without_place("Pod", pod.pod, reason)
         for pod in plan.unschedulable
         for reason in pod.reasons
     ]
@@ -69,15 +64,15 @@ def _of_claims(plan: Plan) -> list[Decision]:
 
 def _of_buffers(plan: Plan) -> list[Decision]:
     return [
-        Decision(
-            kind="CapacityBuffer",
-            name=room.buffer,
-            code=reason.code or "Unschedulable",
-            message=f"{reason.node_pool}: {reason.message}" if reason.node_pool else reason.message,
-        )
+        _without_place("CapacityBuffer", room.buffer, reason)
         for room in plan.buffers
         for reason in room.reasons
     ]
+
+
+def _without_place(kind: Subject, name: str, reason: Reason) -> Decision:
+    message = f"{reason.node_pool}: {reason.message}" if reason.node_pool else reason.message
+    return Decision(kind=kind, name=name, code=reason.code or "Unschedulable", message=message)
 
 
 def _waiting(deferred: DeferredClaim) -> str:

@@ -6,10 +6,8 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import botocore.endpoint
 import pytest
 import yaml
 
@@ -20,6 +18,8 @@ from reconciler.adapters.simulated.faults import Fault
 from reconciler.adapters.simulated.server import serve
 from reconciler.cli.main import main
 from reconciler.model.errors import TransientCloudError
+
+pytestmark = pytest.mark.usefixtures("impatient")
 
 END = datetime(2027, 3, 1, tzinfo=UTC)
 POOL = """
@@ -32,11 +32,6 @@ spec:
       nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
       requirements: []
 """
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
 
 
 @pytest.fixture

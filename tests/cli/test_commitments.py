@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reconciler.cli.main import main
-from tests.cli.test_plan import CLASS, NOW, POOL, a_node, a_snapshot, validator
+from tests.cli.test_plan import NOW, POOL, a_fleet, a_node, a_snapshot, validator
 
 DEPLOYMENT = """\
 apiVersion: apps/v1
@@ -50,13 +50,7 @@ PLAN = "{type: EC2Instance, family: m7i, commitment: 0.25, usedElsewhere: 0}"
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Path:
-    folder = tmp_path / "fleet"
-    folder.mkdir()
-    (folder / "pool.yaml").write_text(POOL)
-    (folder / "class.yaml").write_text(CLASS)
-    (folder / "app.yaml").write_text(DEPLOYMENT)
-    (tmp_path / "catalog.json").write_text(json.dumps(CATALOG))
-    return folder
+    return a_fleet(tmp_path, DEPLOYMENT, CATALOG)
 
 
 @pytest.fixture

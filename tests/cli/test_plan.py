@@ -67,15 +67,20 @@ CATALOG = [
 ]
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Path:
-    folder = tmp_path / "fleet"
+def a_fleet(beside: Path, deployment: str, catalog: list[dict]) -> Path:
+    """Write a fleet with one pool, its class and a workload; its catalogue stands beside it."""
+    folder = beside / "fleet"
     folder.mkdir()
     (folder / "pool.yaml").write_text(POOL)
     (folder / "class.yaml").write_text(CLASS)
-    (folder / "app.yaml").write_text(DEPLOYMENT)
-    (tmp_path / "catalog.json").write_text(json.dumps(CATALOG))
+    (folder / "app.yaml").write_text(deployment)
+    (beside / "catalog.json").write_text(json.dumps(catalog))
     return folder
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    return a_fleet(tmp_path, DEPLOYMENT, CATALOG)
 
 
 @pytest.fixture

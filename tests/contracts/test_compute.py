@@ -6,9 +6,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from types import SimpleNamespace
 
-import botocore.endpoint
 import pytest
 
 from reconciler.adapters.aws.clients import Connect, connector
@@ -22,6 +20,8 @@ from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.ports import Instance, Launch, LaunchAnswer
 from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish, options
+
+pytestmark = pytest.mark.usefixtures("impatient")
 
 NUMBERS = itertools.count(1)
 
@@ -61,12 +61,6 @@ class Site:
     def restarted(self, **how: object) -> AwsCompute:
         """Return another adapter for the same fleet, as after a crash."""
         return a_compute(self.cloud, self.clock, self.settings, **how)
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Botocore's own retries wait on the machine's clock; the tests do not."""
-    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,35 +17,9 @@ from reconciler.cli.simulation.building import Setting, SimulatedFleet, built, f
 from reconciler.cli.simulation.script import Script
 from reconciler.observed.snapshot import Snapshot
 from reconciler.plan.deciding import untimed
-from tests.engine.world import PRICES, SIZES, ZONES, a_node_class
+from tests.engine.world import a_node_class, catalog_file
 
 START = "2026-03-02T09:00:00Z"
-
-
-def catalog_rows() -> list[dict[str, Any]]:
-    """Return three types in two zones, on demand and spot (at 0.4 of the price)."""
-
-    def equal(key: str, value: str) -> dict[str, Any]:
-        return {"key": key, "operator": "In", "values": [value]}
-
-    return [
-        {
-            "name": name,
-            "capacity": {"cpu": cpu, "memory": memory, "pods": "30", "ephemeral-storage": "20Gi"},
-            "overhead": {"cpu": "100m", "memory": "512Mi"},
-            "requirements": [
-                equal("kubernetes.io/arch", "amd64"),
-                equal("kubernetes.io/os", "linux"),
-                equal("node.kubernetes.io/instance-type", name),
-            ],
-            "offerings": [
-                {"zone": zone, "capacityType": kind, "price": round(PRICES[name] * share, 4)}
-                for zone in ZONES
-                for kind, share in (("on-demand", 1.0), ("spot", 0.4))
-            ],
-        }
-        for name, (cpu, memory) in SIZES.items()
-    ]
 
 
 def write_fleet(folder: Path, objects: Sequence[Mapping[str, Any]]) -> None:
@@ -55,7 +28,7 @@ def write_fleet(folder: Path, objects: Sequence[Mapping[str, Any]]) -> None:
     fleet.mkdir(exist_ok=True)
     text = yaml.safe_dump_all([a_node_class(), *objects], sort_keys=True)
     (fleet / "fleet.yaml").write_text(text, encoding="utf-8")
-    (folder / "catalog.json").write_text(json.dumps(catalog_rows()), encoding="utf-8")
+    (folder / "catalog.json").write_bytes(catalog_file())
 
 
 def words(folder: Path, *more: str) -> list[str]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, failure_of, translated
 from reconciler.adapters.aws.events import Message, read_message
+from reconciler.adapters.aws.listening import listening
 from reconciler.model.errors import ReconcilerError
 from reconciler.ports import Clock, Interruption
 
@@ -28,7 +29,6 @@ _HIDDEN_FOR_S: Final = 60
 _ATTEMPTS: Final = 1
 _PAUSE_MAX_S: Final = 60.0
 _LABELS_MAX: Final = 50
-_ENDS_WITHIN_S: Final = 1.0
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -73,25 +73,14 @@ class InterruptionQueue:
         """Return why the queue cannot be read at present, empty where it can."""
         return self._problem
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
+    def listening(self) -> AbstractContextManager[None]:
         """Poll in a thread for as long as the block lasts; what is settled by then is deleted.
 
         What is not settled is handed back, so that whoever listens next hears it at once: with a
         spot instance's two minutes running, nobody waits until SQS shows a message again. That
         goes too for what a poll receives that waits at the end, and is left to itself.
         """
-        stop = threading.Event()
-        thread = threading.Thread(
-            target=self._listen, args=(stop,), name="interruptions", daemon=True
-        )
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            self.leave()
-            thread.join(_ENDS_WITHIN_S)
+        return listening("interruptions", self._listen, self.leave)
 
     def poll(self) -> bool:
         """Delete what is settled, then wait for messages once; return whether SQS answered."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error
+from reconciler.adapters.aws.listening import listening
 from reconciler.model.errors import ReconcilerError
 from reconciler.ports import Clock, Interruption, InterruptionKind
 
@@ -28,7 +29,6 @@ IMPAIRED_FOR: Final = timedelta(seconds=120)
 _CALL: Final = "ec2:DescribeInstanceStatus"
 _ATTEMPTS: Final = 3
 _PAUSE_MAX_S: Final = 600.0
-_ENDS_WITHIN_S: Final = 1.0
 _EVENTS: Final = (
     "instance-reboot",
     "system-reboot",
@@ -80,19 +80,9 @@ class InstanceStatuses:
         """Return why EC2 does not answer at present, empty where it does or may not be asked."""
         return self._problem
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
+    def listening(self) -> AbstractContextManager[None]:
         """Ask in a thread for as long as the block lasts, or until EC2 forbids it."""
-        stop = threading.Event()
-        thread = threading.Thread(
-            target=self._listen, args=(stop,), name="instance-statuses", daemon=True
-        )
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join(_ENDS_WITHIN_S)
+        return listening("instance-statuses", self._listen)
 
     def poll(self) -> bool:
         """Ask once, and return whether EC2 answered all of it; half an answer changes nothing."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
-import botocore.endpoint
 import pytest
 
 from reconciler.adapters.aws.addresses import NONE_FREE, Addresses
@@ -19,11 +16,6 @@ from tests.contracts.cloud import a_class, a_cloud, a_compute, a_wish
 ZONE = "us-east-1a"
 PODS = 29
 """So many pods, and addresses, the test's instance types have."""
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
 
 
 class Site:

@@ -6,10 +6,8 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
-import botocore.endpoint
 import pytest
 from moto import mock_aws
 
@@ -76,10 +74,8 @@ def test_fleets_of_one_account_share_clients_and_those_of_roles_share_the_rate(
 
 
 def test_calls_of_all_roles_of_an_account_wait_for_their_turn_and_those_of_another_do_not(
-    monkeypatch: pytest.MonkeyPatch, accounts: Connections
+    clock: SimulatedClock, accounts: Connections
 ) -> None:
-    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
-    clock = SimulatedClock()
     connections = Connections(clock)
     beside = replace(ONE, role_arn="arn:aws:iam::111111111111:role/others")
     abroad = replace(ONE, region="eu-west-1")

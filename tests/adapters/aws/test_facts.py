@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 
-import botocore.endpoint
 import pytest
 
 from reconciler.adapters.aws.cache import Folder, folder_of
@@ -22,11 +20,6 @@ from reconciler.model.settings import Settings
 TYPES = ("m5.large", "m5.metal", "c7g.large", "t3.nano")
 PRICES = {"m5.large": 0.1, "m5.metal": 4.8, "c7g.large": 0.08}
 HALF_A_DAY = timedelta(hours=12)
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
 
 
 def price(name: str, zone: str, capacity_type: str) -> float | None:

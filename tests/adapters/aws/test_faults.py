@@ -11,12 +11,9 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
-import botocore.endpoint
 import pytest
-from botocore.retries.quota import RetryQuota
 
 from reconciler.adapters.aws.checks import Checks
 from reconciler.adapters.aws.commitments import bought
@@ -44,22 +41,14 @@ from reconciler.ports import LaunchAnswer, Leftover
 from tests.adapters.aws.test_events import SPOT
 from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish
 
+pytestmark = pytest.mark.usefixtures("tireless")
+
 REAL = replace(SETTINGS, cluster="kubeconfig", cluster_cidr="10.0.0.0/16")
 SSM = SelectorTerm(
     ssm_parameter="/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
 )
 NUMBERS = itertools.count(1)
 ONCE_THRICE_FOR_EVER = (1, 3, None)
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """botocore waits on the machine's clock, and allows a client so many repetitions in all.
-
-    A few hundred tests share the clients, which are dear to make.
-    """
-    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
-    monkeypatch.setattr(RetryQuota, "acquire", lambda *_: True)
 
 
 @dataclass

@@ -11,10 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import Any
 
-import botocore.endpoint
 import pytest
 from msgspec.structs import replace as changed
 
@@ -33,16 +31,6 @@ from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_type,
 
 REAL = replace(SETTINGS, cluster="kubeconfig", cluster_cidr="10.0.0.0/16")
 ONCE_THRICE_FOR_EVER = pytest.mark.parametrize("times", [1, 3, None])
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
-
-
-@pytest.fixture
-def clock() -> SimulatedClock:
-    return SimulatedClock()
 
 
 @pytest.fixture

@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
-import botocore.endpoint
 import pytest
-from botocore.retries.quota import RetryQuota
 
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.aws.instancetypes import describe_offerings, describe_types
@@ -26,17 +23,13 @@ from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudE
 from reconciler.ports import LaunchAnswer
 from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish
 
+pytestmark = pytest.mark.usefixtures("tireless")
+
 REAL = replace(SETTINGS, cluster="kubeconfig", cluster_cidr="10.0.0.0/16")
 SOLD = {**PRICES, "m7i.metal-24xl": 5.0}
 GROUPS = ("nodes-a", "nodes-b", "nodes-c")
 ONCE_THRICE_FOR_EVER = (1, 3, None)
 FAULTS = [fault for fault in Fault if not fault.takes_effect]
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
-    monkeypatch.setattr(RetryQuota, "acquire", lambda *_: True)
 
 
 @dataclass

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from types import SimpleNamespace
 
-import botocore.endpoint
 import pytest
 
 from reconciler.adapters.aws.compute import AwsCompute
@@ -23,16 +21,6 @@ from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_wish
 
 CALL = "DescribeCapacityReservations"
 OWNER = "123456789012"
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
-
-
-@pytest.fixture
-def clock() -> SimulatedClock:
-    return SimulatedClock()
 
 
 @pytest.fixture

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
-import botocore.endpoint
 import pytest
 
 from reconciler.adapters.aws.requests import launch_requests
@@ -23,16 +21,6 @@ from reconciler.model.nodeclass import (
 )
 from reconciler.model.settings import PlacementGroup
 from tests.contracts.cloud import SETTINGS, a_class, a_compute, a_type, a_wish
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
-
-
-@pytest.fixture
-def clock() -> SimulatedClock:
-    return SimulatedClock()
 
 
 @pytest.fixture

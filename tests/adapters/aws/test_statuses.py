@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 
-import botocore.endpoint
 import pytest
 
 from reconciler.adapters.aws.hearing import Hearing
@@ -23,11 +21,6 @@ from tests.engine.processes import wait_for
 
 CALL = "DescribeInstanceStatus"
 RETIRES = datetime(2026, 5, 1, 3, tzinfo=UTC)
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
 
 
 class Site:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
-from types import SimpleNamespace
 
-import botocore.endpoint
 import pytest
 
 from reconciler.adapters.aws.throttle import (
@@ -23,11 +21,6 @@ from reconciler.adapters.aws.throttle import (
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
-import botocore.endpoint
 import msgspec
 import pytest
 
@@ -19,11 +16,6 @@ from reconciler.model.nodeclass import EC2NodeClass
 from tests.contracts.cloud import a_class, a_cloud, a_compute
 
 TRIED = ("CreateLaunchTemplate", "CreateFleet", "RunInstances")
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
 
 
 class Site:
