@@ -21,7 +21,7 @@ from reconciler.adapters.database.errors import RESTORE, translated
 from reconciler.adapters.database.tables import VERSION_TABLE
 from reconciler.model.errors import StateError
 
-HEAD: Final = "0003"
+HEAD: Final = "0004"
 """The newest migration in ``state/versions``; a test holds the two alike."""
 
 _ADVISORY_KEY: Final = 0x7265636F6E

@@ -205,23 +205,28 @@ def _has_ended(value: _Command, survey: _Survey) -> bool:
 
 
 def _intents(survey: _Survey) -> _Judged:
+    """Judge effects; only the bodies of what is old are read, and only one lot at a time."""
     c, o = intent.c, outcome.c
-    joined = and_(o.fleet == c.fleet, o.sequence == c.last_outcome)
-    query = select(c.id, c.sequence, c.verb, c.body, c.last_outcome, o.at.label("ended_at"))
-    query = query.select_from(intent.outerjoin(outcome, joined)).where(c.fleet == survey.fleet)
-    rows = survey.connection.execute(query.order_by(c.sequence)).all()
-    newest = max((row.last_outcome or 0 for row in rows), default=0)
+    ours = c.fleet == survey.fleet
+    total, newest, newest_end = survey.connection.execute(
+        select(func.count(), func.max(c.sequence), func.max(c.last_outcome)).where(ours)
+    ).one()
+    query = (
+        select(c.id, c.verb, c.body, o.at.label("ended_at"))
+        .join_from(intent, outcome, and_(o.fleet == c.fleet, o.sequence == c.last_outcome))
+        .where(ours, o.at < survey.recent)
+        .where(c.sequence != newest, c.last_outcome != newest_end)  # counting goes on from them
+        .order_by(c.sequence)
+        .execution_options(yield_per=_A_STATEMENT)
+    )
     goes = []
-    for row in rows[:-1]:  # the newest stays, for sequences go on from it
-        if row.ended_at is None or row.ended_at >= survey.recent or row.last_outcome == newest:
-            continue
+    for row in survey.connection.execute(query):
         value = msgspec.json.decode(row.body, type=_Intent)
-        of_last_plan = bool(survey.last_plan) and value.plan == survey.last_plan
-        if of_last_plan:
+        if survey.last_plan and value.plan == survey.last_plan:
             survey.held.add(value.target)
         elif row.id not in survey.needed and not _may_have_instances(row, value, survey):
             goes.append(row.id)
-    return goes, len(rows)
+    return goes, total
 
 
 def _may_have_instances(row: Any, value: _Intent, survey: _Survey) -> bool:

@@ -163,6 +163,7 @@ outcome: Final = Table(
     _text("message"),
     PrimaryKeyConstraint("fleet", "sequence"),
     ForeignKeyConstraint(["fleet", "intent"], ["journal_intent.fleet", "journal_intent.id"]),
+    Index("journal_outcome_by_intent", "fleet", "intent"),
     sqlite_strict=True,
 )
 """How intents ended; rows are only ever added, and the last one of an intent holds."""
