@@ -79,10 +79,14 @@ def consolidatable(work: Deliberation) -> list[Candidate]:
     """Return the nodes that consolidation may look at, keeping the refusals of the others.
 
     What protects a node is told before what is wrong with it, and both though it is not quiet
-    yet: the author has to act on either. Empty nodes are the subject of Emptiness.
+    yet: the author has to act on either. It is told of nodes to which a command of the pass moves
+    pods as well, though those are left alone. Empty nodes are the subject of Emptiness.
     """
     found: list[Candidate] = []
-    for candidate in work.candidates(lambda c: not c.pool.is_static):
+    taken = {name for command in work.commands for name in command.nodes}
+    for candidate in work.roster.candidates:
+        if candidate.pool.is_static or candidate.name in taken:
+            continue
         problem = price_refusal(candidate) or _disabled(candidate)
         if problem is None and candidate.is_empty:
             continue
@@ -90,7 +94,9 @@ def consolidatable(work: Deliberation) -> list[Candidate]:
         refusal = candidate.refusal(eventual=False) or problem
         if refusal is not None:
             work.refuse(candidate, REASON, refusal)
-        elif is_consolidatable(candidate.claim, candidate.pool, work.now):
+        elif work.is_free(candidate) and is_consolidatable(
+            candidate.claim, candidate.pool, work.now
+        ):
             hold = work.holds.get((candidate.pool.name, REASON))
             hold = hold or too_young(candidate, work.settings, work.now)
             if hold is None:

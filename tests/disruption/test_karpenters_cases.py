@@ -152,3 +152,25 @@ def test_a_node_that_a_waiting_pod_comes_to_takes_the_pods_of_others_as_well() -
     assert decisions.placement is not None
     assert decisions.placement.on_nodes == {"default/waits": "n1"}
     assert brief(decisions) == [("Underutilized", "delete", ("n2",))]
+
+
+def test_what_protects_a_node_is_told_though_a_command_moves_pods_to_it() -> None:
+    held = {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}
+
+    decisions = decided(
+        a_node("n1", "large"), a_pod("p1", "n1", metadata=held), a_node("n2"), a_pod("p2", "n2")
+    )
+
+    assert brief(decisions) == [("Underutilized", "delete", ("n2",))]
+    assert "do-not-disrupt" in refusal_of(decisions, "n1")
+
+    drift = decided(
+        a_node("n1", "large"),
+        a_pod("p1", "n1", metadata=held),
+        a_node("n2"),
+        a_pod("p2", "n2"),
+        drifted=drifted("n2"),
+    )
+
+    assert brief(drift) == [("Drifted", "delete", ("n2",))]
+    assert "do-not-disrupt" in refusal_of(drift, "n1")
