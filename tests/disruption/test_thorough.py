@@ -86,6 +86,64 @@ def test_a_node_that_would_only_be_bought_back_stays() -> None:
     assert command.nodes == ("n1",)
 
 
+def full(name: str, size: str = "small") -> list[Any]:
+    """Return a node of the type that is cheapest for its pods, which leave no room."""
+    half = f"{SIZES[size][0] * 500 - 100}m"
+    return [a_node(name, size), a_pod(f"{name}-a", name, half), a_pod(f"{name}-b", name, half)]
+
+
+def half_empty(name: str, size: str = "huge") -> list[Any]:
+    pods = [a_pod(f"{name}-{i}", name, cpu="900m") for i in range(9)]
+    return [a_node(name, size), *pods]
+
+
+def test_a_set_goes_without_the_nodes_that_stand_in_its_way() -> None:
+    fleet = [*half_empty("n1"), *half_empty("n2"), *full("f1"), *full("f2")]
+
+    decisions = decided(*fleet, settings=THOROUGH)
+
+    gone = {name for command in decisions.commands for name in command.nodes}
+    assert gone
+    assert gone <= {"n1", "n2"}
+
+
+def test_a_node_that_is_closed_takes_no_pods_though_it_has_room() -> None:
+    cluster = a_cluster(
+        a_node("n1", "small"), a_pod("p1", "n1"), a_node("n2", "small"), a_pod("p2", "n2", "500m")
+    )
+    work = open_pass(a_situation(cluster, [a_pool()], settings=THOROUGH)).work
+    going = [candidate for candidate in work.roster.candidates if candidate.name == "n1"]
+
+    free = work.simulation.without(going, consolidating=True)
+    closed = work.simulation.without(going, consolidating=True, closed={"n2"})
+
+    assert set(free.placement.on_nodes.values()) == {"n2"}
+    assert not closed.placement.on_nodes
+    assert len(closed.placement.claims) == 1
+
+
+def test_room_that_is_there_goes_to_the_pods_that_are_dear_on_new_nodes() -> None:
+    """Of two pods of one size one may be on spot; there is room for one of them."""
+    either = {
+        "key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]
+    }  # fmt: skip
+    pool = a_pool(spec={"template": {"spec": {"requirements": [either], "expireAfter": "Never"}}})
+    on_demand = {"nodeSelector": {"karpenter.sh/capacity-type": "on-demand"}}
+    cluster = a_cluster(
+        a_node("n1", "medium"), a_pod("a-cheap", "n1"), a_pod("b-dear", "n1", spec=on_demand),
+        a_node("n2", "small"), a_pod("other", "n2", "900m"),
+    )  # fmt: skip
+    work = open_pass(a_situation(cluster, [pool], settings=THOROUGH)).work
+    going = [candidate for candidate in work.roster.candidates if candidate.name == "n1"]
+    worth = work.simulation.worth(going[0].moving)
+
+    as_queued = work.simulation.without(going, consolidating=True)
+    dear_first = work.simulation.without(going, consolidating=True, worth=worth)
+
+    assert as_queued.placement.on_nodes == {"default/a-cheap": "n2"}
+    assert dear_first.placement.on_nodes == {"default/b-dear": "n2"}
+
+
 def test_the_sets_asked_about_first_waste_most() -> None:
     cluster = a_cluster(
         a_node("idle", "huge"), a_pod("a", "idle", cpu="1"),
