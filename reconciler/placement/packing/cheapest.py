@@ -58,11 +58,10 @@ def cheapest(best: Pass, tries: Tries, goal: Goal, depth: Depth = "whole") -> Pa
 
 def _effort(cohorts: Collection[Cohort], depth: Depth) -> Effort:
     """Return how much may be tried; a brief packing of many pods needs enough for its one draft."""
+    pods = sum(len(cohort.pods) for cohort in cohorts)
     if depth == "brief":
-        pods = sum(len(cohort.pods) for cohort in cohorts)
         return Effort(_WORK_BASE // _DIVISORS[depth] + _BRIEF_WORK_A_POD * pods)
-    most = _WORK_BASE + _WORK_A_POD * sum(cohort.waiting for cohort in cohorts)
-    return Effort(most // _DIVISORS[depth])
+    return Effort((_WORK_BASE + _WORK_A_POD * pods) // _DIVISORS[depth])
 
 
 def _drafts(tries: Tries, goal: Goal, effort: Effort, briefly: bool) -> Iterator[Paper]:
