@@ -17,7 +17,7 @@ from typing import Any, Final
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, failure_of, translated
 from reconciler.adapters.aws.events import Message, read_message
-from reconciler.adapters.aws.listening import listening
+from reconciler.adapters.listening import listening
 from reconciler.model.errors import ReconcilerError
 from reconciler.ports import Clock, Interruption
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error
-from reconciler.adapters.aws.listening import listening
+from reconciler.adapters.listening import listening
 from reconciler.model.errors import ReconcilerError
 from reconciler.ports import Clock, Interruption, InterruptionKind
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -18,6 +17,7 @@ import msgspec
 
 from reconciler.adapters.kubernetes.api import Api
 from reconciler.adapters.kubernetes.kinds import POD
+from reconciler.adapters.listening import listening
 from reconciler.model.decode import decode
 from reconciler.model.errors import ClusterError
 from reconciler.model.pod import Pod
@@ -28,7 +28,6 @@ WATCH_S: Final = 120
 
 _PAUSE_S: Final = 1.0
 _PAUSE_MAX_S: Final = 600.0
-_ENDS_WITHIN_S: Final = 1.0
 _LATE_S: Final = 10
 _UNBOUND: Final = "spec.nodeName="
 _LOG: Final = logging.getLogger(__name__)
@@ -71,19 +70,9 @@ class PendingPods:
         with self._lock:
             self._first = self._last = None
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
+    def listening(self) -> AbstractContextManager[None]:
         """Watch in a thread for as long as the block lasts."""
-        stop = threading.Event()
-        thread = threading.Thread(
-            target=self._listen, args=(stop,), name="pending-pods", daemon=True
-        )
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join(_ENDS_WITHIN_S)
+        return listening("pending-pods", self._listen)
 
     def follow(self) -> bool:
         """Watch once, until the API ends it; return whether it did so in order."""
