@@ -151,13 +151,13 @@ def compute(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | R
 def cheaper(claim: PlannedClaim, price: float) -> PlannedClaim | Refusal:
     """Return the claim with the types that surely cost less than ``price``, or why none is left."""
     narrowed = cheaper_than(claim, price)
+    if not narrowed.types:
+        return Refusal(BlockCode.NOT_CHEAPER, "Can't replace with a cheaper node")
     unmet = min_values_unmet(narrowed.types, claim.requirements)
     if unmet:
         labels = " ".join(unmet)
         text = f"minValues requirement is not met for label(s) (label(s)=[{labels}])"
         return Refusal(BlockCode.MIN_VALUES, f"Filtering by price: {text}")
-    if not narrowed.types:
-        return Refusal(BlockCode.NOT_CHEAPER, "Can't replace with a cheaper node")
     return narrowed
 
 

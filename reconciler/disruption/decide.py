@@ -92,9 +92,9 @@ def _carried_through(situation: Situation, methods: Iterable[Method]) -> Opening
 def _refused(work: Deliberation, drifted: Sequence[DriftedClaim]) -> list[Block]:
     """Return the blocks of nodes that are no candidates though something wants them.
 
-    A node that is drifted or that expires gracefully is wanted for that; any other that is ready,
-    for consolidation where its pool does it. Nodes that start up or go already are not worth a
-    word unless drifted.
+    A node that is drifted or that expires gracefully is wanted for that. That any other is told to
+    stay is said as well, before something wants it. Nodes that start up or go already are not
+    worth a word unless drifted.
     """
     wanted = {drift.node_claim for drift in drifted}
     blocks: list[Block] = []
@@ -107,16 +107,20 @@ def _refused(work: Deliberation, drifted: Sequence[DriftedClaim]) -> list[Block]
             blocks.append(refusal.block(node.name, ForcefulReason.EXPIRED))
         elif refusal.code is BlockCode.NODE_POOL_NOT_FOUND:
             blocks.append(refusal.block(node.name, ForcefulReason.NODE_POOL_DELETED))
-        elif refusal.code is BlockCode.NODE_DO_NOT_DISRUPT and _consolidates(work, node):
-            blocks.append(refusal.block(node.name, DisruptionReason.UNDERUTILIZED))
+        elif refusal.code is BlockCode.NODE_DO_NOT_DISRUPT:
+            blocks.append(refusal.block(node.name, _kept_from(work, node)))
     return blocks
 
 
-def _consolidates(work: Deliberation, node: StateNode) -> bool:
+def _kept_from(work: Deliberation, node: StateNode) -> DisruptionReason:
+    """Return what could come to want a node first: consolidation where its pool does it."""
     pool = work.pools.get(node.node_pool)
-    if pool is None or pool.node_pool.is_static:
-        return False
-    return pool.node_pool.spec.disruption.consolidates_after is not None
+    consolidates = (
+        pool is not None
+        and not pool.node_pool.is_static
+        and pool.node_pool.spec.disruption.consolidates_after is not None
+    )
+    return DisruptionReason.UNDERUTILIZED if consolidates else DisruptionReason.DRIFTED
 
 
 def _unapproved(work: Deliberation, known: Collection[str]) -> list[Deferral]:

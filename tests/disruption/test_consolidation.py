@@ -222,6 +222,31 @@ def test_a_policy_of_empty_nodes_only_says_so() -> None:
     )
 
 
+def test_where_nothing_is_cheaper_min_values_are_not_to_blame() -> None:
+    spec = {
+        "template": {
+            "spec": {
+                "requirements": [
+                    {
+                        "key": "node.kubernetes.io/instance-type",
+                        "operator": "Exists",
+                        "minValues": 2,
+                    },
+                    {
+                        "key": "karpenter.sh/capacity-type",
+                        "operator": "In",
+                        "values": ["on-demand"],
+                    },
+                ]
+            }
+        }
+    }
+    decisions = decided(a_node("n1", "small"), a_pod("p", "n1"), pools=[a_pool(spec=spec)])
+
+    assert brief(decisions) == []
+    assert refusal_of(decisions, "n1") == "Can't replace with a cheaper node"
+
+
 def test_min_values_must_hold_after_the_price() -> None:
     wanted = [
         {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},

@@ -174,3 +174,15 @@ def test_what_protects_a_node_is_told_though_a_command_moves_pods_to_it() -> Non
 
     assert brief(drift) == [("Drifted", "delete", ("n2",))]
     assert "do-not-disrupt" in refusal_of(drift, "n1")
+
+
+def test_a_node_that_is_told_to_stay_is_named_before_anything_wants_it() -> None:
+    decisions = decided(
+        a_node("n1", annotations={"karpenter.sh/do-not-disrupt": "true"}),
+        a_pod("p", "n1"),
+        pools=[a_pool(consolidateAfter="Never")],
+    )
+
+    (block,) = decisions.blocked
+    assert (block.node, block.reason) == ("n1", "Drifted")
+    assert "do-not-disrupt" in block.message
