@@ -157,7 +157,7 @@ class Census:
         """The required anti-affinity of pods that run: where the pods are that have each rule."""
         found: dict[Rule, dict[str, int]] = {}
         for index, rule in self._repelling_pods():
-            domain = self._labels[index].get(rule.key)
+            domain = self._domain(rule, index)
             counts = found.setdefault(rule, {})
             if domain is not None:
                 counts[domain] = counts.get(domain, 0) + 1

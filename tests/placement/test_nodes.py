@@ -279,3 +279,12 @@ def test_a_volumes_zone_is_not_given_up_with_an_alternative_of_the_pod() -> None
     placement = placed([*world, *pods(1, volumes=_uses("data"), affinity=either)])
 
     assert [claim.launch[1].zone for claim in placement.claims] == ["zone-b"]
+
+
+def test_a_node_whose_hostname_label_is_missing_goes_by_its_name() -> None:
+    """A pod that runs there keeps others off, as it does elsewhere."""
+    runs = a_pod("alone", node="n1", affinity=apart(rule(HOST)), labels={"app": "db"})
+    node, claim = a_node("n1")
+    del node["metadata"]["labels"][HOST]
+    placement = placed([a_pool(), node, claim, runs, a_pod("new", labels={"app": "app"})])
+    assert not placement.on_nodes
