@@ -33,12 +33,12 @@ class Emptiness:
             if candidate.headroom:
                 work.refuse(candidate, self.reason, _buffered(candidate))
                 continue
+            refusal = candidate.refusal(eventual=False)
+            if refusal is not None:  # told before the node is quiet: the author has to act on it
+                work.refuse(candidate, self.reason, refusal)
+                continue
             if not _is_quiet(candidate):
                 self._wait(candidate, work)
-                continue
-            refusal = candidate.refusal(eventual=False)
-            if refusal is not None:
-                work.refuse(candidate, self.reason, refusal)
                 continue
             pool = candidate.pool.name
             if trial.left(pool, self.reason) == 0:

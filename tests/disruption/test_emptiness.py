@@ -151,3 +151,20 @@ def test_a_node_to_which_a_waiting_pod_goes_stays() -> None:
 
 def test_a_static_pool_is_never_consolidated() -> None:
     assert brief(decided(a_node("n1"), pools=[a_pool(spec={"replicas": 1})])) == []
+
+
+def test_a_daemon_that_protects_its_node_is_named_before_the_node_is_quiet() -> None:
+    daemon = a_pod(
+        "d",
+        "n1",
+        metadata={
+            "annotations": {"karpenter.sh/do-not-disrupt": "true"},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d"}],
+        },
+    )
+
+    decisions = decided(a_node("n1"), daemon, pools=[a_pool(consolidateAfter="2h")])
+
+    assert brief(decisions) == []
+    assert "do-not-disrupt" in refusal_of(decisions, "n1")
+    assert decisions.deferred == ()
