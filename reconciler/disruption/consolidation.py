@@ -165,12 +165,14 @@ def sure_of_price(claim: PlannedClaim) -> PlannedClaim:
     """Pin a claim that could be spot or on-demand to spot, on whose price it was chosen.
 
     Without spot capacity the launch then fails and the node stays, rather than coming back as a
-    dearer on-demand node.
+    dearer on-demand node. Where none of the types can be had as spot, they were chosen on their
+    price on demand, and are pinned to that (Karpenter pins those to spot too: none can launch).
     """
     allowed = claim.requirements.allowed(CAPACITY_TYPE)
-    if allowed.has(SPOT) and allowed.has(ON_DEMAND):
-        return narrowed_to(claim, SPOT)
-    return claim
+    if not (allowed.has(SPOT) and allowed.has(ON_DEMAND)):
+        return claim
+    pinned = (narrowed_to(claim, capacity_type) for capacity_type in (SPOT, ON_DEMAND))
+    return next((choice for choice in pinned if choice.types), claim)
 
 
 def spot_to_spot(

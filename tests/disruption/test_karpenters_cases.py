@@ -186,3 +186,33 @@ def test_a_node_that_is_told_to_stay_is_named_before_anything_wants_it() -> None
     (block,) = decisions.blocked
     assert (block.node, block.reason) == ("n1", "Drifted")
     assert "do-not-disrupt" in block.message
+
+
+def test_where_no_spot_is_to_be_had_a_cheaper_node_on_demand_will_do() -> None:
+    any_capacity = a_pool(spec={"template": {"spec": {"requirements": []}}})
+    types = [
+        {
+            "name": name,
+            "capacity": {"cpu": cpu, "memory": "16Gi", "pods": "110"},
+            "offerings": [
+                {"zone": "zone-a", "capacityType": "on-demand", "price": price},
+                {"zone": "zone-a", "capacityType": "spot", "price": price, "available": spot},
+            ],
+        }
+        for name, cpu, price, spot in (
+            ("small", "2", 0.1, False),
+            ("large", "8", 0.4, False),
+            ("huge", "16", 0.8, True),
+        )
+    ]
+
+    decisions = decided(
+        a_node("n1", "large"),
+        a_pod("p", "n1"),
+        pools=[any_capacity],
+        catalog=a_catalog(types),
+    )
+
+    assert brief(decisions) == [("Underutilized", "replace", ("n1",))]
+    kind, offering = decisions.commands[0].replacements[0].launch
+    assert (kind.name, offering.capacity_type) == ("small", "on-demand")
