@@ -122,10 +122,10 @@ class Funnel:
             f"{amount_text(name, amount)} {name}" for name, amount in _notable(requests).items()
         )
         nearest, lacks = self._nearest(mask)
+        what = f"{asked} together" if asked else "room"
         return self._say(
             "TooLarge",
-            f"no allowed type has {asked} together{beside}; {nearest} comes nearest and lacks "
-            f"{lacks}",
+            f"no allowed type has {what}{beside}; {nearest} comes nearest and lacks {lacks}",
         )
 
     def _nearest(self, mask: int) -> tuple[str, str]:

@@ -250,3 +250,16 @@ def test_a_daemon_set_that_cannot_be_read_counts_everywhere_and_is_named() -> No
     assert [name for name, _ in unreadable(cluster)] == ["default/odd"]
     (reason,) = scheduler.place(cluster.pods).unschedulable["default/app-0"]
     assert "largest allowed type has 14.9 beside its DaemonSets" in reason.message
+
+
+def test_pods_without_requests_lack_room() -> None:
+    few, thin = a_type("few", 4, 0.1), a_type("thin", 1, 0.1, memory="150Mi")
+    few["capacity"]["pods"] = "1"
+    pod = a_pod("app-0")
+    pod["spec"]["containers"][0]["resources"] = {}
+    world = [a_pool(), a_daemon_set("agent", "950m"), pod]
+    ((rejection,),) = placed(world, types=[few, thin]).unschedulable.values()
+    assert rejection.message == (
+        "NodePool default: no allowed type has room beside its DaemonSets; "
+        "few comes nearest and lacks 1 pods"
+    )
