@@ -273,7 +273,7 @@ class Scheduler:
         def attempt(modest: Collection[Shape], depth: Depth) -> Attempt:
             return self._attempt(by_shape, replaced(world, depth=depth), modest)
 
-        kept = attempt((), "half")
+        kept = attempt((), "third")
         packed = (c for c in kept.solving.claims if self._goal.packs(c.template))
         served = {shape for claim in packed for shape, _ in claim.members}
         wishing = [shape for shape in by_shape if shape in served and shape.preferences]

@@ -28,11 +28,11 @@ _IMPROVED = 3
 """How many of the packings on paper are made cheaper, the cheapest first."""
 _CARRIED_OUT = 3
 """How many of the packings on paper are carried out, the cheapest first."""
-_WORK_BASE = 150_000
+_WORK_BASE = 120_000
 _WORK_A_POD = 60
 _BRIEF_WORK_A_POD = 30
 """How often lots may be held against nodes: so often, and so often for each pod."""
-_DIVISORS: Mapping[Depth, int] = {"whole": 1, "half": 2, "brief": 20}
+_DIVISORS: Mapping[Depth, int] = {"whole": 1, "third": 3, "brief": 20}
 _NO_TURN: Mapping[str, int] = {}
 _TURNS_MAX = 6
 

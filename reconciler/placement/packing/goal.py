@@ -13,7 +13,7 @@ from reconciler.placement.solve import Pass
 from reconciler.placement.template import Template
 
 CHEAPEST = "cheapest"
-Depth = Literal["whole", "half", "brief"]
+Depth = Literal["whole", "third", "brief"]
 """How much is tried: less where the same is asked again and again."""
 
 

@@ -39,12 +39,12 @@ class Thrift:
         dear = self._outcome(kept)
         if not wishing or dear.cost <= self._allowed(least):
             return kept, 0.0
-        stands = self._attempt(wishing, "half")
+        stands = self._attempt(wishing, "third")
         bare = self._outcome(stands)
         if bare.waiting > dear.waiting or dear.cost <= self._allowed(bare.cost):
             return kept, 0.0
         for needed in self._fewer(wishing, bare):
-            fewer = self._attempt(needed, "half")
+            fewer = self._attempt(needed, "third")
             reached = self._outcome(fewer)
             if reached.waiting <= bare.waiting and reached.cost <= self._allowed(bare.cost):
                 stands = fewer
