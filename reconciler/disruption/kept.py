@@ -82,7 +82,7 @@ def better_kept(
     ``turn`` grows, more is kept at once. ``gate`` says whether spot nodes may replace spot nodes.
     """
     kept = {going.source[pod].name for pod in homeless}
-    shut = [] if gate else [claim for claim in claims if _is_spot_for_spot(claim, going)]
+    shut = [] if gate else [claim for claim in claims if is_spot_for_spot(claim, going)]
     kept |= _hosts(shut, going, together=turn < _TURNS_TOGETHER)
     barred = {claim.name for claim in shut}
     for claim in claims:
@@ -92,7 +92,7 @@ def better_kept(
     return kept or _dear(claims, going, worth)
 
 
-def _is_spot_for_spot(claim: PlannedClaim, going: Going) -> bool:
+def is_spot_for_spot(claim: PlannedClaim, going: Going) -> bool:
     """Return whether a claim that may be spot replaces spot nodes alone.
 
     That is told by the pods that it takes: a node that is not spot must not open the way from spot

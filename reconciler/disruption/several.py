@@ -19,8 +19,8 @@ from reconciler.disruption.candidates import Candidate, Refusal
 from reconciler.disruption.command import BlockCode
 from reconciler.disruption.consolidation import Proposal, cheaper, spot_to_spot, sure_of_price
 from reconciler.disruption.deliberation import WORK_MAX, Deliberation
-from reconciler.disruption.kept import LEAST_SAVED, Going, better_kept
-from reconciler.disruption.pricing import least_launch, may_be_spot
+from reconciler.disruption.kept import LEAST_SAVED, Going, better_kept, is_spot_for_spot
+from reconciler.disruption.pricing import least_launch
 from reconciler.placement.result import Placement, PlannedClaim
 
 REPLACEMENTS_MAX: Final = 48
@@ -101,9 +101,8 @@ def _priced(
 
 def _narrowed(claim: PlannedClaim, going: Going, work: Deliberation) -> PlannedClaim | Refusal:
     """Return one claim as the rules about one replacement leave it."""
-    from_ = going.of(claim)
-    if all(candidate.is_spot for candidate in from_) and may_be_spot(claim):
-        found = spot_to_spot(claim, going.price, work, single=len(from_) == 1)
+    if is_spot_for_spot(claim, going):
+        found = spot_to_spot(claim, going.price, work, single=len(going.of(claim)) == 1)
     else:
         found = cheaper(claim, going.price)
         if isinstance(found, PlannedClaim):

@@ -47,13 +47,13 @@ class Placer(Protocol):
         without: Collection[str] = (),
         strict_reservations: bool = True,
         consolidation_guard: bool = False,
-        cheapest: bool = False,
         closed: Collection[str] = (),
         worth: Mapping[str, float] | None = None,
     ) -> Placement:
         """Return where the pods go when ``without`` are not there and ``closed`` take none.
 
-        With ``cheapest`` the room that is there goes first to those who are ``worth`` most.
+        With their ``worth`` new nodes are packed for the least money, and the room that is there
+        goes first to those who are worth most.
         """
         ...
 
@@ -113,14 +113,12 @@ class Simulation:
             return Outcome(Placement())
         self._prepare(pods)
         self.spent += len(self.cluster.nodes) * (1 + len(pods) // _PODS_LIKE_ONE)
-        cheapest = worth is not None
-        self.spent += _PACKING_LIKE * len(pods) if cheapest else 0
+        self.spent += _PACKING_LIKE * len(pods) if worth is not None else 0
         placement = self._placer.place(
             pods,
             without=self._moves.left_out.union(candidate.name for candidate in candidates),
             strict_reservations=False,
             consolidation_guard=consolidating,
-            cheapest=cheapest,
             closed=closed,
             worth=worth,
         )

@@ -84,10 +84,11 @@ def _rated(
     """Yield each of the sets once that is worth asking about, the most wasteful first."""
     found = {frozenset(c.name for c in one): one for one in chosen}
     rated: list[tuple[float, tuple[str, ...], tuple[Candidate, ...]]] = []
-    for names, one in found.items():
-        total = sum(waste[name] for name in sorted(names))
+    for members, one in found.items():
+        names = tuple(sorted(members))
+        total = sum(waste[name] for name in names)
         if total > _WORTH_ASKING * sum(c.price for c in one):
-            rated.append((-total, tuple(sorted(names)), one))
+            rated.append((-total, names, one))
     rated.sort(key=lambda row: row[:2])
     return (one for _, _, one in rated)
 

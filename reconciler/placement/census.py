@@ -6,7 +6,7 @@ entries that a selector can match, so that a cluster of a hundred thousand pods 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from reconciler.catalog.table import bits
@@ -43,8 +43,6 @@ class Census:
         )
         self._base: dict[Rule, dict[str, int]] = {}
         self._filters: dict[NodeFilter, int] = {}
-        self._asked_without: frozenset[str] | None = None
-        self._mask_without = 0
 
     @cached_property
     def _index(self) -> dict[str, int]:
@@ -119,13 +117,10 @@ class Census:
     def _staying(self) -> int:
         return bits(i for i, node in enumerate(self._nodes) if not node.is_deleting)
 
-    def _without(self, names: frozenset[str]) -> int:
-        """Return the nodes that stay; every rule of a question asks with the same names."""
-        if names is not self._asked_without:
-            found = (self._index.get(name) for name in names)
-            self._mask_without = self._staying & ~bits(i for i in found if i is not None)
-            self._asked_without = names
-        return self._mask_without
+    def staying(self, without: Iterable[str]) -> int:
+        """Return the nodes that stay when some go, as a set for ``domains``."""
+        found = (self._index.get(name) for name in without)
+        return self._staying & ~bits(index for index in found if index is not None)
 
     def counts(self, rule: Rule) -> dict[str, int]:
         """Return how many pods run in each domain, those without any left out."""
@@ -147,9 +142,9 @@ class Census:
         index = self._index.get(pod.spec.node_name)
         return None if index is None else self._domain(rule, index)
 
-    def domains(self, rule: Rule, without: frozenset[str]) -> list[str]:
-        """Return the domains of nodes that count and stay, sorted; ``without`` some nodes."""
-        mask = self._without(without)
+    def domains(self, rule: Rule, staying: int) -> list[str]:
+        """Return the domains of the nodes that stay and count for a rule, sorted."""
+        mask = staying
         if rule.node_filter is not None:
             mask &= self._admitted(rule.node_filter)
         values = self._label_index.values(rule.key).items()

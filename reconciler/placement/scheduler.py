@@ -62,7 +62,6 @@ class _World(msgspec.Struct, frozen=True):
     without: frozenset[str]
     strict_reservations: bool
     guard: bool = False
-    cheapest: bool = False
     depth: Depth = "whole"
     closed: frozenset[str] = frozenset()
     worth: Mapping[str, float] | None = None
@@ -176,7 +175,6 @@ class Scheduler:
         without: Collection[str] = (),
         strict_reservations: bool = True,
         consolidation_guard: bool = False,
-        cheapest: bool = False,
         closed: Collection[str] = (),
         worth: Mapping[str, float] | None = None,
     ) -> Placement:
@@ -187,21 +185,20 @@ class Scheduler:
         what is on them counts. Without ``strict_reservations`` a pod that could use reserved
         capacity, were some left, takes other capacity instead of waiting.
         ``consolidation_guard`` keeps pods that run off nodes whose pods changed a moment ago.
-        ``cheapest`` packs new nodes for the least money, whatever the settings ask for; ``worth``
-        says what a pod costs on new nodes, so that the dear ones get the room that is there.
+        With ``worth``, which says what a pod costs on new nodes, these are packed for the least
+        money, whatever the settings ask for, and the dear pods get the room that is there.
         """
-        depth: Depth = "brief" if cheapest else "whole"
+        depth: Depth = "whole" if worth is None else "brief"
         world = _World(
             frozenset(without),
             strict_reservations,
             consolidation_guard,
-            cheapest,
             depth,
             frozenset(closed),
             worth,
         )
         by_shape = self._shapes.sorted(pods)
-        if self._packs(world) and not cheapest:
+        if worth is None and self._packs(world):
             attempt, saving = self._thrifty(by_shape, world)
         else:
             attempt, saving = self._attempt(by_shape, world), 0.0
@@ -249,7 +246,9 @@ class Scheduler:
         by_shape = self._shapes.sorted(every)
         return {pod.key: values[shape] for shape, members in by_shape.items() for pod in members}
 
-    def _attempt(self, by_shape: _Sorted, world: _World, modest: Collection[Shape] = ()) -> Attempt:
+    def _attempt(
+        self, by_shape: _Sorted, world: _World, modest: frozenset[Shape] = frozenset()
+    ) -> Attempt:
         """Place the pods, those of ``modest`` shapes as if they had no preferences."""
         refused: dict[str, tuple[Rejection, ...]] = {}
         cohorts: list[Cohort] = []
@@ -271,7 +270,7 @@ class Scheduler:
         from reconciler.placement.packing.preferences import Thrift
 
         def attempt(modest: Collection[Shape], depth: Depth) -> Attempt:
-            return self._attempt(by_shape, replaced(world, depth=depth), modest)
+            return self._attempt(by_shape, replaced(world, depth=depth), frozenset(modest))
 
         kept = attempt((), "third")
         packed = (c for c in kept.solving.claims if self._goal.packs(c.template))
@@ -285,7 +284,7 @@ class Scheduler:
     def _packs(self, world: _World) -> bool:
         """Return whether new nodes are packed for their price."""
         asked = world.strict_reservations and self._goal.packs_some(self._templates)
-        return world.cheapest or asked
+        return world.worth is not None or asked
 
     def _best(self, cohorts: list[Cohort], world: _World) -> Pass:
         """Return the best pass of those tried; cohorts and counts are left as it left them."""
@@ -316,7 +315,7 @@ class Scheduler:
 
             fresh = partial(self._pass, world, to_front=True)
             tries = Tries(cohorts, topology, at_first, fresh, world.worth)
-            goal = self._goal.for_all() if world.cheapest else self._goal
+            goal = self._goal if world.worth is None else self._goal.for_all()
             return cheapest(best[1], tries, goal, world.depth)
         return best[1]
 

@@ -155,7 +155,7 @@ class Topology:
     def __init__(self, census: Census, universe: Universe, without: Collection[str]) -> None:
         self._census = census
         self._universe = universe
-        self._without = frozenset(without)
+        self._staying = census.staying(without)
         self._groups: dict[Rule, Group] = {}
         self._by_pair: dict[tuple[str, str], list[Group]] = {}
         self._unindexed: list[Group] = []
@@ -178,7 +178,7 @@ class Topology:
             return counts
         for domain in self._universe.domains(rule.key, rule.tolerations):
             counts.setdefault(domain, 0)
-        for domain in self._census.domains(rule, self._without):
+        for domain in self._census.domains(rule, self._staying):
             counts.setdefault(domain, 0)
         return counts
 

@@ -167,7 +167,6 @@ class _Timed:
         without: Collection[str] = (),
         strict_reservations: bool = True,
         consolidation_guard: bool = False,
-        cheapest: bool = False,
         closed: Collection[str] = (),
         worth: Mapping[str, float] | None = None,
     ) -> Placement:
@@ -178,7 +177,6 @@ class _Timed:
                 without=without,
                 strict_reservations=strict_reservations,
                 consolidation_guard=consolidation_guard,
-                cheapest=cheapest,
                 closed=closed,
                 worth=worth,
             )

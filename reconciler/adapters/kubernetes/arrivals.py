@@ -93,7 +93,7 @@ class PendingPods:
         failures = 0
         while not stop.is_set():
             failures = 0 if self.follow() else failures + 1
-            stop.wait(min(_PAUSE_S * 2.0 ** min(failures, 10), _PAUSE_MAX_S) if failures else 0)
+            stop.wait(min(_PAUSE_S * 2.0 ** min(failures, 10), _PAUSE_MAX_S))
 
     def _take(self, line: bytes) -> None:
         """Note a pod that waits, the first time it is told of.

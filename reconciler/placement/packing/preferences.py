@@ -68,8 +68,8 @@ class Thrift:
             return
         none = self._outcome(self._attempt(wishing, "brief"))
         costs: list[tuple[float, int]] = []
-        for number, part in enumerate(parts):
-            alone = self._outcome(self._attempt([s for s in wishing if s not in part], "brief"))
+        for number in range(len(parts)):
+            alone = self._outcome(self._attempt(_all_but(parts, {number}), "brief"))
             if alone.waiting <= none.waiting:
                 costs.append((max(0.0, alone.cost - none.cost), number))
         left, kept = self._allowed(bare.cost) - bare.cost, []
@@ -78,8 +78,12 @@ class Thrift:
             if left >= 0:
                 kept.append(number)
         while kept:
-            yield [s for number, part in enumerate(parts) if number not in kept for s in part]
+            yield _all_but(parts, kept)
             kept = kept[: len(kept) // 2]
+
+
+def _all_but(parts: Sequence[Sequence[Shape]], kept: Collection[int]) -> list[Shape]:
+    return [s for number, part in enumerate(parts) if number not in kept for s in part]
 
 
 def _parts(shapes: Sequence[Shape]) -> Iterator[Sequence[Shape]]:
