@@ -1,0 +1,33 @@
+"""The threats of ``docs/security.md``, and the mark that assigns a test to one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+import pytest
+
+
+class Threat(Enum):
+    """A threat; its value is the heading of its section in ``docs/security.md``."""
+
+    GIT = "Code execution through git"
+    PLAN = "Forged or stale saved plans"
+    OWNERSHIP = "Instances and nodes of somebody else"
+    SETTINGS = "Credentials and endpoints chosen by a repository"
+    HIDDEN = "Changes that a reviewer cannot see"
+    EXHAUSTION = "Inputs that stop the daemon or exhaust the machine"
+    OUTPUT = "Commands injected through output"
+    SECRETS = "Disclosure of secrets"
+    CLOUD = "Excessive cloud permissions"
+    SUPPLY_CHAIN = "Supply chain"
+
+
+def attack(threat: Threat, description: str) -> Callable[[Any], Any]:
+    """Mark a test as an attack of ``threat``.
+
+    ``description`` names the attack in a noun phrase, as in "a clean filter in a bare repository
+    inside the fleet folder". A parametrized test is one attack for each of its cases.
+    """
+    return pytest.mark.attack(threat, description)
