@@ -1,0 +1,89 @@
+"""Ask the package index for a wheel of every locked dependency, for every supported Python.
+
+``python .ci/wheels.py`` checks the Python versions of ``SUPPORTED`` on Linux amd64;
+``--python`` and ``--platform`` choose others, and may be repeated. A dependency that would have to
+be compiled fails the check, so that an installation needs no compiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+LOCK = Path(__file__).resolve().parents[1] / "requirements.lock"
+SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
+LINUX = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
+PLATFORMS = {
+    "linux-amd64": ("linux", "x86_64", tuple(f"{tag}_x86_64" for tag in LINUX)),
+    "linux-arm64": ("linux", "aarch64", tuple(f"{tag}_aarch64" for tag in LINUX)),
+    "macos-amd64": ("darwin", "x86_64", ("macosx_14_0_x86_64",)),
+    "macos-arm64": ("darwin", "arm64", ("macosx_14_0_arm64",)),
+}
+
+
+def main() -> int:
+    """Print one line for each Python version and platform; return 1 if a wheel is missing."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--python", action="append", metavar="VERSION")
+    parser.add_argument("--platform", action="append", choices=PLATFORMS)
+    arguments = parser.parse_args()
+    failed = False
+    for version in arguments.python or SUPPORTED:
+        for platform in arguments.platform or ("linux-amd64",):
+            pins = list(locked(version, platform))
+            missing = without_wheel(pins, version, platform)
+            verdict = "no wheel for " + ", ".join(missing) if missing else "all have wheels"
+            print(f"Python {version} {platform}: {len(pins)} dependencies, {verdict}", flush=True)
+            failed = failed or bool(missing)
+    return int(failed)
+
+
+def locked(version: str, platform: str) -> Iterator[str]:
+    """Yield each requirement of the lock that applies, with its hashes and without its marker."""
+    system, machine, _ = PLATFORMS[platform]
+    target = {
+        "implementation_name": "cpython",
+        "platform_machine": machine,
+        "platform_python_implementation": "CPython",
+        "python_full_version": f"{version}.0",
+        "python_version": version,
+        "sys_platform": system,
+    }
+    lines = LOCK.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    for line in lines:
+        pin, *hashes = line.split("--hash=")
+        if not pin.strip() or pin.startswith("#"):
+            continue
+        requirement = Requirement(pin)
+        if requirement.marker is None or requirement.marker.evaluate(target):
+            yield " --hash=".join([f"{requirement.name}{requirement.specifier}", *hashes])
+
+
+def without_wheel(pins: list[str], version: str, platform: str) -> list[str]:
+    """Return the pins that have no wheel; one download answers for all where none is missing."""
+    if downloads(pins, version, platform):
+        return []
+    return [pin.split()[0] for pin in pins if not downloads([pin], version, platform)]
+
+
+def downloads(pins: list[str], version: str, platform: str) -> bool:
+    """Return whether pip finds a wheel for every pin."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    command += ["--disable-pip-version-check", "--only-binary=:all:", "--implementation=cp"]
+    command += ["--python-version", version]
+    command += [part for tag in PLATFORMS[platform][2] for part in ("--platform", tag)]
+    with tempfile.TemporaryDirectory() as folder:
+        wanted = Path(folder, "wanted.txt")
+        wanted.write_text("\n".join(pins), encoding="utf-8")
+        command += ["--requirement", str(wanted), "--dest", folder]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
