@@ -2,6 +2,7 @@
 
 ``python .ci/lock.py`` needs uv. It keeps the versions that are locked and adds what is missing;
 ``--upgrade`` takes the newest of everything. All profiles lock the same versions.
+The tools of a release stand apart in ``requirements/release.lock``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ PROFILES = {
     "requirements/embedded.lock": ("embedded",),
     "requirements/production.lock": ("aws", "kubernetes", "postgres"),
 }
+COMPILE = ("uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11")
+FORM = ("--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url")
 HEADER = "# Written by `python .ci/lock.py` for the extras {}, and for building the package.\n"
 
 
@@ -26,14 +29,14 @@ def main(arguments: list[str]) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     build = "\n".join(project["build-system"]["requires"])
     for name, extras in PROFILES.items():
-        command = ["uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11"]
-        command += ["--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url"]
+        command = [*COMPILE, *FORM, "--output-file", name, "pyproject.toml", "-"]
         command += [part for extra in extras for part in ("--extra", extra)]
         command += arguments if name == COMPLETE else ["--constraint", COMPLETE]
-        command += ["--output-file", name, "pyproject.toml", "-"]
         subprocess.run(command, cwd=ROOT, input=build, text=True, check=True)
         path = ROOT / name
         path.write_text(HEADER.format(", ".join(extras)) + path.read_text(encoding="utf-8"))
+    tools = [*COMPILE, *FORM, "--group", "release", "--output-file", "requirements/release.lock"]
+    subprocess.run([*tools, *arguments], cwd=ROOT, check=True)
 
 
 if __name__ == "__main__":
