@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli.main import main
+from tests.hostile import catalogue
+from tests.hostile.threats import Threat
 
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"\[[^\]]+\]\((?!https?://)([^)#]+)(?:#[^)]*)?\)")
@@ -19,6 +21,12 @@ def test_the_configuration_reference_is_what_the_schemas_say() -> None:
     generate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generate)
     assert generate.PAGE.read_text(encoding="utf-8") == generate.page(), "run docs/generate.py"
+
+
+def test_the_threat_model_lists_every_attack() -> None:
+    page = catalogue.PAGE.read_text(encoding="utf-8")
+    assert page == catalogue.page(), "run python -m tests.hostile --document"
+    assert {attack.threat for attack in catalogue.attacks()} == set(Threat)
 
 
 def test_every_link_in_the_texts_leads_somewhere() -> None:

@@ -1,4 +1,7 @@
-"""``python -m tests.hostile [pytest arguments]``: run every attack and print the verdicts."""
+"""``python -m tests.hostile [pytest arguments]``: run every attack and print the verdicts.
+
+``--document`` writes the lists of attacks of ``docs/security.md`` instead.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections import defaultdict
 
 import pytest
 
+from tests.hostile import catalogue
 from tests.hostile.threats import Threat
 
 
@@ -40,6 +44,9 @@ class Verdicts:
 
 def main(arguments: list[str]) -> int:
     """Run the attacks; return 0 when every one that ran was refused, and some ran."""
+    if arguments == ["--document"]:
+        catalogue.PAGE.write_text(catalogue.page(), encoding="utf-8")
+        return 0
     verdicts = Verdicts()
     code = pytest.main(["-q", "-p", "no:xdist", *(arguments or ["tests"])], plugins=[verdicts])
     found = [verdict for rows in verdicts.rows.values() for _, verdict in rows]

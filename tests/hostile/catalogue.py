@@ -1,0 +1,57 @@
+"""The attacks as ``docs/security.md`` lists them: read from the marks, without running a test."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.hostile.threats import Threat
+
+FOLDER = Path(__file__).parent
+PAGE = FOLDER.parents[1] / "docs" / "security.md"
+_SECTION = re.compile(
+    r"(?P<head>### (?P<title>[^\n]+)\n.*?<!-- attacks -->\n).*?(?=<!-- end -->)", re.DOTALL
+)
+
+
+class Attack(NamedTuple):
+    """An attack and the test that runs it."""
+
+    threat: Threat
+    description: str
+    module: str
+    test: str
+
+
+def attacks() -> Iterator[Attack]:
+    """Yield every marked test below this folder, in order of the files and of their lines."""
+    for path in sorted(FOLDER.glob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            for mark in node.decorator_list:
+                match mark:
+                    case ast.Call(
+                        func=ast.Name(id="attack"),
+                        args=[ast.Attribute(attr=name), ast.Constant(value=str(description))],
+                    ):
+                        yield Attack(Threat[name], description, path.stem, node.name)
+
+
+def page() -> str:
+    """Return ``docs/security.md`` with its lists of attacks as the tests are now."""
+    found = list(attacks())
+
+    def section(match: re.Match[str]) -> str:
+        of_threat = [attack for attack in found if attack.threat.value == match["title"]]
+        rows = "".join(
+            f"| {attack.description} | `{attack.module}`: `{attack.test}` |\n"
+            for attack in of_threat
+        )
+        return f"{match['head']}\n| attack | test |\n|---|---|\n{rows}\n"
+
+    return _SECTION.sub(section, PAGE.read_text(encoding="utf-8"))

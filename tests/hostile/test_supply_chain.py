@@ -1,0 +1,144 @@
+"""What is installed is what was reviewed: locks with hashes, digests, pinned actions."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.hostile.threats import Threat, attack
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPLETE = ROOT / "requirements.lock"
+LOCKS = [COMPLETE, *sorted((ROOT / "requirements").glob("*.lock"))]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+INSTALLING = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "Dockerfile", *WORKFLOWS)
+
+
+def pins(lock: Path) -> dict[str, tuple[Requirement, list[str]]]:
+    """Return each requirement of a lock with its hashes, by requirement."""
+    found = {}
+    for line in lock.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
+        if line and not line.startswith("#"):
+            pin, *hashes = (part.strip() for part in line.split("--hash="))
+            found[pin] = (Requirement(pin), hashes)
+    return found
+
+
+@attack(Threat.SUPPLY_CHAIN, "a published file replaced by another of the same version")
+def test_a_file_that_is_not_the_locked_one_is_not_installed(tmp_path: Path) -> None:
+    forged = tmp_path / "six-1.17.0-py2.py3-none-any.whl"
+    with zipfile.ZipFile(forged, "w") as wheel:
+        wheel.writestr("six.py", "open('ran', 'w')")
+        wheel.writestr("six-1.17.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: six\n")
+        wheel.writestr("six-1.17.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr("six-1.17.0.dist-info/RECORD", "")
+    six = next(pin for pin, (req, _) in pins(COMPLETE).items() if req.name == "six")
+    wanted = tmp_path / "wanted.txt"
+    hashes = " ".join(f"--hash={digest}" for digest in pins(COMPLETE)[six][1])
+    wanted.write_text(f"{six} {hashes}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--no-cache-dir"]
+    command += ["--find-links", str(tmp_path), "--target", str(tmp_path / "site")]
+    done = subprocess.run(
+        [*command, "--require-hashes", "-r", str(wanted)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode != 0
+    assert "DO NOT MATCH THE HASHES" in done.stderr
+    assert not (tmp_path / "site").exists()
+
+
+@attack(Threat.SUPPLY_CHAIN, "a dependency without a locked version or hash")
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
+def test_every_locked_dependency_has_one_version_and_hashes(lock: Path) -> None:
+    found = pins(lock)
+    assert found
+    for pin, (requirement, hashes) in found.items():
+        assert re.fullmatch(r"==[^*,]+", str(requirement.specifier)), pin
+        assert hashes, pin
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in hashes), pin
+
+
+@attack(Threat.SUPPLY_CHAIN, "a dependency that is declared and not locked")
+def test_the_lock_holds_every_declared_dependency_within_its_bounds() -> None:
+    locked: dict[str, list[Requirement]] = {}
+    for requirement, _ in pins(COMPLETE).values():
+        locked.setdefault(canonicalize_name(requirement.name), []).append(requirement)
+    declared = [*PROJECT["dependencies"]]
+    for extra in PROJECT["optional-dependencies"].values():
+        declared += extra
+    for text in declared:
+        wanted = Requirement(text)
+        versions = [str(r.specifier)[2:] for r in locked[canonicalize_name(wanted.name)]]
+        assert all(wanted.specifier.contains(v) for v in versions), text
+        assert ">=" in text, f"{text} has no lower bound"
+
+
+@attack(Threat.SUPPLY_CHAIN, "another version in the image or the demo than in the tests")
+@pytest.mark.parametrize("name", ["embedded.lock", "production.lock"])
+def test_the_smaller_locks_are_parts_of_the_complete_one(name: str) -> None:
+    complete = {
+        (canonicalize_name(requirement.name), str(requirement.specifier)): hashes
+        for requirement, hashes in pins(COMPLETE).values()
+    }
+    for requirement, hashes in pins(ROOT / "requirements" / name).values():
+        key = (canonicalize_name(requirement.name), str(requirement.specifier))
+        assert complete[key] == hashes
+
+
+@attack(Threat.SUPPLY_CHAIN, "an installation step that skips the hashes")
+@pytest.mark.parametrize("path", INSTALLING, ids=lambda path: path.name)
+def test_every_installation_checks_hashes(path: Path) -> None:
+    text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+    for arguments in re.findall(r"pip install([^&\n`]*)", text):
+        assert "--require-hashes" in arguments or (
+            "--no-deps" in arguments and "--no-build-isolation" in arguments
+        ), arguments
+
+
+@attack(Threat.SUPPLY_CHAIN, "an action whose tag is moved to other code")
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_every_action_is_pinned_by_commit(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    used = [step["uses"] for step in steps if "uses" in step]
+    assert used
+    assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action) for action in used)
+    assert workflow["permissions"] == {"contents": "read"}
+
+
+@attack(Threat.SUPPLY_CHAIN, "a base image whose tag is moved to other content")
+def test_the_base_image_is_named_by_digest() -> None:
+    base = next(line for line in DOCKERFILE if line.startswith("ARG PYTHON="))
+    assert re.fullmatch(r"ARG PYTHON=python:3\.13-\S+@sha256:[0-9a-f]{64}", base)
+    stages = [line for line in DOCKERFILE if line.startswith("FROM ")]
+    assert stages == ["FROM ${PYTHON} AS build", "FROM ${PYTHON}"]
+
+
+@attack(Threat.SUPPLY_CHAIN, "an image that runs as root or writes to its root file system")
+def test_the_image_runs_as_a_user_and_writes_to_its_volume_only() -> None:
+    words = [line.split(maxsplit=1) for line in DOCKERFILE if line and not line.startswith("#")]
+    final = words[len(words) - [w[0] for w in reversed(words)].index("FROM") :]
+    by_keyword = {word[0]: word[1] for word in final}
+    assert by_keyword["USER"] == "10001:10001"
+    assert by_keyword["VOLUME"] == "/var/lib/reconciler"
+    assert "HOME=/var/lib/reconciler" in by_keyword["ENV"]
+    assert "RECONCILER_STATE=/var/lib/reconciler/state" in by_keyword["ENV"]
+    assert "PYTHONDONTWRITEBYTECODE=1" in by_keyword["ENV"]
+    assert by_keyword["HEALTHCHECK"]
+    after_user = [w[0] for w in final[[w[0] for w in final].index("USER") :]]
+    assert "RUN" not in after_user
+    assert "COPY" not in after_user
