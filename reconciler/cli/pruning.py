@@ -70,7 +70,9 @@ def _keep(args: argparse.Namespace) -> timedelta:
     from reconciler.model.duration import NEVER, parse_span
     from reconciler.model.errors import UsageError
 
-    said = opening.settings_of(args.path, args.state, args.settings).settings.history_keep
+    said = opening.settings_of(
+        args.path, args.state, args.settings, args.config
+    ).settings.history_keep
     text = args.keep or said
     if text == NEVER:
         raise UsageError(

@@ -45,14 +45,7 @@ _SCHEMES: Final = ("https", "ssh")
 _UNENCRYPTED: Final = ("http", "git")
 """Spoken with this machine only: on the way from another one anybody could change the fleet."""
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_SSH_ADDRESS: Final = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!:)[^\s@]+", re.ASCII)
-_HEAD: Final = "refs/reconciler/HEAD"
-_REFSPECS: Final = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
-_HEAD_REFSPEC: Final = f"+HEAD:{REMOTE_HEAD}"
-"""Asked for only where it is wanted: a remote may have branches and a HEAD that is none of them."""
-_SCHEMES: Final = ("https", "ssh", "git")
-_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_SSH_ADDRESS: Final = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!:)[^\s]+", re.ASCII)
+_SSH_ADDRESS: Final = re.compile(r"[\w.-]+@[\w.-]+:(?!:)\S+|[\w.-]+:(?!:)[^\s@]+", re.ASCII)
 _HEAD: Final = re.compile(r"HEAD(?:[~^][0-9]*)*", re.ASCII)
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _LOCK_WAIT_S: Final = 300.0

@@ -92,9 +92,9 @@ def program(tree: str = "") -> str:
     """
     for folder in _trusted_path(tree):
         candidate = os.path.join(folder, "git")  # noqa: PTH118 - pathlib costs a start
-        if os.access(candidate, os.X_OK) and os.path.isfile(candidate):  # noqa: PTH113
-            if not tree or not is_inside(os.path.realpath(candidate), tree):
-                return candidate
+        is_of_tree = bool(tree) and is_inside(os.path.realpath(candidate), tree)
+        if not is_of_tree and os.path.isfile(candidate) and os.access(candidate, os.X_OK):  # noqa: PTH113
+            return candidate
     raise GitMissingError
 
 

@@ -120,7 +120,8 @@ class _Objects:
             self._watchdog.daemon = True
             self._watchdog.start()
         stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None and stdout is not None
+        assert stdin is not None
+        assert stdout is not None
         return stdin, stdout
 
     def _missing(self, oid: str) -> UnreadableError:

@@ -276,9 +276,7 @@ def _config(settings: Mapping[str, str], *, is_bare: bool) -> str:
     )
 
 
-def _read_config(
-    repository: Repository, git_dir: str, home: str, where: str
-) -> Mapping[str, str]:
+def _read_config(repository: Repository, git_dir: str, home: str, where: str) -> Mapping[str, str]:
     """Return what is written in the repository's own config, the last value of each key.
 
     git reads it as a file like any other: no include is followed, and nothing takes effect.
