@@ -203,10 +203,12 @@ def _from_operator(file: OperatorFile | None) -> Iterator[_Given]:
         return
     origin = Origin(Layer.OPERATOR, file.path)
     for key, value in flattened(file.data):
-        if key in _PATHS and isinstance(value, str) and value and "://" not in value:
-            if not value.startswith("~"):
-                value = posixpath.join(posixpath.dirname(file.path), value)
-        yield _Given(key, value, origin, file.path)
+        is_path = key in _PATHS and isinstance(value, str) and not value.startswith("~")
+        if is_path and value and "://" not in value:
+            place = posixpath.join(posixpath.dirname(file.path), value)
+            yield _Given(key, place, origin, file.path)
+        else:
+            yield _Given(key, value, origin, file.path)
 
 
 def _flattened(entries: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

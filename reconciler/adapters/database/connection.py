@@ -27,7 +27,7 @@ from sqlalchemy.pool import QueuePool
 from reconciler.adapters.database import tables
 from reconciler.adapters.database.errors import translated
 from reconciler.adapters.nofollow import refuse_link
-from reconciler.model.errors import StateError, UsageError
+from reconciler.model.errors import StateError
 from reconciler.model.urls import taken_apart, without_secrets
 
 FILE: Final = "state.db"
@@ -146,21 +146,28 @@ def _server_url(location: str, shown: str) -> URL:
     message of theirs can show a part of them.
 
     Raises:
-        UsageError: it is malformed.
+        StateError: it is malformed.
     """
     remedy = "write postgresql+psycopg://user@host:5432/database, and the password in PGPASSWORD"
-    what = "the URL of the state is malformed"
+    what = ""
     try:
         bare, user, password = taken_apart(location)
-        what = "the host or the port in the URL of the state is malformed"
+    except ValueError as error:
+        raise StateError(str(error), where=shown, remedy=remedy) from error
+    try:
         parts = urlsplit(bare)
-        if parts.port == 0 or (re.search(r"\s", bare) and parts.hostname):
-            raise ValueError(what)  # noqa: TRY301 - one answer for all of them
+        if parts.port == 0:
+            what = "the port in the URL of the state is not from 1 to 65535"
+    except ValueError:
+        what = "the host or the port in the URL of the state is malformed"
+    try:
         url = make_url(bare)
-    except (ArgumentError, ValueError) as error:
-        said = str(error) if "several @" in str(error) else what
+    except (ArgumentError, ValueError):
+        what = what or "the location of the state is not a URL"
+    if what or re.search(r"\s", bare):
         # chained to nothing: what the parsers say shows parts of the URL
-        raise UsageError(said, where=f"--state {shown}", remedy=remedy) from None
+        what = what or "the location of the state is not a URL: there is a space in it"
+        raise StateError(what, where=shown, remedy=remedy)
     return url.set(username=user or url.username, password=password or url.password)
 
 
@@ -190,4 +197,22 @@ def connect_server(location: str, fleet: str) -> tuple[Engine, str]:
             where=shown,
             remedy="pip install 'reconciler[postgres]'",
         ) from error
+    _expect_known_options(url, shown)
     return engine, shown
+
+
+def _expect_known_options(url: URL, shown: str) -> None:
+    """Refuse options that the driver would complain about by name: it may be half a password.
+
+    Raises:
+        StateError: the URL has one.
+    """
+    from psycopg.pq import Conninfo
+
+    known = {option.keyword.decode() for option in Conninfo.get_defaults()}
+    if not known.issuperset(url.query):
+        raise StateError(
+            "the URL of the state has an option that PostgreSQL does not know",
+            where=shown,
+            remedy="write & in a value as %26",
+        )

@@ -160,13 +160,15 @@ def run(
     environment: Mapping[str, str],
     where: str,
     work_tree: str = "",
+    tree: str = "",
     timeout_s: float = TIMEOUT_S,
     secrets: Sequence[str] = (),
 ) -> bytes:
     """Run ``git ARGUMENTS`` on ``git_dir`` and return what it prints, at most ``OUTPUT_MAX``.
 
-    ``where`` is what an error names: the folder or address as the user gave it. ``secrets`` are
-    texts that no message may show.
+    ``tree`` is a work tree that git itself must not come from, by default ``work_tree``. ``where``
+    is what an error names: the folder or address as the user gave it. ``secrets`` are texts that
+    no message may show.
 
     Raises:
         GitMissingError: there is no git.
@@ -174,7 +176,7 @@ def run(
     """
     parts: list[bytes] = []
     size = 0
-    line = command(arguments, git_dir=git_dir, work_tree=work_tree, tree=work_tree)
+    line = command(arguments, git_dir=git_dir, work_tree=work_tree, tree=tree or work_tree)
     for part in chunks(
         line, cwd=cwd, environment=environment, where=where, timeout_s=timeout_s, secrets=secrets
     ):

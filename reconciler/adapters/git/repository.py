@@ -197,7 +197,7 @@ class View:
 
     def users_setting(self, key: str) -> str:
         """Return the last value that the user's own settings give ``key``, "" without one."""
-        values = _users_settings(key, self.git_dir, self.home, self.where)
+        values = _users_settings(key, self.repository, self.git_dir, self.home, self.where)
         return values[-1] if values else ""
 
 
@@ -295,6 +295,7 @@ def _read_config(repository: Repository, git_dir: str, home: str, where: str) ->
             git_dir=git_dir,
             cwd=home,
             environment=local_environment(home, repository.top),
+            tree=repository.top,
             where=where,
         )
         for entry in answer.decode("utf-8", "surrogateescape").split("\0"):
@@ -348,6 +349,9 @@ def _check_way(repository: Repository, config: Mapping[str, str], where: str) ->
     claimed = config.get("core.worktree", "")
     if claimed and os.path.realpath(os.path.join(git_dir, claimed)) == top:  # noqa: PTH118
         return
+    is_bare = config.get("core.bare", "").lower() not in ("", "false", "no", "off", "0")
+    if not (back or claimed or is_bare or os.path.basename(git_dir) == ".git"):  # noqa: PTH119
+        return  # `git init --separate-git-dir`: it has no work tree of its own
     raise UnreadableError(
         f".git leads to {git_dir}, which does not name this folder as its work tree",
         where=where,
@@ -368,7 +372,7 @@ def _check_owner(repository: Repository, git_dir: str, home: str, where: str) ->
     if os.name != "posix" or all(map(_is_ours, places)):
         return
     name = top or repository.git_dir
-    for safe in _users_settings("safe.directory", git_dir, home, where):
+    for safe in _users_settings("safe.directory", repository, git_dir, home, where):
         if safe in ("*", name) or (safe.endswith("/*") and is_inside(name, safe[:-2])):
             return
     raise GitFailedError(
@@ -383,7 +387,9 @@ def _is_ours(path: str) -> bool:
     return owner == user or (user == 0 and str(owner) == os.environ.get("SUDO_UID"))
 
 
-def _users_settings(key: str, git_dir: str, home: str, where: str) -> list[str]:
+def _users_settings(
+    key: str, repository: Repository, git_dir: str, home: str, where: str
+) -> list[str]:
     """Return the values of a key in the settings of the user and the machine, a reset applied."""
     try:
         answer = run(
@@ -391,6 +397,7 @@ def _users_settings(key: str, git_dir: str, home: str, where: str) -> list[str]:
             git_dir=git_dir,
             cwd=home,
             environment=users_environment(),
+            tree=repository.top,
             where=where,
         )
     except GitFailedError:
