@@ -18,9 +18,9 @@ _QUERY: Final = re.compile(
     r"([?&;#][^=&;?\s]*(?:pass|pwd|token|secret|key|sig|auth|cred)[^=&;\s]*=).+", re.IGNORECASE
 )
 _KEYWORD: Final = re.compile(
-    r"\b((?:ssl)?password|passwd|pgpassword)(\s*=\s*)('[^']*'|\"[^\"]*\"|\S+)", re.IGNORECASE
+    r"\b((?:ssl)?password|passwd|pgpassword)(\s*=\s*)('[^'\n]*'|\"[^\"\n]*\"|\S+)", re.IGNORECASE
 )
-_BARE: Final = re.compile(r"(?<![\w/:@.*-])([\w.+-]+):([^\s@/][^\s@]*)@(?=[\w\[])")
+_BARE: Final = re.compile(r"(?<![\w/:@.*-])([\w.+-]+):(?!//)\S+@(?=[\w\[])")
 _LOOPBACK: Final = re.compile(r"localhost|127(?:\.[0-9]{1,3}){3}|::1", re.IGNORECASE)
 _HIDDEN: Final = "***"
 
@@ -37,8 +37,8 @@ def taken_apart(url: str) -> Address:
     """Return an address with its user and its password apart; both end at the only ``@``.
 
     Raises:
-        ValueError: there are several ``@``, so that nobody can tell where the password ends. The
-            message does not show the address.
+        ValueError: there are several ``@``, or one in a query, so that nobody can tell where the
+            password ends. The message does not show the address.
     """
     scheme, separator, rest = url.partition("://")
     if not separator or "@" not in rest:
@@ -46,6 +46,8 @@ def taken_apart(url: str) -> Address:
     if rest.count("@") > 1:
         raise ValueError("there are several @ in the address; write @ in a password as %40")
     userinfo, _, host = rest.partition("@")
+    if re.search(r"[?&][A-Za-z_]+=", userinfo):
+        raise ValueError("there is an @ behind a '?' in the address; write @ as %40, and ? as %3F")
     user, _, password = userinfo.partition(":")
     return Address(f"{scheme}://{host}", unquote(user), unquote(password))
 
@@ -83,19 +85,22 @@ def _split(url: str) -> tuple[str, str] | None:
 
 
 def _address_hidden(match: re.Match[str]) -> str:
-    userinfo, at, host = match[0].rpartition("@")
+    token = _QUERY.search(match[0])
+    if token is not None:
+        return f"{_authority_hidden(match[0][: token.start()])}{token[1]}{_HIDDEN}"
+    return _authority_hidden(match[0])
+
+
+def _authority_hidden(address: str) -> str:
+    userinfo, at, host = address.rpartition("@")
     if not at:
         end = re.search(r"[/?#\s]", host)
         authority = host[: end.start()] if end else host
         if not _AUTHORITY.fullmatch(authority):
             # no port: the password of an address whose @ is missing
             return f"{authority.partition(':')[0]}:{_HIDDEN}"
-        return _without_tokens(host)
+        return host
     user, colon, _ = userinfo.partition(":")
     if re.search(r"[/?#\s@]", user) or not (colon or user == "git"):
-        return f"{_HIDDEN}@{_without_tokens(host)}"
-    return f"{user}:{_HIDDEN}@{_without_tokens(host)}" if colon else match[0]
-
-
-def _without_tokens(text: str) -> str:
-    return _QUERY.sub(rf"\1{_HIDDEN}", text)
+        return f"{_HIDDEN}@{host}"
+    return f"{user}:{_HIDDEN}@{host}" if colon else address

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -236,7 +235,7 @@ def recorded(folder: Path) -> None:
 
 
 STATEFUL: Sequence[Sequence[str]] = (
-    ["status"], ["history"], ["get", "plans"], ["apply", "--auto-approve"],
+    ["status"], ["history"], ["get", "plans"], ["apply", "--set", "clusterName=shop"],
     ["plan", "--set", "cluster=embedded"], ["state", "check"],
 )  # fmt: skip
 
@@ -285,8 +284,9 @@ def test_a_link_is_not_followed(
             old.unlink(missing_ok=True)
         (place / name).symlink_to(victim)
     content = sorted(p.name for p in victim.glob("*"))
-    words = ["apply", str(repository.path), "--auto-approve", "--set", "cluster=embedded"]
-    assert main([*words, "--set", "aws.endpointUrl=http://127.0.0.1:1"]) == 1
+    words = ["apply", str(repository.path), "--set", "clusterName=shop"]
+    words += ["--set", "cluster=embedded", "--set", "aws.endpointUrl=http://127.0.0.1:1"]
+    assert main(words) == 1
     (said,) = capsys.readouterr().err.splitlines()
     assert "symbolic link" in said
     assert sorted(p.name for p in victim.glob("*")) == content
@@ -355,4 +355,4 @@ def test_a_state_that_git_ignores_is_used(
     assert main(["state", "check", str(repository.path)]) == 0, capsys.readouterr().err
     with closing(sqlite3.connect(repository.path / ".reconciler/state.db")) as connection:
         assert connection.execute("SELECT count(*) FROM shelf").fetchone() == (1,)
-    assert os.stat(repository.path / ".reconciler").st_mode & 0o777 == 0o700
+    assert (repository.path / ".reconciler").stat().st_mode & 0o777 == 0o700

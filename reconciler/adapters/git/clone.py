@@ -117,13 +117,15 @@ def _parsed_url(url: str, scheme: str, where: str) -> tuple[str, str, str, str]:
         raise UsageError(f"{scheme}:// is not supported", where=where, remedy=_REMEDY)
     try:
         bare_url, user, password = taken_apart(url)
+    except ValueError as error:
+        raise UsageError(str(error), where=where) from error
+    try:
         parts = urlsplit(bare_url)
         is_whole = bool(parts.hostname) and parts.port != 0
-    except ValueError as error:
+    except ValueError:
         # chained to nothing: what urlsplit says may show a part of the password
-        said = "several @" in str(error)
-        what = str(error) if said else "the host or the port is malformed"
-        raise UsageError(what, where=where, remedy="" if said else _REMEDY) from None
+        what = "the host or the port is malformed"
+        raise UsageError(what, where=where, remedy=_REMEDY) from None
     userinfo = url.partition("://")[2].rpartition("@")[0]
     if re.search(r"[/?#\s]", userinfo) or parts.query or parts.fragment:
         what = "an address of a repository has no '?', '#' or space, and no '/' in a password"
