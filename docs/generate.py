@@ -25,9 +25,19 @@ INTRODUCTION = """# Configuration reference
 Generated from `schemas/` by `python docs/generate.py`. Unknown keys are errors.
 
 Settings of the engine itself come, from the least to the most specific, from built-in defaults,
-`reconciler.yaml` at the root of the fleet folder, the environment (`RECONCILER_` and the key in
-capitals, words parted by `_`, levels by `__`), and `--set key=value`. `reconciler config` prints
-the effective ones and where each came from.
+`reconciler.yaml` at the root of the fleet folder, the operator's configuration file, the
+environment (`RECONCILER_` and the key in capitals, words parted by `_`, levels by `__`), and
+`--set key=value`. `reconciler config` prints the effective ones and where each came from.
+
+The operator's configuration file has the form of `reconciler.yaml` and lies outside the fleet's
+repository. `--config FILE` or `RECONCILER_CONFIG` names it. Relative paths in it (`state`,
+`kubernetes.kubeconfig`) start at its own folder.
+
+`reconciler.yaml` comes with every pull request, so some settings are errors there. These settings
+choose credentials, endpoints or programs: `aws.endpointUrl`, `aws.roleArn`, `aws.externalId`,
+`kubernetes.kubeconfig`, `kubernetes.context`, and a `state` that is a URL or leads out of the
+fleet folder. Put them in the operator's file, the environment or a flag
+([decision 13](decisions/0013-settings-of-the-operator.md)).
 """
 
 Row = tuple[str, str, str, str]

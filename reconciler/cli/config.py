@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from reconciler.cli import exitcode
+from reconciler.cli import exitcode, operatorfile
 
 if TYPE_CHECKING:
     import argparse
@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
         help="a setting, as in reconciler.yaml",
     )  # fmt: skip
+    operatorfile.add_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,7 +39,9 @@ def run(args: argparse.Namespace) -> int:
 
     state = [f"state={args.state}"] if args.state else []
     name = os.path.basename(os.path.realpath(args.path))  # noqa: PTH119 - pathlib costs a start
-    resolved = resolve(_config(args.path), os.environ, [*state, *args.settings], fleet=name)
+    operator = operatorfile.read_operator_file(args.config, args.path)
+    flags = [*state, *args.settings]
+    resolved = resolve(_config(args.path), os.environ, flags, fleet=name, operator=operator)
     if args.output == "json":
         import json
 
@@ -84,7 +87,7 @@ def _as_json(resolved: Resolved) -> dict[str, Any]:
 def _shown(value: Any) -> Any:
     from reconciler.model.urls import without_secrets
 
-    return without_secrets(value) if isinstance(value, str) else value
+    return without_secrets(value, is_value=True) if isinstance(value, str) else value
 
 
 def _print_table(resolved: Resolved) -> None:

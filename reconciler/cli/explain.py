@@ -114,7 +114,7 @@ def _has_inputs(args: argparse.Namespace) -> bool:
     ):
         return True
     place = opening.state_location(
-        args.path, opening.settings_of(args.path, args.state, args.settings)
+        args.path, opening.settings_of(args.path, args.state, args.settings, args.config)
     )
     return "://" not in place and not os.path.lexists(place)
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from reconciler.cli import operatorfile
+
 if TYPE_CHECKING:
     import argparse
 
@@ -39,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE",
         help="a setting, as in reconciler.yaml",
     )  # fmt: skip
+    operatorfile.add_argument(parser)
     add(
         "--allow-removal", action="append", default=[], metavar="NAME",
         help="let a NodePool go that git no longer has",
@@ -110,7 +113,10 @@ def clones(state: str | None) -> str:
     """Return the folder that keeps clones: in the state directory, else in the user's cache."""
     place = state or os.environ.get("RECONCILER_STATE") or ""
     if place and "://" not in place:
-        return os.path.join(place, "clones")  # noqa: PTH118
+        from reconciler.adapters.git.tracked import tracked_in
+
+        if tracked_in(place) is None:
+            return os.path.join(place, "clones")  # noqa: PTH118
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
     return os.path.join(cache, "reconciler", "clones")  # noqa: PTH118
 
@@ -177,7 +183,14 @@ def settings_of(args: argparse.Namespace, fleet: Fleet) -> Resolved:
     from reconciler.desired.settings import resolve
 
     state = [f"state={args.state}"] if args.state else []
-    return resolve(fleet.config, os.environ, [*state, *args.settings], fleet=fleet_name(args))
+    folder = None if args.repo is not None else args.path or "."
+    return resolve(
+        fleet.config,
+        os.environ,
+        [*state, *args.settings],
+        fleet=fleet_name(args),
+        operator=operatorfile.read_operator_file(args.config, folder),
+    )
 
 
 def fleet_name(args: argparse.Namespace) -> str:

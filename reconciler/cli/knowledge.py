@@ -25,7 +25,7 @@ def known_at(args: argparse.Namespace) -> dict[str, datetime]:
     from reconciler.adapters.aws.cache import folder_of
     from reconciler.adapters.aws.facts import kept_at
 
-    resolved = opening.settings_of(args.path, args.state, args.settings)
+    resolved = opening.settings_of(args.path, args.state, args.settings, args.config)
     locked = _locked_at(args.path)
     found = {"lock": locked} if locked is not None else {}
     folder = folder_of(resolved.settings, opening.cache_place(args.path, resolved))

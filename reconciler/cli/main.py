@@ -170,7 +170,9 @@ def _failed(error: Exception, *, debug: bool) -> int:
     if debug:
         import traceback
 
-        traceback.print_exception(error)
+        from reconciler.model.urls import without_secrets
+
+        sys.stderr.write(without_secrets("".join(traceback.format_exception(error))))
     if isinstance(error, ReconcilerError):
         _say(_line(error))
         if isinstance(error, StalePlanError):

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.cli import operatorfile
 
 if TYPE_CHECKING:
     import argparse
@@ -32,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE",
         help="a setting, as in reconciler.yaml",
     )  # fmt: skip
+    operatorfile.add_argument(parser)
     add("--now", metavar="TIME", help="the present, as RFC 3339 (default: the clock)")
 
 
@@ -96,7 +99,7 @@ def recorded(args: argparse.Namespace, *, create: bool = False) -> Iterator[Reco
     from reconciler.cli.moment import present
 
     now = present(args.now)
-    resolved = settings_of(args.path, args.state, args.settings)
+    resolved = settings_of(args.path, args.state, args.settings, args.config)
     location, fleet = state_location(args.path, resolved), resolved.settings.fleet
     with open_state(location, fleet, create=create) as state:
         known = state.history.fleets()
@@ -135,7 +138,18 @@ def state_location(path: str | None, resolved: Resolved) -> str:
 
     A relative folder in ``reconciler.yaml`` is meant from the fleet folder, one on the command
     line or in the environment from where the command runs.
+
+    Raises:
+        StateError: git tracks something of the folder, or a link leads to it: a state that comes
+            with a repository is never used.
     """
+    location = _location(path, resolved)
+    if "://" not in location:
+        _refuse_strangers(location, path or ".")
+    return location
+
+
+def _location(path: str | None, resolved: Resolved) -> str:
     from reconciler.desired.settings import Layer
 
     folder, state = Path(path or "."), resolved.settings.state
@@ -146,17 +160,42 @@ def state_location(path: str | None, resolved: Resolved) -> str:
     return str(folder / state)
 
 
+def _refuse_strangers(location: str, folder: str) -> None:
+    from reconciler.adapters.git.tracked import tracked_in
+    from reconciler.adapters.nofollow import refuse_link
+    from reconciler.model.errors import StateError
+
+    top, place = Path(os.path.abspath(folder)), Path(os.path.abspath(location))  # noqa: PTH100
+    for step in (place, *place.parents):
+        if top in step.parents:
+            refuse_link(step)
+    tracked = tracked_in(location)
+    if tracked is not None:
+        raise StateError(
+            f"git tracks {tracked}: a state that comes with a repository is never used",
+            where=location,
+            remedy="`git rm -r --cached` it, or name another place with --state",
+        )
+
+
 def cache_place(path: str | None, resolved: Resolved) -> str:
     """Return the folder below which answers of AWS are kept: the state's, else the user's cache."""
-    location = state_location(path, resolved)
-    if "://" not in location:
-        return location
+    from reconciler.model.errors import ReconcilerError
+
+    with suppress(ReconcilerError):  # a state that is not trusted keeps no answers either
+        location = state_location(path, resolved)
+        if "://" not in location:
+            return location
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
     return os.path.join(home, "reconciler")  # noqa: PTH118
 
 
-def settings_of(path: str | None, state: str | None, sets: Sequence[str]) -> Resolved:
+def settings_of(
+    path: str | None, state: str | None, sets: Sequence[str], config: str | None = None
+) -> Resolved:
     """Return the effective settings of the fleet in a folder.
+
+    ``config`` is the operator's configuration file, by default what ``RECONCILER_CONFIG`` names.
 
     Raises:
         UnreadableError: there is no such folder, or its config cannot be read.
@@ -167,7 +206,8 @@ def settings_of(path: str | None, state: str | None, sets: Sequence[str]) -> Res
 
     folder = Path(os.path.realpath(path or "."))
     flags = [*([f"state={state}"] if state else []), *sets]
-    return resolve(_config(folder), os.environ, flags, fleet=folder.name)
+    operator = operatorfile.read_operator_file(config, str(folder))
+    return resolve(_config(folder), os.environ, flags, fleet=folder.name, operator=operator)
 
 
 def _config(folder: Path) -> dict[str, Any]:

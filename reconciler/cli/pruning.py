@@ -70,7 +70,8 @@ def _keep(args: argparse.Namespace) -> timedelta:
     from reconciler.model.duration import NEVER, parse_span
     from reconciler.model.errors import UsageError
 
-    said = opening.settings_of(args.path, args.state, args.settings).settings.history_keep
+    resolved = opening.settings_of(args.path, args.state, args.settings, args.config)
+    said = resolved.settings.history_keep
     text = args.keep or said
     if text == NEVER:
         raise UsageError(

@@ -28,7 +28,6 @@ from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.cli.reporter import Reporter
 from reconciler.cli.wiring.assembly import Assembly, assembled, live_inputs
 from reconciler.cli.wiring.imitation import Imitation
-from reconciler.model.errors import UnreadableError
 
 if TYPE_CHECKING:
     from reconciler.adapters.database.state import DatabaseState
@@ -113,7 +112,7 @@ class Stage:
         Raises:
             UnreadableError: git is not there, or failed.
         """
-        from reconciler.adapters.git.command import GitMissingError, environment
+        from reconciler.adapters.git.command import private_folder, run, users_environment
 
         when = f"{self.clock.now():%Y-%m-%dT%H:%M:%S+0000}"
         who = {
@@ -121,21 +120,17 @@ class Stage:
             for role in ("AUTHOR", "COMMITTER")
             for key, value in (("NAME", "Demo"), ("EMAIL", "demo@example.com"), ("DATE", when))
         }
-        quiet = ("-c", f"core.hooksPath={os.devnull}", "-c", "core.autocrlf=false")
-        try:
-            done = subprocess.run(
-                ("git", *quiet, *words),
-                cwd=self.folder,
-                env=environment(GIT_CONFIG_GLOBAL=os.devnull, **who),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                check=False,
+        with private_folder() as home:
+            run(
+                ("-c", "core.autocrlf=false", *words),
+                git_dir=str(self.folder / ".git"),
+                work_tree=str(self.folder),
+                cwd=home,
+                environment=users_environment(
+                    GIT_CONFIG_GLOBAL=os.devnull, GIT_CONFIG_SYSTEM=os.devnull, **who
+                ),
+                where=str(self.folder),
             )
-        except FileNotFoundError as error:
-            raise GitMissingError from error
-        if done.returncode:
-            said = done.stderr.decode("utf-8", "replace")
-            raise UnreadableError(f"git {words[0]} failed: {said}", where=str(self.folder))
 
     def edit(self, file: str, old: str, new: str) -> None:
         """Change a file of the fleet."""

@@ -10,6 +10,8 @@ from reconciler.cli import exitcode
 if TYPE_CHECKING:
     import argparse
 
+    from reconciler.desired.fleet import SourceFile
+
 _OUTPUTS: Final = ("text", "json", "github", "sarif")
 
 
@@ -48,10 +50,21 @@ def run(args: argparse.Namespace) -> int:
 
             text = render_sarif(diagnostics, folder_in_repository(args.path))
         case _:
-            sources = {file.path: file.content for file in files}
+            sources = {file.path: _shown(file) for file in files}
             text = report.render_text(diagnostics, sources, colour=sys.stdout.isatty())
     sys.stdout.write(text)
     return exitcode.DONE if report.is_valid(diagnostics) else exitcode.REFUSED
+
+
+def _shown(file: SourceFile) -> bytes:
+    """Return the lines that a finding may quote: a password in a setting is not among them."""
+    from reconciler.desired.resource import CONFIG_FILES
+    from reconciler.model.urls import without_secrets
+
+    if file.path not in CONFIG_FILES:
+        return file.content
+    text = file.content.decode("utf-8", "surrogateescape")
+    return without_secrets(text).encode("utf-8", "surrogateescape")
 
 
 def folder_in_repository(path: str) -> str:

@@ -123,7 +123,7 @@ class _Reading:
 
     def read_config(self, documents: list[Document]) -> None:
         """Check the engine's own settings; the first document counts."""
-        from reconciler.desired import schema
+        from reconciler.desired import misplaced, schema
 
         for number, document in enumerate(documents):
             entry = Entry(document, (), document.data)
@@ -131,6 +131,8 @@ class _Reading:
                 self._add(entry, Finding("extra-document", (), "only one document is read here"))
             else:
                 faults = schema.check("reconciler.v1", entry.plain)
+                if isinstance(entry.plain, dict):
+                    faults += misplaced.check(entry.plain)
                 for finding in faults:
                     self._add(entry, finding)
                 if not faults:

@@ -1,19 +1,24 @@
-"""The effective settings: four layers, the later ones winning, and where each value came from.
+"""The effective settings: five layers, the later ones winning, and where each value came from.
 
 1. built-in defaults (``model/settings.py``);
 2. ``reconciler.yaml`` at the root of the fleet folder;
-3. the environment: ``RECONCILER_`` and the key in capitals, words parted by ``_`` and levels by
+3. the operator's configuration file, which lies outside the repository (``--config``);
+4. the environment: ``RECONCILER_`` and the key in capitals, words parted by ``_`` and levels by
    ``__`` (``RECONCILER_PREFERENCE_POLICY``, ``RECONCILER_FEATURE_GATES__NODE_OVERLAY``), a whole
    level at once as ``RECONCILER_SUBNET_FREE_ADDRESSES=subnet-1=10,subnet-2=20``; for the region
    and the endpoint also the variables that every AWS tool reads. An empty variable counts as
    unset;
-4. ``--set key=value`` on the command line, the last one winning.
+5. ``--set key=value`` on the command line, the last one winning.
+
+The second layer comes with a pull request. What says where credentials go, or which programs run,
+is therefore not taken from it (``misplaced``).
 
 Nothing is read here: the file's data, the environment and the flags are parameters.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -31,9 +36,22 @@ from reconciler.model.settings import (
     PoolOptions,
     Settings,
 )
-from reconciler.model.urls import without_secrets
+from reconciler.model.urls import is_unencrypted, without_secrets
 
 CONFIG_FILE: Final = "reconciler.yaml"
+CONFIG_VARIABLE: Final = "RECONCILER_CONFIG"
+"""The variable that names the operator's configuration file."""
+OPERATOR_ONLY: Final = frozenset(
+    {
+        "aws.endpointUrl",
+        "aws.externalId",
+        "aws.roleArn",
+        "kubernetes.context",
+        "kubernetes.kubeconfig",
+    }
+)
+"""What a repository may not set at all; of ``state`` it may only set a folder of its own."""
+_PATHS: Final = frozenset({"kubernetes.kubeconfig", "state"})
 
 
 class Layer(StrEnum):
@@ -41,6 +59,7 @@ class Layer(StrEnum):
 
     DEFAULT = "default"
     FILE = "file"
+    OPERATOR = "operator"
     ENVIRONMENT = "environment"
     FLAG = "flag"
 
@@ -57,6 +76,13 @@ class Origin:
 
 
 DEFAULT: Final = Origin(Layer.DEFAULT, "default")
+
+
+class OperatorFile(NamedTuple):
+    """The operator's configuration file: its absolute path, and its data."""
+
+    path: str
+    data: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +121,24 @@ def resolve(
     sets: Sequence[str] = (),
     *,
     fleet: str = "",
+    operator: OperatorFile | None = None,
 ) -> Resolved:
     """Return the effective settings of a fleet.
 
-    ``config`` is the data of ``reconciler.yaml`` (empty without one), ``sets`` the ``key=value``
-    texts of the command line, ``fleet`` the name that the fleet has where nothing names it.
+    ``config`` is the data of ``reconciler.yaml`` (empty without one), ``operator`` the operator's
+    own file, ``sets`` the ``key=value`` texts of the command line, ``fleet`` the name that the
+    fleet has where nothing names it.
 
     Raises:
-        UsageError: a key is unknown or a value is not allowed; it names the origin, what is
-            allowed, and the nearest key.
+        UsageError: a key is unknown, a value is not allowed, or the repository sets what only
+            the operator may set; it names the origin, what is allowed, and the nearest key.
     """
-    given = [*_from_config(config), *_from_environment(environ), *_from_flags(sets)]
+    given = [
+        *_from_config(config),
+        *_from_operator(operator),
+        *_from_environment(environ),
+        *_from_flags(sets),
+    ]
     chosen: dict[str, Any] = {}
     origins: dict[str, Origin] = {}
     for entry in given:
@@ -113,7 +146,8 @@ def resolve(
         try:
             chosen[entry.key] = key.read(entry.value)
         except ValueError as error:
-            raise UsageError(f"{entry.key}: {error}", where=entry.spelled) from error
+            said = without_secrets(str(error))
+            raise UsageError(f"{entry.key}: {said}", where=entry.spelled) from error
         origins[entry.key] = entry.origin
     if fleet and "fleet" not in chosen:
         chosen["fleet"] = fleet
@@ -128,11 +162,53 @@ def environment_name(key: str) -> str:
     return "RECONCILER_" + words.replace(".", "__").upper()
 
 
+def misplaced(key: str, value: Any) -> str:
+    """Return why a repository may not set ``key`` to ``value``, empty where it may."""
+    if key in OPERATOR_ONLY:
+        return "is set by the operator only: it decides where credentials go, or what runs"
+    if key == "state" and isinstance(value, str):
+        if "://" in value:
+            return "names a server, which only the operator may do: it decides where credentials go"
+        if value.startswith(("/", "~", "\\")) or ".." in re.split(r"[/\\]", value):
+            return "leads out of the fleet folder, which only the operator may do"
+    return ""
+
+
+def remedy_of_misplaced(key: str) -> str:
+    """Return where the operator can set what a repository may not."""
+    return (
+        f"remove it here; use --set {key}=VALUE, {environment_name(key)}, or the operator's "
+        "configuration file (--config FILE or RECONCILER_CONFIG)"
+    )
+
+
+def flattened(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a configuration file by their dotted keys."""
+    entries = {k: v for k, v in config.items() if k not in ("apiVersion", "kind")}
+    return _flattened(entries, "")
+
+
 def _from_config(config: Mapping[str, Any]) -> Iterator[_Given]:
     origin = Origin(Layer.FILE, CONFIG_FILE)
-    entries = {k: v for k, v in config.items() if k not in ("apiVersion", "kind")}
-    for key, value in _flattened(entries, ""):
+    for key, value in flattened(config):
+        why = misplaced(key, value)
+        if why:
+            raise UsageError(f"{key} {why}", where=CONFIG_FILE, remedy=remedy_of_misplaced(key))
         yield _Given(key, value, origin, CONFIG_FILE)
+
+
+def _from_operator(file: OperatorFile | None) -> Iterator[_Given]:
+    """Yield what the operator's file sets; a relative path in it is meant from its folder."""
+    if file is None:
+        return
+    origin = Origin(Layer.OPERATOR, file.path)
+    for key, value in flattened(file.data):
+        is_path = key in _PATHS and isinstance(value, str) and not value.startswith("~")
+        if is_path and value and "://" not in value:
+            place = posixpath.join(posixpath.dirname(file.path), value)
+            yield _Given(key, place, origin, file.path)
+        else:
+            yield _Given(key, value, origin, file.path)
 
 
 def _flattened(entries: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -153,7 +229,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[_Given]:
         return
     known = {environment_name(key): key for key in (*_KEYS, *_GROUPS)}
     for name, value in ours.items():
-        if re.fullmatch(_SERVICE_VARIABLE, name):
+        if name == CONFIG_VARIABLE or re.fullmatch(_SERVICE_VARIABLE, name):
             continue
         if name not in known:
             raise _unknown(name, "environment", "no such variable", known)
@@ -164,9 +240,9 @@ def _from_flags(sets: Sequence[str]) -> Iterator[_Given]:
     for text in sets:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            shown = without_secrets(text)
+            shown = without_secrets(text, is_value=True)
             raise UsageError(f"--set {shown!r} is not key=value (as in packing=cheapest)")
-        spelled = f"--set {without_secrets(text)}"
+        spelled = f"--set {without_secrets(text, is_value=True)}"
         yield from _expanded(key.strip(), value, Origin(Layer.FLAG, "--set"), spelled)
 
 
@@ -377,6 +453,23 @@ def _discount(value: Any) -> float:
     return discount(value)
 
 
+def _endpoint(value: Any) -> str:
+    """Return the URL of an endpoint: https, or plain http on this machine."""
+    text = _text(value)
+    if text and "://" in text and not re.match(r"https?://[^/?#\s]", text, re.IGNORECASE):
+        raise ValueError("is not an http or https URL")
+    if is_unencrypted(text):
+        raise ValueError("plain http is allowed on this machine only (127.0.0.1); use https")
+    return text
+
+
+def _url(value: Any) -> str:
+    text = _endpoint(value)
+    if text and not re.fullmatch(_URL, text, re.IGNORECASE):
+        raise ValueError("is not an http or https URL (as https://ec2.example.com:8443)")
+    return text
+
+
 def _role(value: Any) -> str:
     text = _text(value)
     if not re.fullmatch(r"arn:[a-z-]+:iam::[0-9]{12}:role/\S+", text, re.ASCII):
@@ -393,6 +486,7 @@ def _session(value: Any) -> str:
     return text
 
 
+_URL: Final = r"https?://(?:[^/?#\s@:\[\]]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?:/[^\s?#]*)?"
 _PACKING: Final = _choice("default", "cheapest")
 _SOURCE: Final = _choice("auto", "live", "bundled")
 _DISRUPTION_OPTIONS: Final = (
@@ -418,7 +512,7 @@ _KEYS: Final = {
         _Key("state", "state", _text),
         _Key("cluster", "cluster", _choice("kubeconfig", "embedded", "none")),
         _Key("clusterName", "cluster_name", _text),
-        _Key("clusterEndpoint", "cluster_endpoint", _text),
+        _Key("clusterEndpoint", "cluster_endpoint", _endpoint),
         _Key("clusterCABundle", "cluster_ca_bundle", _text),
         _Key("clusterDNS", "cluster_dns", _text),
         _Key("clusterCIDR", "cluster_cidr", _text),
@@ -427,7 +521,7 @@ _KEYS: Final = {
         _Key("kubernetes.context", "kube_context", _text),
         _Key("kubernetes.timeout", "kube_timeout", _duration),
         _Key("aws.region", "region", _region),
-        _Key("aws.endpointUrl", "endpoint_url", _text),
+        _Key("aws.endpointUrl", "endpoint_url", _url),
         _Key("aws.roleArn", "role_arn", _role),
         _Key("aws.externalId", "external_id", _text),
         _Key("aws.sessionName", "session_name", _session),

@@ -1,39 +1,106 @@
-"""Addresses that may carry a password: how they are printed."""
+"""Addresses that may carry a password: taking them apart, and printing them without it.
+
+A password is often written into an address as it is, with the characters that should be
+percent-encoded. Printing therefore hides too much rather than too little: everything before the
+last ``@`` of an address but the user's name, and everything behind a ``token=``.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
+from urllib.parse import unquote, urlsplit
 
-_USER: Final = r"(?<=://)[^/?#\s]*@"
-_QUERY: Final = r"(?i)([?&;](?:password|passwd|pwd|token|secret|sslpassword)=)[^&;#\s]+"
+_ADDRESS: Final = re.compile(r"(?<=://)\S+")
+_VALUE: Final = re.compile(r"(?<=://).+", re.DOTALL)
+_AUTHORITY: Final = re.compile(r"(?:[^:\[\]]*|\[[^\]]*\])(?::[0-9]{0,5})?[:,.;'\")\]>]*")
+_QUERY: Final = re.compile(
+    r"([?&;#][^=&;?\s]*(?:pass|pwd|token|secret|key|sig|auth|cred)[^=&;\s]*=).+", re.IGNORECASE
+)
+_KEYWORD: Final = re.compile(
+    r"\b((?:ssl)?password|passwd|pgpassword)(\s*=\s*)('[^'\n]*'|\"[^\"\n]*\"|\S+)", re.IGNORECASE
+)
+_BARE: Final = re.compile(r"(?<![\w/:@.*-])([\w.+-]+):(?!//)\S+@(?=[\w\[])")
+_LOOPBACK: Final = re.compile(r"localhost|127(?:\.[0-9]{1,3}){3}|::1", re.IGNORECASE)
+_HIDDEN: Final = "***"
 
 
-def without_secrets(text: str) -> str:
-    """Return ``text`` with passwords and tokens in its URLs written as ``***``.
+class Address(NamedTuple):
+    """An address without what only its owner may know, and that: decoded, "" where it is not."""
+
+    bare: str
+    user: str = ""
+    password: str = ""
+
+
+def taken_apart(url: str) -> Address:
+    """Return an address with its user and its password apart; both end at the only ``@``.
+
+    Raises:
+        ValueError: there are several ``@``, or one in a query, so that nobody can tell where the
+            password ends. The message does not show the address.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator or "@" not in rest:
+        return Address(url)
+    if rest.count("@") > 1:
+        raise ValueError("there are several @ in the address; write @ in a password as %40")
+    userinfo, _, host = rest.partition("@")
+    if re.search(r"[?&][A-Za-z_]+=", userinfo):
+        raise ValueError("there is an @ behind a '?' in the address; write @ as %40, and ? as %3F")
+    user, _, password = userinfo.partition(":")
+    return Address(f"{scheme}://{host}", unquote(user), unquote(password))
+
+
+def without_secrets(text: str, *, is_value: bool = False) -> str:
+    """Return ``text`` with passwords and tokens in its addresses written as ``***``.
 
     The user's name stays, since it says which account was meant; a name without a password may
-    be a token, and goes as well, unless it is the plain ``git`` of an SSH address.
+    be a token, and goes as well, unless it is the plain ``git`` of an SSH address. ``is_value``
+    says that the text is one value and not prose: an address in it then ends where the text does,
+    even if somebody wrote a space into it.
     """
-    return re.sub(_QUERY, r"\1***", re.sub(_USER, _hidden, text))
+    pattern = _VALUE if is_value else _ADDRESS
+    hidden = _KEYWORD.sub(rf"\1\2{_HIDDEN}", pattern.sub(_address_hidden, text))
+    return _BARE.sub(rf"\1:{_HIDDEN}@", hidden)
 
 
-def secret_of(url: str) -> str:
-    """Return the password or token before the host of an address, "" when it has none.
-
-    Programs that complain about an address may tell its parts one by one.
-    """
-    found = re.search(_USER, url)
-    if found is None:
-        return ""
-    user, colon, password = found[0][:-1].partition(":")
-    if colon:
-        return password
-    return "" if user == "git" else user
+def is_unencrypted(url: str) -> bool:
+    """Return whether an address is plain http to another machine than this one."""
+    parts = _split(url)
+    return parts is None or (parts[0] == "http" and not is_loopback(parts[1]))
 
 
-def _hidden(match: re.Match[str]) -> str:
-    user, colon, _ = match[0][:-1].partition(":")
-    if colon:
-        return f"{user}:***@"
-    return match[0] if user == "git" else "***@"
+def is_loopback(host: str) -> bool:
+    """Return whether a host name means this machine."""
+    return _LOOPBACK.fullmatch(host) is not None
+
+
+def _split(url: str) -> tuple[str, str] | None:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme.lower(), parts.hostname or ""
+    except ValueError:
+        return None
+
+
+def _address_hidden(match: re.Match[str]) -> str:
+    token = _QUERY.search(match[0])
+    if token is not None:
+        return f"{_authority_hidden(match[0][: token.start()])}{token[1]}{_HIDDEN}"
+    return _authority_hidden(match[0])
+
+
+def _authority_hidden(address: str) -> str:
+    userinfo, at, host = address.rpartition("@")
+    if not at:
+        end = re.search(r"[/?#\s]", host)
+        authority = host[: end.start()] if end else host
+        if not _AUTHORITY.fullmatch(authority):
+            # no port: the password of an address whose @ is missing
+            return f"{authority.partition(':')[0]}:{_HIDDEN}"
+        return host
+    user, colon, _ = userinfo.partition(":")
+    if re.search(r"[/?#\s@]", user) or not (colon or user == "git"):
+        return f"{_HIDDEN}@{host}"
+    return f"{user}:{_HIDDEN}@{host}" if colon else address

@@ -194,6 +194,7 @@ class Site:
         line = [command, str(self.folder), "--now", f"{self.clock.now():%Y-%m-%dT%H:%M:%SZ}"]
         line += ["--set", f"aws.endpointUrl={self.url}"]
         line += ["--state", str(self.folder.parent / "state")]
+        line += ["--config", str(self.folder.parent / "operator.yaml")]
         return [*line, "--catalog", str(self.folder.parent / "types.json")]
 
     def keep(self, until: Callable[[], bool]) -> None:
@@ -247,8 +248,10 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
             "clusterName": "shop",
             "clusterEndpoint": api,
             "clusterCIDR": "10.100.0.0/16",
-            "kubernetes": {"kubeconfig": str(write_kubeconfig(tmp_path / "kubeconfig", api))},
         }
+        write_kubeconfig(tmp_path / "kubeconfig", api)
+        operators = {"kubernetes": {"kubeconfig": "kubeconfig"}}
+        (tmp_path / "operator.yaml").write_text(yaml.safe_dump(operators))
         (folder / "reconciler.yaml").write_text(yaml.safe_dump(config))
         (folder / "fleet.yaml").write_text(yaml.safe_dump_all([NODE_CLASS, NODE_POOL]))
         (tmp_path / "types.json").write_bytes(catalog_file())

@@ -114,7 +114,7 @@ def test_a_fleet_is_named_by_its_folder_unless_named() -> None:
 )
 def test_variables_are_spelled_by_one_rule(key: str, name: str) -> None:
     assert environment_name(key) == name
-    value = "true" if "Gates" in key else "1"
+    value = "true" if "Gates" in key else "https://1" if "Url" in key else "1"
     assert resolve({}, {name: value}).origins[key].where == name
 
 

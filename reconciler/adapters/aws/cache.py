@@ -8,9 +8,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from reconciler.adapters.nofollow import open_file, refuse_link
+from reconciler.model.errors import StateError
 from reconciler.model.settings import Settings
 
 FOLDER: Final = "cache"
+_LEVELS: Final = 2
+"""How many folders above its own a ``Folder`` has made: that of the fleet, and ``cache``."""
 
 
 class Folder:
@@ -22,21 +26,34 @@ class Folder:
     def read(self, name: str) -> bytes | None:
         """Return what was last written under a name, None where nothing can be read."""
         try:
-            return (self.path / name).read_bytes()
-        except OSError:
+            self._refuse_links()
+            with os.fdopen(open_file(self.path / name, os.O_RDONLY), "rb") as file:
+                return file.read()
+        except (OSError, StateError):
             return None
 
     def write(self, name: str, content: bytes) -> None:
         """Keep content under a name; a disk that is full or read-only keeps nothing."""
         draft = self.path / f"{name}.{os.getpid()}.tmp"
         try:
+            self._refuse_links()
             self.path.mkdir(parents=True, exist_ok=True)
-            (self.path / ".gitignore").write_text("*\n", encoding="ascii")
-            draft.write_bytes(content)
+            _write(self.path / ".gitignore", b"*\n")
+            _write(draft, content)
             draft.replace(self.path / name)
-        except OSError:
+        except (OSError, StateError):
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
+
+    def _refuse_links(self) -> None:
+        """Refuse folders that are links: what they lead to was not written by us."""
+        for folder in (self.path, *list(self.path.parents)[:_LEVELS]):
+            refuse_link(folder)
+
+
+def _write(path: Path, content: bytes) -> None:
+    with os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
+        file.write(content)
 
 
 def folder_of(settings: Settings, place: str) -> Folder:

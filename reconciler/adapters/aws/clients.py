@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlparse
 
 from reconciler.adapters.aws.throttle import Throttle
+from reconciler.model.errors import UsageError
 from reconciler.model.settings import Settings
+from reconciler.model.urls import is_loopback, is_unencrypted, without_secrets
 
 if TYPE_CHECKING:
     from reconciler.ports import Clock
@@ -23,7 +25,6 @@ POOL: Final = 32
 
 _CONNECT_TIMEOUT_S: Final = 5
 _READ_TIMEOUT_S: Final = 60
-_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _SESSION_NAME_MAX: Final = 64
 
 
@@ -46,7 +47,7 @@ class Account:
     @property
     def is_imitation(self) -> bool:
         """Whether the endpoint is on this machine: it takes any credentials and has no limits."""
-        return bool(self.endpoint_url) and urlparse(self.endpoint_url).hostname in _LOOPBACK
+        return bool(self.endpoint_url) and is_loopback(urlparse(self.endpoint_url).hostname or "")
 
 
 def account_of(settings: Settings) -> Account:
@@ -124,6 +125,7 @@ class _Session:
             config=_config(attempts),
             **self._made_up,
         )
+        _expect_encrypted(client.meta.endpoint_url)
         if service == "ec2" and self._throttle is not None:
             self._throttle.watch(client)
         return client
@@ -170,12 +172,14 @@ class _Session:
         account = self._account
 
         def sts(service: str, **credentials: str) -> Any:
-            return session.client(
+            client = session.client(
                 service,
                 endpoint_url=account.endpoint_url or None,
                 config=_config(3),
                 **credentials,
             )
+            _expect_encrypted(client.meta.endpoint_url)
+            return client
 
         more = {"RoleSessionName": account.session_name}
         if account.external_id:
@@ -188,6 +192,20 @@ class _Session:
         )
         self._made_up = {}
         return boto3.session.Session(botocore_session=inner, region_name=account.region or None)
+
+
+def _expect_encrypted(url: str) -> None:
+    """Refuse an endpoint that boto3 took from its own variables and files, and sends in the clear.
+
+    Raises:
+        UsageError: it is plain http, and not on this machine.
+    """
+    if is_unencrypted(url):
+        raise UsageError(
+            "plain http is allowed on this machine only",
+            where=f"endpoint {without_secrets(url, is_value=True)}",
+            remedy="use https in AWS_ENDPOINT_URL_* and in the profile of the AWS configuration",
+        )
 
 
 def _config(attempts: int) -> Any:

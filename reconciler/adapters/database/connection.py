@@ -8,6 +8,7 @@ waits for another writer instead of failing half way.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sqlite3
 from collections.abc import Iterator
@@ -15,17 +16,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, Engine, create_engine, event, select, update
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
 
 from reconciler.adapters.database import tables
 from reconciler.adapters.database.errors import translated
+from reconciler.adapters.nofollow import refuse_link
 from reconciler.model.errors import StateError
-from reconciler.model.urls import without_secrets
+from reconciler.model.urls import taken_apart, without_secrets
 
 FILE: Final = "state.db"
 
@@ -112,6 +115,8 @@ def connect_sqlite(folder: Path) -> Engine:
     path = folder / FILE
 
     def connection() -> sqlite3.Connection:
+        for ending in ("", "-wal", "-shm", "-journal"):
+            refuse_link(f"{path}{ending}")
         raw = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
         try:
             raw.execute("PRAGMA journal_mode = WAL")
@@ -134,6 +139,38 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
+def _server_url(location: str, shown: str) -> URL:
+    """Return the parts of a database URL.
+
+    User and password are taken out before SQLAlchemy and the driver read the rest, so that no
+    message of theirs can show a part of them.
+
+    Raises:
+        StateError: it is malformed.
+    """
+    remedy = "write postgresql+psycopg://user@host:5432/database, and the password in PGPASSWORD"
+    what = ""
+    try:
+        bare, user, password = taken_apart(location)
+    except ValueError as error:
+        raise StateError(str(error), where=shown, remedy=remedy) from error
+    try:
+        parts = urlsplit(bare)
+        if parts.port == 0:
+            what = "the port in the URL of the state is not from 1 to 65535"
+    except ValueError:
+        what = "the host or the port in the URL of the state is malformed"
+    try:
+        url = make_url(bare)
+    except (ArgumentError, ValueError):
+        what = what or "the location of the state is not a URL"
+    if what or re.search(r"\s", bare):
+        # chained to nothing: what the parsers say shows parts of the URL
+        what = what or "the location of the state is not a URL: there is a space in it"
+        raise StateError(what, where=shown, remedy=remedy)
+    return url.set(username=user or url.username, password=password or url.password)
+
+
 def connect_server(location: str, fleet: str) -> tuple[Engine, str]:
     """Return an engine for a database URL, and the URL as messages may show it.
 
@@ -141,11 +178,8 @@ def connect_server(location: str, fleet: str) -> tuple[Engine, str]:
         StateError: the URL is none, or of a database that we do not know.
     """
     remedy = "write postgresql+psycopg://user@host:5432/database, or the path of a folder"
-    try:
-        url = make_url(location)
-    except ArgumentError as error:
-        raise StateError("the state's location is not a URL", remedy=remedy) from error
-    shown = without_secrets(url.render_as_string(hide_password=True))
+    shown = without_secrets(location, is_value=True)
+    url = _server_url(location, shown)
     if url.drivername in ("postgresql", "postgres"):
         url = url.set(drivername="postgresql+psycopg")
     if url.drivername != "postgresql+psycopg":
@@ -163,4 +197,22 @@ def connect_server(location: str, fleet: str) -> tuple[Engine, str]:
             where=shown,
             remedy="pip install 'reconciler[postgres]'",
         ) from error
+    _expect_known_options(url, shown)
     return engine, shown
+
+
+def _expect_known_options(url: URL, shown: str) -> None:
+    """Refuse options that the driver would complain about by name: it may be half a password.
+
+    Raises:
+        StateError: the URL has one.
+    """
+    from psycopg.pq import Conninfo
+
+    known = {option.keyword.decode() for option in Conninfo.get_defaults()}
+    if not known.issuperset(url.query):
+        raise StateError(
+            "the URL of the state has an option that PostgreSQL does not know",
+            where=shown,
+            remedy="write & in a value as %26",
+        )

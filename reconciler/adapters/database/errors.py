@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from reconciler.model.errors import StateError
+from reconciler.model.urls import without_secrets
 
 RESTORE: Final = (
     "stop the engine and put back a copy (`state.db.before-*`), or begin with an empty folder and "
@@ -59,7 +60,7 @@ def translated(place: str) -> Iterator[None]:
 
 def state_error(place: str, error: Exception) -> StateError:
     """Return the StateError that tells ``error``, in one line."""
-    said = _first_line(error)
+    said = without_secrets(_first_line(error))
     lower = said.lower()
     remedy = next((advice for sign, advice in _REMEDIES if sign in lower), "")
     return StateError(

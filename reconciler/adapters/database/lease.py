@@ -22,6 +22,7 @@ from sqlalchemy import Connection, text
 
 from reconciler.adapters.database.connection import Database
 from reconciler.adapters.database.errors import translated
+from reconciler.adapters.nofollow import open_file
 from reconciler.model.errors import LockedError, StateError
 
 LOCK: Final = "lock"
@@ -43,7 +44,7 @@ class FileLease:
             return
         path = self.folder / LOCK
         with translated(str(path)):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
         try:
             _lock(descriptor, path)
             started = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -71,7 +72,7 @@ class FileLease:
         with translated(str(path)):
             if not path.exists():
                 return None
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_file(path, os.O_RDONLY)
         try:
             # A shared lock, so that two who ask at once do not take each other for the holder.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

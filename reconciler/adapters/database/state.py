@@ -23,6 +23,7 @@ from reconciler.adapters.database.lease import FileLease, ServerLease
 from reconciler.adapters.database.migration import HEAD, migrate, revision_of
 from reconciler.adapters.database.shelf import DatabaseShelf
 from reconciler.adapters.database.store import DatabaseStateStore
+from reconciler.adapters.nofollow import open_file
 from reconciler.model.errors import StateError
 
 _HIDDEN: Final = ".reconciler"
@@ -123,7 +124,8 @@ def _make_folder(folder: Path) -> None:
             return  # somebody's own folder; what git sees of it is theirs to say
         ignore = folder / ".gitignore"
         if not ignore.exists():
-            ignore.write_text("*\n", encoding="utf-8")
+            with os.fdopen(open_file(ignore, os.O_WRONLY | os.O_CREAT), "wb") as file:
+                file.write(b"*\n")
 
 
 def _make_current(database: Database, *, create: bool) -> None:

@@ -14,15 +14,26 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
+from urllib.parse import unquote, urlsplit
 
-from reconciler.adapters.git.command import NETWORK_TIMEOUT_S, GitFailedError, run
+from reconciler.adapters.git.command import (
+    NETWORK_TIMEOUT_S,
+    TIMEOUT_S,
+    GitFailedError,
+    local_environment,
+    private_folder,
+    run,
+    users_environment,
+)
 from reconciler.adapters.git.objects import commit_of
+from reconciler.adapters.git.repository import Repository, View, bare, find, small_text, viewed
+from reconciler.adapters.nofollow import open_file, refuse_link
 from reconciler.model.errors import LockedError, UnreadableError, UsageError
-from reconciler.model.urls import without_secrets
+from reconciler.model.urls import is_loopback, taken_apart, without_secrets
 
 T = TypeVar("T")
 
@@ -30,39 +41,160 @@ REMOTE_HEAD: Final = "refs/reconciler/HEAD"
 _REFSPECS: Final = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 _HEAD_REFSPEC: Final = f"+HEAD:{REMOTE_HEAD}"
 """Asked for only where it is wanted: a remote may have branches and a HEAD that is none of them."""
-_SCHEMES: Final = ("https", "ssh", "git")
+_SCHEMES: Final = ("https", "ssh")
+_UNENCRYPTED: Final = ("http", "git")
+"""Spoken with this machine only: on the way from another one anybody could change the fleet."""
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_SSH_ADDRESS: Final = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!:)[^\s]+", re.ASCII)
+_SSH_ADDRESS: Final = re.compile(r"[\w.-]+@[\w.-]+:(?!:)\S+|[\w.-]+:(?!:)[^\s@]+", re.ASCII)
 _HEAD: Final = re.compile(r"HEAD(?:[~^][0-9]*)*", re.ASCII)
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _LOCK_WAIT_S: Final = 300.0
 _LOCK_LOOK_S: Final = 0.1
 
 
-def address(url: str) -> tuple[str, str]:
-    """Return an address as git is given it, and the one protocol that it may speak.
+class _Way(NamedTuple):
+    """How a remote is reached: its address as git is given it, and the environment of git.
 
-    https, ssh and git are spoken; a repository on this machine only where the address is plainly
-    a path (``/srv/fleet.git``, ``./fleet``, ``file:///srv/fleet.git``).
+    ``secrets`` are texts that no message may show.
+    """
+
+    target: str
+    environment: Mapping[str, str]
+    home: str
+    where: str
+    secrets: tuple[str, ...] = ()
+
+    def run(self, *arguments: str, git_dir: str, timeout_s: float = TIMEOUT_S) -> bytes:
+        """Run git on a git directory of ours."""
+        return run(
+            arguments,
+            git_dir=git_dir,
+            cwd=self.home,
+            environment=self.environment,
+            where=self.where,
+            timeout_s=timeout_s,
+            secrets=self.secrets,
+        )
+
+
+def address(url: str) -> tuple[str, str]:
+    """Return an address without its user and password, and the one protocol that git may use.
+
+    https and ssh are spoken; http and git, which are not encrypted, with this machine only; a
+    repository on this machine only where the address is plainly a path (``/srv/fleet.git``,
+    ``./fleet``, ``file:///srv/fleet.git``).
 
     Raises:
         UsageError: it is another kind of address.
     """
-    scheme = _SCHEME.match(url)
+    target, protocol, _, _ = _parsed(url)
+    return target, protocol
+
+
+def _parsed(url: str) -> tuple[str, str, str, str]:
+    """Return address and protocol, and user and password where there are any."""
+    shown = without_secrets(url, is_value=True)
+    where = f"--repo {shown}" if shown.isprintable() else "--repo"
     if "::" in url or url.startswith("-") or not url.isprintable() or not url:
-        raise UsageError("not an address of a repository", where=f"--repo {without_secrets(url)}")
+        raise UsageError("not an address of a repository", where=where)
+    scheme = _SCHEME.match(url)
     if scheme is not None:
-        name = scheme[1].lower()
-        if name == "file" or name in _SCHEMES:
-            return url, name
-        remedy = f"use {', '.join(_SCHEMES)}, or the path of a repository on this machine"
-        where = f"--repo {without_secrets(url)}"
-        raise UsageError(f"{name}:// is not spoken here", where=where, remedy=remedy)
+        return _parsed_url(url, scheme[1].lower(), where)
     if url.startswith(("/", "./", "../", "~")) or Path(url).is_dir():
-        return str(Path(url).expanduser().resolve()), "file"
+        return str(Path(url).expanduser().resolve()), "file", "", ""
     if _SSH_ADDRESS.fullmatch(url):
-        return url, "ssh"
-    raise UsageError(f"there is no such repository: {url}", where="--repo")
+        return url, "ssh", "", ""
+    raise UsageError("there is no such repository", where=where, remedy=_REMEDY)
+
+
+_REMEDY: Final = "use https, ssh, or the path of a repository on this machine"
+
+
+def _parsed_url(url: str, scheme: str, where: str) -> tuple[str, str, str, str]:
+    if scheme == "file":
+        return url, "file", "", ""
+    if scheme not in _SCHEMES and scheme not in _UNENCRYPTED:
+        raise UsageError(f"{scheme}:// is not supported", where=where, remedy=_REMEDY)
+    try:
+        bare_url, user, password = taken_apart(url)
+    except ValueError as error:
+        raise UsageError(str(error), where=where) from error
+    try:
+        parts = urlsplit(bare_url)
+        is_whole = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        # chained to nothing: what urlsplit says may show a part of the password
+        what = "the host or the port is malformed"
+        raise UsageError(what, where=where, remedy=_REMEDY) from None
+    userinfo = url.partition("://")[2].rpartition("@")[0]
+    if re.search(r"[/?#\s]", userinfo) or parts.query or parts.fragment:
+        what = "an address of a repository has no '?', '#' or space, and no '/' in a password"
+        remedy = "percent-encode them (/ is %2F, # is %23, ? is %3F)"
+        raise UsageError(what, where=where, remedy=remedy)
+    if not is_whole or not (user + password).isprintable():
+        raise UsageError("not an address of a repository", where=where, remedy=_REMEDY)
+    if scheme in _UNENCRYPTED and not is_loopback(parts.hostname or ""):
+        what = f"{scheme}:// is not encrypted, and is used with this machine only"
+        raise UsageError(what, where=where, remedy="use https or ssh")
+    if scheme == "git" and user:
+        raise UsageError("git:// knows no users", where=where, remedy="use https or ssh")
+    if scheme == "ssh" and password:
+        remedy = "use a key (ssh-agent, or GIT_SSH_COMMAND)"
+        raise UsageError("ssh takes no password from an address", where=where, remedy=remedy)
+    return (url, scheme, "", "") if scheme == "ssh" else (bare_url, scheme, user, password)
+
+
+@contextmanager
+def _reached(url: str) -> Iterator[_Way]:
+    """Give the way to a remote; to a repository on this machine it leads through a view of it."""
+    target, protocol, user, password = _parsed(url)
+    where = without_secrets(url, is_value=True)
+    if protocol == "file":
+        with viewed(_on_this_machine(target, where), where) as view:
+            environment = {**local_environment(view.home), "GIT_ALLOW_PROTOCOL": "file"}
+            yield _Way(view.git_dir, environment, view.home, where)
+        return
+    credential = _credential(target, user, password) if user or password else {}
+    environment = users_environment(protocol, **credential)
+    userinfo = url.partition("://")[2].rpartition("@")[0]
+    secrets = (password, *userinfo.split(":")[1:]) if password else (user,) if credential else ()
+    with private_folder() as home:
+        yield _Way(target, environment, home, where, secrets)
+
+
+def _on_this_machine(target: str, where: str) -> Repository:
+    path = unquote(urlsplit(target).path) if target.lower().startswith("file://") else target
+    for place in (path, f"{path}.git"):
+        if Path(place).is_dir():
+            found = find(place)
+            if found is not None and found.top == os.path.realpath(place):
+                return found
+            found = bare(place)
+            if found is not None:
+                return found
+    raise UnreadableError("there is no git repository", where=where, remedy=_REMEDY)
+
+
+def _credential(target: str, user: str, password: str) -> dict[str, str]:
+    """Return the variables by which git learns user and password, for the one host only.
+
+    Neither a command line nor a file shows them. Other helpers are not asked.
+    """
+    parts = urlsplit(target)
+    key = f"credential.{parts.scheme}://{parts.netloc}.helper"
+    helper = (
+        '!f() { test "$1" = get && printf "username=%s\\npassword=%s\\n"'
+        ' "$RECONCILER_GIT_USER" "$RECONCILER_GIT_PASSWORD"; }; f'
+    )
+    return {
+        "GIT_CONFIG_COUNT": "2",
+        "GIT_CONFIG_KEY_0": key,
+        "GIT_CONFIG_VALUE_0": "",
+        "GIT_CONFIG_KEY_1": key,
+        "GIT_CONFIG_VALUE_1": helper,
+        "RECONCILER_GIT_USER": user,
+        "RECONCILER_GIT_PASSWORD": password,
+    }
 
 
 def remote_head(url: str, ref: str) -> str | None:
@@ -73,14 +205,9 @@ def remote_head(url: str, ref: str) -> str | None:
     """
     if _COMMIT.fullmatch(ref):
         return ref
-    target, protocol = address(url)
     names = ("HEAD",) if ref == "HEAD" else (ref, f"{ref}^{{}}")
-    answer = run(
-        ("ls-remote", "--", target, *names),
-        folder=tempfile.gettempdir(),
-        where=without_secrets(url),
-        protocols=protocol,
-    )
+    with _reached(url) as way:
+        answer = _list(way, *names)
     found: dict[str, str] = {}
     for line in answer.decode("utf-8", "replace").splitlines():
         commit, _, name = line.partition("\t")
@@ -89,8 +216,13 @@ def remote_head(url: str, ref: str) -> str | None:
     return next((found[name] for name in wanted if name in found), None)
 
 
-def with_clone(url: str, ref: str, cache: str, use: Callable[[str, str], T]) -> T:
-    """Bring the clone of ``url`` up to date and return ``use(folder of the clone, commit)``.
+def _list(way: _Way, *names: str) -> bytes:
+    nowhere = os.path.join(way.home, "none")  # noqa: PTH118
+    return way.run("ls-remote", "--quiet", "--", way.target, *names, git_dir=nowhere)
+
+
+def with_clone(url: str, ref: str, cache: str, use: Callable[[View, str], T]) -> T:
+    """Bring the clone of ``url`` up to date and return ``use(view of the clone, commit)``.
 
     ``cache`` is the folder that holds clones. While ``use`` runs, no other process changes it.
 
@@ -98,73 +230,92 @@ def with_clone(url: str, ref: str, cache: str, use: Callable[[str, str], T]) -> 
         UsageError: the address is refused, or the remote has no such ref.
         UnreadableError: the remote does not answer, or git cannot read what it gave.
         LockedError: another process has worked on the clone for five minutes.
+        StateError: a link is in the place of the clone or its lock.
     """
-    target, protocol = address(url)
+    target, _ = address(url)
     place = Path(cache) / _key(target)
+    refuse_link(place.parent)
     place.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(place.with_suffix(".lock")):
+    with _locked(place.with_suffix(".lock")), _reached(url) as way:
+        refuse_link(place)
         known = place.is_dir()
         try:
-            return _fetch_and_use(target, protocol, ref, place, use)
+            return _fetch_and_use(way, ref, place, use)
         except UnreadableError:
             # A clone that was there may be damaged; a remote that is away will say so again.
-            if not known or not _answers(target, protocol):
+            if not known or not _answers(way):
                 raise
             shutil.rmtree(place, ignore_errors=True)
-            return _fetch_and_use(target, protocol, ref, place, use)
+            return _fetch_and_use(way, ref, place, use)
 
 
-def _fetch_and_use(
-    target: str, protocol: str, ref: str, place: Path, use: Callable[[str, str], T]
-) -> T:
+def _fetch_and_use(way: _Way, ref: str, place: Path, use: Callable[[View, str], T]) -> T:
     of_head = _HEAD.fullmatch(ref) is not None
     refspecs = (_HEAD_REFSPEC, *_REFSPECS) if of_head else _REFSPECS
     if place.is_dir():
-        _fetch(target, protocol, place, refspecs)
+        _fetch(way, place, refspecs)
     else:
-        _create(target, protocol, place, refspecs)
-    where = without_secrets(target)
+        _create(way, place, refspecs)
     name = REMOTE_HEAD + ref.removeprefix("HEAD") if of_head else ref
     if _COMMIT.fullmatch(ref):
-        _fetch_commit(target, protocol, ref, place)
-    return use(str(place), commit_of(str(place), name, where))
+        _fetch_commit(way, ref, place)
+    clone = bare(str(place))
+    if clone is None:
+        raise UnreadableError("the clone is damaged", where=way.where)
+    with viewed(clone, way.where) as view:
+        return use(view, commit_of(view, name))
 
 
-def _create(target: str, protocol: str, place: Path, refspecs: tuple[str, ...]) -> None:
-    """Make the clone beside its place and move it there whole."""
+def _create(way: _Way, place: Path, refspecs: tuple[str, ...]) -> None:
+    """Make the clone beside its place and move it there whole, by the remote's kind of hash."""
     with tempfile.TemporaryDirectory(prefix=f".{place.stem}-", dir=place.parent) as beside:
         fresh = Path(beside) / "clone"
-        arguments = ("init", "--quiet", "--bare", "--template=", str(fresh))
-        run(arguments, folder=beside, where=without_secrets(target))
-        _fetch(target, protocol, fresh, refspecs)
+        for form in ("sha1", "sha256"):
+            form_argument = f"--object-format={form}"
+            way.run("init", "--quiet", "--bare", "--template=", form_argument, git_dir=str(fresh))
+            try:
+                _fetch(way, fresh, refspecs)
+                break
+            except GitFailedError as error:
+                if form == "sha256" or "mismatched algorithms" not in error.said:
+                    raise
+                shutil.rmtree(fresh)
         fresh.rename(place)
 
 
-def _fetch(target: str, protocol: str, place: Path, refspecs: tuple[str, ...]) -> None:
+def _fetch(way: _Way, place: Path, refspecs: tuple[str, ...]) -> None:
+    _write_config(place)
     arguments = ("fetch", "--quiet", "--prune", "--no-tags", "--no-recurse-submodules", "--force")
-    run(
-        (*arguments, "--no-write-fetch-head", "--", target, *refspecs),
-        folder=str(place),
-        where=without_secrets(target),
+    way.run(
+        *(*arguments, "--no-write-fetch-head", "--", way.target, *refspecs),
+        git_dir=str(place),
         timeout_s=NETWORK_TIMEOUT_S,
-        protocols=protocol,
     )
 
 
-def _fetch_commit(target: str, protocol: str, commit: str, place: Path) -> None:
+def _write_config(place: Path) -> None:
+    """Write the clone's settings anew: what anybody may have written there does not count."""
+    is_sha256 = "sha256" in small_text(str(place / "config")).lower()
+    extension = "[extensions]\n\tobjectformat = sha256\n" if is_sha256 else ""
+    version = 1 if is_sha256 else 0
+    with suppress(FileNotFoundError):
+        (place / "config").unlink()
+        text = f"[core]\n\trepositoryformatversion = {version}\n\tbare = true\n{extension}"
+        (place / "config").write_text(text, encoding="ascii")
+
+
+def _fetch_commit(way: _Way, commit: str, place: Path) -> None:
     """Fetch a commit that no branch or tag leads to any more, if the remote gives it."""
     with suppress(GitFailedError):
-        run(("cat-file", "-e", f"{commit}^{{commit}}"), folder=str(place), where=target)
+        way.run("cat-file", "-e", f"{commit}^{{commit}}", git_dir=str(place))
         return
     with suppress(GitFailedError):
-        _fetch(target, protocol, place, (f"+{commit}:refs/reconciler/{commit}",))
+        _fetch(way, place, (f"+{commit}:refs/reconciler/{commit}",))
 
 
-def _answers(target: str, protocol: str) -> bool:
-    arguments = ("ls-remote", "--quiet", "--", target, "HEAD")
-    folder = tempfile.gettempdir()
+def _answers(way: _Way) -> bool:
     try:
-        run(arguments, folder=folder, where=target, timeout_s=60.0, protocols=protocol)
+        _list(way, "HEAD")
     except UnreadableError:
         return False
     return True
@@ -172,9 +323,9 @@ def _answers(target: str, protocol: str) -> bool:
 
 def _key(target: str) -> str:
     """Return the name of a clone's folder; the same whatever credentials the address bears."""
-    bare = re.sub(r"(?<=://)[^/@]*@", "", target)
-    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(bare).name.removesuffix(".git"))[:40]
-    return f"{stem.strip('-') or 'fleet'}-{hashlib.sha256(bare.encode()).hexdigest()[:12]}.git"
+    plain = re.sub(r"(?<=://)[^/@]*@", "", target)
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(plain).name.removesuffix(".git"))[:40]
+    return f"{stem.strip('-') or 'fleet'}-{hashlib.sha256(plain.encode()).hexdigest()[:12]}.git"
 
 
 @contextmanager
@@ -182,7 +333,7 @@ def _locked(path: Path) -> Iterator[None]:
     """Hold the lock of a clone; the system gives it back when a process dies."""
     import fcntl
 
-    with path.open("w") as file:
+    with os.fdopen(open_file(path, os.O_RDWR | os.O_CREAT), "r+b") as file:
         deadline = time.monotonic() + _LOCK_WAIT_S
         while True:
             try:

@@ -1,41 +1,69 @@
-"""Running git itself, on repositories whose content and settings are not to be trusted.
+"""Running git without letting a repository, a folder or a variable decide what runs.
 
-No hook, no file-system monitor, no pager and no prompt runs; the machine's own git settings
-count only where they are the user's (credentials, ``safe.directory``), and no variable of a
-surrounding git command leaks in.
+Every run names its git directory (and its work tree, where it has one), starts in an empty
+folder of its own, and has an environment that is written here. Where only a local repository is
+read, not even the settings of the user count: see ``repository`` and decision 12. Where git
+connects to a remote, the user's own settings count (credentials, proxies), and never those of a
+repository.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import subprocess
-from collections.abc import Sequence
-from typing import Final
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
 
 from reconciler.model.errors import UnreadableError
-from reconciler.model.urls import secret_of, without_secrets
+from reconciler.model.urls import without_secrets
 
 TIMEOUT_S: Final = 60.0
 NETWORK_TIMEOUT_S: Final = 600.0
+OUTPUT_MAX: Final = 64 * 2**20
+"""How many bytes one run may print where they are kept in memory."""
 
 _OPTIONS: Final = (
+    "--no-pager",
     "--no-optional-locks",
+    "--no-replace-objects",
     "--literal-pathspecs",
-    "-c",
-    "core.fsmonitor=false",
-    "-c",
-    f"core.hooksPath={os.devnull}",
-    "-c",
-    "protocol.ext.allow=never",
-    "-c",
-    "submodule.recurse=false",
-    "-c",
-    "gc.autoDetach=false",
+    *("-c", "safe.bareRepository=explicit"),
+    *("-c", "core.fsmonitor=false"),
+    *("-c", "core.untrackedCache=false"),
+    *("-c", f"core.hooksPath={os.devnull}"),
+    *("-c", f"core.attributesFile={os.devnull}"),
+    *("-c", "protocol.ext.allow=never"),
+    *("-c", "submodule.recurse=false"),
+    *("-c", "fetch.recurseSubmodules=false"),
+    *("-c", "gc.auto=0"),
+    *("-c", "maintenance.auto=false"),
 )
+_ALWAYS: Final = {
+    "LC_ALL": "C",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+}
+_LOADER: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
+"""What a program needs to start at all on some machines."""
 _USERS_OWN: Final = frozenset(
-    {"GIT_ASKPASS", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH"}
+    {
+        "GIT_ASKPASS",
+        "GIT_CONFIG_GLOBAL",
+        "GIT_CONFIG_SYSTEM",
+        "GIT_SSH",
+        "GIT_SSH_COMMAND",
+        "GIT_SSL_CAINFO",
+        "GIT_SSL_CAPATH",
+    }
 )
 _MESSAGE_MAX: Final = 400
+_CHUNK: Final = 65536
 
 
 class GitMissingError(UnreadableError):
@@ -53,8 +81,54 @@ class GitFailedError(UnreadableError):
         super().__init__(f"git: {said}", where=where, remedy=remedy)
 
 
-def environment(**more: str) -> dict[str, str]:
-    """Return the environment in which git runs: the user's, without what would steer it."""
+def program(tree: str = "") -> str:
+    """Return the absolute path of git.
+
+    A relative entry of PATH (``.``, an empty one) would mean another program in every folder, and
+    one inside the work tree ``tree`` would mean a program of the repository: neither is used.
+
+    Raises:
+        GitMissingError: no other entry has a git.
+    """
+    for folder in _trusted_path(tree):
+        candidate = os.path.join(folder, "git")  # noqa: PTH118 - pathlib costs a start
+        is_of_tree = bool(tree) and is_inside(os.path.realpath(candidate), tree)
+        if not is_of_tree and os.path.isfile(candidate) and os.access(candidate, os.X_OK):  # noqa: PTH113
+            return candidate
+    raise GitMissingError
+
+
+def _trusted_path(tree: str) -> list[str]:
+    folders = [f for f in os.get_exec_path() if os.path.isabs(f)]  # noqa: PTH117
+    return [f for f in folders if not tree or not is_inside(os.path.realpath(f), tree)]
+
+
+def is_inside(path: str, folder: str) -> bool:
+    """Return whether the absolute ``path`` is ``folder`` or lies below it, as they are written."""
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def local_environment(home: str, tree: str = "") -> dict[str, str]:
+    """Return the environment for reading a local repository: nothing of the user's counts."""
+    kept = {name: os.environ[name] for name in _LOADER if name in os.environ}
+    return {
+        **kept,
+        **_ALWAYS,
+        "PATH": os.pathsep.join(_trusted_path(tree)),
+        "HOME": home,
+        "XDG_CONFIG_HOME": home,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_ALLOW_PROTOCOL": "",
+        "GIT_CEILING_DIRECTORIES": os.path.dirname(home),  # noqa: PTH120
+    }
+
+
+def users_environment(protocols: str = "", **more: str) -> dict[str, str]:
+    """Return the environment for connecting to a remote as the user: without what steers git.
+
+    ``protocols`` are those that git may use, separated by colons.
+    """
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -62,81 +136,185 @@ def environment(**more: str) -> dict[str, str]:
     }
     return {
         **kept,
-        "LC_ALL": "C",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_NO_LAZY_FETCH": "1",
+        **_ALWAYS,
+        "PATH": os.pathsep.join(_trusted_path("")),
+        "GIT_ALLOW_PROTOCOL": protocols,
         "GIT_SSH_COMMAND": kept.get("GIT_SSH_COMMAND", "ssh -o BatchMode=yes"),
         **more,
     }
 
 
+def command(
+    arguments: Sequence[str], *, git_dir: str, work_tree: str = "", tree: str = ""
+) -> tuple[str, ...]:
+    """Return the complete command line of a run of git."""
+    places = [f"--git-dir={git_dir}", *([f"--work-tree={work_tree}"] if work_tree else [])]
+    return (program(tree), *_OPTIONS, *places, *arguments)
+
+
 def run(
     arguments: Sequence[str],
     *,
-    folder: str,
+    git_dir: str,
+    cwd: str,
+    environment: Mapping[str, str],
     where: str,
+    work_tree: str = "",
+    tree: str = "",
     timeout_s: float = TIMEOUT_S,
-    protocols: str = "",
+    secrets: Sequence[str] = (),
 ) -> bytes:
-    """Run ``git ARGUMENTS`` in ``folder`` and return what it prints.
+    """Run ``git ARGUMENTS`` on ``git_dir`` and return what it prints, at most ``OUTPUT_MAX``.
 
-    ``protocols`` are those that it may speak, parted by colons; none by default. ``where`` is
-    what an error names: the folder or address as the user gave it.
+    ``tree`` is a work tree that git itself must not come from, by default ``work_tree``. ``where``
+    is what an error names: the folder or address as the user gave it. ``secrets`` are texts that
+    no message may show.
 
     Raises:
         GitMissingError: there is no git.
+        GitFailedError: git refused, took longer than ``timeout_s``, or printed too much.
+    """
+    parts: list[bytes] = []
+    size = 0
+    line = command(arguments, git_dir=git_dir, work_tree=work_tree, tree=tree or work_tree)
+    for part in chunks(
+        line, cwd=cwd, environment=environment, where=where, timeout_s=timeout_s, secrets=secrets
+    ):
+        parts.append(part)
+        size += len(part)
+        if size > OUTPUT_MAX:
+            said = f"it prints more than {OUTPUT_MAX >> 20} MiB"
+            raise GitFailedError(said, where=without_secrets(where))
+    return b"".join(parts)
+
+
+def chunks(
+    line: Sequence[str],
+    *,
+    cwd: str,
+    environment: Mapping[str, str],
+    where: str,
+    timeout_s: float = TIMEOUT_S,
+    secrets: Sequence[str] = (),
+) -> Iterator[bytes]:
+    """Yield what a run of git prints, piece by piece; a reader who stops early ends the run.
+
+    Raises:
         GitFailedError: git refused, or took longer than ``timeout_s``.
     """
     where = without_secrets(where)
+    deadline = time.monotonic() + timeout_s
+    told = os.path.join(cwd, "stderr")  # noqa: PTH118
+    with open(told, "w+b") as stderr:  # noqa: PTH123
+        process = start(line, cwd=cwd, environment=environment, stderr=stderr)
+        assert process.stdout is not None
+        number = process.stdout.fileno()
+        try:
+            while True:
+                left = deadline - time.monotonic()
+                if left <= 0 or not select.select([number], [], [], left)[0]:
+                    said = f"no answer within {timeout_s:.0f} s"
+                    raise GitFailedError(said, where=where)
+                part = os.read(number, _CHUNK)
+                if not part:
+                    break
+                yield part
+            code = process.wait()
+        finally:
+            end(process)
+        if code:
+            stderr.seek(0)
+            raise failed(stderr.read(_CHUNK), where, secrets)
+
+
+def start(
+    line: Sequence[str],
+    *,
+    cwd: str,
+    environment: Mapping[str, str],
+    stderr: Any = subprocess.DEVNULL,
+    stdin: Any = subprocess.DEVNULL,
+) -> subprocess.Popen[bytes]:
+    """Start git.
+
+    Raises:
+        GitMissingError: it cannot be started.
+    """
     try:
-        done = subprocess.run(  # noqa: S603 - the arguments are ours, and no shell reads them
-            ("git", *_OPTIONS, *arguments),  # noqa: S607 - the user's git is the one on PATH
-            cwd=folder,
-            env=environment(GIT_ALLOW_PROTOCOL=protocols),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout_s,
-            check=False,
+        return subprocess.Popen(  # noqa: S603 - the arguments are ours, and no shell reads them
+            line,
+            cwd=cwd,
+            env=dict(environment),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,
         )
-    except FileNotFoundError as error:
-        if not os.path.isdir(folder):  # noqa: PTH112 - pathlib costs a start
-            raise UnreadableError("there is no such folder", where=where) from error
+    except (FileNotFoundError, PermissionError) as error:
         raise GitMissingError from error
-    except subprocess.TimeoutExpired as error:
-        raise GitFailedError(f"no answer within {timeout_s:.0f} s", where=where) from error
-    if done.returncode:
-        said = done.stderr.decode("utf-8", "replace")
-        for secret in filter(None, map(secret_of, arguments)):
-            said = said.replace(secret, "***")
-        raise _failed(said, arguments[0], where)
-    return done.stdout
 
 
-def _failed(stderr: str, verb: str, where: str) -> GitFailedError:
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a run with everything that it started, and take it off the system's list."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, 9)
+        process.kill()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(OSError):
+                pipe.close()
+    process.wait()
+
+
+def failed(stderr: bytes, where: str, secrets: Sequence[str] = ()) -> GitFailedError:
+    """Return what git said when it refused, in one line and without secrets."""
+    text = stderr.decode("utf-8", "replace")
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     marked = [line for line in lines if line.startswith(("fatal:", "error:", "ERROR:"))]
-    said = without_secrets(" ".join(marked or lines))[:_MESSAGE_MAX] or f"{verb} failed"
-    remedy = ""
-    if "dubious ownership" in stderr:
-        said = "the repository belongs to another user, so git does not trust its settings"
-        remedy = f"if you do: `git config --global --add safe.directory {_top(where)}`"
-    return GitFailedError(said.removeprefix("fatal: "), where=where, remedy=remedy)
+    said = without_secrets(" ".join(marked or lines))[:_MESSAGE_MAX]
+    return GitFailedError(said.removeprefix("fatal: ") or NO_REASON, where=where)
 
 
-def _top(where: str) -> str:
-    """Return the repository that ``where`` is in, as ``safe.directory`` wants it."""
-    return top_of(where) or os.path.abspath(where)  # noqa: PTH100
+NO_REASON: Final = "it failed without saying why"
 
 
-def top_of(path: str) -> str | None:
-    """Return the top of the working tree that ``path`` lies in; None outside of any."""
-    folder = os.path.realpath(path)
-    while True:
-        if os.path.exists(os.path.join(folder, ".git")):  # noqa: PTH110, PTH118
-            return folder
-        parent = os.path.dirname(folder)  # noqa: PTH120
-        if parent == folder:
-            return None
-        folder = parent
+@contextmanager
+def private_folder() -> Iterator[str]:
+    """Give a new folder that only this user can enter, and remove it afterwards.
+
+    Raises:
+        UnreadableError: no folder for temporary files can be written.
+    """
+    folder = _made()
+    try:
+        yield folder
+    finally:
+        _removed(folder)
+
+
+def _made() -> str:
+    """Return a new private folder; by hand, since importing ``tempfile`` takes 8 ms."""
+    for place in (os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"):  # noqa: S108 - the name is random, the mode 0700
+        if os.path.isabs(place):  # noqa: PTH117
+            folder = os.path.join(os.path.realpath(place), f"reconciler-{os.urandom(12).hex()}")  # noqa: PTH118
+            with suppress(OSError):
+                os.mkdir(folder, 0o700)  # noqa: PTH102
+                return folder
+    remedy = "set TMPDIR to a folder that this user can write"
+    raise UnreadableError("there is no folder for temporary files", where="TMPDIR", remedy=remedy)
+
+
+def _removed(folder: str) -> None:
+    """Remove a folder with its files and folders; a link in it is removed, never followed."""
+    with suppress(OSError):
+        with os.scandir(folder) as listing:
+            entries = list(listing)
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                _removed(entry.path)
+            else:
+                os.unlink(entry.path)  # noqa: PTH108
+        os.rmdir(folder)  # noqa: PTH106

@@ -7,23 +7,31 @@ of the fleet's folder, submodules are not followed, sizes and counts are bounded
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
-from typing import Any, Final
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import cached_property
+from threading import Timer
+from typing import IO, Final
 
 from reconciler.adapters.git import folder as limits
-from reconciler.adapters.git.command import GitMissingError, environment, run
+from reconciler.adapters.git.command import NO_REASON, TIMEOUT_S, GitFailedError, end, start
+from reconciler.adapters.git.repository import View
 from reconciler.desired.document import LIMITS
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.errors import UnreadableError, UsageError
 
-_LINK_MODE: Final = 0o120000
 _LINK_HOPS_MAX: Final = 8
 _LINK_BYTES_MAX: Final = 4096
+_COMMIT_BYTES_MAX: Final = 2**20
+_TREE_BYTES_MAX: Final = limits.BYTES_MAX
 _REF_MAX: Final = 1000
+_SUBJECT_MAX: Final = 1000
+_KINDS: Final = {0o040000: "tree", 0o120000: "link", 0o160000: "submodule"}
 
 
-def commit_of(git_dir: str, ref: str, where: str) -> str:
+def commit_of(view: View, ref: str) -> str:
     """Return the full id of the commit that ``ref`` names in a repository.
 
     Raises:
@@ -31,63 +39,169 @@ def commit_of(git_dir: str, ref: str, where: str) -> str:
         UnreadableError: git cannot read the repository.
     """
     if not ref or ref.startswith("-") or len(ref) > _REF_MAX or not ref.isprintable():
-        raise UsageError(f"{ref[:60]!r} is not a ref", where=where)
+        raise UsageError(f"{ref[:60]!r} is not a ref", where=view.where)
     arguments = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
     try:
-        answer = run(arguments, folder=git_dir, where=where)
-    except GitMissingError:
-        raise
-    except UnreadableError as error:
-        if "rev-parse failed" not in str(error):
+        return view.run(*arguments).decode().strip()
+    except GitFailedError as error:
+        if error.said != NO_REASON:
             raise
         remedy = "name a branch, a tag or a commit that was fetched"
-        raise UsageError(f"no commit {ref}", where=where, remedy=remedy) from error
-    return answer.decode().strip()
+        raise UsageError(f"no commit {ref}", where=view.where, remedy=remedy) from error
 
 
 def read_commit(
-    git_dir: str, commit: str, folder: str, where: str
+    view: View, commit: str, folder: str, where: str
 ) -> tuple[list[SourceFile], list[Diagnostic], str]:
     """Return the fleet files below ``folder`` at ``commit``, what was refused, and its subject.
 
     Raises:
         UnreadableError: the folder is not there, or the repository cannot be read.
     """
-    try:
-        import git
-    except ImportError as error:  # GitPython looks for git when it is imported
-        raise GitMissingError from error
-    try:
-        with git.Repo(git_dir) as repository:
-            repository.git.update_environment(**environment(GIT_DIR=str(repository.git_dir)))
-            found = repository.commit(commit)
-            tree = _folder(found.tree, folder, where)
-            reading = _Reading(tree)
-            reading.walk()
-            return reading.files, reading.findings, str(found.summary)
-    except (git.exc.GitError, git.exc.ODBError, ValueError, TypeError, OSError) as error:
-        text = " ".join(str(error).split())[:200]
-        raise UnreadableError(f"{type(error).__name__}: {text}", where=where) from error
+    with closing(_Objects(view, where)) as objects:
+        top, subject = objects.commit(commit)
+        root = _folder(_Entry("", "", "tree", top, objects), folder, where)
+        reading = _Reading(root)
+        reading.walk()
+        return reading.files, reading.findings, subject
 
 
-def _folder(tree: Any, folder: str, where: str) -> Any:
+class _Objects:
+    """The objects of a repository, read by their ids through one run of ``git cat-file``."""
+
+    def __init__(self, view: View, where: str) -> None:
+        self._view = view
+        self._where = where
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watchdog: Timer | None = None
+
+    def close(self) -> None:
+        """End the run."""
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+            self._watchdog.join()
+        if self._process is not None:
+            end(self._process)
+        self._process = self._watchdog = None
+
+    def read(self, oid: str, most: int) -> tuple[str, int, bytes | None]:
+        """Return kind, size and content of an object; no content where it is more than ``most``.
+
+        Raises:
+            UnreadableError: the object is missing or damaged.
+        """
+        stdin, stdout = self._pipes()
+        try:
+            stdin.write(f"{oid}\n".encode())
+            stdin.flush()
+            header = stdout.readline(_LINK_BYTES_MAX).decode("ascii", "replace").split()
+            if len(header) != 3 or not header[2].isdigit():
+                raise self._missing(oid)
+            size = int(header[2])
+            if size > most:
+                self.close()  # what follows is not worth reading to its end
+                return header[1], size, None
+            content = stdout.read(size + 1)
+        except OSError as error:
+            raise self._missing(oid) from error
+        if len(content) != size + 1:
+            raise self._missing(oid)
+        return header[1], size, content[:-1]
+
+    def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
+        if self._process is None:
+            self._process = start(
+                self._view.command("cat-file", "--batch"),
+                cwd=self._view.home,
+                environment=self._view.environment,
+                stdin=subprocess.PIPE,
+            )
+            self._watchdog = Timer(TIMEOUT_S, self._process.kill)
+            self._watchdog.daemon = True
+            self._watchdog.start()
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        return stdin, stdout
+
+    def _missing(self, oid: str) -> UnreadableError:
+        remedy = "fetch it (`git fetch --refetch`), or see `git fsck`"
+        what = f"git cannot read the object {oid[:60]}"
+        return UnreadableError(what, where=self._where, remedy=remedy)
+
+    def commit(self, commit: str) -> tuple[str, str]:
+        """Return the id of a commit's tree, and the first line of its message."""
+        kind, _, content = self.read(commit, _COMMIT_BYTES_MAX)
+        if kind != "commit" or content is None or not content.startswith(b"tree "):
+            raise self._missing(commit)
+        head, _, message = content.partition(b"\n\n")
+        subject = message.decode("utf-8", "replace").strip().partition("\n")[0]
+        tree = head.partition(b"\n")[0].removeprefix(b"tree ").decode("ascii", "replace")
+        return tree, subject[:_SUBJECT_MAX]
+
+    def tree(self, entry: _Entry) -> Sequence[_Entry]:
+        """Return what a folder holds, in order of the names."""
+        kind, _, content = self.read(entry.oid, _TREE_BYTES_MAX)
+        if kind != "tree" or content is None:
+            raise self._missing(entry.oid)
+        length = len(entry.oid) // 2
+        found: list[_Entry] = []
+        at = 0
+        while at < len(content):
+            space, nul = content.find(b" ", at), content.find(b"\0", at)
+            oid = content[nul + 1 : nul + 1 + length]
+            if not at < space < nul or len(oid) != length:
+                raise self._missing(entry.oid)
+            mode = int(content[at:space], 8) if content[at:space].isdigit() else 0
+            name = content[space + 1 : nul].decode("utf-8", "surrogateescape")
+            path = f"{entry.path}/{name}" if entry.path else name
+            found.append(_Entry(path, name, _KINDS.get(mode, "blob"), oid.hex(), self))
+            at = nul + 1 + length
+        return sorted(found, key=lambda e: e.name)
+
+
+class _Entry:
+    """One name of a tree: its path below the fleet's folder, its kind and its object's id."""
+
+    def __init__(self, path: str, name: str, kind: str, oid: str, objects: _Objects) -> None:
+        self.path = path
+        self.name = name
+        self.kind = kind
+        self.oid = oid
+        self.objects = objects
+
+    @cached_property
+    def below(self) -> Sequence[_Entry]:
+        """What a folder holds."""
+        return self.objects.tree(self)
+
+    def at(self, path: str) -> _Entry | None:
+        """Return the entry of that path below a folder; links on the way are not followed."""
+        here = self
+        for part in path.split("/"):
+            found = None
+            if here.kind == "tree":
+                found = next((entry for entry in here.below if entry.name == part), None)
+            if found is None:
+                return None
+            here = found
+        return here
+
+
+def _folder(tree: _Entry, folder: str, where: str) -> _Entry:
     if folder in ("", "."):
         return tree
-    try:
-        found = tree / folder
-    except KeyError:
-        found = None
-    if found is None or found.type != "tree":
+    found = tree.at(folder)
+    if found is None or found.kind != "tree":
         raise UnreadableError(f"there is no folder {folder} in that commit", where=where)
-    return found
+    return _Entry("", "", "tree", found.oid, found.objects)
 
 
 class _Reading:
     """Walks a tree of git objects, in order of paths."""
 
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: _Entry) -> None:
         self.root = root
-        self.prefix = f"{root.path}/" if root.path else ""
         self.files: list[SourceFile] = []
         self.findings: list[Diagnostic] = []
         self.bytes = 0
@@ -98,32 +212,32 @@ class _Reading:
                 most = f"{limits.FILES_MAX} files or {limits.BYTES_MAX // 2**20} MiB"
                 self._refuse("too-large", path, f"the folder holds more than {most}")
                 return
-            size = blob.size
-            if size > LIMITS.bytes_max:
+            _, size, content = blob.objects.read(blob.oid, LIMITS.bytes_max)
+            if content is None:
                 message = f"{size / 2**20:.1f} MiB are more than {LIMITS.bytes_max >> 20} MiB"
                 self._refuse("too-large", path, message)
                 continue
             self.bytes += size
-            self.files.append(SourceFile(_printable(path), blob.data_stream.read()))
+            self.files.append(SourceFile(_printable(path), content))
 
-    def _blobs(self) -> Iterator[tuple[str, Any]]:
+    def _blobs(self) -> Iterator[tuple[str, _Entry]]:
         """Yield (path below the root, blob) of the files that count; loops end."""
         seen = {self.root.path}
         stack = [("", self.root, 0)]
         entries = 0
         while stack:
             prefix, tree, depth = stack.pop()
-            below: list[tuple[str, Any, int]] = []
-            for entry in sorted(tree, key=_name):
+            below: list[tuple[str, _Entry, int]] = []
+            for entry in tree.below:
                 entries += 1
-                path = f"{prefix}{_name(entry)}"
+                path = f"{prefix}{entry.name}"
                 if entries > limits.ENTRIES_MAX:
                     self._refuse("too-large", path, f"more than {limits.ENTRIES_MAX} entries")
                     return
                 item = self._followed(entry, path)
                 if item is None:
                     continue
-                if item.type == "blob":
+                if item.kind == "blob":
                     if limits.is_fleet_file(path):
                         yield path, item
                 elif item.path in seen:
@@ -136,35 +250,36 @@ class _Reading:
                     below.append((f"{path}/", item, depth + 1))
             stack.extend(reversed(below))
 
-    def _followed(self, entry: Any, path: str) -> Any:
+    def _followed(self, entry: _Entry, path: str) -> _Entry | None:
         """Return what an entry leads to; None, perhaps with a finding, for what is not read."""
-        if _name(entry).startswith("."):
-            return None
-        if entry.type == "submodule":
-            message = "a submodule is not followed: what it holds is not part of the fleet"
-            self._refuse("submodule", path, message, Severity.WARNING)
+        if entry.name.startswith("."):
             return None
         for _ in range(_LINK_HOPS_MAX):
-            if entry.mode != _LINK_MODE:
+            if entry.kind == "submodule":
+                message = "a submodule is not followed: what it holds is not part of the fleet"
+                self._refuse("submodule", path, message, Severity.WARNING)
+                return None
+            if entry.kind != "link":
                 return entry
             target = self._target(entry)
             if target is None:
                 self._refuse_link(path, "outside-link", "the symbolic link leads out of the folder")
                 return None
-            try:
-                entry = self.root / target if target != "." else self.root
-            except KeyError:
+            found = self.root.at(target) if target != "." else self.root
+            if found is None:
                 self._refuse_link(path, "broken-link", "the symbolic link leads nowhere")
                 return None
+            entry = found
         self._refuse_link(path, "broken-link", "the symbolic link leads to itself")
         return None
 
-    def _target(self, link: Any) -> str | None:
+    def _target(self, link: _Entry) -> str | None:
         """Return where a link leads, below the root; None where it leads out."""
-        if link.size > _LINK_BYTES_MAX:
+        _, _, content = link.objects.read(link.oid, _LINK_BYTES_MAX)
+        if content is None:
             return None
-        text = link.data_stream.read().decode("utf-8", "surrogateescape")
-        here = posixpath.dirname(link.path.removeprefix(self.prefix))
+        text = content.decode("utf-8", "surrogateescape")
+        here = posixpath.dirname(link.path)
         target = posixpath.normpath(posixpath.join(here, text))
         return None if target.startswith(("/", "../")) or target == ".." else target
 
@@ -177,11 +292,6 @@ class _Reading:
         self, code: str, path: str, message: str, severity: Severity = Severity.ERROR
     ) -> None:
         self.findings.append(Diagnostic(severity, code, message, Place(_printable(path), 1, 1)))
-
-
-def _name(entry: Any) -> str:
-    """Return the last part of an entry's path; a submodule knows no other name of itself."""
-    return posixpath.basename(str(entry.path))
 
 
 def _printable(path: str) -> str:

@@ -1,12 +1,22 @@
-"""Which commit a folder stands at, and whether its files differ from it."""
+"""Which commit a folder stands at, and whether its files differ from it.
+
+git says what is staged, removed, added and ignored; whether a file that git takes for unchanged
+has the commit's content is computed here, from the bytes that were read. So neither a filter nor
+a mark in the index (``assume-unchanged``) can hide a difference.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from reconciler.adapters.git.command import GitFailedError, GitMissingError, run, top_of
-from reconciler.adapters.git.folder import is_fleet_file
+from reconciler.adapters.git.command import GitMissingError
+from reconciler.adapters.git.folder import is_fleet_file, read_folder
+from reconciler.adapters.git.repository import View, find, viewed
+from reconciler.desired.document import LIMITS
+from reconciler.desired.fleet import SourceFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,33 +36,141 @@ class Revision:
     subject: str | None = None
 
 
-def working_revision(path: str) -> Revision:
-    """Return where the working tree at ``path`` stands, by one run of git.
+def working_revision(path: str, files: Sequence[SourceFile] | None = None) -> Revision:
+    """Return where the working tree at ``path`` stands.
 
     Without git, and outside any repository, nothing is known: every part is empty. Only files
-    that belong to a fleet make it dirty, and files that git ignores do not.
+    that belong to a fleet make it dirty, and files that the repository ignores do not. ``files``
+    are those that were read from the folder; without them they are read here.
 
     Raises:
         UnreadableError: git cannot or will not read the repository.
     """
-    top = top_of(path)
-    if top is None:
+    repository = find(path)
+    if repository is None:
         return Revision()
-    folder = os.path.realpath(path)
-    below = os.path.relpath(folder, top).replace(os.sep, "/")
+    top, name = repository.top, repository.name
+    below = os.path.relpath(os.path.realpath(path), top).replace(os.sep, "/")
     try:
-        answer = run(_STATUS, folder=folder, where=path)
+        with viewed(repository, path) as view:
+            comparison = _Comparison(view, below, lambda: read_files(path, files))
+            head, dirty = comparison.standing()
+            return Revision(head, dirty, name, below)
     except GitMissingError:
-        return Revision(repo=_name(top), path=below)
-    except GitFailedError as error:
-        if "not a git repository" in error.said:
-            return Revision()
-        raise
-    prefix = "" if below == "." else f"{below}/"
-    head, dirty = _parsed(answer.decode("utf-8", "surrogateescape"), prefix)
-    return Revision(head, dirty, _name(top), below)
+        return Revision(repo=name, path=below)
 
 
+def read_files(path: str, files: Sequence[SourceFile] | None) -> Mapping[str, bytes]:
+    """Return the content of the fleet's files by their paths."""
+    return dict(read_folder(path)[0] if files is None else files)
+
+
+class _Comparison:
+    """The folder ``below`` of a work tree, compared with its commit."""
+
+    def __init__(self, view: View, below: str, files: Callable[[], Mapping[str, bytes]]) -> None:
+        self._view = view
+        self._below = below
+        self._prefix = "" if below == "." else f"{below}/"
+        self._read = files
+        self._files: Mapping[str, bytes] | None = None
+
+    @property
+    def _contents(self) -> Mapping[str, bytes]:
+        if self._files is None:
+            self._files = self._read()
+        return self._files
+
+    def standing(self) -> tuple[str | None, bool]:
+        """Return the commit, None before the first one, and whether a fleet file differs from it.
+
+        A file differs that has changed, is new or is gone.
+        """
+        head, is_changed = self._status()
+        if is_changed:
+            # line endings may be converted for this user: git is asked again with that known
+            converts = "" if "core.autocrlf" in self._view.config else self._users_conversion()
+            if converts in ("true", "input"):
+                head, is_changed = self._status("-c", f"core.autocrlf={converts}")
+        return head, is_changed or (head is not None and self._is_hidden_change(head))
+
+    def _users_conversion(self) -> str:
+        return self._view.users_setting("core.autocrlf").lower()
+
+    def _status(self, *options: str) -> tuple[str | None, bool]:
+        """Return what git says: the commit, and whether any fleet file is listed."""
+        head: str | None = None
+        for entry in self._view.records(*options, *_STATUS, self._below):
+            if entry.startswith("# branch.oid "):
+                oid = entry.removeprefix("# branch.oid ")
+                head = None if oid == "(initial)" else oid
+            fields = _FIELDS_BEFORE_PATH.get(entry[:1])
+            if fields is not None:
+                path = entry.split(" ", fields)[-1].removeprefix(self._prefix)
+                if self._holds_fleet_files(path):
+                    return head, True
+        return head, False
+
+    def _holds_fleet_files(self, path: str) -> bool:
+        """Return whether a path is a fleet file, or a repository within this one that has some."""
+        if not path.endswith("/"):
+            return is_fleet_file(path)
+        return any(name.startswith(path) for name in self._contents)
+
+    def _is_hidden_change(self, head: str) -> bool:
+        folder = () if self._below == "." else ("--", self._prefix)
+        for entry in self._view.records("ls-tree", "-r", "-z", "--full-tree", head, *folder):
+            what, _, path = entry.partition("\t")
+            mode, _, oid = what.split(" ")
+            name = path.removeprefix(self._prefix)
+            if mode == _SUBMODULE:
+                if self._is_other_submodule(name, oid):
+                    return True
+            elif is_fleet_file(name) and self._is_other(name, mode, oid):
+                return True
+        return False
+
+    def _is_other(self, name: str, mode: str, oid: str) -> bool:
+        """Return whether a file is there with another content; one not checked out is not."""
+        real = os.path.join(self._view.repository.top, self._prefix + name)  # noqa: PTH118
+        if mode == _LINK:
+            if os.path.islink(real):  # noqa: PTH114
+                return _object_id(os.fsencode(os.readlink(real)), oid) != oid  # noqa: PTH115
+            return os.path.lexists(real)
+        content = self._contents.get(name)
+        if content is None or len(content) > LIMITS.bytes_max:
+            return False  # not read as part of the fleet, and if it should have been, that is said
+        return oid not in (
+            _object_id(content, oid),
+            _object_id(content.replace(b"\r\n", b"\n"), oid),  # git has compared line endings
+        )
+
+    def _is_other_submodule(self, name: str, oid: str) -> bool:
+        """Return whether files that were read from a submodule are not those of its commit."""
+        below = {
+            path.removeprefix(f"{name}/"): content
+            for path, content in self._contents.items()
+            if path.startswith(f"{name}/")
+        }
+        if not below:
+            return False
+        real = os.path.join(self._view.repository.top, self._prefix + name)  # noqa: PTH118
+        found = find(real)
+        if found is None or found.top != os.path.realpath(real):
+            return True
+        files = [SourceFile(path, content) for path, content in below.items()]
+        standing = working_revision(real, files)
+        return standing.head != oid or standing.dirty
+
+
+def _object_id(content: bytes, like: str) -> str:
+    """Return the id of a blob, by the hash that the id ``like`` was made with."""
+    made = hashlib.sha1 if len(like) == 40 else hashlib.sha256
+    return made(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+_LINK = "120000"
+_SUBMODULE = "160000"
 _STATUS = (
     "status",
     "--porcelain=v2",
@@ -63,25 +181,5 @@ _STATUS = (
     "--ignore-submodules=all",
     "--untracked-files=all",
     "--",
-    ".",
 )
 _FIELDS_BEFORE_PATH = {"1": 8, "2": 9, "u": 10, "?": 1}
-
-
-def _parsed(answer: str, prefix: str) -> tuple[str | None, bool]:
-    """Return the commit and whether a fleet file below ``prefix`` differs from it."""
-    head: str | None = None
-    dirty = False
-    for entry in answer.split("\0"):
-        if entry.startswith("# branch.oid "):
-            oid = entry.removeprefix("# branch.oid ")
-            head = None if oid == "(initial)" else oid
-        fields = _FIELDS_BEFORE_PATH.get(entry[:1])
-        if fields is not None:
-            path = entry.split(" ", fields)[-1]
-            dirty = dirty or is_fleet_file(path.removeprefix(prefix))
-    return head, dirty
-
-
-def _name(top: str) -> str:
-    return os.path.basename(top) or top  # noqa: PTH119

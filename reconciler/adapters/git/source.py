@@ -6,8 +6,8 @@ import os
 import posixpath
 from dataclasses import dataclass
 
-from reconciler.adapters.git.command import top_of
 from reconciler.adapters.git.folder import read_folder
+from reconciler.adapters.git.repository import Repository, View, find, viewed
 from reconciler.adapters.git.revision import Revision, working_revision
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic
@@ -63,7 +63,7 @@ def read(source: Source) -> SourceRead:
     match source:
         case WorkingTree(path):
             files, findings = read_folder(path)
-            return _checked(files, findings, working_revision(path), path)
+            return _checked(files, findings, working_revision(path, files), path)
         case AtRef(path, ref):
             return _read_ref(path, ref)
         case Remote():
@@ -85,7 +85,8 @@ def head_of(source: Source) -> str | None:
         case AtRef(path, ref):
             from reconciler.adapters.git.objects import commit_of
 
-            return commit_of(_repository(path), ref, path)
+            with viewed(_repository(path), path) as view:
+                return commit_of(view, ref)
         case Remote():
             from reconciler.adapters.git.clone import remote_head
 
@@ -95,13 +96,13 @@ def head_of(source: Source) -> str | None:
 def _read_ref(path: str, ref: str) -> SourceRead:
     from reconciler.adapters.git.objects import commit_of, read_commit
 
-    top = _repository(path)
+    repository = _repository(path)
     where = f"{path} at {ref}"
-    below = os.path.relpath(os.path.realpath(path), top).replace(os.sep, "/")
-    commit = commit_of(top, ref, path)
-    files, findings, subject = read_commit(top, commit, below, where)
-    name = os.path.basename(top)  # noqa: PTH119 - pathlib costs a start
-    revision = Revision(commit, dirty=False, repo=name, path=below, subject=subject)
+    below = os.path.relpath(os.path.realpath(path), repository.top).replace(os.sep, "/")
+    with viewed(repository, path) as view:
+        commit = commit_of(view, ref)
+        files, findings, subject = read_commit(view, commit, below, where)
+    revision = Revision(commit, dirty=False, repo=repository.name, path=below, subject=subject)
     return _checked(files, findings, revision, where)
 
 
@@ -113,10 +114,10 @@ def _read_remote(source: Remote) -> SourceRead:
     folder = posixpath.normpath(source.path or ".")
     if folder.startswith(("/", "../")) or folder == "..":
         raise UsageError(f"{source.path!r} leads out of the repository", where="--path")
-    repo = without_secrets(source.url)
+    repo = without_secrets(source.url, is_value=True)
     where = f"{repo} at {source.ref}"
 
-    def read_clone(clone: str, commit: str) -> SourceRead:
+    def read_clone(clone: View, commit: str) -> SourceRead:
         files, findings, subject = read_commit(clone, commit, folder, where)
         revision = Revision(commit, dirty=False, repo=repo, path=folder, subject=subject)
         return _checked(files, findings, revision, where)
@@ -124,12 +125,12 @@ def _read_remote(source: Remote) -> SourceRead:
     return with_clone(source.url, source.ref, source.cache, read_clone)
 
 
-def _repository(path: str) -> str:
-    top = top_of(path)
-    if top is None:
+def _repository(path: str) -> Repository:
+    found = find(path)
+    if found is None:
         remedy = "leave out the ref, or name a folder of a repository"
         raise UsageError("not in a git repository", where=path, remedy=remedy)
-    return top
+    return found
 
 
 def _checked(

@@ -6,12 +6,11 @@ import os
 import threading
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from reconciler.adapters.git.command import top_of
 from reconciler.adapters.git.folder import is_fleet_file
+from reconciler.adapters.git.repository import find
 from reconciler.model.errors import UnreadableError
 
 if TYPE_CHECKING:
@@ -111,19 +110,10 @@ def watch(path: str, on_change: Callable[[], None], *, quiet_s: float = QUIET_S)
 
 def _git_folders(root: str) -> tuple[str, ...]:
     """Return the folders that hold the repository's HEAD and refs, none outside a repository."""
-    top = top_of(root)
-    if top is None:
+    found = find(root)
+    if found is None:
         return ()
-    dot_git = Path(top, ".git")
-    if dot_git.is_dir():
-        return (str(dot_git),)
-    pointer = dot_git.read_text(encoding="utf-8").partition("gitdir:")[2].strip()
-    own = Path(top, pointer).resolve()
-    common = own / "commondir"
-    if not common.is_file():
-        return (str(own),)
-    shared = (own / common.read_text(encoding="utf-8").strip()).resolve()
-    return (str(own), str(shared))
+    return tuple(dict.fromkeys((found.git_dir, found.common_dir)))
 
 
 def _observe(

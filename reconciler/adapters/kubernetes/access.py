@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from reconciler.model.errors import ClusterError, UsageError
 from reconciler.model.settings import Settings
+from reconciler.model.urls import is_unencrypted, without_secrets
 
 _IN_CLUSTER: Final = "KUBERNETES_SERVICE_HOST"
 _DEFAULT: Final = "~/.kube/config"
@@ -61,9 +62,25 @@ def access_of(settings: Settings) -> Access:
     configuration = Configuration()
     configuration.retries = False  # repeating is decided in one place, ours
     name = _load(settings, configuration)
+    _expect_encrypted(configuration.host)
     client = ApiClient(configuration)
     client.user_agent = _AGENT
     return Access(name, configuration.host.rstrip("/"), _authority(configuration), client)
+
+
+def _expect_encrypted(server: str) -> None:
+    """Refuse to send credentials in the clear.
+
+    Raises:
+        UsageError: the API server is reached by plain http, and is not on this machine.
+    """
+    if is_unencrypted(server):
+        raise UsageError(
+            f"the API server {without_secrets(server, is_value=True)} is reached by plain http, "
+            "which is allowed on this machine only",
+            where="kubernetes.kubeconfig",
+            remedy="use https in the cluster entry of the kubeconfig",
+        )
 
 
 def _load(settings: Settings, configuration: Any) -> str:

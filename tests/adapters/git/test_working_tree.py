@@ -1,7 +1,6 @@
 """Where a working tree stands, and how little git is trusted with on the way."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -97,18 +96,20 @@ def test_the_repositorys_own_programs_do_not_run(repository: Repository, tmp_pat
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.fixture
+def another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run as a user to whom the repositories of the test do not belong."""
+    stranger = os.geteuid() + 4711
+    monkeypatch.setattr(os, "geteuid", lambda: stranger)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+
+
+@pytest.mark.usefixtures("another_user")
 def test_a_repository_of_another_user_is_not_trusted_and_told_how_to_be(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    repository: Repository,
 ) -> None:
     repository.commit({"fleet/pool.yaml": POOL})
-    suspicious = tmp_path / "bin" / "git"
-    suspicious.parent.mkdir()
-    suspicious.write_text(
-        f'#!/bin/sh\nGIT_TEST_ASSUME_DIFFERENT_OWNER=1 exec {shutil.which("git")} "$@"\n'
-    )
-    suspicious.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{suspicious.parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("HOME", str(tmp_path))
     for source in (
         WorkingTree(str(repository.path / "fleet")),
         AtRef(str(repository.path), "HEAD"),
@@ -116,6 +117,17 @@ def test_a_repository_of_another_user_is_not_trusted_and_told_how_to_be(
         with pytest.raises(UnreadableError, match="belongs to another user") as caught:
             read(source)
         assert f"git config --global --add safe.directory {repository.path}" in str(caught.value)
+
+
+@pytest.mark.usefixtures("another_user")
+@pytest.mark.parametrize("safe", ["{top}", "*", "{parent}/*"])
+def test_a_repository_of_another_user_is_read_where_the_user_says_so(
+    repository: Repository, tmp_path: Path, safe: str
+) -> None:
+    head = repository.commit({"pool.yaml": POOL})
+    safe = safe.format(top=repository.path, parent=repository.path.parent)
+    (tmp_path / "home" / ".gitconfig").write_text(f"[safe]\n\tdirectory = {safe}\n")
+    assert working_revision(str(repository.path)).head == head
 
 
 def test_a_surrounding_git_command_does_not_lead_astray(

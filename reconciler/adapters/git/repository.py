@@ -1,0 +1,408 @@
+"""Where a repository is, whether it is trusted, and a view of it without its settings.
+
+What a repository holds in ``.git`` may come from a stranger just as its files may: in a tarball,
+from a cache of a build, or in a folder that several jobs share. Its ``config`` can name programs
+in dozens of places (filters, monitors, hooks, transports, pagers), so git never reads it. A *view*
+is a git directory of our own, in a private folder: objects, refs and index are links to the real
+ones, while ``config`` is written here and holds a few values of fixed form. See decision 12.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from reconciler.adapters.git.command import (
+    TIMEOUT_S,
+    GitFailedError,
+    chunks,
+    command,
+    is_inside,
+    local_environment,
+    private_folder,
+    run,
+    users_environment,
+)
+from reconciler.model.errors import UnreadableError
+
+_TEXT_MAX: Final = 4096
+_CONFIG_MAX: Final = 2**20
+_RECORD_MAX: Final = 2**16
+_HEAD: Final = re.compile(r"(?:ref:\s*refs/[^\s\x00-\x1f\x7f]+|[0-9a-f]{40}(?:[0-9a-f]{24})?)\s*")
+_LINKED: Final = ("objects", "refs", "packed-refs", "shallow", "reftable")
+_POINTERS: Final = re.compile(r"(?:[A-Z]+_HEAD|sharedindex\.[0-9a-f]+)")
+_EXTENSIONS: Final = frozenset(
+    {
+        "noop", "noop-v1", "objectformat", "partialclone", "preciousobjects", "refstorage",
+        "relativeworktrees", "worktreeconfig",
+    }
+)  # fmt: skip
+_FORWARDED: Final[Mapping[str, frozenset[str]]] = {
+    "core.filemode": frozenset({"true", "false"}),
+    "core.symlinks": frozenset({"true", "false"}),
+    "core.ignorecase": frozenset({"true", "false"}),
+    "core.precomposeunicode": frozenset({"true", "false"}),
+    "core.autocrlf": frozenset({"true", "false", "input"}),
+    "core.eol": frozenset({"lf", "crlf", "native"}),
+    "extensions.objectformat": frozenset({"sha1", "sha256"}),
+    "extensions.refstorage": frozenset({"files", "reftable"}),
+}
+"""The settings that say how a checkout was written, with every value that they may have."""
+
+
+class Repository(NamedTuple):
+    """A repository: the top of its work tree ("" for a bare one) and its two git directories.
+
+    ``git_dir`` holds HEAD and index, ``common_dir`` objects and refs; they differ in a linked
+    work tree. All paths are absolute and real.
+    """
+
+    top: str
+    git_dir: str
+    common_dir: str
+
+    @property
+    def name(self) -> str:
+        """The name of the folder."""
+        return os.path.basename(self.top) or self.top  # noqa: PTH119 - pathlib costs a start
+
+
+def find(path: str) -> Repository | None:
+    """Return the repository whose work tree ``path`` lies in; None outside of any.
+
+    A folder that merely looks like a bare repository is a folder like any other.
+
+    Raises:
+        UnreadableError: a ``.git`` file leads to a repository that does not know this work tree.
+    """
+    folder = os.path.realpath(path)
+    while True:
+        dot_git = os.path.join(folder, ".git")  # noqa: PTH118
+        if os.path.lexists(dot_git):
+            found = _opened(folder, dot_git)
+            if found is not None:
+                return found
+        parent = os.path.dirname(folder)  # noqa: PTH120
+        if parent == folder:
+            return None
+        folder = parent
+
+
+def bare(path: str) -> Repository | None:
+    """Return the bare repository that the folder ``path`` is; None where it is not one."""
+    return _valid("", os.path.realpath(path))
+
+
+def _opened(top: str, dot_git: str) -> Repository | None:
+    if not os.path.isfile(dot_git):  # noqa: PTH113
+        return _valid(top, os.path.realpath(dot_git))
+    prefix, _, target = small_text(dot_git).partition("gitdir:")
+    if prefix or not target.strip():
+        remedy = "remove the file, or clone the repository again"
+        raise UnreadableError("does not name a git directory", where=dot_git, remedy=remedy)
+    found = _valid(top, os.path.realpath(os.path.join(top, target.strip())))  # noqa: PTH118
+    if found is None:
+        remedy = "run `git worktree repair` in the main work tree, or clone the repository again"
+        raise UnreadableError("leads to no git directory", where=dot_git, remedy=remedy)
+    return found
+
+
+def _valid(top: str, git_dir: str) -> Repository | None:
+    """Return the repository if ``git_dir`` is one, by the same signs that git goes by."""
+    shared = small_text(os.path.join(git_dir, "commondir")).strip()  # noqa: PTH118
+    common = os.path.realpath(os.path.join(git_dir, shared)) if shared else git_dir  # noqa: PTH118
+    folders = (os.path.join(common, name) for name in ("objects", "refs"))  # noqa: PTH118
+    if all(map(os.path.isdir, folders)) and _head(git_dir):
+        return Repository(top, git_dir, common)
+    return None
+
+
+def _head(git_dir: str) -> str:
+    """Return the content of HEAD where it is valid, else nothing."""
+    path = os.path.join(git_dir, "HEAD")  # noqa: PTH118
+    if os.path.islink(path):  # noqa: PTH114 - what git wrote twenty years ago
+        target = os.readlink(path)  # noqa: PTH115
+        return f"ref: {target}\n" if _HEAD.fullmatch(f"ref: {target}") else ""
+    text = small_text(path)
+    return text if _HEAD.fullmatch(text) else ""
+
+
+def small_text(path: str) -> str:
+    """Return the text of a small regular file; nothing where there is none."""
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            return ""
+        return os.read(number, _TEXT_MAX).decode("utf-8", "surrogateescape")
+    except OSError:
+        return ""
+    finally:
+        os.close(number)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A repository as git sees it here: ``git_dir`` is our own, ``home`` an empty folder."""
+
+    repository: Repository
+    git_dir: str
+    home: str
+    where: str
+    config: Mapping[str, str]
+
+    def run(self, *arguments: str, timeout_s: float = TIMEOUT_S) -> bytes:
+        """Run git and return what it prints.
+
+        Raises:
+            GitMissingError, GitFailedError: as ``command.run``.
+        """
+        return run(
+            arguments,
+            git_dir=self.git_dir,
+            work_tree=self.repository.top,
+            cwd=self.home,
+            environment=self.environment,
+            where=self.where,
+            timeout_s=timeout_s,
+        )
+
+    def records(self, *arguments: str) -> Iterator[str]:
+        """Yield what git prints, parted at NUL: however much that is, one record is in memory."""
+        rest = b""
+        line = self.command(*arguments)
+        for part in chunks(line, cwd=self.home, environment=self.environment, where=self.where):
+            *whole, rest = (rest + part).split(b"\0")
+            if len(rest) > _RECORD_MAX:
+                raise GitFailedError("a path is longer than 64 KiB", where=self.where)
+            for record in whole:
+                yield record.decode("utf-8", "surrogateescape")
+
+    def command(self, *arguments: str) -> Sequence[str]:
+        """Return the command line of a run on this view."""
+        top = self.repository.top
+        return command(arguments, git_dir=self.git_dir, work_tree=top, tree=top)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of a run on this view."""
+        return local_environment(self.home, self.repository.top)
+
+    def users_setting(self, key: str) -> str:
+        """Return the last value that the user's own settings give ``key``, "" without one."""
+        values = _users_settings(key, self.repository, self.git_dir, self.home, self.where)
+        return values[-1] if values else ""
+
+
+@contextmanager
+def viewed(repository: Repository, where: str) -> Iterator[View]:
+    """Give a view of a repository for as long as the block lasts.
+
+    Raises:
+        GitMissingError: there is no git.
+        UnreadableError: the repository belongs to another user, its ``.git`` file leads to a
+            repository that does not know it, or its form is not known here.
+    """
+    with private_folder() as folder:
+        home, git_dir = (os.path.join(folder, name) for name in ("home", "view"))  # noqa: PTH118
+        for made in (home, git_dir, os.path.join(git_dir, "info")):  # noqa: PTH118
+            os.mkdir(made, 0o700)  # noqa: PTH102
+        _link(repository, git_dir)
+        _write(git_dir, "config", _config({}, is_bare=not repository.top))
+        _check_owner(repository, git_dir, home, where)
+        config = _read_config(repository, git_dir, home, where)
+        _check_way(repository, config, where)
+        _check_form(config, where)
+        _write(git_dir, "config", _config(config, is_bare=not repository.top))
+        yield View(repository, git_dir, home, where, config)
+
+
+def _link(repository: Repository, git_dir: str) -> None:
+    """Make the view of objects, refs and index; nothing in it names a program.
+
+    Raises:
+        UnreadableError: one of them is a link to another repository, whose files would show here.
+    """
+    own, common = repository.git_dir, repository.common_dir
+    links = {name: os.path.join(common, name) for name in _LINKED}  # noqa: PTH118
+    links["index"] = os.path.join(own, "index")  # noqa: PTH118
+    links["logs"] = os.path.join(common, "logs")  # noqa: PTH118
+    links["info/exclude"] = os.path.join(common, "info", "exclude")  # noqa: PTH118
+    with os.scandir(own) as listing:
+        links |= {e.name: e.path for e in listing if _POINTERS.fullmatch(e.name)}
+    for name, target in links.items():
+        if not is_inside(os.path.realpath(target), common):
+            remedy = "clone the repository again"
+            raise UnreadableError("leads out of the repository", where=target, remedy=remedy)
+        if os.path.isdir(target) or os.path.isfile(target):  # noqa: PTH112, PTH113
+            os.symlink(target, os.path.join(git_dir, name))  # noqa: PTH118, PTH211
+    _write(git_dir, "HEAD", _head(own))
+
+
+def _write(git_dir: str, name: str, text: str) -> None:
+    with open(os.path.join(git_dir, name), "w", encoding="utf-8") as file:  # noqa: PTH118, PTH123
+        file.write(text)
+
+
+def _config(settings: Mapping[str, str], *, is_bare: bool) -> str:
+    """Return the settings of a view: what says how the checkout was written, and nothing else.
+
+    ``sparseCheckout`` has git look at files that are there although they are marked as not
+    checked out: the mark must not hide that they differ.
+    """
+    sections: dict[str, list[str]] = {
+        "core": [
+            "repositoryformatversion = 1",
+            f"bare = {str(is_bare).lower()}",
+            "sparseCheckout = true",
+        ],
+        "uploadpack": ["allowAnySHA1InWant = true"],
+    }
+    for key, allowed in _FORWARDED.items():
+        value = settings.get(key, "").lower()
+        if value in allowed:
+            section, _, name = key.partition(".")
+            sections.setdefault(section, []).append(f"{name} = {value}")
+    return "".join(
+        f"[{section}]\n" + "".join(f"\t{line}\n" for line in lines)
+        for section, lines in sections.items()
+    )
+
+
+def _read_config(repository: Repository, git_dir: str, home: str, where: str) -> Mapping[str, str]:
+    """Return what is written in the repository's own config, the last value of each key.
+
+    git reads it as a file like any other: no include is followed, and nothing takes effect.
+    """
+    found: dict[str, str] = {}
+    for file in _config_files(repository, found):
+        try:
+            status = os.stat(file)  # noqa: PTH116
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _CONFIG_MAX:
+            remedy = "clone the repository again"
+            raise UnreadableError("is not a config of git", where=file, remedy=remedy)
+        answer = run(
+            ("config", "--file", file, "--no-includes", "--null", "--list"),
+            git_dir=git_dir,
+            cwd=home,
+            environment=local_environment(home, repository.top),
+            tree=repository.top,
+            where=where,
+        )
+        for entry in answer.decode("utf-8", "surrogateescape").split("\0"):
+            key, has_value, value = entry.partition("\n")
+            found[key] = value if has_value else "true"
+    return found
+
+
+def _config_files(repository: Repository, found: Mapping[str, str]) -> Iterator[str]:
+    yield os.path.join(repository.common_dir, "config")  # noqa: PTH118
+    if found.get("extensions.worktreeconfig", "").lower() in ("true", "yes", "on", "1"):
+        yield os.path.join(repository.git_dir, "config.worktree")  # noqa: PTH118
+
+
+def _check_form(config: Mapping[str, str], where: str) -> None:
+    """Refuse a repository of a form that came after this release.
+
+    Raises:
+        UnreadableError: its version or an extension is not known.
+    """
+    version = config.get("core.repositoryformatversion", "0")
+    unknown = [
+        key.removeprefix("extensions.")
+        for key in config
+        if key.startswith("extensions.") and key.removeprefix("extensions.") not in _EXTENSIONS
+    ]
+    if version not in ("0", "1"):
+        what = f"repository format version {version[:20]} is not supported"
+    elif version == "1" and unknown:
+        what = f"repository extension {unknown[0][:60]} is not supported"
+    else:
+        return
+    raise UnreadableError(what, where=where, remedy="clone the repository without it")
+
+
+def _check_way(repository: Repository, config: Mapping[str, str], where: str) -> None:
+    """Refuse a ``.git`` file that leads to a repository which does not name this work tree.
+
+    Otherwise a folder from a stranger could show the files of any repository on this machine.
+
+    Raises:
+        UnreadableError: it does.
+    """
+    top, git_dir = repository.top, repository.git_dir
+    if not top or is_inside(git_dir, top):
+        return
+    back = small_text(os.path.join(git_dir, "gitdir")).strip()  # noqa: PTH118
+    folder, name = os.path.split(os.path.join(git_dir, back))  # noqa: PTH118
+    if back and name == ".git" and os.path.realpath(folder) == top:
+        return
+    claimed = config.get("core.worktree", "")
+    if claimed and os.path.realpath(os.path.join(git_dir, claimed)) == top:  # noqa: PTH118
+        return
+    is_bare = config.get("core.bare", "").lower() not in ("", "false", "no", "off", "0")
+    if not (back or claimed or is_bare or os.path.basename(git_dir) == ".git"):  # noqa: PTH119
+        return  # `git init --separate-git-dir`: it has no work tree of its own
+    raise UnreadableError(
+        f".git leads to {git_dir}, which does not name this folder as its work tree",
+        where=where,
+        remedy="run `git worktree repair`, or clone the repository again",
+    )
+
+
+def _check_owner(repository: Repository, git_dir: str, home: str, where: str) -> None:
+    """Hold to git's rule: another user's repository is used only if ``safe.directory`` names it.
+
+    git itself applies it only where it looks for a repository on its own.
+
+    Raises:
+        UnreadableError: the repository belongs to another user and is not named.
+    """
+    top = repository.top
+    places = [repository.git_dir, *([top, os.path.join(top, ".git")] if top else [])]  # noqa: PTH118
+    if os.name != "posix" or all(map(_is_ours, places)):
+        return
+    name = top or repository.git_dir
+    for safe in _users_settings("safe.directory", repository, git_dir, home, where):
+        if safe in ("*", name) or (safe.endswith("/*") and is_inside(name, safe[:-2])):
+            return
+    raise GitFailedError(
+        "the repository belongs to another user, so git does not trust it",
+        where=where,
+        remedy=f"if you do: `git config --global --add safe.directory {name}`",
+    )
+
+
+def _is_ours(path: str) -> bool:
+    user, owner = os.geteuid(), os.lstat(path).st_uid
+    return owner == user or (user == 0 and str(owner) == os.environ.get("SUDO_UID"))
+
+
+def _users_settings(
+    key: str, repository: Repository, git_dir: str, home: str, where: str
+) -> list[str]:
+    """Return the values of a key in the settings of the user and the machine, a reset applied."""
+    try:
+        answer = run(
+            ("config", "--includes", "--null", "--type=path", "--get-all", key),
+            git_dir=git_dir,
+            cwd=home,
+            environment=users_environment(),
+            tree=repository.top,
+            where=where,
+        )
+    except GitFailedError:
+        return []
+    values: list[str] = []
+    for value in answer.decode("utf-8", "surrogateescape").split("\0")[:-1]:
+        values = [*values, value] if value else []
+    return values

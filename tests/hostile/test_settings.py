@@ -1,0 +1,358 @@
+"""Attacks by which a repository chooses credentials, endpoints, programs or a recorded state."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from reconciler.adapters.aws.cache import Folder
+from reconciler.adapters.aws.clients import connector
+from reconciler.adapters.database.state import open_state
+from reconciler.adapters.git.source import Remote, read
+from reconciler.adapters.kubernetes.access import access_of
+from reconciler.cli.main import main
+from reconciler.desired.settings import environment_name, resolve
+from reconciler.model.errors import StateError, UsageError
+from reconciler.model.settings import Settings
+from tests.adapters.git.conftest import Repository
+from tests.adapters.kubernetes.apiserver import write_kubeconfig
+from tests.hostile.test_git import POOL
+from tests.hostile.threats import Threat, attack
+
+COMMANDS = (["validate"], ["plan"], ["simulate"], ["config"], ["status"], ["apply"], ["check"])
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    for name in ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "RECONCILER_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home/cache"))
+    made = Repository(tmp_path / "shop")
+    made.commit({"pool.yaml": POOL})
+    return made
+
+
+FORBIDDEN = {
+    "kubernetes.kubeconfig": ("kubernetes:\n  kubeconfig: evil.yaml\n", (2, 3)),
+    "kubernetes.context": ("kubernetes: {context: prod}\n", (1, 14)),
+    "aws.endpointUrl": ("packing: default\naws:\n  endpointUrl: https://evil.example\n", (3, 3)),
+    "aws.roleArn": ("aws: {roleArn: 'arn:aws:iam::111122223333:role/evil'}\n", (1, 7)),
+    "aws.externalId": ("aws: {externalId: abc}\n", (1, 7)),
+    "state as a URL": ("state: postgresql://evil.example/db\n", (1, 1)),
+    "state as an absolute path": ("state: /var/lib/other\n", (1, 1)),
+    "state that leads out": ("state: a/../../other\n", (1, 1)),
+    "state in the user's home": ("state: ~/other\n", (1, 1)),
+}
+
+
+@attack(Threat.SETTINGS, "a setting of the operator's in reconciler.yaml")
+@pytest.mark.parametrize(("text", "place"), FORBIDDEN.values(), ids=FORBIDDEN)
+def test_what_only_the_operator_sets_is_refused_in_the_repository(
+    text: str, place: tuple[int, int], repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository.write({"reconciler.yaml": text})
+    for words in COMMANDS:
+        assert main([*words, str(repository.path)]) in (1, 3), words
+        shown = capsys.readouterr()
+        said = shown.out + shown.err
+        assert f"reconciler.yaml:{place[0]}:{place[1]}" in said, words
+        assert "RECONCILER_CONFIG" in said, "it tells where to put the setting"
+    assert not (repository.path / ".reconciler").exists()
+    assert not list(repository.path.parent.glob("other"))
+
+
+@attack(Threat.SETTINGS, "a setting of the operator's in the second spelling of the file's name")
+def test_the_other_name_of_the_file_is_no_way_round(
+    repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository.write({"reconciler.yml": "aws: {endpointUrl: https://evil.example}\n"})
+    assert main(["plan", str(repository.path)]) == 1
+    assert "reconciler.yml:1:7" in capsys.readouterr().err
+
+
+@attack(Threat.SETTINGS, "a setting of the operator's under merge keys and aliases")
+def test_an_alias_is_no_way_round(
+    repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "aws: &a {<<: {endpointUrl: https://evil.example}}\n"
+    repository.write({"reconciler.yaml": text})
+    assert main(["validate", str(repository.path)]) == 3
+    assert "aws.endpointUrl" in capsys.readouterr().out
+
+
+def test_the_layers_of_settings_in_code_hold_as_well() -> None:
+    for config in ({"aws": {"roleArn": "x"}}, {"state": "postgresql://x"}, {"state": "../x"}):
+        with pytest.raises(UsageError, match="RECONCILER_CONFIG"):
+            resolve(config, {})
+
+
+def test_the_operator_sets_them_by_flag_variable_or_file(
+    repository: Repository,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    repository.write({"reconciler.yaml": "packing: cheapest\nstate: records\n"})
+    operators = tmp_path / "etc/operator.yaml"
+    operators.parent.mkdir()
+    operators.write_text(
+        "apiVersion: reconciler/v1\nkind: Configuration\npacking: default\n"
+        "kubernetes: {kubeconfig: kube/config, context: prod}\nstate: state\n"
+        "aws: {endpointUrl: 'https://ec2.example.com', externalId: abcd}\n"
+    )
+
+    def shown(*words: str) -> dict[str, tuple[object, ...]]:
+        assert main(["config", str(repository.path), "-o", "json", *words]) == 0
+        found = json.loads(capsys.readouterr().out)
+        return {key: tuple(found[key].values()) for key in found}
+
+    assert shown()["state"] == ("records", "file", "reconciler.yaml")
+    for words in (["--config", str(operators)], []):
+        if not words:
+            monkeypatch.setenv("RECONCILER_CONFIG", str(operators))
+        found = shown(*words)
+        assert found["packing"] == ("default", "operator", str(operators))
+        assert found["kubernetes.kubeconfig"][0] == str(operators.parent / "kube/config")
+        assert found["state"] == (str(operators.parent / "state"), "operator", str(operators))
+        assert found["aws.endpointUrl"][0] == "https://ec2.example.com"
+    monkeypatch.setenv(environment_name("kubernetes.context"), "other")
+    found = shown("--set", "aws.externalId=efgh")
+    assert found["kubernetes.context"][:2] == ("other", "environment")
+    assert found["aws.externalId"][:2] == ("efgh", "flag")
+
+
+@attack(Threat.SETTINGS, "an operator's file that the repository holds")
+@pytest.mark.parametrize("form", ["file", "link in", "link out", "variable"])
+def test_the_operators_file_is_outside_the_repository(
+    form: str,
+    repository: Repository,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    repository.write({"fleet/pool.yaml": POOL, "operator.yaml": "packing: cheapest\n"})
+    inside, outside = repository.path / "operator.yaml", tmp_path / "operator.yaml"
+    if form == "link in":
+        outside.symlink_to(inside)
+        inside = outside
+    elif form == "link out":
+        outside.write_text("packing: cheapest\n")
+        inside.unlink()
+        inside.symlink_to(outside)
+    words = [] if form == "variable" else ["--config", str(inside)]
+    if form == "variable":
+        monkeypatch.setenv("RECONCILER_CONFIG", str(inside))
+    assert main(["config", str(repository.path / "fleet"), *words]) != 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "lies inside the fleet's repository" in line
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("packin: cheapest\n", "operator.yaml:1:1"),
+        ("packing: [\n", "operator.yaml"),
+        ("packing: default\n---\npacking: default\n", "only one document"),
+        ("aws: {endpointUrl: 'http://10.0.0.1'}\n", "aws.endpointUrl"),
+    ],
+)
+def test_a_mistake_in_the_operators_file_has_a_place(
+    text: str,
+    said: str,
+    repository: Repository,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "operator.yaml").write_text(text)
+    words = ["--config", str(tmp_path / "operator.yaml")]
+    assert main(["plan", str(repository.path), *words]) != 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert main(["plan", str(repository.path), "--config", str(tmp_path / "none")]) == 1
+    assert str(tmp_path / "none") in capsys.readouterr().err
+
+
+# -- credentials in the clear ---------------------------------------------------------------------
+
+
+@attack(Threat.SETTINGS, "an endpoint that is reached by plain http")
+@pytest.mark.parametrize(
+    "url",
+    ["http://10.0.0.1:4566", "http://127.0.0.1.evil.example", "HTTP://evil.example",
+     "http://localhost@evil.example", "ftp://127.0.0.1", "file:///etc"],
+)  # fmt: skip
+@pytest.mark.parametrize("key", ["aws.endpointUrl", "clusterEndpoint"])
+def test_plain_http_is_refused(key: str, url: str) -> None:
+    with pytest.raises(UsageError, match="http"):
+        resolve({}, {}, [f"{key}={url}"])
+    with pytest.raises(UsageError, match="http"):
+        resolve({}, {environment_name(key): url})
+
+
+def test_plain_http_on_this_machine_and_https_are_allowed() -> None:
+    for url in ("http://127.0.0.1:4566", "http://localhost:1/x", "http://[::1]:1", "https://x.y"):
+        assert resolve({}, {}, [f"aws.endpointUrl={url}"]).settings.endpoint_url == url
+
+
+@attack(Threat.SETTINGS, "an endpoint by plain http in the variables of boto3")
+def test_boto3s_own_variables_are_held_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_EC2", "http://10.0.0.1:4566")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://10.0.0.1:4566")
+    with pytest.raises(UsageError, match="plain http"):
+        connector(Settings())("ec2", 1)
+
+
+@attack(Threat.SETTINGS, "an API server that is reached by plain http")
+def test_an_api_server_by_plain_http_is_refused(tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "config", "http://10.0.0.1:8080")
+    with pytest.raises(UsageError, match="plain http"):
+        access_of(Settings(kubeconfig=str(path)))
+
+
+@attack(Threat.SETTINGS, "a repository that is fetched without encryption")
+@pytest.mark.parametrize("url", ["http://example.com/x.git", "git://example.com/x.git"])
+def test_unencrypted_remotes_are_refused(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "--repo", url, "--state", str(tmp_path)]) != 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "not encrypted" in line
+
+
+# -- a recorded state that comes with the repository ----------------------------------------------
+
+
+def recorded(folder: Path) -> None:
+    with open_state(str(folder), "shop") as state:
+        state.shelf.write("x", b"y")
+    (folder / ".gitignore").unlink(missing_ok=True)
+
+
+STATEFUL: Sequence[Sequence[str]] = (
+    ["status"], ["history"], ["get", "plans"], ["apply", "--set", "clusterName=shop"],
+    ["plan", "--set", "cluster=embedded"], ["state", "check"],
+)  # fmt: skip
+
+
+@attack(Threat.SETTINGS, "a recorded state that git tracks")
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "in the index"])
+def test_a_tracked_state_is_never_opened(
+    committed: bool, repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded(repository.path / ".reconciler")
+    repository.git("add", "--force", ".reconciler")
+    if committed:
+        repository.git("commit", "--quiet", "--message", "state")
+        repository.git("rm", "-r", "--quiet", "--cached", ".reconciler")
+    before = sorted((p.name, p.stat().st_mtime_ns) for p in repository.path.glob(".reconciler/*"))
+    for words in STATEFUL:
+        command, *rest = words
+        if command in ("get", "state"):
+            line = [command, rest[0], str(repository.path)]
+        else:
+            line = [command, str(repository.path), *rest]
+        assert main(line) == 1, words
+        (said,) = capsys.readouterr().err.splitlines()
+        assert "git tracks .reconciler" in said
+    now = sorted((p.name, p.stat().st_mtime_ns) for p in repository.path.glob(".reconciler/*"))
+    assert now == before
+    assert main(["plan", str(repository.path)]) == 0
+    assert main(["validate", str(repository.path)]) == 0
+    assert main(["simulate", str(repository.path)]) == 0
+
+
+@attack(Threat.SETTINGS, "a link in place of the recorded state")
+@pytest.mark.parametrize("name", [".reconciler", "state.db", "state.db-wal", "state.db-shm",
+    "state.db-journal", "lock", ".gitignore"])  # fmt: skip
+def test_a_link_is_not_followed(
+    name: str, repository: Repository, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    victim = tmp_path / "victim"
+    place = repository.path / ".reconciler"
+    if name == ".reconciler":
+        recorded(victim)
+        place.symlink_to(victim)
+    else:
+        recorded(place)
+        for old in (place / name, *place.glob(f"{name}-*")):
+            old.unlink(missing_ok=True)
+        (place / name).symlink_to(victim)
+    content = sorted(p.name for p in victim.glob("*"))
+    words = ["apply", str(repository.path), "--set", "clusterName=shop"]
+    words += ["--set", "cluster=embedded", "--set", "aws.endpointUrl=http://127.0.0.1:1"]
+    assert main(words) == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "symbolic link" in said
+    assert sorted(p.name for p in victim.glob("*")) == content
+    assert name == ".reconciler" or not victim.exists()
+
+
+@attack(Threat.SETTINGS, "a link in place of what was kept of AWS's answers")
+@pytest.mark.parametrize("level", ["cache", "cache/shop", "cache/shop/market"])
+def test_a_link_in_the_cache_is_not_followed(level: str, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    below = Path("cache/shop/market").relative_to(level)
+    (victim / below).mkdir(parents=True, exist_ok=True)
+    (victim / below / "types.1").write_bytes(b"forged")
+    place = tmp_path / ".reconciler" / level
+    place.parent.mkdir(parents=True)
+    place.symlink_to(victim)
+    folder = Folder(tmp_path / ".reconciler/cache/shop/market")
+    assert folder.read("types.1") is None
+    folder.write("types.2", b"ours")
+    assert not list(victim.rglob("types.2"))
+
+
+@attack(Threat.SETTINGS, "a link in place of a cached answer of AWS")
+def test_a_linked_answer_is_neither_read_nor_written(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"secret")
+    folder = Folder(tmp_path / "a/b/c")
+    folder.write("one", b"1")
+    assert folder.read("one") == b"1"
+    (folder.path / "two").symlink_to(victim)
+    assert folder.read("two") is None
+    (folder.path / ".gitignore").unlink()
+    (folder.path / ".gitignore").symlink_to(victim)
+    folder.write("three", b"3")
+    assert victim.read_bytes() == b"secret"
+
+
+@attack(Threat.SETTINGS, "a link in place of a clone or its lock")
+@pytest.mark.parametrize("what", ["clone", "lock", "folder"])
+def test_a_linked_clone_is_refused(what: str, repository: Repository, tmp_path: Path) -> None:
+    cache, victim = tmp_path / "c", tmp_path / "victim"
+    source = Remote(str(repository.path), str(cache))
+    read(source)
+    (clone,) = (path for path in cache.iterdir() if path.is_dir())
+    if what == "clone":
+        clone.rename(victim)
+        clone.symlink_to(victim)
+    elif what == "lock":
+        lock = clone.with_suffix(".lock")
+        lock.unlink()
+        lock.symlink_to(victim)
+    else:
+        cache.rename(victim)
+        cache.symlink_to(victim)
+    with pytest.raises(StateError, match="symbolic link"):
+        read(source)
+    assert what != "lock" or not victim.exists()
+
+
+def test_a_state_that_git_ignores_is_used(
+    repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_state(str(repository.path / ".reconciler"), "shop") as state:
+        state.shelf.write("x", b"y")
+    assert main(["state", "check", str(repository.path)]) == 0, capsys.readouterr().err
+    with closing(sqlite3.connect(repository.path / ".reconciler/state.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM shelf").fetchone() == (1,)
+    assert (repository.path / ".reconciler").stat().st_mode & 0o777 == 0o700
