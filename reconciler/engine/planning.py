@@ -39,7 +39,7 @@ from reconciler.plan.plan import (
     PlannedNodeClaim,
     PriceSource,
     Revision,
-    content_digest,
+    input_digest,
 )
 from reconciler.plan.pools import PoolTypes, node_class_of, pool_types
 from reconciler.plan.recall import Recall
@@ -303,4 +303,4 @@ def _digest(seen: Observation) -> str:
         [f"{n.name} {n.is_ready}" for n in seen.snapshot.nodes],
     )
     parts = ("\n".join(sorted(rows)).encode() for rows in facts)
-    return content_digest(*parts, Pods.of(seen.snapshot.pods).lines)
+    return input_digest(*parts, Pods.of(seen.snapshot.pods).lines)

@@ -9,6 +9,7 @@ from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
 from reconciler.desired.resource import Resource
 from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.plan.disclosure import disclosed_field
 from reconciler.plan.inputs import Inputs, Object
 from reconciler.plan.plan import Change, ChangeKind, DriftedClaim, FieldChange
 from reconciler.plan.pools import PoolTypes
@@ -123,9 +124,8 @@ def drifted_claims(drift: Iterable[Drift]) -> tuple[DriftedClaim, ...]:
 
 
 def _field(field: ChangedField) -> FieldChange:
-    return FieldChange(
-        path=field.path, old=_plain(field.old), new=_plain(field.new), drifts=field.drifts
-    )
+    old, new = (disclosed_field(_plain(side), field.path) for side in (field.old, field.new))
+    return FieldChange(path=field.path, old=old, new=new, drifts=field.drifts)
 
 
 def _plain(value: Any) -> Any:

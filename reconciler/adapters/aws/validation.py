@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from reconciler.adapters.aws.images import Types, TypesOf, image_for
+from reconciler.adapters.aws.images import Types, TypesOf
 from reconciler.adapters.aws.requests import LaunchRequests, launch_requests
 from reconciler.adapters.aws.trial import Trial, Verdict, tried
 from reconciler.model.errors import CloudError
