@@ -77,8 +77,8 @@ def take_saved_plan(args: argparse.Namespace) -> Plan | None:
     A file is a plan, a folder is a fleet. The plan does not say where its fleet is.
 
     Raises:
-        UsageError: the arguments name two plans or two folders, or the folder of another fleet.
-        UnreadableError: the file is not a plan as it was saved.
+        UsageError: the arguments name two folders.
+        UnreadableError: the file is not a plan as it was saved, or is of another fleet.
     """
     from reconciler.cli import planfile
     from reconciler.model.errors import UsageError
@@ -104,10 +104,10 @@ def refuse_other_fleet(args: argparse.Namespace, approved: Plan, file: str) -> N
     """Refuse a plan of another fleet than the arguments name, before anything is opened.
 
     Raises:
-        UsageError: it is of another fleet, or the arguments name no fleet.
+        UnreadableError: it is of another fleet, or the arguments name no fleet.
     """
     from reconciler.cli import inputs
-    from reconciler.model.errors import InvalidFleetError, UsageError
+    from reconciler.model.errors import InvalidFleetError, UnreadableError
 
     where = args.repo or args.path or "."
     remedy = f"name the folder of the fleet: `reconciler apply {file} FOLDER`"
@@ -115,13 +115,16 @@ def refuse_other_fleet(args: argparse.Namespace, approved: Plan, file: str) -> N
         fleet, _ = inputs.read_desired(inputs.read_source(args), any_class=False)
     except InvalidFleetError as error:
         if any(d.code == "empty-fleet" for d in error.diagnostics):
-            raise UsageError("there is no NodePool", where=where, remedy=remedy) from error
+            raise UnreadableError("there is no NodePool", where=where, remedy=remedy) from error
+        raise
+    except UnreadableError as error:
+        if where == ".":
+            raise UnreadableError(error.message, where=where, remedy=remedy) from error
         raise
     name = inputs.settings_of(args, fleet).settings.fleet
     if name != approved.fleet:
-        planned = f"{approved.fleet[:80]!r}"
-        what = f"the saved plan is of fleet {planned}, and this is fleet {name!r}"
-        raise UsageError(what, where=where, remedy=remedy)
+        what = f"the saved plan is of fleet {approved.fleet[:80]!r}, and this is fleet {name!r}"
+        raise UnreadableError(what, where=where, remedy=remedy)
 
 
 def refuse_repetition(assembly: Assembly, approved: Plan) -> None:
