@@ -132,12 +132,13 @@ def read_base(args: argparse.Namespace) -> Base | None:
         return None
     from reconciler.adapters.git.source import read
     from reconciler.desired.fleet import read_fleet
+    from reconciler.desired.objects import file_objects
     from reconciler.model.diagnostics import Severity
 
     found = read(source_of(args, args.base))
     fleet, findings = read_fleet(found.files, any_class=True, allow_empty=True)
     broken = any(d.severity is Severity.ERROR for d in (*found.diagnostics, *findings))
-    objects = tuple(r.data for r in fleet.resources)
+    objects = (*(r.data for r in fleet.resources), *file_objects(fleet))
     return Base(found.revision.head, objects, None if broken else fleet)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def save(plan: Plan, path: str) -> None:
 
 def _write(draft: str, content: bytes) -> None:
     descriptor = os.open(draft, _NEW, _MODE)
-    with open(descriptor, "wb") as file:
+    with os.fdopen(descriptor, "wb") as file:
         os.fchmod(descriptor, _MODE)
         file.write(content)
         file.flush()
@@ -52,18 +53,15 @@ def _sync_folder(path: str) -> None:
     """Make the new name durable; not every file system can."""
     descriptor = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_CLOEXEC)  # noqa: PTH120
     try:
-        os.fsync(descriptor)
-    except OSError:
-        pass
+        with suppress(OSError):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
 def _remove(draft: str) -> None:
-    try:
+    with suppress(OSError, ValueError):  # it became the plan, or it was never made
         os.unlink(draft)  # noqa: PTH108 - pathlib costs a start
-    except (OSError, ValueError):
-        pass  # it became the plan, or it was never made
 
 
 def _unwritable(path: str, error: Exception) -> UnreadableError:

@@ -33,9 +33,7 @@ def progress_of(state: DatabaseState) -> Iterator[tuple[str, Action, str]]:
         yield newest.digest, action, word
 
 
-def progress_of_plan(
-    state: DatabaseState, recorded: RecordedPlan
-) -> Iterator[tuple[Action, str]]:
+def progress_of_plan(state: DatabaseState, recorded: RecordedPlan) -> Iterator[tuple[Action, str]]:
     """Yield each action of a recorded plan with its state."""
     from reconciler.plan.plan import from_json
 

@@ -66,7 +66,9 @@ def actions_of(
         _provision(c.name, c.node_pool, c.reason, c.launch, c.image, command_of.get(c.name))
         for c in node_claims
     ]
-    actions += [_provision(c.name, c.node_pool, "NotLaunched", c.launch, c.image, None) for c in unlaunched]
+    actions += [
+        _provision(c.name, c.node_pool, "NotLaunched", c.launch, c.image, None) for c in unlaunched
+    ]
     for command in every:
         actions += _carry_out(command, nodes)
     return in_waves(actions)

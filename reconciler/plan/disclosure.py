@@ -16,7 +16,15 @@ import msgspec
 
 _USER_DATA: Final = "userData"
 _HIDDEN: Final = frozenset(
-    {"command", "args", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe"}
+    {
+        "command",
+        "args",
+        "lifecycle",
+        "livenessProbe",
+        "readinessProbe",
+        "startupProbe",
+        "externalId",
+    }
 )
 """Keys whose values are hidden as a unit."""
 

@@ -15,9 +15,9 @@ from reconciler.plan.plan import PlannedImage, PlannedNodeClaim, PlannedNodeClas
 from reconciler.plan.pools import node_class_of
 
 if TYPE_CHECKING:
-    from reconciler.plan.actions import UnlaunchedClaim
     from reconciler.model.nodeclass import AMI, EC2NodeClass
     from reconciler.placement.problem import LaunchPool
+    from reconciler.plan.actions import UnlaunchedClaim
 
 
 class Images:
@@ -37,13 +37,17 @@ class Images:
     def on(self, claim: PlannedNodeClaim) -> PlannedNodeClaim:
         """Return the claim with the image that its expected instance type boots."""
         found = self.of(claim.node_pool, claim.launch.instance_type)
-        return claim if isinstance(found, UnsetType) else msgspec.structs.replace(claim, image=found)
+        return (
+            claim if isinstance(found, UnsetType) else msgspec.structs.replace(claim, image=found)
+        )
 
     def on_unlaunched(self, claim: UnlaunchedClaim) -> UnlaunchedClaim:
         """Return a claim that was made before with the image that it is expected to boot."""
         launch = claim.launch
         found = self.of(claim.node_pool, launch.instance_type if launch is not None else None)
-        return claim if isinstance(found, UnsetType) else msgspec.structs.replace(claim, image=found)
+        return (
+            claim if isinstance(found, UnsetType) else msgspec.structs.replace(claim, image=found)
+        )
 
     def _find(self, node_pool: str, instance_type: str | None) -> PlannedImage | UnsetType:
         pool = self._pools.get(node_pool)

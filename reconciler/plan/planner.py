@@ -202,7 +202,9 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
         ),
         lock=_lock(inputs),
         node_classes=launch_classes(
-            [c.node_pool for c in (*claims, *unlaunched)], facts.types.by_name, facts.classes
+            [*(c.node_pool for c in claims), *(c.node_pool for c in unlaunched)],
+            facts.types.by_name,
+            facts.classes,
         ),
     )
 

@@ -42,9 +42,7 @@ def plan_of(world: World) -> Plan:
     desired = engine.source.read()
     seen = observe(engine.ports, desired.node_pools)
     store = world.store
-    return desired.plan(
-        seen, store.unavailable(seen.at), store.objects(), store.serial(), Recall()
-    )
+    return desired.plan(seen, store.unavailable(seen.at), store.objects(), store.serial(), Recall())
 
 
 def forged(plan: Plan, change: Callable[[dict[str, Any]], None]) -> Plan:
@@ -110,7 +108,9 @@ FORGED_LAUNCHES: dict[str, Callable[[dict[str, Any]], None]] = {
     "another capacity type": as_spot,
     "another zone": lambda p: p["nodeClaims"][0]["launch"].update(zone="us-east-1b"),
     "another label": lambda p: p["nodeClaims"][0]["labels"].update(trusted="true"),
-    "another taint": lambda p: p["nodeClaims"][0].update(taints=[{"key": "a", "effect": "NoExecute"}]),
+    "another taint": lambda p: p["nodeClaims"][0].update(
+        taints=[{"key": "a", "effect": "NoExecute"}]
+    ),
     "another image": lambda p: p["nodeClasses"][0]["images"][0].update(id="ami-00000000000000bad"),
     "another subnet": lambda p: p["nodeClasses"][0].update(subnets=["subnet-bad"]),
     "another security group": lambda p: p["nodeClasses"][0].update(securityGroups=["sg-bad"]),
@@ -124,9 +124,7 @@ FORGED_LAUNCHES: dict[str, Callable[[dict[str, Any]], None]] = {
 @pytest.fixture(scope="module")
 def waiting() -> World:
     """Return a world without nodes whose pods wait; refusals leave it as it is."""
-    return a_world(
-        a_pool("web", template={"requirements": LARGE}), a_deployment("web", "web", 2)
-    )
+    return a_world(a_pool("web", template={"requirements": LARGE}), a_deployment("web", "web", 2))
 
 
 @attack(Threat.PLAN, "a plan file with copied input digests and other launches")
@@ -215,7 +213,7 @@ def test_a_budget_of_zero_holds_against_a_forged_removal() -> None:
             {"id": "terminate/x", "kind": "terminate", "command": "forged", "node": victim["node"]}
         ]
 
-    with pytest.raises(StalePlanError, match="no longer planned: delete .*Drifted.*budget"):
+    with pytest.raises(StalePlanError, match=r"no longer planned: delete .*Drifted.*budget"):
         world.engine().run_once(approved=forged(honest, remove))
     assert touched(world) == before
 
@@ -273,7 +271,7 @@ def test_any_changed_value_is_refused_or_has_no_effect() -> None:
         if path == ("digest",):
             continue
         mutated(data, path)
-        with pytest.raises(UnreadableError, match="changed after it was saved|not a plan"):
+        with pytest.raises(UnreadableError, match=r"changed after it was saved|not a plan"):
             read_saved(json.dumps(data).encode(), "plan.json")
         try:
             plan = read_saved(sealed(data), "plan.json")
@@ -327,7 +325,7 @@ def test_a_window_that_closed_makes_the_plan_stale() -> None:
     assert len(plan.commands) == 1
     world.clock.advance(1200)
     before = touched(world)
-    with pytest.raises(StalePlanError, match="no longer planned: replace .*: it waits for its"):
+    with pytest.raises(StalePlanError, match=r"no longer planned: replace .*: it waits for its"):
         world.engine().run_once(approved=plan)
     assert touched(world) == before
 
@@ -341,7 +339,7 @@ def test_a_new_image_makes_the_plan_stale(waiting: World) -> None:
             msgspec.structs.replace(c, images=c.images[1:]) for c in plan.launch_classes
         ),
     )
-    with pytest.raises(StalePlanError, match="EC2NodeClass default differs: images"):
+    with pytest.raises(StalePlanError, match=r"EC2NodeClass default differs: images"):
         waiting.engine().run_once(approved=older)
     assert launches(waiting) == 0
 
@@ -398,30 +396,35 @@ BAD_FILES: dict[str, tuple[Callable[[dict[str, Any]], bytes], str]] = {
     "a list": (lambda _: b"[]", "not a plan"),
     "deeply nested": (lambda _: b'{"changes": ' + b"[" * 200_000, "not a plan"),
     "a deeply nested value": (
-        lambda d: json.dumps({**d, "x": 0}).replace('"x": 0', '"x": ' + "[" * 9000 + "]" * 9000)
-        .encode(),
+        lambda d: (
+            json.dumps({**d, "x": 0}).replace('"x": 0', '"x": ' + "[" * 9000 + "]" * 9000).encode()
+        ),
         "not a plan",
-    ),  # fmt: skip
+    ),
     "a number beyond all": (
-        lambda d: json.dumps(d).replace('"serial": 0', '"serial": 1e400').encode(), "not a plan",
+        lambda d: json.dumps(d).replace('"serial": 0', '"serial": 1e400').encode(),
+        "not a plan",
     ),
     "a text for a list": (lambda d: json.dumps({**d, "actions": "all"}).encode(), "not a plan"),
     "a moment without a zone": (
-        lambda d: json.dumps({**d, "at": "2026-01-01T00:00:00"}).encode(), "not a plan",
+        lambda d: json.dumps({**d, "at": "2026-01-01T00:00:00"}).encode(),
+        "not a plan",
     ),
     "no digest": (
-        lambda d: json.dumps({k: v for k, v in d.items() if k != "digest"}).encode(), "no digest",
+        lambda d: json.dumps({k: v for k, v in d.items() if k != "digest"}).encode(),
+        "no digest",
     ),
     "a wrong digest": (lambda d: json.dumps({**d, "digest": "0" * 64}).encode(), "was changed"),
-    "a digest of another type": (lambda d: json.dumps({**d, "digest": [1]}).encode(), "was changed"),
+    "a digest of another type": (lambda d: json.dumps({**d, "digest": 1}).encode(), "was changed"),
     "edited": (lambda d: json.dumps({**d, "nodeClaims": []}).encode(), "was changed after"),
     "content of its own": (
-        lambda d: json.dumps({**d, "sourcePath": "/etc"}).encode(), "not part of a plan",
+        lambda d: json.dumps({**d, "sourcePath": "/etc"}).encode(),
+        "not part of a plan",
     ),
     "another kind": (_with(kind="Order"), "not a plan of version"),
     "a record of what was carried out": (_with(approvedAs="0" * 12), "carried out"),
     "the text output of plan": (lambda _: b"web at abc\n  + launch 1", "not a plan"),
-}  # fmt: skip
+}
 
 
 @attack(Threat.PLAN, "a malformed plan file")
