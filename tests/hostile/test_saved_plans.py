@@ -26,6 +26,7 @@ from reconciler.plan.plan import Plan
 from reconciler.plan.recall import Recall
 from reconciler.plan.saved import encode_saved, read_saved
 from tests.cli.test_end_to_end import Shop, shop
+from tests.engine.crashes import CutError, Points
 from tests.engine.test_crash import LARGE
 from tests.engine.trouble import launches, moved, three_nodes
 from tests.engine.world import World, a_deployment, a_node_class, a_pool, a_world
@@ -360,6 +361,54 @@ def test_a_plan_that_was_cut_off_carries_on_and_begins_nothing_more() -> None:
     assert len(replaced) == 1
 
 
+CUTS = (
+    "after store.put_plan",
+    "after store.put_command",
+    "after cluster.taint",
+    "after journal.begin",
+    "before ec2.CreateFleet",
+    "after ec2.CreateFleet",
+)
+"""Points of the first pass of an approved plan, in the order in which they first occur."""
+
+
+def begun(points: Points, world: World, plan: Plan) -> tuple[int, list[str]]:
+    """Run the first pass of an approved plan; return the points before it and those in it."""
+    before = len(points.names)
+    world.engine().run_once(approved=plan)
+    return before, points.names[before:]
+
+
+@attack(Threat.PLAN, "a process that is killed anywhere in an approved plan, and started again")
+def test_an_approved_plan_that_is_cut_anywhere_goes_on_and_goes_no_further() -> None:
+    """The plan takes one of three drifted nodes: resumed, it ends with one replaced or none."""
+    points = Points()
+    world = points.wrap(drifted())
+    _, names = begun(points, world, plan_of(world))
+    for kind in CUTS:
+        points = Points()
+        world = points.wrap(drifted())
+        plan, old = plan_of(world), set(world.instances())
+        cut = len(points.names) + names.index(kind) + 1
+
+        def kill(number: int, cut: int = cut) -> None:
+            if number == cut:
+                raise CutError
+
+        points.at = kill
+        with pytest.raises(CutError):
+            world.engine().run_once(approved=plan)
+        points.at = lambda _: None
+        result = world.engine().converge(approved=plan)
+        assert result.under_way == 0, kind
+        living = set(world.instances())
+        assert len(living) == 3, kind
+        assert len(old - living) <= 1, kind
+        is_before_any_effect = names.index(kind) <= names.index("after store.put_plan")
+        if is_before_any_effect:
+            assert len(old - living) == 1, f"{kind}: nothing was begun, so all of it is carried out"
+
+
 def write(path: Path, content: bytes) -> str:
     path.write_bytes(content)
     return str(path)
@@ -553,6 +602,8 @@ def test_a_saved_plan_from_plan_to_apply(shop: Shop, tmp_path: Path) -> None:
     assert shop.cloud.living() == {}
 
     shop.commit(2)
+    stopped = main(shop.words("apply", "--plan", out, *QUIET, "--timeout", "1ms"))
+    assert (stopped, len(shop.cloud.living())) == (1, 2), "begun, and out of time"
     shop.say("apply", "--plan", out, *QUIET)
     assert shop.rests(2)
     planned = {claim["launch"]["instanceType"] for claim in data["nodeClaims"][:2]}
