@@ -192,6 +192,7 @@ def summary(result: Pass, assembly: Assembly, output: str) -> str:
         "cost": plan.cost.after,
         "unschedulable": unplaced,
         "deferred": len(plan.deferred),
+        "unapproved": result.unapproved,
     }
     if output == "json":
         return msgspec.json.encode(facts, order="sorted").decode() + "\n"
@@ -203,6 +204,14 @@ def summary(result: Pass, assembly: Assembly, output: str) -> str:
         shown = ", ".join(unplaced[:5]) + (" …" if len(unplaced) > 5 else "")
         lines.append(f"  {len(unplaced)} pods have no place: {shown}")
         lines.append("  `reconciler explain pod NAME` says why")
+    if result.unapproved:
+        more = (
+            "1 more action is"
+            if result.unapproved == 1
+            else f"{result.unapproved} more actions are"
+        )
+        lines.append(f"  {more} planned now that the saved plan did not approve")
+        lines.append("  `reconciler plan` shows what")
     if plan.deferred:
         lines.append(f"  {len(plan.deferred)} wait for a budget or a schedule")
     return "\n".join(lines) + "\n"

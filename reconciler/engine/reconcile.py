@@ -47,13 +47,15 @@ class Pass:
     """What a pass saw and decided.
 
     ``under_way`` counts what later passes have to bring to an end, ``in_vain`` says that every
-    launch failed. ``is_quiet`` says that nothing is left to do now: no action, nothing under way.
+    launch failed. ``unapproved`` counts the actions that are planned now and that the mandate
+    leaves out. ``is_quiet`` says that nothing is left to do now: no action, nothing under way.
     """
 
     plan: Plan
     seen: Observation
     under_way: int
     in_vain: bool = False
+    unapproved: int = 0
 
     @property
     def is_quiet(self) -> bool:
@@ -111,7 +113,8 @@ def reconcile(
     rollouts.advance(world, seen, desired.settings)
     history = history_of(world.store, desired.settings, seen.at)
     seen = with_fields(seen, history=history)
-    plan = _decide(world, desired, seen, mandate, recall or Recall())
+    fresh = _plan(world, desired, seen, recall or Recall())
+    plan = _mandated(world, fresh, mandate)
     _remember(world, desired, plan)
     stalling.note(world, seen, plan, desired.settings)
     stalling.keep_obstacles(world, seen, plan)
@@ -124,7 +127,8 @@ def reconcile(
         + len(forgotten)
         + nomination.waiting(seen.snapshot, seen.at)
     )
-    return Pass(plan, seen, under_way + untagged, in_vain)
+    unapproved = 0 if plan.actions else len(fresh.actions)
+    return Pass(plan, seen, under_way + untagged, in_vain, unapproved)
 
 
 def restamp(world: World, desired: Desired) -> None:
@@ -140,11 +144,13 @@ def _refreshed(world: World, seen: Observation) -> Observation:
     return with_fields(seen, snapshot=snapshot, commands=tuple(world.store.commands()))
 
 
-def _decide(
-    world: World, desired: Desired, seen: Observation, mandate: Mandate, recall: Recall
-) -> Plan:
+def _plan(world: World, desired: Desired, seen: Observation, recall: Recall) -> Plan:
     store = world.store
-    plan = desired.plan(seen, store.unavailable(seen.at), store.objects(), store.serial(), recall)
+    return desired.plan(seen, store.unavailable(seen.at), store.objects(), store.serial(), recall)
+
+
+def _mandated(world: World, plan: Plan, mandate: Mandate) -> Plan:
+    """Return what of a plan the pass may carry out."""
     if mandate.approved is not None:
         return _approved(world, plan, mandate.approved)
     return plan if mandate.decides else _nothing_of(plan)

@@ -24,6 +24,7 @@ from reconciler.plan.plan import (
     PlannedNodeClaim,
     PlannedNodeClass,
     Revision,
+    input_digest,
 )
 
 T = TypeVar("T")
@@ -63,6 +64,8 @@ def _from_to(
         return f"planned at {_commit(then_at)}, now at {_commit(now_at)}"
     if name == "engine":
         return f"planned with {_text(approved.engine)}, this is {now.engine}"
+    if name == "snapshot" and approved.snapshot == input_digest(b""):
+        return "planned without a cluster, and there is one now"
     old, new = getattr(approved, name)[:DIGEST_LENGTH], getattr(now, name)[:DIGEST_LENGTH]
     return f"digest {_text(old)}, now {new}"
 

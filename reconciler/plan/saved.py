@@ -24,9 +24,9 @@ _SAVE: Final = "save it again with `reconciler plan --out FILE`"
 def encode_saved(plan: Plan) -> bytes:
     """Return the file of a plan: one line of JSON, keys sorted, with its ``digest``."""
     content = to_json(plan)
-    named: dict[str, Any] = msgspec.json.decode(content)
-    named["digest"] = _digest(content)
-    return msgspec.json.encode(named, order="sorted")
+    fields = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+    fields["digest"] = msgspec.Raw(msgspec.json.encode(_digest(content)))
+    return msgspec.json.encode(fields, order="sorted")
 
 
 def read_saved(content: bytes, source: str) -> Plan:

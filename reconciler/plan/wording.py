@@ -117,7 +117,7 @@ def pods_said(pods: Iterable[str], most: int = 4) -> str:
 def image_label(image: PlannedImage) -> str:
     """Return what names an image: its id, and its alias or name where they are known."""
     if not image.id:
-        return f"image {image.alias} (found at launch)"
+        return f"image {image.alias} (resolved at launch)"
     about = ", ".join(filter(None, (image.alias, image.name)))
     return f"image {image.id}" + (f" ({about})" if about else "")
 

@@ -354,6 +354,7 @@ def test_a_plan_that_was_cut_off_carries_on_and_begins_nothing_more() -> None:
     (begun,) = world.store.commands()
     result = world.engine().converge(approved=plan)
     assert result.under_way == 0
+    assert result.unapproved > 0, "what the next plan has to be asked for"
     assert sum(c.is_true("Initialized") for c in world.claims.values()) == 3
     gone = set(begun.node_claims)
     assert not gone & set(world.claims)
