@@ -1,8 +1,9 @@
 """``reconciler apply``: carry a plan out, and go on until the fleet is as git wants it.
 
-A saved plan is what a reviewer approved, so it is refused when anything that it was made from has
-moved, and when it was carried out before. Killed at any moment, the next run goes on from the
-journal.
+A saved plan is what a reviewer approved, and not an order: the engine plans again from the inputs
+that the command line and the environment name, and carries out its own plan if that equals the
+approved one. Otherwise, and when it was carried out before, the plan is refused. Killed at any
+moment, the next run goes on from the journal.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from reconciler.engine.reconcile import Mandate, Pass
     from reconciler.model.settings import Settings
     from reconciler.plan.plan import Plan
-    from reconciler.ports import Notifier
+    from reconciler.ports import Notifier, RecordedPlan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from reconciler.cli import inputs
 
     inputs.add_arguments(parser)
+    parser.add_argument(
+        "folder", nargs="?", metavar="PATH", default=None,
+        help="folder of the fleet, after the file of a saved plan",
+    )  # fmt: skip
+    parser.add_argument(
+        "--plan", metavar="FILE", help="carry out a plan that `plan --out FILE` saved"
+    )
     parser.add_argument("--timeout", default="30m", metavar="DURATION", help="default: 30m")
     parser.add_argument("--interval", default="1s", metavar="DURATION", help="between two looks")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only the sum")
@@ -64,34 +72,90 @@ def run(args: argparse.Namespace) -> int:
 
 
 def take_saved_plan(args: argparse.Namespace) -> Plan | None:
-    """Return the saved plan that the positional argument names, and make it name the fleet.
+    """Return the saved plan that the arguments name, if any, and leave the fleet's folder in them.
 
-    A file is a plan, a folder is a fleet; the plan says which folder it was made from.
+    A file is a plan, a folder is a fleet. The plan does not say where its fleet is.
+
+    Raises:
+        UsageError: the arguments name two folders.
+        UnreadableError: the file is not a plan as it was saved, or is of another fleet.
     """
-    from pathlib import Path
+    from reconciler.cli import planfile
+    from reconciler.model.errors import UsageError
 
-    from reconciler.cli.inputs import read_bytes
-    from reconciler.plan.plan import from_json
-
-    if args.path is None or not Path(args.path).is_file():
+    words = [word for word in (args.path, args.folder) if word is not None]
+    files = [] if args.plan else [word for word in words if planfile.is_plan_file(word)][:1]
+    folders = [word for word in words if word not in files]
+    if len(folders) > 1:
+        raise UsageError(
+            f"{folders[0]!r} and {folders[1]!r} are both taken for the fleet's folder",
+            remedy="name one saved plan and one folder, as in `reconciler apply plan.json fleet`",
+        )
+    args.path = folders[0] if folders else None
+    file = args.plan or (files[0] if files else None)
+    if file is None:
         return None
-    plan = from_json(read_bytes(args.path), args.path)
-    args.path = plan.source_path or "."
+    plan = planfile.load(file)
+    refuse_other_fleet(args, plan, file)
     return plan
 
 
+def refuse_other_fleet(args: argparse.Namespace, approved: Plan, file: str) -> None:
+    """Refuse a plan of another fleet than the arguments name, before anything is opened.
+
+    Raises:
+        UnreadableError: it is of another fleet, or the arguments name no fleet.
+    """
+    from reconciler.cli import inputs
+    from reconciler.model.errors import InvalidFleetError, UnreadableError
+
+    where = args.repo or args.path or "."
+    remedy = f"name the folder of the fleet: `reconciler apply {file} FOLDER`"
+    try:
+        fleet, _ = inputs.read_desired(inputs.read_source(args), any_class=False)
+    except InvalidFleetError as error:
+        if any(d.code == "empty-fleet" for d in error.diagnostics):
+            raise UnreadableError("there is no NodePool", where=where, remedy=remedy) from error
+        raise
+    except UnreadableError as error:
+        if where == ".":
+            raise UnreadableError(error.message, where=where, remedy=remedy) from error
+        raise
+    name = inputs.settings_of(args, fleet).settings.fleet
+    if name != approved.fleet:
+        what = f"the saved plan is of fleet {approved.fleet[:80]!r}, and this is fleet {name!r}"
+        raise UnreadableError(what, where=where, remedy=remedy)
+
+
 def refuse_repetition(assembly: Assembly, approved: Plan) -> None:
-    """Raise StalePlanError when the plan was carried out before, or nobody knows any more."""
+    """Refuse a plan that was carried out before, or of which nobody knows any more.
+
+    A plan that was begun and not brought to its end, by a process that was killed, goes on.
+
+    Raises:
+        StalePlanError: the plan cannot be carried out any more.
+    """
     from reconciler.model.errors import StalePlanError
 
     known = assembly.state.store.plan(approved.digest)
-    if known is not None and known.carried_out_at is not None:
-        raise StalePlanError([f"it was carried out already, at {known.carried_out_at:%F %TZ}"])
     pruned = assembly.state.history.pruned_before()
+    if known is not None and known.carried_out_at is not None:
+        begun = known.carried_out_at
+        is_remembered = pruned is None or begun >= pruned
+        if not is_remembered or not _is_unfinished(assembly, known):
+            raise StalePlanError([f"it was carried out already, at {begun:%F %TZ}"])
     if known is None and pruned is not None and approved.at < pruned:
         raise StalePlanError(
             [f"it is older than what is recorded, which begins at {pruned:%F %TZ}"]
         )
+
+
+def _is_unfinished(assembly: Assembly, recorded: RecordedPlan) -> bool:
+    """Return whether an action of a plan that was begun has not come to its end."""
+    from reconciler.cli.progression import PENDING, RUNNING, progress_of_plan
+
+    found = (state for _, state in progress_of_plan(assembly.state, recorded))
+    return any(state in (PENDING, RUNNING) for state in found)
 
 
 def mandate_of(settings: Settings, approved: Plan | None = None) -> Mandate:
@@ -128,6 +192,7 @@ def summary(result: Pass, assembly: Assembly, output: str) -> str:
         "cost": plan.cost.after,
         "unschedulable": unplaced,
         "deferred": len(plan.deferred),
+        "unapproved": result.unapproved,
     }
     if output == "json":
         return msgspec.json.encode(facts, order="sorted").decode() + "\n"
@@ -139,6 +204,14 @@ def summary(result: Pass, assembly: Assembly, output: str) -> str:
         shown = ", ".join(unplaced[:5]) + (" …" if len(unplaced) > 5 else "")
         lines.append(f"  {len(unplaced)} pods have no place: {shown}")
         lines.append("  `reconciler explain pod NAME` says why")
+    if result.unapproved:
+        more = (
+            "1 more action is"
+            if result.unapproved == 1
+            else f"{result.unapproved} more actions are"
+        )
+        lines.append(f"  {more} planned now that the saved plan did not approve")
+        lines.append("  `reconciler plan` shows what")
     if plan.deferred:
         lines.append(f"  {len(plan.deferred)} wait for a budget or a schedule")
     return "\n".join(lines) + "\n"

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.cli import operatorfile
 
@@ -138,12 +138,13 @@ def read_base(args: argparse.Namespace) -> Base | None:
         return None
     from reconciler.adapters.git.source import read
     from reconciler.desired.fleet import read_fleet
+    from reconciler.desired.objects import file_objects
     from reconciler.model.diagnostics import Severity
 
     found = read(source_of(args, args.base))
     fleet, findings = read_fleet(found.files, any_class=True, allow_empty=True)
     broken = any(d.severity is Severity.ERROR for d in (*found.diagnostics, *findings))
-    objects = tuple(r.data for r in fleet.resources)
+    objects = (*(r.data for r in fleet.resources), *file_objects(fleet))
     return Base(found.revision.head, objects, None if broken else fleet)
 
 
@@ -248,22 +249,41 @@ def read_bytes(path: str) -> bytes:
         raise UnreadableError(why, where=path, remedy="name a file that can be read") from error
 
 
+_OF_WHO_APPLIES: Final = frozenset(
+    {
+        "state",
+        "fleet",  # compared by its name
+        "kubernetes.kubeconfig",
+        "kubernetes.context",
+        "kubernetes.timeout",
+        "aws.endpointUrl",
+        "aws.roleArn",
+        "aws.externalId",
+        "aws.sessionName",
+    }
+)
+
+
 def digests_of(fleet: Fleet, observed: bytes, catalog: Catalog, resolved: Resolved) -> InputDigests:
-    """Return a digest of each input; what a comment or the order of files changes is none."""
+    """Return a digest of each input; what a comment or the order of files changes is none.
+
+    Settings that say how to reach the account, the cluster and the state are not an input: who
+    applies a plan often has other credentials than who made it.
+    """
     import msgspec
 
     from reconciler import __version__
-    from reconciler.plan.plan import InputDigests, content_digest
+    from reconciler.plan.plan import InputDigests, input_digest
 
     objects = [(r.kind, r.namespace, r.name, r.data) for r in fleet.resources]
-    values = {k: v for k, v in resolved.values.items() if k not in ("state", "fleet")}
+    values = {k: v for k, v in resolved.values.items() if k not in _OF_WHO_APPLIES}
     return InputDigests(
-        git=content_digest(
+        git=input_digest(
             msgspec.json.encode(objects, order="sorted"),
             *((fleet.lock.digest.encode(),) if fleet.lock is not None else ()),
         ),
-        snapshot=content_digest(observed),
-        catalog=content_digest(catalog.digest.encode()),
-        settings=content_digest(msgspec.json.encode(values, order="sorted")),
+        snapshot=input_digest(observed),
+        catalog=input_digest(catalog.digest.encode()),
+        settings=input_digest(msgspec.json.encode(values, order="sorted")),
         engine=__version__,
     )

@@ -12,6 +12,7 @@ from reconciler.cli.inputs import add_arguments as add_input_arguments
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from reconciler.plan.inputs import Inputs
     from reconciler.plan.plan import Plan
@@ -46,13 +47,11 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.plan.planner import make_plan
 
     plan = make_plan(inputs, timings)
-    if args.out:
-        from msgspec.structs import replace
-
-        plan = replace(plan, source_path=args.path or ".")
     with timings("render"):
         text = render(plan, args, inputs)
         if args.out:
+            from reconciler.cli.planfile import save
+
             save(plan, args.out)
     write(text)
     if args.timings:
@@ -65,9 +64,9 @@ def render(plan: Plan, args: argparse.Namespace, inputs: Inputs) -> str:
     """Return the plan in the form that was asked for."""
     match args.output:
         case "json":
-            from reconciler.plan.plan import to_json
+            from reconciler.plan.saved import encode_saved
 
-            return to_json(plan).decode() + "\n"
+            return encode_saved(plan).decode() + "\n"
         case "markdown":
             from reconciler.plan.markdown import render_markdown
 
@@ -106,32 +105,39 @@ def next_command(plan: Plan, args: argparse.Namespace) -> str:
     if plan.is_empty:
         return ""
     if args.out:
-        return f"reconciler apply {args.out}"
+        return " ".join(["reconciler apply", *map(_quoted, (args.out, *_inputs_named(args)))])
     folder = f" {args.path}" if args.path else ""
     if args.snapshot or args.catalog:
         return "the same with --out plan.json, then reconciler apply plan.json"
     return f"reconciler apply{folder}"
 
 
-def save(plan: Plan, path: str) -> None:
-    """Write the plan to a file, whole or not at all.
+def _inputs_named(args: argparse.Namespace) -> Iterator[str]:
+    """Yield the arguments of this command that `apply` needs to plan again from the same inputs."""
+    from reconciler.model.urls import without_secrets
 
-    Raises:
-        UnreadableError: it cannot be written.
-    """
-    from reconciler.model.errors import UnreadableError
-    from reconciler.plan.plan import to_json
+    if args.path:
+        yield args.path
+    named = {
+        "--repo": without_secrets(args.repo) if args.repo else None,
+        "--ref": args.ref,
+        "--path": args.below,
+        "--catalog": args.catalog,
+        "--state": without_secrets(args.state) if args.state else None,
+    }
+    for flag, value in named.items():
+        if value:
+            yield from (flag, value)
+    for setting in args.settings:
+        yield from ("--set", without_secrets(setting))
+    for name in args.allow_removal:
+        yield from ("--allow-removal", name)
 
-    draft = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(draft, "xb") as file:  # noqa: PTH123 - pathlib costs a start
-            file.write(to_json(plan))
-        os.replace(draft, path)  # noqa: PTH105
-    except OSError as error:
-        why = f"cannot be written: {error.strerror}"
-        raise UnreadableError(
-            why, where=path, remedy="name a file in a folder that exists"
-        ) from error
+
+def _quoted(word: str) -> str:
+    from shlex import quote
+
+    return quote(word)
 
 
 def write(text: str) -> None:

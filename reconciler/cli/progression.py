@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from reconciler.adapters.database.state import DatabaseState
     from reconciler.model.nodeclaim import NodeClaim
     from reconciler.plan.plan import Action
+    from reconciler.ports import RecordedPlan
 
 PENDING: Final = "pending"
 RUNNING: Final = "running"
@@ -25,15 +26,21 @@ SKIPPED: Final = "skipped"
 
 def progress_of(state: DatabaseState) -> Iterator[tuple[str, Action, str]]:
     """Yield each action of the plan that was carried out last: plan digest, action, its state."""
-    from reconciler.plan.plan import from_json
-
     newest = next((p for p in state.store.plans(limit=100) if p.carried_out_at is not None), None)
     if newest is None:
         return
+    for action, word in progress_of_plan(state, newest):
+        yield newest.digest, action, word
+
+
+def progress_of_plan(state: DatabaseState, recorded: RecordedPlan) -> Iterator[tuple[Action, str]]:
+    """Yield each action of a recorded plan with its state."""
+    from reconciler.plan.plan import from_json
+
     facts = _Facts(state)
-    plan = from_json(newest.body, f"plan {newest.digest}")
+    plan = from_json(recorded.body, f"plan {recorded.digest}")
     for action in plan.actions:
-        yield newest.digest, action, facts.state_of(action)
+        yield action, facts.state_of(action)
 
 
 class _Facts:

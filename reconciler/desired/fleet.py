@@ -6,7 +6,7 @@ objects are kept in a total order by kind, namespace and name, findings by place
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -43,7 +43,8 @@ class SourceFile(NamedTuple):
 class Fleet:
     """The desired objects, each tuple in a total order, the engine's own config, and its lock.
 
-    Of the lock only the entries that still fit the objects are there.
+    Of the lock only the entries that still fit the objects are there. ``config_lines`` and
+    ``lock_lines`` are the lines of their fields by dotted path.
     """
 
     node_pools: tuple[Resource, ...] = ()
@@ -54,6 +55,9 @@ class Fleet:
     workloads: tuple[Resource, ...] = ()
     config: dict[str, Any] = field(default_factory=dict)
     lock: Lock | None = None
+    config_file: str = ""
+    config_lines: Mapping[str, int] = field(default_factory=dict)
+    lock_lines: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def resources(self) -> tuple[Resource, ...]:
@@ -118,7 +122,10 @@ class _Reading:
         self.skipped: dict[str, int] = {}
         self.config: dict[str, Any] = {}
         self.unread: list[Place] = []
+        self.config_file = ""
+        self.config_lines: dict[str, int] = {}
         self.lock: Lock | None = None
+        self.lock_lines: dict[str, int] = {}
         self.broken = False
 
     def read_config(self, documents: list[Document]) -> None:
@@ -136,7 +143,11 @@ class _Reading:
                 for finding in faults:
                     self._add(entry, finding)
                 if not faults:
+                    from reconciler.desired.lines import lines_of_document
+
                     self.config = entry.plain
+                    self.config_file = document.file
+                    self.config_lines = lines_of_document(document)
 
     def read_lock(self, content: bytes) -> None:
         """Read the lock file; what is wrong with it is one finding."""
@@ -146,7 +157,10 @@ class _Reading:
         if isinstance(found, Diagnostic):
             self.diagnostics.append(found)
         else:
+            from reconciler.desired.lines import lines_of_lock
+
             self.lock = found
+            self.lock_lines = lines_of_lock(content)
 
     def read_document(self, document: Document) -> None:
         for entry, finding in entries(document):
@@ -278,6 +292,9 @@ class _Reading:
             workloads=of(*WORKLOADS),
             config=self.config,
             lock=self.lock,
+            config_file=self.config_file,
+            config_lines=self.config_lines,
+            lock_lines=self.lock_lines,
         )
 
 

@@ -6,12 +6,12 @@ Apart from ``fleet``, because decoding loads msgspec, and a validation does not 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from reconciler.desired.fleet import Fleet
-from reconciler.desired.resource import Resource
+from reconciler.desired.resource import CONFIG_FILES, LOCK_FILE, Resource
 from reconciler.model.buffer import SCALABLE, CapacityBuffer, Scalable, StoredTemplate
 from reconciler.model.cluster import PodTemplate
 from reconciler.model.decode import decode
@@ -20,6 +20,7 @@ from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.model.nodeoverlay import NodeOverlay
 from reconciler.model.nodepool import NodePool
+from reconciler.model.urls import without_secrets
 
 T = TypeVar("T")
 
@@ -86,3 +87,32 @@ def _one(resource: Resource, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         where = f"{resource.file}:{resource.line}"
         raise UnreadableError(f"{resource.kind} {resource.name}: {error}", where=where) from error
+
+
+def file_objects(fleet: Fleet) -> tuple[dict[str, Any], ...]:
+    """Return the fleet's config and its lock as objects, to be recorded and compared as such.
+
+    What the lock says of itself is left out, as are passwords in addresses.
+    """
+    found: list[dict[str, Any]] = []
+    if fleet.config:
+        known = {"kind": "Configuration", "metadata": {"name": CONFIG_FILES[0]}}
+        found.append({**_without_secrets(fleet.config), **known})
+    if fleet.lock is not None:
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(fleet.lock))
+        kept = {k: v for k, v in plain.items() if k not in _OF_THE_LOCK_ITSELF}
+        found.append({**kept, "kind": "Lock", "metadata": {"name": LOCK_FILE}})
+    return tuple(found)
+
+
+_OF_THE_LOCK_ITSELF: Final = ("apiVersion", "digest", "lockedAt", "nodePools")
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, str):
+        return without_secrets(value)
+    if isinstance(value, dict):
+        return {key: _without_secrets(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_secrets(item) for item in value]
+    return value

@@ -16,7 +16,7 @@ from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.model.nodepool import NodePool
 from reconciler.model.settings import Settings
-from reconciler.plan.plan import Plan
+from reconciler.plan.plan import InputDigests, Plan, Revision
 from reconciler.plan.recall import Recall
 from reconciler.ports import RecordedObject, RunningCommand, Unavailable
 
@@ -27,6 +27,16 @@ class Desired(Protocol):
     @property
     def revision(self) -> str:
         """The commit, or a digest of the files outside a repository."""
+        ...
+
+    @property
+    def head(self) -> Revision:
+        """Which commit of which repository it is."""
+        ...
+
+    @property
+    def digests(self) -> InputDigests:
+        """A digest of each input but the observed cluster, which is left empty."""
         ...
 
     @property

@@ -12,7 +12,7 @@ import msgspec
 from reconciler.catalog.catalog import Catalog
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
-from reconciler.desired.objects import node_claims, node_overlays
+from reconciler.desired.objects import file_objects, node_claims, node_overlays
 from reconciler.diff.nodeclass import Instance as Machine
 from reconciler.disruption.command import ForcefulReason
 from reconciler.disruption.validation import objection
@@ -39,7 +39,7 @@ from reconciler.plan.plan import (
     PlannedNodeClaim,
     PriceSource,
     Revision,
-    content_digest,
+    input_digest,
 )
 from reconciler.plan.pools import PoolTypes, node_class_of, pool_types
 from reconciler.plan.recall import Recall
@@ -188,9 +188,13 @@ class PlannedFleet:
     def objects(self) -> Sequence[RecordedObject]:
         """Return the objects that a plan was made from, with their drift hashes."""
         ours = (*self.fleet.node_pools, *self.fleet.node_classes, *self.fleet.node_overlays)
-        return [
+        objects = [
             RecordedObject(r.kind, r.name, self._hash(r.kind, r.name)[0], r.data, self.revision)
             for r in ours
+        ]
+        files = file_objects(self.fleet)
+        return objects + [
+            RecordedObject(o["kind"], o["metadata"]["name"], "", o, self.revision) for o in files
         ]
 
     def plan(
@@ -303,4 +307,4 @@ def _digest(seen: Observation) -> str:
         [f"{n.name} {n.is_ready}" for n in seen.snapshot.nodes],
     )
     parts = ("\n".join(sorted(rows)).encode() for rows in facts)
-    return content_digest(*parts, Pods.of(seen.snapshot.pods).lines)
+    return input_digest(*parts, Pods.of(seen.snapshot.pods).lines)

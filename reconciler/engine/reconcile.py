@@ -36,6 +36,7 @@ from reconciler.engine.world import World
 from reconciler.model.errors import StalePlanError
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.settings import Settings
+from reconciler.plan.approval import departures, moved_inputs
 from reconciler.plan.plan import Plan, from_json, to_json
 from reconciler.plan.recall import Recall
 from reconciler.ports import CommandPhase, RecordedPlan
@@ -46,13 +47,15 @@ class Pass:
     """What a pass saw and decided.
 
     ``under_way`` counts what later passes have to bring to an end, ``in_vain`` says that every
-    launch failed. ``is_quiet`` says that nothing is left to do now: no action, nothing under way.
+    launch failed. ``unapproved`` counts the actions that are planned now and that the mandate
+    leaves out. ``is_quiet`` says that nothing is left to do now: no action, nothing under way.
     """
 
     plan: Plan
     seen: Observation
     under_way: int
     in_vain: bool = False
+    unapproved: int = 0
 
     @property
     def is_quiet(self) -> bool:
@@ -63,8 +66,9 @@ class Pass:
 class Mandate:
     """What a pass may do.
 
-    ``approved`` is a saved plan that was approved: the pass carries out just that, and refuses
-    when its inputs have moved. ``decides`` False only carries on what is under way.
+    ``approved`` is a saved plan that was approved: the pass plans again, carries out its own plan
+    if that equals the approved one, and refuses otherwise. ``decides`` False only carries on what
+    is under way.
     ``tags`` are put on every instance. From ``batch_from`` launches on, equal ones are joined
     into one call; 0 joins none. ``replaces_rebalanced`` takes EC2's recommendations to rebalance
     for interruptions.
@@ -88,6 +92,8 @@ def reconcile(
         StalePlanError: the approved plan no longer fits what is seen.
         TransientCloudError: EC2 could not be looked at; nothing was decided.
     """
+    if mandate.approved is not None:
+        _refuse_moved(world, desired, mandate.approved)
     settle = Effects(world, desired.revision, world.store.serial())
     recovery.recover(settle, desired.instance_type)
     restamp(world, desired)
@@ -107,7 +113,8 @@ def reconcile(
     rollouts.advance(world, seen, desired.settings)
     history = history_of(world.store, desired.settings, seen.at)
     seen = with_fields(seen, history=history)
-    plan = _decide(world, desired, seen, mandate, recall or Recall())
+    fresh = _plan(world, desired, seen, recall or Recall())
+    plan = _mandated(world, fresh, mandate)
     _remember(world, desired, plan)
     stalling.note(world, seen, plan, desired.settings)
     stalling.keep_obstacles(world, seen, plan)
@@ -120,7 +127,8 @@ def reconcile(
         + len(forgotten)
         + nomination.waiting(seen.snapshot, seen.at)
     )
-    return Pass(plan, seen, under_way + untagged, in_vain)
+    unapproved = 0 if plan.actions else len(fresh.actions)
+    return Pass(plan, seen, under_way + untagged, in_vain, unapproved)
 
 
 def restamp(world: World, desired: Desired) -> None:
@@ -136,30 +144,56 @@ def _refreshed(world: World, seen: Observation) -> Observation:
     return with_fields(seen, snapshot=snapshot, commands=tuple(world.store.commands()))
 
 
-def _decide(
-    world: World, desired: Desired, seen: Observation, mandate: Mandate, recall: Recall
-) -> Plan:
+def _plan(world: World, desired: Desired, seen: Observation, recall: Recall) -> Plan:
     store = world.store
-    plan = desired.plan(seen, store.unavailable(seen.at), store.objects(), store.serial(), recall)
+    return desired.plan(seen, store.unavailable(seen.at), store.objects(), store.serial(), recall)
+
+
+def _mandated(world: World, plan: Plan, mandate: Mandate) -> Plan:
+    """Return what of a plan the pass may carry out."""
     if mandate.approved is not None:
-        moved = mandate.approved.inputs.moved(plan.inputs)
-        if moved:
-            raise StalePlanError([f"{name} moved" for name in moved])
-        held = _held(mandate.approved, plan)
-        if held:
-            raise StalePlanError(held)
-        return mandate.approved
-    if not mandate.decides:
-        return replace(plan, actions=(), node_claims=(), commands=())
-    return plan
+        return _approved(world, plan, mandate.approved)
+    return plan if mandate.decides else _nothing_of(plan)
 
 
-def _held(approved: Plan, fresh: Plan) -> list[str]:
-    """Return what guards now hold of what was approved: a preview need not know of our past."""
-    wanted = {n for c in approved.commands if not c.forceful for n in c.node_claims}
-    holds = {d.message for d in fresh.deferred if d.node_claim in wanted}
-    going = {n for c in fresh.commands for n in c.node_claims}
-    return sorted(holds) if not wanted <= going else []
+def _nothing_of(plan: Plan) -> Plan:
+    """Return what a pass does that carries on and decides nothing."""
+    return replace(plan, actions=(), node_claims=(), commands=())
+
+
+def _approved(world: World, plan: Plan, approved: Plan) -> Plan:
+    """Return the plan that was just made, if it is the one that was approved.
+
+    Once the approved plan was begun, the world differs from it by what it has done: then what is
+    under way is carried on, and nothing is begun. Until then a difference makes it stale.
+
+    Raises:
+        StalePlanError: it is another plan.
+    """
+    departed = departures(approved, plan)
+    if not departed:
+        return replace(plan, approved_as=approved.digest)
+    if _is_begun(world, approved):
+        return _nothing_of(plan)
+    raise StalePlanError(departed)
+
+
+def _is_begun(world: World, approved: Plan) -> bool:
+    """Return whether a pass has begun to carry the approved plan out."""
+    known = world.store.plan(approved.digest)
+    return known is not None and known.carried_out_at is not None
+
+
+def _refuse_moved(world: World, desired: Desired, approved: Plan) -> None:
+    """Refuse a plan of another desired state before the pass touches anything.
+
+    Raises:
+        StalePlanError: git, the catalogue, the settings or the release are others.
+    """
+    now = replace(desired.digests, snapshot="")
+    moved = moved_inputs(approved.inputs, now, approved.revision, desired.head)
+    if moved and not _is_begun(world, approved):
+        raise StalePlanError(moved)
 
 
 def _act(world: World, desired: Desired, plan: Plan, seen: Observation, mandate: Mandate) -> bool:

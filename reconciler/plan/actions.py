@@ -10,9 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from reconciler.plan.graph import in_waves
-from reconciler.plan.plan import Action, LaunchOffering, PlannedCommand, PlannedNodeClaim
+from reconciler.plan.plan import (
+    Action,
+    LaunchOffering,
+    PlannedCommand,
+    PlannedImage,
+    PlannedNodeClaim,
+)
 
 
 class OwnedNode(msgspec.Struct, frozen=True):
@@ -39,6 +46,7 @@ class UnlaunchedClaim(msgspec.Struct, frozen=True):
     name: str
     node_pool: str
     launch: LaunchOffering | None
+    image: PlannedImage | UnsetType = UNSET
 
 
 def actions_of(
@@ -55,17 +63,24 @@ def actions_of(
     every = list(commands)
     command_of = {name: command.id for command in every for name in command.replacements}
     actions = [
-        _provision(c.name, c.node_pool, c.reason, c.launch, command_of.get(c.name))
+        _provision(c.name, c.node_pool, c.reason, c.launch, c.image, command_of.get(c.name))
         for c in node_claims
     ]
-    actions += [_provision(c.name, c.node_pool, "NotLaunched", c.launch, None) for c in unlaunched]
+    actions += [
+        _provision(c.name, c.node_pool, "NotLaunched", c.launch, c.image, None) for c in unlaunched
+    ]
     for command in every:
         actions += _carry_out(command, nodes)
     return in_waves(actions)
 
 
 def _provision(
-    name: str, node_pool: str, reason: str, launch: LaunchOffering | None, command: str | None
+    name: str,
+    node_pool: str,
+    reason: str,
+    launch: LaunchOffering | None,
+    image: PlannedImage | UnsetType,
+    command: str | None,
 ) -> Action:
     return Action(
         id=f"provision/{name}",
@@ -78,6 +93,7 @@ def _provision(
         instance_type=launch.instance_type if launch else None,
         zone=launch.zone if launch else None,
         capacity_type=launch.capacity_type if launch else None,
+        image=image,
     )
 
 

@@ -13,6 +13,7 @@ from reconciler.plan.summary import summary_lines
 from reconciler.plan.wording import (
     compared,
     counted,
+    fields_summary,
     findings_said,
     forgone_said,
     hourly,
@@ -167,7 +168,10 @@ def _fields(change: Change) -> str:
         gone = "".join(f"<div class='mono gone'>- {escape(value_said(v, 300))}</div>" for v in old)
         come = "".join(f"<div class='mono go'>+ {escape(value_said(v, 300))}</div>" for v in new)
         lines.append(f"<div>{_code(field.path)}{tag}{gone}{come}</div>")
-    return "".join(lines)
+    summary = fields_summary(change)
+    if summary is None:
+        return "".join(lines)
+    return f"<details><summary>{escape(summary)}</summary>{''.join(lines)}</details>"
 
 
 def _actions(plan: Plan) -> str:

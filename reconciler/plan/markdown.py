@@ -16,6 +16,7 @@ from reconciler.plan.summary import summary_lines
 from reconciler.plan.wording import (
     compared,
     counted,
+    fields_summary,
     findings_said,
     forgone_said,
     hourly,
@@ -150,6 +151,11 @@ class _Comment:
         return f"drifts {counted(len(change.drifted), 'node')}" if change.drifted else ""
 
     def _fields(self, change: Change) -> Iterable[tuple[str, ...]]:
+        summary = fields_summary(change)
+        if summary is not None:
+            name = self._code(change.name)
+            yield (name, self._say(summary), "", "", "")
+            return
         for field in change.fields:
             lists = list_changes(field.old, field.new)
             old, new = field.old, field.new

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import msgspec
+
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
-from reconciler.desired.resource import Resource
+from reconciler.desired.resource import CONFIG_FILES, Resource
 from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.plan.disclosure import disclosed_field
 from reconciler.plan.inputs import Inputs, Object
 from reconciler.plan.plan import Change, ChangeKind, DriftedClaim, FieldChange
 from reconciler.plan.pools import PoolTypes
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from reconciler.diff.drift import Drift
 
 _OURS: Final = ("NodePool", "NodeOverlay", "EC2NodeClass")
+_FILES: Final = ("Configuration", "Lock")
+"""What stands in files of ours is compared in its own way."""
 
 
 def drift_of(
@@ -61,10 +66,69 @@ def changes_of(inputs: Inputs, drift: Iterable[Drift]) -> tuple[Change, ...]:
     def place(item: Object) -> tuple[str | None, int | None]:
         return places.get(id(item), (None, None))
 
-    base = [o for o in inputs.base if every or o.get("kind") in _OURS]
+    base = [o for o in inputs.base if o.get("kind") not in _FILES]
+    base = [o for o in base if every or o.get("kind") in _OURS]
     found = diff.changes(base, [r.data for r in resources], place=place)
     drifted = list(drift)
-    return tuple(_change(change, inputs.fleet, drifted) for change in found)
+    objects = tuple(_change(change, inputs.fleet, drifted) for change in found)
+    return (*objects, *_changes_of_files(inputs, drifted))
+
+
+def _changes_of_files(inputs: Inputs, drift: list[Drift]) -> tuple[Change, ...]:
+    """Return what changes in the fleet's config and in its lock; a cluster keeps neither."""
+    if inputs.compared_with == "cluster":
+        return ()
+    from reconciler.desired.objects import file_objects
+
+    old = {str(o["kind"]): o for o in inputs.base or () if o.get("kind") in _FILES}
+    new = {str(o["kind"]): o for o in file_objects(inputs.fleet)}
+    if old == new:
+        return ()
+    from reconciler.diff.configuration import configuration_changes
+    from reconciler.diff.lock import lock_changes
+
+    fleet = inputs.fleet
+
+    def place(path: str) -> tuple[str, int]:
+        return fleet.config_file or CONFIG_FILES[0], _line(fleet.config_lines, path)
+
+    found = (
+        *configuration_changes(old.get("Configuration"), new.get("Configuration"), place),
+        *lock_changes(old.get("Lock"), new.get("Lock"), lambda path: _line(fleet.lock_lines, path)),
+    )
+    return tuple(
+        msgspec.structs.replace(
+            _change(change, fleet, []), drifted=_drifted_by_lock(change, fleet, drift)
+        )
+        for change in found
+    )
+
+
+def _line(lines: Mapping[str, int], path: str) -> int:
+    """Return the line of a field, that of the nearest one above it where it is not there."""
+    while path and path not in lines:
+        path = path.rpartition(".")[0]
+    return lines.get(path, 1)
+
+
+def _drifted_by_lock(change: Changed, fleet: Fleet, drift: list[Drift]) -> tuple[str, ...]:
+    """Return the claims that drifted in what the lock holds for their node class."""
+    from reconciler.diff.lock import IMAGES, SECURITY_GROUPS, SUBNETS
+    from reconciler.diff.nodeclass import AMI_DRIFT, SECURITY_GROUP_DRIFT, SUBNET_DRIFT
+
+    reasons = {
+        IMAGES: AMI_DRIFT,
+        SUBNETS: SUBNET_DRIFT,
+        SECURITY_GROUPS: SECURITY_GROUP_DRIFT,
+    }
+    owner, _, subject = change.name.rpartition(".")
+    if change.kind != "Lock" or subject not in reasons:
+        return ()
+    name = owner.removeprefix("nodeClasses.")
+    pools = {r.name for r in fleet.node_pools if _class_name(r) == name}
+    return tuple(
+        d.node_claim for d in drift if d.node_pool in pools and d.reason == reasons[subject]
+    )
 
 
 def _change(change: Changed, fleet: Fleet, drift: list[Drift]) -> Change:
@@ -123,9 +187,8 @@ def drifted_claims(drift: Iterable[Drift]) -> tuple[DriftedClaim, ...]:
 
 
 def _field(field: ChangedField) -> FieldChange:
-    return FieldChange(
-        path=field.path, old=_plain(field.old), new=_plain(field.new), drifts=field.drifts
-    )
+    old, new = (disclosed_field(_plain(side), field.path) for side in (field.old, field.new))
+    return FieldChange(path=field.path, old=old, new=new, drifts=field.drifts)
 
 
 def _plain(value: Any) -> Any:

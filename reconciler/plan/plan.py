@@ -8,7 +8,7 @@ promise to users, so fields may be added here and none may change its meaning.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -87,6 +87,34 @@ class PriceSource(_Part, frozen=True, kw_only=True):
     note: str | msgspec.UnsetType = msgspec.UNSET
 
 
+class PlannedImage(_Part, frozen=True, kw_only=True):
+    """The image that a launch boots.
+
+    ``id`` is empty where the plan knows no account; then ``alias`` says what AWS is asked for.
+    """
+
+    id: str = ""
+    name: str = ""
+    alias: str = ""
+
+
+class PlannedNodeClass(_Part, frozen=True, kw_only=True):
+    """What an EC2NodeClass brings to the launches of this plan, as it was resolved.
+
+    ``spec`` is as git has it, with a hash in the place of its user data; the other fields are what
+    the selectors in it found, by id.
+    """
+
+    name: str
+    spec: dict[str, Any] = {}
+    images: tuple[PlannedImage, ...] = ()
+    subnets: tuple[str, ...] = ()
+    security_groups: tuple[str, ...] = ()
+    capacity_reservations: tuple[str, ...] = ()
+    placement_group: str = ""
+    instance_profile: str = ""
+
+
 class LaunchOffering(_Part, frozen=True, kw_only=True):
     """What a launch is expected to yield; prices are USD an hour."""
 
@@ -115,6 +143,7 @@ class PlannedNodeClaim(_Part, frozen=True, kw_only=True):
     taints: tuple[Taint, ...] = ()
     startup_taints: tuple[Taint, ...] = ()
     launch: LaunchOffering
+    image: PlannedImage | msgspec.UnsetType = msgspec.UNSET
 
 
 class PlacedPod(_Part, frozen=True, kw_only=True):
@@ -258,6 +287,7 @@ class Action(_Part, frozen=True, kw_only=True):
     """One step. It starts when every action of ``depends_on`` has succeeded.
 
     ``cost_delta`` is USD an hour, negative for a node that goes; None where it has no price.
+    ``image`` is that of a launch.
     """
 
     id: str
@@ -273,6 +303,7 @@ class Action(_Part, frozen=True, kw_only=True):
     instance_type: str | None = None
     zone: str | None = None
     capacity_type: str | None = None
+    image: PlannedImage | msgspec.UnsetType = msgspec.UNSET
 
 
 class DeferredClaim(_Part, frozen=True, kw_only=True):
@@ -351,15 +382,14 @@ class Plan(_Part, frozen=True, kw_only=True):
 
     ``serial`` is that of the recorded state it was made from. ``compared_with`` says since what
     the ``changes`` are: another commit, our records, or the cluster's own objects.
-    ``source_path`` stands in a plan that was saved: the folder to apply it to. ``headroom`` is
-    written where there are CapacityBuffers.
+    ``headroom`` is written where there are CapacityBuffers. ``node_classes`` are those that the
+    plan launches with. ``approved_as`` is the digest of the saved plan that approved this one.
     """
 
     api_version: str = API_VERSION
     kind: str = "Plan"
     fleet: str = ""
-    source_path: str | None = None
-    at: datetime
+    at: Annotated[datetime, msgspec.Meta(tz=True)]
     serial: int = 0
     revision: Revision = Revision()
     inputs_digest: str = ""
@@ -380,6 +410,8 @@ class Plan(_Part, frozen=True, kw_only=True):
     diagnostics: tuple[Finding, ...] = ()
     blockers: tuple[Blocker, ...] | msgspec.UnsetType = msgspec.UNSET
     lock: PlannedLock | msgspec.UnsetType = msgspec.UNSET
+    node_classes: tuple[PlannedNodeClass, ...] | msgspec.UnsetType = msgspec.UNSET
+    approved_as: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def held_by(self) -> tuple[Blocker, ...]:
@@ -388,8 +420,18 @@ class Plan(_Part, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """What a reviewer approves: the first characters of a hash over the whole plan."""
+        """What a reviewer approves: the first characters of a hash over the whole plan.
+
+        A plan that is carried out under an approval goes by the digest that was approved.
+        """
+        if not isinstance(self.approved_as, msgspec.UnsetType):
+            return self.approved_as
         return content_digest(to_json(self))
+
+    @property
+    def launch_classes(self) -> tuple[PlannedNodeClass, ...]:
+        """The node classes that the plan launches with, none where it launches nothing."""
+        return () if isinstance(self.node_classes, msgspec.UnsetType) else self.node_classes
 
     @property
     def buffers(self) -> tuple[PlannedHeadroom, ...]:
@@ -403,14 +445,22 @@ class Plan(_Part, frozen=True, kw_only=True):
 
 
 def content_digest(*parts: bytes) -> str:
-    """Return a short digest; each part counts with its length, so that none runs into another."""
+    """Return a short digest, to name things by; see ``input_digest``."""
+    return input_digest(*parts)[:DIGEST_LENGTH]
+
+
+def input_digest(*parts: bytes) -> str:
+    """Return a digest that nobody can find other parts for.
+
+    Each part counts with its length, so that none runs into another.
+    """
     from hashlib import sha256
 
     digest = sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)
-    return digest.hexdigest()[:DIGEST_LENGTH]
+    return digest.hexdigest()
 
 
 def to_json(plan: Plan) -> bytes:
@@ -426,7 +476,7 @@ def from_json(content: bytes, source: str = "the plan") -> Plan:
     """
     try:
         plan = msgspec.json.decode(content, type=Plan)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise UnreadableError(
             f"not a plan: {error}",
             where=source,

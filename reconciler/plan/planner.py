@@ -27,6 +27,7 @@ from reconciler.plan.claims import Namer, unlaunched_claim
 from reconciler.plan.costs import cost_of, owned_nodes, with_base
 from reconciler.plan.deciding import Facts, Phase, Places, decided_by, scheduler_of, untimed
 from reconciler.plan.inputs import Inputs
+from reconciler.plan.machines import Images, launch_classes
 from reconciler.plan.moves import changes_of, drift_of, drifted_claims
 from reconciler.plan.plan import (
     BlockedNode,
@@ -161,10 +162,11 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
     namer = Namer(_names(facts.cluster))
     virtual = frozenset(pod.key for room in facts.headroom for pod in room.pods)
     seating = decided.seated(decisions, static, namer, facts.types.by_name, virtual)
-    claims = seating.node_claims(facts.cluster.pods)
+    images = Images(facts.classes, facts.types.by_name)
+    claims = tuple(map(images.on, seating.node_claims(facts.cluster.pods)))
     commands = tuple(decided.planned_command(c, seating) for c in decisions.commands)
     nodes = owned_nodes(facts.cluster, facts.types.by_name, inputs.catalog)
-    unlaunched = _unlaunched(facts, commands)
+    unlaunched = _unlaunched(facts, commands, images)
     cost = cost_of([p.name for p in facts.pools], nodes, commands, claims, unlaunched)
     if not facts.covers:  # the bound knows of no room that ends
         cost = with_bound(cost, scheduler, facts.cluster, decisions.placement)
@@ -199,6 +201,11 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
             *_findings(inputs, facts, decisions, claims),
         ),
         lock=_lock(inputs),
+        node_classes=launch_classes(
+            [*(c.node_pool for c in claims), *(c.node_pool for c in unlaunched)],
+            facts.types.by_name,
+            facts.classes,
+        ),
     )
 
 
@@ -265,11 +272,13 @@ def _names(cluster: ClusterState) -> Iterator[str]:
     yield from (claim.name for claim in cluster.unlaunched)
 
 
-def _unlaunched(facts: Facts, commands: Sequence[PlannedCommand]) -> tuple[UnlaunchedClaim, ...]:
+def _unlaunched(
+    facts: Facts, commands: Sequence[PlannedCommand], images: Images
+) -> tuple[UnlaunchedClaim, ...]:
     """Return the claims that were made and not launched, less those that a command takes."""
     going = {name for command in commands for name in command.node_claims}
     return tuple(
-        unlaunched_claim(claim, facts.types.by_name.get(claim.node_pool))
+        images.on_unlaunched(unlaunched_claim(claim, facts.types.by_name.get(claim.node_pool)))
         for claim in sorted(facts.cluster.unlaunched, key=lambda c: c.name)
         if claim.name not in going and not claim.is_deleting
     )

@@ -12,7 +12,15 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from reconciler.plan.plan import Action, DriftedClaim, Plan, PlannedCommand, PlannedNodeClaim
-from reconciler.plan.wording import counted, dollars, listed, pods_said, reason_said, side_said
+from reconciler.plan.wording import (
+    counted,
+    dollars,
+    image_label,
+    listed,
+    pods_said,
+    reason_said,
+    side_said,
+)
 
 T = TypeVar("T")
 
@@ -63,7 +71,17 @@ def grouped(items: Iterable[T], key: Any) -> list[list[T]]:
 
 
 def _launch_key(action: Action) -> Hashable:
-    return (action.node_pool, action.reason, action.instance_type, action.capacity_type)
+    image = _image(action)
+    return (action.node_pool, action.reason, action.instance_type, action.capacity_type, image)
+
+
+def _image(action: Action) -> str:
+    return "" if isinstance(action.image, msgspec.UnsetType) else image_label(action.image)
+
+
+def _images(actions: Iterable[Action]) -> str:
+    """Return the images that launches boot, once each."""
+    return listed(dict.fromkeys(filter(None, map(_image, actions))), 3)
 
 
 def _launch(group: Sequence[Action], claims: dict[str, PlannedNodeClaim]) -> Step:
@@ -82,7 +100,7 @@ def _launch(group: Sequence[Action], claims: dict[str, PlannedNodeClaim]) -> Ste
         coming=machines(group),
         delta=_delta(group),
         nodes=tuple(a.node_claim or "" for a in group),
-        details=(why, *filter(None, (_choice(group, made),))),
+        details=(why, *filter(None, (_choice(group, made), _images(group)))),
     )
 
 
@@ -122,7 +140,7 @@ def _command(
         coming=machines(coming),
         delta=_delta([*going, *coming]),
         nodes=tuple(a.node or a.node_claim or "" for a in going),
-        details=(*_why(group, drift), *where),
+        details=(*_why(group, drift), *where, *filter(None, (_images(coming),))),
         forceful=first.forceful,
     )
 

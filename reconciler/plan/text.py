@@ -16,6 +16,7 @@ from reconciler.plan.summary import summary_lines, summed
 from reconciler.plan.wording import (
     compared,
     counted,
+    fields_summary,
     findings_said,
     forgone_said,
     hourly,
@@ -93,6 +94,10 @@ def _change(paper: Paper, change: Change) -> None:
     left = f"{sign} {change.kind} {change.name}"
     paper.row(left, right, 2, _edge(paper), _COLOURS[sign])
     if change.op == "update":
+        summary = fields_summary(change)
+        if summary is not None:
+            paper.line(f"      {summary}: -o json lists all")
+            return
         for field in change.fields:
             _field(paper, field)
 

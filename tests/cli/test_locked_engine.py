@@ -99,6 +99,11 @@ def test_a_newer_image_rolls_nothing_until_the_lock_that_names_it_is_committed(
     site.git("stash", "pop", "-q")
     site.commit()
     capsys.readouterr()
+    assert site.say("plan", "--state", str(site.folder.parent / "state")) == 0
+    planned = capsys.readouterr().out
+    assert "Lock nodeClasses.default.amis" in planned, "since what was carried out last"
+    assert f"{OLD} (golden-1" in planned
+    assert f"image {NEW} (golden-2)" in planned
     site.apply()
     assert site.images() == [NEW]
     assert before not in site.cloud.living()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from reconciler.adapters.aws.bootstrap.kubelet import Reserved, resolved
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.classfacts import class_facts
+from reconciler.catalog.images import image_for
 from reconciler.model.errors import CloudError
 from reconciler.model.instancetype import InstanceType
-from reconciler.model.labels import WELL_KNOWN_AWS
-from reconciler.model.nodeclass import AMI, EC2NodeClass
-from reconciler.model.nodepool import requirements_of
+from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.model.quantity import MILLI
 from reconciler.model.resources import PODS, parse_resources
 from reconciler.model.settings import Settings
@@ -51,18 +50,6 @@ def types_of(catalog: Catalog, settings: Settings) -> TypesOf:
         return catalog.for_node_class(class_facts(node_class, settings)).get
 
     return for_class
-
-
-def image_for(amis: Iterable[AMI], kind: InstanceType) -> AMI | None:
-    """Return the first image whose requirements the type meets; the status lists newest first."""
-    return next(
-        (
-            ami
-            for ami in amis
-            if kind.requirements.compatible(requirements_of(ami.requirements), WELL_KNOWN_AWS)
-        ),
-        None,
-    )
 
 
 def build_of(

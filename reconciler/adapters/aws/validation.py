@@ -15,9 +15,10 @@ from typing import Any, Final
 
 import msgspec
 
-from reconciler.adapters.aws.images import Types, TypesOf, image_for
+from reconciler.adapters.aws.images import Types, TypesOf
 from reconciler.adapters.aws.requests import LaunchRequests, launch_requests
 from reconciler.adapters.aws.trial import Trial, Verdict, tried
+from reconciler.catalog.images import image_for
 from reconciler.model.errors import CloudError
 from reconciler.model.labels import NODEPOOL, ON_DEMAND
 from reconciler.model.metadata import Condition, Metadata

@@ -1,0 +1,46 @@
+"""What a change of ``reconciler.yaml`` does: settings by key, with the price book among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from reconciler.diff.changes import UPDATE, Change, FieldChange
+
+KIND: Final = "Configuration"
+
+Object = Mapping[str, Any]
+Place = Callable[[str], tuple[str, int]]
+"""Finds file and line of a setting of the present file by its dotted key."""
+
+_NO_SETTINGS: Final = ("apiVersion", "kind", "metadata")
+
+
+def configuration_changes(
+    base: Object | None, head: Object | None, place: Place
+) -> tuple[Change, ...]:
+    """Return the settings that differ, each first-level key as a change of its own."""
+    old, new = _settings(base), _settings(head)
+    found = []
+    for key in sorted(old.keys() | new.keys()):
+        fields = tuple(_differing(key, old.get(key), new.get(key)))
+        if fields:
+            found.append(Change(UPDATE, KIND, key, *place(fields[0].path), fields))
+    return tuple(found)
+
+
+def _settings(config: Object | None) -> dict[str, Any]:
+    return {k: v for k, v in (config or {}).items() if k not in _NO_SETTINGS and v is not None}
+
+
+def _differing(path: str, old: Any, new: Any) -> Iterator[FieldChange]:
+    """Yield the settings that differ; lists are leaves."""
+    if old == new:
+        return
+    sides = [side for side in (old, new) if side is not None]
+    if not all(isinstance(side, Mapping) for side in sides):
+        yield FieldChange(path, old, new)
+        return
+    was, wanted = (side if isinstance(side, Mapping) else {} for side in (old, new))
+    for key in sorted(was.keys() | wanted.keys()):
+        yield from _differing(f"{path}.{key}", was.get(key), wanted.get(key))

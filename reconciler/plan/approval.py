@@ -1,0 +1,292 @@
+"""Whether a plan that was made now is the plan that was approved.
+
+Both are plans of the same fleet at different moments. They are equal when their inputs are equal
+and when they would carry out the same: the same launches from the same node classes, the same
+disruption commands, in the same order. What depends on the moment alone (ages, when a window opens,
+texts) and the names of NodeClaims, which are drawn anew for each plan, do not count.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import UnsetType
+
+from reconciler.plan.plan import (
+    DIGEST_LENGTH,
+    Action,
+    InputDigests,
+    Plan,
+    PlannedCommand,
+    PlannedNodeClaim,
+    PlannedNodeClass,
+    Revision,
+    input_digest,
+)
+
+T = TypeVar("T")
+
+SHOWN_MAX: Final = 8
+"""How many differences a message names before it counts the rest."""
+
+_INPUTS: Final = {
+    "git": "the fleet's files",
+    "snapshot": "nodes, pods or instances",
+    "catalog": "instance types or prices",
+    "settings": "settings",
+    "engine": "the release of reconciler",
+}
+_MOMENTARY_COMMAND: Final = ("id", "replacements", "score", "message", "savingsPerEviction")
+"""Of a command: its name, those of what it launches, and what changes with the moment."""
+
+
+def moved_inputs(
+    approved: InputDigests, now: InputDigests, then_at: Revision, now_at: Revision
+) -> list[str]:
+    """Return the inputs that are no longer those of the approved plan, and how they differ.
+
+    What ``now`` leaves empty is not known yet and not compared.
+    """
+    moved = [name for name in approved.moved(now) if getattr(now, name)]
+    return [
+        f"{name} moved ({_INPUTS[name]}: {_from_to(name, approved, now, then_at, now_at)})"
+        for name in moved
+    ]
+
+
+def _from_to(
+    name: str, approved: InputDigests, now: InputDigests, then_at: Revision, now_at: Revision
+) -> str:
+    if name == "git" and (then_at.head, then_at.dirty) != (now_at.head, now_at.dirty):
+        return f"planned at {_commit(then_at)}, now at {_commit(now_at)}"
+    if name == "engine":
+        return f"planned with {_text(approved.engine)}, this is {now.engine}"
+    if name == "snapshot" and approved.snapshot == input_digest(b""):
+        return "planned without a cluster, and there is one now"
+    old, new = getattr(approved, name)[:DIGEST_LENGTH], getattr(now, name)[:DIGEST_LENGTH]
+    return f"digest {_text(old)}, now {new}"
+
+
+def _commit(revision: Revision) -> str:
+    if revision.head is None:
+        return "a folder outside git"
+    changed = " with uncommitted changes" if revision.dirty else ""
+    return f"{_text(revision.head[:DIGEST_LENGTH])}{changed}"
+
+
+def departures(approved: Plan, fresh: Plan) -> list[str]:
+    """Return how ``fresh`` differs from the plan that was approved; empty where it is the same."""
+    if approved.fleet != fresh.fleet:
+        return [f"it is a plan of fleet {_text(approved.fleet)}, and this is {_text(fresh.fleet)}"]
+    found = moved_inputs(approved.inputs, fresh.inputs, approved.revision, fresh.revision)
+    if not found and approved.inputs != fresh.inputs:
+        found = ["the plan states inputs that cannot be compared"]
+    found += _commands(approved, fresh)
+    found += _launches(approved, fresh)
+    found += _classes(approved, fresh)
+    if not found and Counter(_steps(approved)) != Counter(_steps(fresh)):
+        found = ["the actions, or the order of them, are not those that are planned now"]
+    rest = len(found) - SHOWN_MAX
+    return found if rest <= 0 else [*found[:SHOWN_MAX], f"and {rest} more differences"]
+
+
+def _commands(approved: Plan, fresh: Plan) -> list[str]:
+    """Return how the disruption commands differ, with what holds back those that are gone."""
+    old, new = _one_sided(
+        approved.commands, fresh.commands, _command_key(approved), _command_key(fresh)
+    )
+    successors = {command.nodes: command for command in new}
+    found = []
+    for command in old:
+        other = successors.pop(command.nodes, None)
+        what = f"{_text(command.decision)} {_names(command.nodes)} ({_text(command.reason)})"
+        if other is None:
+            found.append(f"no longer planned: {what}{_why_not(command, fresh)}")
+        else:
+            fields = _differing(_plain_command(command), _plain_command(other))
+            fields = fields or ["what replaces it is another"]
+            found.append(f"planned otherwise: {what}: {'; '.join(fields)}")
+    found += [
+        f"not in the approved plan: {c.decision} {_names(c.nodes)} ({c.reason})"
+        for c in successors.values()
+    ]
+    return found
+
+
+def _why_not(command: PlannedCommand, fresh: Plan) -> str:
+    named = set(command.node_claims) | set(command.nodes)
+    for deferred in fresh.deferred:
+        if {deferred.node_claim, deferred.node} & named:
+            when = f", not before {deferred.not_before:%F %H:%M %Z}" if deferred.not_before else ""
+            return f": it waits for its {deferred.waits_for}{when} ({deferred.message})"
+    for blocked in fresh.blocked:
+        if blocked.node in named:
+            return f": {blocked.message}"
+    return ""
+
+
+def _launches(approved: Plan, fresh: Plan) -> list[str]:
+    """Return how the launches differ; of one NodePool, those that resemble are told as one."""
+    old, new = _one_sided(
+        approved.node_claims, fresh.node_claims, _claim_key(approved), _claim_key(fresh)
+    )
+    waiting: dict[str, list[PlannedNodeClaim]] = {}
+    for claim in new:
+        waiting.setdefault(claim.node_pool, []).append(claim)
+    found = []
+    for claim in old:
+        others = waiting.get(claim.node_pool)
+        if others:
+            fields = _differing(_plain_claim(claim), _plain_claim(others.pop(0)))
+            fields = fields or ["it belongs to another command"]
+            found.append(f"planned otherwise: launch of {_machine(claim)}: {'; '.join(fields)}")
+        else:
+            found.append(f"no longer planned: launch of {_machine(claim)}")
+    return found + [
+        f"not in the approved plan: launch of {_machine(claim)}"
+        for claims in waiting.values()
+        for claim in claims
+    ]
+
+
+def _machine(claim: PlannedNodeClaim) -> str:
+    launch = claim.launch
+    kind = f"{launch.instance_type} {launch.capacity_type} in {launch.zone}"
+    return f"{_text(kind, 120)} for NodePool {_text(claim.node_pool)}"
+
+
+def _classes(approved: Plan, fresh: Plan) -> list[str]:
+    old = {item.name: item for item in approved.launch_classes}
+    new = {item.name: item for item in fresh.launch_classes}
+    found = []
+    for name in sorted(old.keys() | new.keys()):
+        before, after = old.get(name), new.get(name)
+        if before != after:
+            fields = _differing(_builtins(before), _builtins(after))
+            found.append(f"EC2NodeClass {_text(name)} differs: {'; '.join(fields)}")
+    return found
+
+
+def _builtins(item: PlannedNodeClass | None) -> dict[str, Any]:
+    found: dict[str, Any] = {} if item is None else msgspec.to_builtins(item)
+    return found
+
+
+def _one_sided(
+    approved: Iterable[T],
+    fresh: Iterable[T],
+    key_then: Callable[[T], bytes],
+    key_now: Callable[[T], bytes],
+) -> tuple[list[T], list[T]]:
+    """Return the items without an equal on the other side, in their order."""
+    left = [(key_then(item), item) for item in approved]
+    right = [(key_now(item), item) for item in fresh]
+    spare_left = Counter(key for key, _ in left) - Counter(key for key, _ in right)
+    spare_right = Counter(key for key, _ in right) - Counter(key for key, _ in left)
+    return _taken(left, spare_left), _taken(right, spare_right)
+
+
+def _taken(rows: Iterable[tuple[bytes, T]], spare: Counter[bytes]) -> list[T]:
+    found = []
+    for key, item in rows:
+        if spare[key] > 0:
+            spare[key] -= 1
+            found.append(item)
+    return found
+
+
+def _plain_claim(claim: PlannedNodeClaim) -> dict[str, Any]:
+    """Return what a launch is but for its name and when its price was read."""
+    plain: dict[str, Any] = msgspec.to_builtins(claim)
+    del plain["name"]
+    plain["launch"].get("priceSource", {}).pop("at", None)
+    return plain
+
+
+def _plain_command(command: PlannedCommand) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(command)
+    return {key: value for key, value in plain.items() if key not in _MOMENTARY_COMMAND}
+
+
+def _claim_key(plan: Plan) -> Callable[[PlannedNodeClaim], bytes]:
+    """Return what says what a launch is, with the command that it is for."""
+    takes = {
+        name: _encoded(_plain_command(command))
+        for command in plan.commands
+        for name in command.replacements
+    }
+
+    def key(claim: PlannedNodeClaim) -> bytes:
+        return _encoded(_plain_claim(claim)) + takes.get(claim.name, b"")
+
+    return key
+
+
+def _command_key(plan: Plan) -> Callable[[PlannedCommand], bytes]:
+    """Return what says what a command is, with what it launches."""
+    launches = {claim.name: _encoded(_plain_claim(claim)) for claim in plan.node_claims}
+
+    def key(command: PlannedCommand) -> bytes:
+        replaced = sorted(launches.get(name, name.encode()) for name in command.replacements)
+        return b"\0".join((_encoded(_plain_command(command)), *replaced))
+
+    return key
+
+
+def _steps(plan: Plan) -> list[bytes]:
+    """Return the actions without the names that are drawn anew, each with what it waits for."""
+    claims = {c.name: _claim_key(plan)(c) for c in plan.node_claims}
+    commands = {c.id: _command_key(plan)(c) for c in plan.commands}
+    keys = {action.id: _step(action, claims, commands) for action in plan.actions}
+    return [
+        b"\0\0".join(
+            (keys[a.id], *sorted(keys.get(other, other.encode()) for other in a.depends_on))
+        )
+        for a in plan.actions
+    ]
+
+
+def _step(action: Action, claims: Mapping[str, bytes], commands: Mapping[str, bytes]) -> bytes:
+    plain: dict[str, Any] = msgspec.to_builtins(action)
+    for drawn in ("id", "dependsOn", "command", "nodeClaim"):
+        del plain[drawn]
+    claim = action.node_claim or ""
+    command = action.command or ""
+    named = (claims.get(claim, claim.encode()), commands.get(command, command.encode()))
+    return b"\0".join((_encoded(plain), *named))
+
+
+def _encoded(value: object) -> bytes:
+    return msgspec.json.encode(value, order="sorted")
+
+
+def _differing(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return the fields that differ, each with both values."""
+    found: list[str] = []
+    for key in sorted(old.keys() | new.keys()):
+        before, after = old.get(key), new.get(key)
+        if before == after:
+            continue
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            found += _differing(before, after, f"{prefix}{key}.")
+        else:
+            found.append(f"{prefix}{key} {_value(before)}, now {_value(after)}")
+    return found
+
+
+def _value(value: object) -> str:
+    return "nothing" if value in (None, "", [], {}) else _text(_encoded(value).decode(), 100)
+
+
+def _names(nodes: Iterable[str]) -> str:
+    every = [_text(node) for node in nodes]
+    return ", ".join(every[:3]) + (f" and {len(every) - 3} more" if len(every) > 3 else "")
+
+
+def _text(text: str | UnsetType, most: int = 80) -> str:
+    """Return a text of a plan file as it may stand in a message: short, on one line, printable."""
+    plain = "".join(c if c.isprintable() else "�" for c in str(text))
+    return plain if len(plain) <= most else f"{plain[:most]}…"

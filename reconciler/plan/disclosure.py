@@ -1,0 +1,97 @@
+"""What of an object's values a plan may contain.
+
+Plans are posted on pull requests and kept as artefacts of CI. User data, the environment and the
+commands of containers, and annotations may hold secrets: of these a plan has a hash, which shows
+that a value changed but not what it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+_USER_DATA: Final = "userData"
+_HIDDEN: Final = frozenset(
+    {
+        "command",
+        "args",
+        "lifecycle",
+        "livenessProbe",
+        "readinessProbe",
+        "startupProbe",
+        "externalId",
+    }
+)
+"""Keys whose values are hidden as a unit."""
+
+_NAMED: Final = frozenset({"env", "envFrom"})
+"""Keys of lists whose entries keep their name only."""
+
+_OPEN_DOMAINS: Final = ("karpenter.sh", "karpenter.k8s.aws", "kubernetes.io", "k8s.io")
+"""Annotations of these domains steer nodes and pods; their values are shown."""
+
+_STEP: Final = re.compile(r'\["([^"]*)"\]|([^.\["]+)')
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def hashed(text: str) -> str:
+    """Return what stands for user data: a hash by which it can be compared, and its lines."""
+    lines = len(text.splitlines())
+    return f"{_digest(text, 16)} ({lines} line{'' if lines == 1 else 's'})"
+
+
+def hidden(value: Any) -> str:
+    """Return what stands for a value that may be a password.
+
+    The hash is too short to confirm a guess, and long enough to show most changes.
+    """
+    return f"hidden, {_digest(value, 4)}"
+
+
+def _digest(value: Any, digits: int) -> str:
+    content = msgspec.json.encode(value, order="sorted")
+    return f"sha256:{sha256(content).hexdigest()[:digits]}"
+
+
+def disclosed_field(value: Any, path: str) -> Any:
+    """Return the value of a field as a plan may contain it; ``path`` is as diagnostics write it."""
+    steps = [quoted or plain for quoted, plain in _STEP.findall(path)]
+    return disclosed(value, steps)
+
+
+def disclosed(value: Any, path: Sequence[str] = ()) -> Any:
+    """Return a value as a plan may contain it; ``path`` are the keys that lead to it."""
+    if value is None:
+        return None
+    key = path[-1] if path else ""
+    above = path[-2] if len(path) > 1 else ""
+    if key == _USER_DATA:
+        return hashed(str(value))
+    if key in _HIDDEN or (above == "annotations" and not _is_open(key)):
+        return hidden(value)
+    if isinstance(value, Mapping):
+        return {name: disclosed(item, (*path, str(name))) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        if key in _NAMED:
+            return [_entry(item) for item in value]
+        return [disclosed(item, path) for item in value]
+    return value
+
+
+def _is_open(annotation: str) -> bool:
+    domain = annotation.partition("/")[0]
+    known = any(domain == name or domain.endswith(f".{name}") for name in _OPEN_DOMAINS)
+    return known and annotation != _LAST_APPLIED
+
+
+def _entry(item: Any) -> Any:
+    """Return an entry of an environment: its name, and a hash of the rest."""
+    if not isinstance(item, Mapping):
+        return hidden(item)
+    rest = {key: value for key, value in item.items() if key != "name"}
+    name = {"name": item["name"]} if "name" in item else {}
+    return {**name, **({"value": hidden(rest)} if rest else {})}
