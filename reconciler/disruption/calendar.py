@@ -46,7 +46,7 @@ def next_moment(
             moments.append(now + datetime.resolution)
     for node in cluster.nodes:
         moments += _of_node(node, by_name.get(node.node_pool), settings)
-    moments += (_protected_until(pod) for pod in cluster.pods)
+    moments += (protected_until(pod) for pod in cluster.pods)
     if history is not None:
         moments += (row.at + DAY for row in history.taken)
         moments += rollout_moments(history.rollouts, settings)
@@ -80,7 +80,7 @@ def _of_node(
     yield from (until for _, until in in_memory(node.claim, settings))
 
 
-def _protected_until(pod: Pod) -> datetime | None:
+def protected_until(pod: Pod) -> datetime | None:
     """Return when the annotation of a pod stops protecting it, if it ever does."""
     text = pod.metadata.annotations.get(DO_NOT_DISRUPT)
     if text is None or text == "true" or pod.status.start_time is None:

@@ -199,7 +199,8 @@ class Decisions:
 
     ``commands`` may all start at once: each was made as if those before it had started.
     ``placement`` is where the pods that wait already would go; what ``limits_hit`` names was
-    searched only as far as a stated limit of work.
+    searched only as far as a stated limit of work. ``work`` is what deciding took, in nodes
+    looked at.
     """
 
     commands: tuple[Command, ...] = ()
@@ -209,3 +210,4 @@ class Decisions:
     placement: Placement | None = None
     limits_hit: tuple[str, ...] = ()
     blockers: tuple[Blocker, ...] = ()
+    work: int = 0

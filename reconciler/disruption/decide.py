@@ -62,9 +62,11 @@ def decide(situation: Situation, methods: Sequence[Method] = METHODS) -> Decisio
     same pass saves without it.
     """
     opening = _carried_through(situation, methods)
+    spent = opening.work.simulation.work
     if opening.work.searched:
         plain = [method for method in methods if not isinstance(method, _THOROUGH)]
         without = _carried_through(situation, plain)
+        spent += without.work.simulation.work
         if without.work.savings > opening.work.savings:
             opening = without
     work = opening.work
@@ -78,6 +80,7 @@ def decide(situation: Situation, methods: Sequence[Method] = METHODS) -> Decisio
         placement=opening.placement,
         limits_hit=tuple(work.limits_hit),
         blockers=blockers_of(work) if situation.lists_blockers else (),
+        work=spent,
     )
 
 

@@ -56,7 +56,7 @@ class Deliberation:
 
     A node that a command takes, or to which a command moves pods, is no candidate any more: pods
     move once in a pass. ``has_merged`` says that several nodes went together, ``searched`` that the
-    thorough search found them.
+    thorough search found them. ``work_max`` is how many nodes its questions may look at.
     """
 
     now: datetime
@@ -77,6 +77,7 @@ class Deliberation:
     limits_hit: list[str] = field(default_factory=list)
     has_merged: bool = False
     searched: bool = False
+    work_max: int = WORK_MAX
     _totals: dict[str, Totals] | None = None
 
     def candidates(self, wanted: Callable[[Candidate], bool]) -> Iterator[Candidate]:
@@ -133,7 +134,7 @@ class Deliberation:
 
     def has_work_left(self, doing: str) -> bool:
         """Return whether the pass may ask more, and keep what was cut short if not."""
-        if self.simulation.spent < WORK_MAX:
+        if self.simulation.spent < self.work_max:
             return True
         text = f"{doing} stopped at the limit of work for one pass; what is left comes in the next"
         if text not in self.limits_hit:

@@ -15,7 +15,7 @@ from typing import Final
 
 from reconciler.disruption.candidates import Candidate
 from reconciler.disruption.consolidation import Proposal, scored
-from reconciler.disruption.deliberation import WORK_MAX, Deliberation
+from reconciler.disruption.deliberation import Deliberation
 from reconciler.disruption.multinode import within_budget
 from reconciler.disruption.several import Answer, compute_several
 from reconciler.disruption.wasteful import by_waste, parts, sets_by_need, small_sets, wasteful
@@ -41,7 +41,7 @@ class Search:
         self._worth = work.simulation.worth([pod for c in free for pod in c.moving])
         self._waste = by_waste(free, self._worth)
         spent = work.simulation.spent
-        self._most = spent + (WORK_MAX - spent) * _SHARE_OF_WORK
+        self._most = spent + (work.work_max - spent) * _SHARE_OF_WORK
 
     def at_once(self) -> None:
         """Ask about all wasteful nodes, and start what can go.

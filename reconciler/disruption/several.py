@@ -18,7 +18,7 @@ from typing import Final
 from reconciler.disruption.candidates import Candidate, Refusal
 from reconciler.disruption.command import BlockCode
 from reconciler.disruption.consolidation import Proposal, cheaper, spot_to_spot, sure_of_price
-from reconciler.disruption.deliberation import WORK_MAX, Deliberation
+from reconciler.disruption.deliberation import Deliberation
 from reconciler.disruption.kept import LEAST_SAVED, Going, better_kept, is_spot_for_spot
 from reconciler.disruption.pricing import least_launch
 from reconciler.placement.result import Placement, PlannedClaim
@@ -55,7 +55,7 @@ def compute_several(
     gate = work.settings.gate("SpotToSpotConsolidation")
     chosen = tuple(candidates)
     for turn in range(_TURNS_MAX):
-        if not chosen or work.simulation.spent >= WORK_MAX:
+        if not chosen or work.simulation.spent >= work.work_max:
             break
         outcome = work.simulation.without(chosen, consolidating=True, closed=closed, worth=worth)
         claims, going = outcome.placement.claims, Going(chosen)

@@ -33,6 +33,8 @@ _PACKING_LIKE: Final = 50
 """How many nodes are looked at in the time that it takes to pack one pod for its price."""
 _RENEWAL_LIKE: Final = 100
 """How many questions take as long as making a scheduler."""
+_QUESTION_LIKE: Final = 200
+"""How many nodes are looked at in the time that a question takes whatever the nodes."""
 _NAMED_MAX: Final = 5
 """How many pods a message names before it only counts."""
 
@@ -77,7 +79,8 @@ class Outcome:
 class Simulation:
     """The cluster as it will be when everything that the pass decided has been done.
 
-    ``spent`` counts the work of answering in nodes looked at, the same on every machine.
+    ``spent`` counts the work of answering in nodes looked at, the same on every machine; ``asked``
+    counts the questions.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Simulation:
     ) -> None:
         self.cluster = cluster
         self.spent = 0
+        self.asked = 0
         self._placer = placer
         self._renew = renew
         self._renewals = 0
@@ -112,6 +116,7 @@ class Simulation:
         if not pods:
             return Outcome(Placement())
         self._prepare(pods)
+        self.asked += 1
         self.spent += len(self.cluster.nodes) * (1 + len(pods) // _PODS_LIKE_ONE)
         self.spent += _PACKING_LIKE * len(pods) if worth is not None else 0
         placement = self._placer.place(
@@ -124,6 +129,11 @@ class Simulation:
         )
         virtual = {pod.key for candidate in candidates for pod in candidate.headroom}
         return self._outcome(placement, virtual)
+
+    @property
+    def work(self) -> int:
+        """What the answers took in all, those about few nodes counted as what they cost."""
+        return self.spent + self.asked * _QUESTION_LIKE
 
     def worth(self, pods: Sequence[Pod]) -> Mapping[str, float]:
         """Return what new nodes for each of the pods would cost at least, USD an hour."""
@@ -272,3 +282,8 @@ def starting(claim: PlannedClaim, pods: Iterable[Pod]) -> StateNode:
         status=NodeClaimStatus(provider_id=provider_id, capacity=capacity, allocatable=allocatable),
     )
     return StateNode(node, node_claim, tuple(pods))
+
+
+def nodes_for(work: int, nodes: int) -> int:
+    """Return how many nodes the questions of a pass may look at within so much work."""
+    return work * nodes // (nodes + _QUESTION_LIKE)

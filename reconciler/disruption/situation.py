@@ -9,7 +9,7 @@ from datetime import datetime
 from reconciler.disruption.budgets import BudgetLedger, budget_states, fleet_states
 from reconciler.disruption.candidates import DriftedClaim, Roster
 from reconciler.disruption.command import Block, Command
-from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.deliberation import WORK_MAX, Deliberation
 from reconciler.disruption.forceful import forceful_commands
 from reconciler.disruption.guards import caps_of, exhausted
 from reconciler.disruption.pdb import PodDisruptionBudgets
@@ -42,7 +42,8 @@ class Situation:
     has them; ``last_known`` are such pools as they were, for their budgets. ``nominated`` are
     NodeClaims to whose nodes pods are on their way, though they do not wait for a place now.
     ``history`` is what the guards that count over time remember. ``lists_blockers`` asks also
-    what keeps nodes from going, which costs questions of its own.
+    what keeps nodes from going, which costs questions of its own. ``work_max`` is how many nodes
+    the questions of the pass may look at.
     """
 
     cluster: ClusterState
@@ -60,6 +61,7 @@ class Situation:
     nominated: Collection[str] = ()
     history: History = field(default_factory=History)
     lists_blockers: bool = False
+    work_max: int = WORK_MAX
 
     def simulation(self) -> Simulation:
         """Return the simulation in which the pass asks its questions."""
@@ -132,6 +134,7 @@ def open_pass(situation: Situation) -> Opening:
         nodes=cluster.nodes,
         unlaunched=cluster.unlaunched,
         commands=list(forced),
+        work_max=situation.work_max,
     )
     return Opening(work, placement, tuple(blocks), removed)
 

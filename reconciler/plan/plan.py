@@ -353,6 +353,54 @@ class Cost(_Part, frozen=True, kw_only=True):
     unpriced: int = 0
 
 
+class FleetAtRest(_Part, frozen=True, kw_only=True):
+    """A fleet of which nothing is left to do: its nodes, and what they cost in USD an hour."""
+
+    nodes: int
+    per_hour: float
+
+
+class StuckNode(_Part, frozen=True, kw_only=True):
+    """A node that cannot come to rest: what it should go for, and what keeps it."""
+
+    node_claim: str
+    node: str | None = None
+    node_pool: str = ""
+    reason: str
+    message: str = ""
+
+
+class AtRest(_Part, frozen=True, kw_only=True):
+    """What a change costs: the difference between two fleets at rest.
+
+    ``before`` is the fleet under the base, ``after`` that fleet carried on under the head.
+    ``per_hour`` and ``per_month`` are their difference in USD. ``bounds`` are the least and the
+    most that ``per_hour`` may be where the limit of work ended the search, else None. ``replaced``
+    are nodes that give way to others. ``rollout`` is the time until the last action has ended
+    (ISO 8601), None where it never does or the limit came first.
+    """
+
+    before: FleetAtRest
+    after: FleetAtRest
+    per_hour: float
+    per_month: float
+    bounds: tuple[float, float] | None = None
+    unschedulable: tuple[str, ...] = ()
+    replaced: int = 0
+    rollout: str | None = None
+    stuck: tuple[StuckNode, ...] = ()
+
+    @property
+    def launched(self) -> int:
+        """How many more nodes there are than before."""
+        return max(0, self.after.nodes - self.before.nodes)
+
+    @property
+    def removed(self) -> int:
+        """How many fewer nodes there are than before."""
+        return max(0, self.before.nodes - self.after.nodes)
+
+
 class PlannedLock(_Part, frozen=True, kw_only=True):
     """The lock file that images, places and prices come from: when it was written, its digest.
 
@@ -383,7 +431,8 @@ class Plan(_Part, frozen=True, kw_only=True):
     ``serial`` is that of the recorded state it was made from. ``compared_with`` says since what
     the ``changes`` are: another commit, our records, or the cluster's own objects.
     ``headroom`` is written where there are CapacityBuffers. ``node_classes`` are those that the
-    plan launches with. ``approved_as`` is the digest of the saved plan that approved this one.
+    plan launches with. ``at_rest`` is what the change since a base costs.
+    ``approved_as`` is the digest of the saved plan that approved this one.
     """
 
     api_version: str = API_VERSION
@@ -412,6 +461,12 @@ class Plan(_Part, frozen=True, kw_only=True):
     lock: PlannedLock | msgspec.UnsetType = msgspec.UNSET
     node_classes: tuple[PlannedNodeClass, ...] | msgspec.UnsetType = msgspec.UNSET
     approved_as: str | msgspec.UnsetType = msgspec.UNSET
+    at_rest: AtRest | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def change(self) -> AtRest | None:
+        """What the change since the base costs, None where nobody asked."""
+        return None if isinstance(self.at_rest, msgspec.UnsetType) else self.at_rest
 
     @property
     def held_by(self) -> tuple[Blocker, ...]:

@@ -7,7 +7,7 @@ fact is in ``Inputs``, and nothing is done.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -30,8 +30,10 @@ from reconciler.plan.inputs import Inputs
 from reconciler.plan.machines import Images, launch_classes
 from reconciler.plan.moves import changes_of, drift_of, drifted_claims
 from reconciler.plan.plan import (
+    AtRest,
     BlockedNode,
     Blocker,
+    Cost,
     DeferredClaim,
     DriftedClaim,
     Finding,
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from reconciler.catalog.coverage import Cover
     from reconciler.disruption.command import Decisions
     from reconciler.placement.headroom import Headroom
+    from reconciler.placement.result import PlannedClaim
 
 
 def facts_of(inputs: Inputs) -> Facts:
@@ -87,6 +90,22 @@ def facts_of(inputs: Inputs) -> Facts:
 
         cluster = with_default_spread(cluster, inputs)
     return Facts(pools, classes, types, cluster, rooms, covers, lambda: priced().by_name)
+
+
+def with_cluster(facts: Facts, inputs: Inputs) -> Facts:
+    """Return the facts of ``inputs``, which ask what was asked before of another cluster.
+
+    What the desired state means is not worked out anew, unless commitments make prices depend on
+    what runs.
+    """
+    if inputs.settings.commitments is not None:
+        return facts_of(inputs)
+    cluster, rooms = _with_headroom(inputs, _with_own_claims(inputs))
+    if inputs.settings.default_constraints:
+        from reconciler.plan.spreading import with_default_spread
+
+        cluster = with_default_spread(cluster, inputs)
+    return msgspec.structs.replace(facts, cluster=cluster, headroom=rooms)
 
 
 def _with_headroom(
@@ -159,19 +178,18 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
     static = static_claims(facts.types.ready, facts.cluster, inputs.settings, salt=salt)
     if facts.covers:
         decisions = _settled(decisions, facts)
-    namer = Namer(_names(facts.cluster))
-    virtual = frozenset(pod.key for room in facts.headroom for pod in room.pods)
-    seating = decided.seated(decisions, static, namer, facts.types.by_name, virtual)
-    images = Images(facts.classes, facts.types.by_name)
-    claims = tuple(map(images.on, seating.node_claims(facts.cluster.pods)))
-    commands = tuple(decided.planned_command(c, seating) for c in decisions.commands)
-    nodes = owned_nodes(facts.cluster, facts.types.by_name, inputs.catalog)
-    unlaunched = _unlaunched(facts, commands, images)
-    cost = cost_of([p.name for p in facts.pools], nodes, commands, claims, unlaunched)
+    outcome = outcome_of(inputs, facts, decisions, static)
+    seating, claims, commands = outcome.seating, outcome.claims, outcome.commands
+    cost = outcome.cost
+    at_rest: AtRest | UnsetType = UNSET
     if not facts.covers:  # the bound knows of no room that ends
         cost = with_bound(cost, scheduler, facts.cluster, decisions.placement)
     if inputs.against is not None:
-        cost = with_base(cost, make_plan(inputs.against, phase).cost)
+        from reconciler.plan.rest.compare import compared
+
+        with phase("disruption"):
+            at_rest, base = compared(inputs, inputs.against)
+        cost = with_base(cost, base)
     drifted = drifted_claims(drift)
     blocked = tuple(decided.blocked_node(b, facts.cluster) for b in decisions.blocked)
     deferred = tuple(map(decided.deferred_claim, decisions.deferred))
@@ -186,13 +204,15 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
         compared_with=inputs.compared_with,
         node_claims=claims,
         placements=seating.placements(),
-        unschedulable=decided.unschedulable_pods(decisions.placement, virtual),
+        unschedulable=decided.unschedulable_pods(decisions.placement, _virtual(facts)),
         headroom=_headroom(facts, seating, decisions),
         drift=drifted,
         commands=commands,
         blocked=blocked,
         budgets=tuple(map(decided.pool_budget, decisions.budgets)),
-        actions=actions_of(claims, unlaunched, commands, _by_name(nodes, facts.cluster)),
+        actions=actions_of(
+            claims, outcome.unlaunched, commands, _by_name(outcome.nodes, facts.cluster)
+        ),
         deferred=deferred,
         blockers=_blockers(inputs, decisions),
         cost=cost,
@@ -202,11 +222,43 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
         ),
         lock=_lock(inputs),
         node_classes=launch_classes(
-            [*(c.node_pool for c in claims), *(c.node_pool for c in unlaunched)],
+            [*(c.node_pool for c in claims), *(c.node_pool for c in outcome.unlaunched)],
             facts.types.by_name,
             facts.classes,
         ),
+        at_rest=at_rest,
     )
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What decisions come to: new NodeClaims and the place of each pod, commands, and dollars."""
+
+    seating: decided.Seating
+    claims: tuple[PlannedNodeClaim, ...]
+    commands: tuple[PlannedCommand, ...]
+    nodes: tuple[OwnedNode, ...]
+    unlaunched: tuple[UnlaunchedClaim, ...]
+    cost: Cost
+
+
+def outcome_of(
+    inputs: Inputs, facts: Facts, decisions: Decisions | Places, static: Iterable[PlannedClaim]
+) -> Outcome:
+    """Return what decisions come to; ``static`` are the claims that static pools miss."""
+    namer = Namer(_names(facts.cluster))
+    seating = decided.seated(decisions, static, namer, facts.types.by_name, _virtual(facts))
+    images = Images(facts.classes, facts.types.by_name)
+    claims = tuple(map(images.on, seating.node_claims(facts.cluster.pods)))
+    commands = tuple(decided.planned_command(c, seating) for c in decisions.commands)
+    nodes = owned_nodes(facts.cluster, facts.types.by_name, inputs.catalog)
+    unlaunched = _unlaunched(facts, commands, images)
+    cost = cost_of([p.name for p in facts.pools], nodes, commands, claims, unlaunched)
+    return Outcome(seating, claims, commands, nodes, unlaunched, cost)
+
+
+def _virtual(facts: Facts) -> frozenset[str]:
+    """Return the pods that CapacityBuffers stand for."""
+    return frozenset(pod.key for room in facts.headroom for pod in room.pods)
 
 
 def _settled(decisions: Decisions | Places, facts: Facts) -> Decisions | Places:

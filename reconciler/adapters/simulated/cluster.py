@@ -14,7 +14,6 @@ from typing import Final
 from msgspec.structs import replace
 
 from reconciler.adapters.simulated import nodes as node_objects
-from reconciler.adapters.simulated.evictions import disruptions_allowed, may_evict
 from reconciler.adapters.simulated.nodes import Types
 from reconciler.adapters.simulated.pods import PodBook
 from reconciler.adapters.simulated.record import NodeRecord, decoded, encoded
@@ -23,6 +22,7 @@ from reconciler.desired.workloads import Workloads
 from reconciler.model.cluster import PodDisruptionBudgetStatus
 from reconciler.model.draining import drain_groups, must_go
 from reconciler.model.errors import ClusterError
+from reconciler.model.evictions import disruptions_allowed, may_evict
 from reconciler.model.labels import DISRUPTED_TAINT, INITIALIZED, REGISTERED
 from reconciler.model.node import Node
 from reconciler.model.nodeclaim import NodeClaim

@@ -1,0 +1,263 @@
+"""Carries a fleet on, answer after answer of the planner, until nothing is left to do.
+
+The clock is virtual. A launch takes ``LAUNCH``, a node that goes ``REMOVAL``; between two answers
+that change nothing it leaps to the next moment at which one may. All work is counted, so that the
+same inputs end at the same point on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from reconciler.diff.drift import Drift
+from reconciler.disruption.command import Command, Decisions
+from reconciler.disruption.decide import decide
+from reconciler.disruption.deliberation import WORK_MAX
+from reconciler.disruption.pdb import PodDisruptionBudgets
+from reconciler.disruption.simulation import nodes_for
+from reconciler.model.history import History
+from reconciler.model.settings import Settings
+from reconciler.observed.state import ClusterState
+from reconciler.placement.result import Placement, PlannedClaim
+from reconciler.placement.static import static_claims
+from reconciler.plan.claims import Namer
+from reconciler.plan.costs import money, owned_nodes
+from reconciler.plan.deciding import Facts, Places, decided_by, situation_of, untimed
+from reconciler.plan.inputs import Inputs
+from reconciler.plan.moves import drift_of
+from reconciler.plan.plan import Cost
+from reconciler.plan.planner import facts_of, outcome_of, with_cluster
+from reconciler.plan.rest.memory import remembered, settled
+from reconciler.plan.rest.moments import next_hope
+from reconciler.plan.rest.nodes import Launcher
+from reconciler.plan.rest.world import Moves, World, holders, moved, opened
+
+LAUNCH: Final = timedelta(minutes=1)
+"""How long it takes from a launch to a node that is ready."""
+REMOVAL: Final = timedelta(minutes=1)
+"""How long it takes to drain a node and to terminate its instance."""
+HORIZON: Final = timedelta(days=30)
+"""How far ahead a fleet is carried; what waits longer never ends."""
+
+_NODE: Final = 100
+"""Making a scheduler takes as long as looking at each node so often."""
+_POD: Final = 50
+"""Finding a place for a pod that waits takes as long as looking at so many nodes."""
+_ANSWER: Final = 2_000
+"""The least that an answer takes."""
+
+
+@dataclass
+class Work:
+    """What may still be spent, in nodes looked at."""
+
+    left: int
+
+    @property
+    def is_over(self) -> bool:
+        return self.left <= 0
+
+    def more(self, amount: int) -> Work:
+        """Return what is left with so much more."""
+        return Work(max(self.left, 0) + amount)
+
+    def spend(self, amount: int) -> None:
+        """Take away what was used."""
+        self.left -= amount
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Where carrying a fleet on has ended.
+
+    ``at`` is the moment it came to, ``last`` the end of its last action, None without one.
+    ``rested`` says that nothing is left to do, ``ended`` that the limit of work came before it;
+    where neither holds, something waits beyond the horizon. ``decisions`` and ``drift`` are the
+    last answer; ``cost_first`` (USD an hour), ``drifted_first`` and ``first`` are of the first
+    one.
+    """
+
+    inputs: Inputs
+    world: World
+    facts: Facts
+    began: datetime
+    at: datetime
+    history: History
+    cost_first: float = 0.0
+    drifted_first: int = 0
+    last: datetime | None = None
+    rested: bool = False
+    ended: bool = False
+    first: Cost | None = None
+    decisions: Decisions | Places = field(default_factory=Decisions)
+    drift: tuple[Drift, ...] = ()
+
+    def owned(self) -> dict[str, float]:
+        """Return what each managed node costs by NodeClaim, USD an hour; 0 where nobody knows.
+
+        A commitment covers whatever runs, so with commitments prices are those of the end.
+        """
+        if self.inputs.settings.commitments is None:
+            return self.world.owned
+        return prices_of(self.facts, self.inputs)
+
+
+def prices_of(facts: Facts, inputs: Inputs) -> dict[str, float]:
+    """Return what each managed node costs now by NodeClaim, USD an hour; 0 where nobody knows."""
+    owned = owned_nodes(facts.cluster, facts.types.by_name, inputs.catalog)
+    return {node.node_claim: node.price or 0.0 for node in owned}
+
+
+def carried(inputs: Inputs, world: World, start: datetime, history: History, work: Work) -> Rest:
+    """Return where the fleet comes to under the desired state of ``inputs``, from ``start`` on."""
+    world = opened(world, start)
+    facts = facts_of(_asked(inputs, world, start, history))
+    world = with_fields(world, prices={**prices_of(facts, inputs), **world.prices})
+    launcher = Launcher.of(facts, inputs.fleet, inputs.settings)
+    rest = Rest(inputs, world, facts, start, start, history, money(world.owned.values()))
+    number = 0
+    while not work.is_over:
+        history = settled(rest.history, inputs.settings, rest.at)
+        asked = _asked(inputs, rest.world, rest.at, history)
+        facts = with_cluster(facts, asked)
+        drift = drift_of(asked, facts.types, facts.classes)
+        answer = _answer(asked, facts, drift, f"rest\n{number}", work)
+        static = static_claims(
+            facts.types.ready, facts.cluster, inputs.settings, salt=f"rest\n{number}"
+        )
+        if not number:
+            first = outcome_of(asked, facts, answer, static).cost
+            rest = with_fields(rest, drifted_first=len(drift), first=first)
+        number += 1
+        rest = with_fields(rest, decisions=answer, drift=drift, facts=facts, history=history)
+        step = _step(rest, answer, static, launcher, inputs.settings)
+        if step is not None:
+            rest = step
+            continue
+        following = next_hope(
+            rest.world.cluster, facts.pools, inputs.settings, answer.deferred, rest.at
+        )
+        if following is None:
+            return with_fields(rest, rested=True)
+        if following - start > HORIZON:
+            return rest
+        rest = with_fields(rest, at=following)
+    return with_fields(rest, ended=True)
+
+
+def _asked(inputs: Inputs, world: World, now: datetime, history: History) -> Inputs:
+    """Return the question that the planner is asked at a moment of the virtual clock."""
+    return msgspec.structs.replace(
+        inputs,
+        cluster=world.cluster,
+        now=now,
+        instances=world.instances,
+        history=history,
+        nominated=frozenset(),
+        against=None,
+        lists_blockers=False,
+    )
+
+
+def _answer(
+    asked: Inputs, facts: Facts, drift: Sequence[Drift], salt: str, work: Work
+) -> Decisions | Places:
+    """Return what the planner decides, with no more work than is left."""
+    cluster = facts.cluster
+    work.spend(_ANSWER + _NODE * len(cluster.nodes) + _POD * len(cluster.pending))
+    if not cluster.unlaunched and not any(node.is_managed for node in cluster.nodes):
+        return decided_by(asked, facts, drift, salt, untimed)
+    situation = situation_of(asked, facts, drift, salt)
+    most = nodes_for(max(work.left, 0), len(cluster.nodes))
+    answer = decide(with_fields(situation, work_max=max(min(WORK_MAX, most), 1)))
+    work.spend(answer.work)
+    return answer
+
+
+def _step(
+    rest: Rest,
+    answer: Decisions | Places,
+    static: Iterable[PlannedClaim],
+    launcher: Launcher,
+    settings: Settings,
+) -> Rest | None:
+    """Return where an answer leads, None if it changes nothing."""
+    cluster = rest.world.cluster
+    gone = _gone(cluster, answer.commands)
+    waiting = [c for c in rest.facts.cluster.unlaunched if not c.is_deleting and c.name not in gone]
+    planned, seats = _planned(answer, static, cluster)
+    leaves = bool(gone) or _drains(cluster, rest.at)
+    done = rest.at
+    if planned or waiting:
+        done += LAUNCH
+    if leaves:
+        done += REMOVAL
+    launched = [launcher.launched(claim, done) for claim in planned]
+    made = [one for claim in waiting if (one := launcher.made(claim, done)) is not None]
+    seated = any(pod.key in seats for pod in cluster.pending)
+    if not (launched or made or leaves or seated):
+        return None
+    names = frozenset(one.node.name for one in made)
+    moves = Moves(gone, seats, (*launched, *made), names | gone)
+    return with_fields(
+        rest,
+        world=moved(rest.world, moves, done),
+        history=remembered(rest.history, answer.commands, cluster, settings, rest.at, done),
+        at=done,
+        last=done,
+    )
+
+
+def _gone(cluster: ClusterState, commands: Iterable[Command]) -> frozenset[str]:
+    """Return the names of the nodes that commands take, and of claims without an instance."""
+    named = {name for c in commands for name in (*c.nodes, *c.node_claims)}
+    if not named:
+        return frozenset()
+    nodes = (
+        node.name
+        for node in cluster.nodes
+        if node.name in named or (node.claim is not None and node.claim.name in named)
+    )
+    return frozenset((*nodes, *(c.name for c in cluster.unlaunched if c.name in named)))
+
+
+def _planned(
+    answer: Decisions | Places, static: Iterable[PlannedClaim], cluster: ClusterState
+) -> tuple[list[PlannedClaim], dict[str, str]]:
+    """Return the NodeClaims to launch under names of their own, and the node of each pod."""
+    placements = [answer.placement, *map(_moves, answer.commands)]
+    seats: dict[str, str] = {}
+    planned: list[PlannedClaim] = []
+    namer = Namer((*(n.name for n in cluster.nodes), *(c.name for c in cluster.unlaunched)))
+    claims = list(static)
+    for placement in placements:
+        if placement is not None:
+            seats.update(placement.on_nodes)
+            claims += placement.claims
+    for claim in claims:
+        final = with_fields(claim, name=namer.name(claim.name))
+        seats.update(dict.fromkeys(claim.pods, final.name))
+        planned.append(final)
+    return planned, seats
+
+
+def _moves(command: Command) -> Placement | None:
+    """Return where a command puts pods, with its replacements as its method narrowed them."""
+    if command.placement is None or not command.replacements:
+        return command.placement
+    return with_fields(command.placement, claims=command.replacements)
+
+
+def _drains(cluster: ClusterState, now: datetime) -> bool:
+    """Return whether a node that is on its way out will be gone now."""
+    going = [node for node in cluster.nodes if node.is_deleting]
+    if not going:
+        return False
+    budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
+    return any(not holders(node, budgets, now) for node in going)

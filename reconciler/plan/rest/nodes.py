@@ -1,0 +1,259 @@
+"""Nodes as they are once their launch is over, without anything that a launch takes.
+
+A launch yields what EC2 is expected to give: the first choice of ``plan.launch``, in its cheapest
+zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
+from datetime import datetime
+from string import ascii_lowercase
+from typing import Final
+
+from msgspec.structs import replace
+
+from reconciler.catalog.images import image_for
+from reconciler.desired.fleet import Fleet
+from reconciler.desired.hash import object_hash
+from reconciler.diff.nodeclass import Instance
+from reconciler.model.instancetype import InstanceType, Offering
+from reconciler.model.labels import (
+    HOSTNAME,
+    INITIALIZED,
+    INSTANCE_TYPE,
+    NODECLASS_HASH,
+    NODECLASS_HASH_VERSION,
+    NODEPOOL,
+    NODEPOOL_HASH,
+    NODEPOOL_HASH_VERSION,
+    REGION,
+    REGISTERED,
+    ZONE,
+)
+from reconciler.model.metadata import Condition, Metadata
+from reconciler.model.node import Node, NodeSpec, NodeStatus
+from reconciler.model.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.nodepool import NodePool, requirements_of
+from reconciler.model.requirement import requirement
+from reconciler.model.requirements import Requirements
+from reconciler.model.resources import Resources, format_resources, parse_resources
+from reconciler.model.settings import Settings
+from reconciler.observed.state import StateNode
+from reconciler.placement.problem import LaunchPool
+from reconciler.placement.result import PlannedClaim
+from reconciler.plan.claims import TYPES_MAX
+from reconciler.plan.deciding import Facts
+from reconciler.plan.launch import launch_choices
+from reconciler.plan.pools import node_class_of
+
+_STEPS: Final = ("Launched", "Registered", "Initialized")
+_READY: Final = Condition("Ready", "True", "KubeletReady")
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A node that was launched, its price in USD an hour, and its instance as EC2 shows it."""
+
+    node: StateNode
+    price: float
+    instance: Instance
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """Launches nodes as a revision wants them.
+
+    ``hashes`` are the drift hashes of its NodePools and EC2NodeClasses with their versions, by
+    kind and name.
+    """
+
+    pools: Mapping[str, LaunchPool]
+    classes: Mapping[str, EC2NodeClass]
+    hashes: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, facts: Facts, fleet: Fleet, settings: Settings) -> Launcher:
+        """Return the launcher of a revision."""
+        bundle = settings.cluster_ca_bundle
+        hashes = {
+            (r.kind, r.name): found
+            for r in (*fleet.node_pools, *fleet.node_classes)
+            if (found := object_hash(r.data, bundle)) is not None
+        }
+        return cls(facts.types.by_name, facts.classes, hashes)
+
+    def launched(self, planned: PlannedClaim, now: datetime) -> Launched:
+        """Return the node that a planned NodeClaim becomes."""
+        kinds = planned.types[:TYPES_MAX]
+        named = requirement(INSTANCE_TYPE, "In", [kind.name for kind in kinds])
+        kind, offering = _chosen(
+            planned.requirements.adding([named]), planned.requests, kinds, planned.launch
+        )
+        template = planned.node_pool.spec.template
+        claim = NodeClaim(
+            metadata=Metadata(
+                name=planned.name,
+                labels={**planned.labels, NODEPOOL: planned.node_pool.name},
+                annotations={
+                    **template.metadata.annotations,
+                    **self._stamps(planned.node_pool),
+                },
+            ),
+            spec=NodeClaimSpec(
+                node_class_ref=template.spec.node_class_ref,
+                taints=planned.taints,
+                startup_taints=planned.startup_taints,
+                expire_after=template.spec.expire_after,
+                termination_grace_period=template.spec.termination_grace_period,
+            ),
+        )
+        return self._given(claim, planned.node_pool, kind, offering, now)
+
+    def made(self, claim: NodeClaim, now: datetime) -> Launched | None:
+        """Return the node of a NodeClaim that waits for its instance, None if it gets none."""
+        pool = self.pools.get(claim.node_pool)
+        if pool is None:
+            return None
+        found = _choice(
+            requirements_of(claim.spec.requirements),
+            parse_resources(claim.spec.resources.requests),
+            pool.types.types,
+        )
+        return self._given(claim, pool.node_pool, *found, now) if found is not None else None
+
+    def _stamps(self, pool: NodePool) -> dict[str, str]:
+        """Return the annotations by which drift knows what a claim was launched from."""
+        stamps: dict[str, str] = {}
+        own = self.hashes.get(("NodePool", pool.name))
+        if own is not None:
+            stamps |= {NODEPOOL_HASH: own[0], NODEPOOL_HASH_VERSION: own[1]}
+        node_class = node_class_of(pool, self.classes)
+        known = self.hashes.get(("EC2NodeClass", node_class.name)) if node_class else None
+        if known is not None:
+            stamps |= {NODECLASS_HASH: known[0], NODECLASS_HASH_VERSION: known[1]}
+        return stamps
+
+    def _given(
+        self,
+        claim: NodeClaim,
+        pool: NodePool,
+        kind: InstanceType,
+        offering: Offering,
+        now: datetime,
+    ) -> Launched:
+        """Return the node of a claim that was given an instance."""
+        node_class = node_class_of(pool, self.classes)
+        instance = _instance(node_class, kind, offering)
+        labels = {
+            **kind.requirements.fixed_labels(),
+            **offering.requirements.fixed_labels(),
+            INSTANCE_TYPE: kind.name,
+            **claim.metadata.labels,
+        }
+        status = NodeClaimStatus(
+            provider_id=f"rest:///{claim.name}",
+            node_name=claim.name,
+            image_id=instance.image_id,
+            capacity=dict(format_resources(kind.capacity)),
+            allocatable=dict(format_resources(kind.allocatable)),
+        )
+        metadata = replace(claim.metadata, labels=labels, creation_timestamp=now)
+        grown = replace(claim, metadata=metadata, status=status)
+        return Launched(started(StateNode(None, grown), now), offering.price, instance)
+
+
+def started(node: StateNode, now: datetime) -> StateNode:
+    """Return a node as it is once it has joined and is ready; one that is stays as it is."""
+    claim = node.claim
+    if claim is None or (node.node is not None and node.is_initialized):
+        return node
+    kept = tuple(c for c in claim.status.conditions if c.type not in _STEPS)
+    done = tuple(
+        Condition(step, "True", step, last_transition_time=_since(claim, step) or now)
+        for step in _STEPS
+    )
+    seen = node.node or _joined(claim)
+    startup = claim.spec.startup_taints
+    taints = seen.spec.taints if node.is_registered else (*seen.spec.taints, *claim.spec.taints)
+    labels = {**claim.metadata.labels, **seen.metadata.labels, REGISTERED: "true"}
+    stands = tuple(
+        t for t in dict.fromkeys(taints)
+        if not t.is_ephemeral and not any(t.matches(s) for s in startup)
+    )  # fmt: skip
+    fresh = replace(
+        seen,
+        metadata=replace(
+            seen.metadata,
+            labels={**labels, INITIALIZED: "true"},
+            annotations={**seen.metadata.annotations, **claim.metadata.annotations},
+        ),
+        spec=replace(seen.spec, taints=stands),
+        status=replace(seen.status, conditions=(_READY,)),
+    )
+    return with_fields(
+        node,
+        node=fresh,
+        claim=replace(claim, status=replace(claim.status, conditions=(*kept, *done))),
+    )
+
+
+def _since(claim: NodeClaim, step: str) -> datetime | None:
+    known = claim.condition(step)
+    return known.last_transition_time if known is not None and known.status == "True" else None
+
+
+def _joined(claim: NodeClaim) -> Node:
+    """Return the Node that the kubelet of a claim's instance registers."""
+    labels = dict(claim.metadata.labels)
+    zone = labels.get(ZONE, "")
+    return Node(
+        metadata=Metadata(
+            name=claim.status.node_name or claim.name,
+            labels={
+                **({REGION: zone.rstrip(ascii_lowercase)} if zone else {}),
+                **labels,
+                HOSTNAME: claim.status.node_name or claim.name,
+            },
+            creation_timestamp=claim.metadata.creation_timestamp,
+        ),
+        spec=NodeSpec(provider_id=claim.status.provider_id, taints=claim.spec.taints),
+        status=NodeStatus(capacity=claim.status.capacity, allocatable=claim.status.allocatable),
+    )
+
+
+def _chosen(
+    requirements: Requirements,
+    requests: Resources,
+    kinds: Iterable[InstanceType],
+    expected: tuple[InstanceType, Offering],
+) -> tuple[InstanceType, Offering]:
+    return _choice(requirements, requests, kinds) or expected
+
+
+def _choice(
+    requirements: Requirements, requests: Resources, kinds: Iterable[InstanceType]
+) -> tuple[InstanceType, Offering] | None:
+    """Return what EC2 is asked for first, None where nothing can be had."""
+    _, choices = launch_choices(requirements, requests, kinds)
+    if not choices:
+        return None
+    return choices[0].kind, min(choices[0].offerings, key=lambda o: (o.price, o.zone))
+
+
+def _instance(node_class: EC2NodeClass | None, kind: InstanceType, offering: Offering) -> Instance:
+    if node_class is None:
+        return Instance(capacity_type=offering.capacity_type)
+    status = node_class.status
+    image = image_for(status.amis, kind)
+    subnets = sorted(s.id for s in status.subnets if s.zone == offering.zone)
+    return Instance(
+        image_id=image.id if image is not None else "",
+        subnet_id=subnets[0] if subnets else "",
+        security_groups=frozenset(group.id for group in status.security_groups),
+        capacity_type=offering.capacity_type,
+        reservation_id=offering.reservation_id or "",
+    )
