@@ -88,7 +88,7 @@ def read_types(args: argparse.Namespace, resolved: Resolved, lock: Lock | None) 
 def asked_of(base: given.Base, args: argparse.Namespace, head: Inputs) -> Inputs | None:
     """Return the question that ``head`` asks, asked of the base; None if that is not valid.
 
-    Without a snapshot the cluster is to run the base's own workloads.
+    Without a snapshot the cluster is to run the base's own workloads, on the nodes that are there.
     """
     if base.fleet is None:
         return None
@@ -99,6 +99,10 @@ def asked_of(base: given.Base, args: argparse.Namespace, head: Inputs) -> Inputs
     cluster = head.cluster
     if args.snapshot is None:
         cluster = cluster_state(given.read_cluster(args, base.fleet, head.now)[0])
+        if head.cluster.nodes:
+            from reconciler.plan.rest.workloads import with_workloads
+
+            cluster = with_workloads(head.cluster, cluster, head.now)
     resolved = given.settings_of(args, base.fleet)
     catalog = head.catalog
     if _locked(base.fleet) != _locked(head.fleet):

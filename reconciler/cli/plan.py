@@ -31,11 +31,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--detailed-exitcode", action="store_true",
         help="exit with 2 when there is something to do",
     )  # fmt: skip
+    add(
+        "--fail-on", action="append", default=[], choices=("unschedulable",), metavar="WHAT",
+        help="exit with 3 when the plan has it: unschedulable (pods that cannot be scheduled)",
+    )  # fmt: skip
     add("--timings", action="store_true", help="print seconds by phase on stderr, as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the plan; 0, or with ``--detailed-exitcode`` 2 when there is something to do."""
+    """Print the plan; 0, or with ``--detailed-exitcode`` 2 when there is something to do.
+
+    3 when it has what ``--fail-on`` names, whatever there is to do.
+    """
     # A plan is one burst of values that live to its end: looking for garbage among them often
     # costs a tenth of the time and finds none.
     gc.set_threshold(200_000, 20, 20)
@@ -56,8 +63,24 @@ def run(args: argparse.Namespace) -> int:
     write(text)
     if args.timings:
         print(timings.to_json(), file=sys.stderr)
+    if "unschedulable" in args.fail_on and _refuses(plan):
+        return exitcode.REFUSED
     changed = args.detailed_exitcode and not plan.is_empty
     return exitcode.CHANGES if changed else exitcode.DONE
+
+
+def _refuses(plan: Plan) -> bool:
+    """Return whether pods cannot be scheduled, and say so on stderr."""
+    from reconciler.plan.summary import unschedulable
+    from reconciler.plan.wording import counted, pods_said
+
+    pods = unschedulable(plan)
+    if pods:
+        said = f"{counted(len(pods), 'pod')} cannot be scheduled: {pods_said(pods)}"
+        print(
+            f"Error: --fail-on unschedulable: {said}; the plan lists the reasons", file=sys.stderr
+        )
+    return bool(pods)
 
 
 def render(plan: Plan, args: argparse.Namespace, inputs: Inputs) -> str:
@@ -108,7 +131,7 @@ def next_command(plan: Plan, args: argparse.Namespace) -> str:
         return " ".join(["reconciler apply", *map(_quoted, (args.out, *_inputs_named(args)))])
     folder = f" {args.path}" if args.path else ""
     if args.snapshot or args.catalog:
-        return "the same with --out plan.json, then reconciler apply plan.json"
+        return "save this plan with `--out plan.json`, then run `reconciler apply plan.json`."
     return f"reconciler apply{folder}"
 
 

@@ -270,7 +270,7 @@ def _unschedulable(plan: Plan) -> str:
         )
         for group in grouped(plan.unschedulable, lambda p: p.reasons)
     ]
-    note = f"{counted(len(plan.unschedulable), 'pod')} would find no place"
+    note = f"{counted(len(plan.unschedulable), 'pod')} cannot be scheduled"
     return _section("Unschedulable", note, _table(("pods", "why not"), rows, "<<"))
 
 

@@ -272,7 +272,7 @@ class _Comment:
             )
             for group in grouped(pods, lambda p: p.reasons)
         ]
-        title = f"{counted(len(pods), 'pod')} would find no place"
+        title = f"{counted(len(pods), 'pod')} cannot be scheduled"
         return [_folded(title, self._table(("pods", "why not"), rows, "<<"), opened=True)]
 
     def _headroom(self) -> list[str]:

@@ -14,6 +14,7 @@ import msgspec
 
 from reconciler.model.errors import UnreadableError
 from reconciler.plan.plan import API_VERSION, DIGEST_LENGTH, Plan, from_json, to_json
+from reconciler.plan.summary import summary_of
 
 SIZE_MAX: Final = 256 * 1024 * 1024
 """Bytes of the largest file that is read; a plan of 10,000 nodes has about a tenth of it."""
@@ -22,9 +23,13 @@ _SAVE: Final = "save it again with `reconciler plan --out FILE`"
 
 
 def encode_saved(plan: Plan) -> bytes:
-    """Return the file of a plan: one line of JSON, keys sorted, with its ``digest``."""
+    """Return the file of a plan: one line of JSON, keys sorted, with its ``digest``.
+
+    Its ``summary`` follows from the rest and is there for those who read nothing else.
+    """
     content = to_json(plan)
     fields = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+    fields["summary"] = msgspec.Raw(_summary(plan))
     fields["digest"] = msgspec.Raw(msgspec.json.encode(_digest(content)))
     return msgspec.json.encode(fields, order="sorted")
 
@@ -49,6 +54,13 @@ def read_saved(content: bytes, source: str) -> Plan:
     digest = stated.pop("digest", None)
     if digest is None:
         raise UnreadableError("the plan has no digest", where=source, remedy=_SAVE)
+    summary = stated.pop("summary", None)
+    if summary is not None and summary != msgspec.json.decode(_summary(plan)):
+        raise UnreadableError(
+            "the plan was changed after it was saved: its summary is that of another plan",
+            where=source,
+            remedy=_SAVE,
+        )
     own = to_json(plan)
     if digest != _digest(own):
         found = str(digest)[:DIGEST_LENGTH]
@@ -69,6 +81,10 @@ def read_saved(content: bytes, source: str) -> Plan:
             "the plan is the record of one that was carried out", where=source, remedy=_SAVE
         )
     return plan
+
+
+def _summary(plan: Plan) -> bytes:
+    return msgspec.json.encode(summary_of(plan), order="sorted")
 
 
 def _digest(content: bytes) -> str:

@@ -286,7 +286,7 @@ def _unschedulable(paper: Paper, plan: Plan) -> None:
     if not plan.unschedulable:
         return
     number = counted(len(plan.unschedulable), "pod")
-    paper.heading("Unschedulable", f"{number} would find no place")
+    paper.heading("Unschedulable", f"{number} cannot be scheduled")
     groups = grouped(plan.unschedulable, lambda item: item.reasons)
     for group in groups[:GROUPS_MAX]:
         paper.wrapped(pods_said(item.pod for item in group), 2, "red", hanging=2)

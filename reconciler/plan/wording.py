@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -164,6 +165,16 @@ def forgone_said(forgone: float | None, unpriced: int) -> str:
         return "not priced"
     some = f" and {counted(unpriced, 'node')} not priced" if unpriced else ""
     return f"{monthly(forgone)} a month{some}"
+
+
+def duration_said(text: str) -> str:
+    """Return an ISO 8601 duration as people say it, in at most two units: ``1 day 2 h``."""
+    units = {"D": ("day", "days"), "H": ("h", "h"), "M": ("min", "min"), "S": ("s", "s")}
+    parts = [
+        f"{number} {units[unit][int(number) != 1]}"
+        for number, unit in re.findall(r"(\d+)([DHMS])", text)
+    ]
+    return " ".join(parts[:2])
 
 
 def until(at: datetime, now: datetime) -> str:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from functools import cache
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,9 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from reconciler._resources import resource
 from reconciler.cli.main import main
+from reconciler.model.errors import UnreadableError
 from reconciler.plan.plan import from_json
+from reconciler.plan.saved import read_saved
 
 NOW = "2026-01-03T12:00:00Z"
 POOL = """\
@@ -370,13 +373,65 @@ def test_a_base_shows_what_a_pull_request_changes(plan, repository: Path) -> Non
     assert "Git changes" in plan("--base", "HEAD~1").out
 
 
-def test_a_base_tells_what_the_change_itself_costs(plan, repository: Path) -> None:
+def test_the_cost_of_the_base_plan_stands_beside_that_of_the_head(plan, repository: Path) -> None:
     (repository / "app.yaml").write_text(DEPLOYMENT.replace("replicas: 3", "replicas: 30"))
     cost = json.loads(plan("-o", "json", "--base", "HEAD").out)["cost"]
     alone = json.loads(plan("-o", "json", "--ref", "HEAD").out)["cost"]
     assert cost["base"] == alone["after"] < cost["after"]
     assert cost["byNodePool"]["general"]["base"] == alone["after"]
-    assert "The change itself: " in plan("--base", "HEAD").out
+
+
+def test_a_change_is_priced_between_two_fleets_at_rest(plan, repository: Path) -> None:
+    (repository / "app.yaml").write_text(DEPLOYMENT.replace("replicas: 3", "replicas: 30"))
+    found = json.loads(plan("-o", "json", "--base", "HEAD").out)
+    change = found["atRest"]
+    assert change["before"] == {"nodes": 1, "perHour": 0.1}
+    assert change["after"]["perHour"] == pytest.approx(0.1 + change["perHour"])
+    assert change["perMonth"] == pytest.approx(change["perHour"] * 730)
+    assert (change["bounds"], change["unschedulable"], change["stuck"]) == (None, [], [])
+    assert change["rollout"] == "PT1M"
+    assert validator().is_valid(found)
+
+
+def test_without_a_base_nothing_is_carried_to_rest(plan) -> None:
+    assert "atRest" not in json.loads(plan("-o", "json").out)
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_every_form_begins_with_the_headline_of_the_json(
+    plan, repository: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    (repository / "app.yaml").write_text(DEPLOYMENT.replace("cpu: 500m", "cpu: 100"))
+    lines = json.loads(plan("-o", "json", "--base", "HEAD").out)["summary"]["text"]
+    assert lines[0] == "3 pods cannot be scheduled: web/api-*\xa0(3)."
+    assert lines[1].startswith("This change: -$73/month (without it: 1 node, $0.1000/hour; with")
+    shown = " ".join(
+        unescape(plan("-o", form, "--base", "HEAD").out).replace("</p><p>", " ").split()
+    )
+    assert " ".join(" ".join(lines).split()) in shown
+
+
+def test_pods_that_cannot_be_scheduled_fail_the_job_that_asks_for_it(
+    plan, repository: Path
+) -> None:
+    assert plan("--fail-on", "unschedulable").code == 0
+    (repository / "app.yaml").write_text(DEPLOYMENT.replace("cpu: 500m", "cpu: 100"))
+    assert plan("--detailed-exitcode").code == 0
+    refused = plan("--fail-on", "unschedulable", "--detailed-exitcode")
+    assert refused.code == 3
+    assert "3 pods cannot be scheduled" in refused.err
+
+
+def test_a_summary_that_is_not_of_its_plan_is_refused(
+    plan, repository: Path, tmp_path: Path
+) -> None:
+    saved = tmp_path / "plan.json"
+    plan("--out", str(saved))
+    content = json.loads(saved.read_bytes())
+    content["summary"]["text"] = ["This change does not affect cost."]
+    with pytest.raises(UnreadableError, match="its summary is that of another plan"):
+        read_saved(json.dumps(content).encode(), "plan.json")
 
 
 def test_a_broken_base_is_still_compared_with(plan, repository: Path) -> None:

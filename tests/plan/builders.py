@@ -9,6 +9,7 @@ from reconciler.model.requirement import Operator
 from reconciler.plan.actions import OwnedNode, actions_of
 from reconciler.plan.plan import (
     Action,
+    AtRest,
     BlockedNode,
     Blocker,
     Change,
@@ -17,6 +18,7 @@ from reconciler.plan.plan import (
     DriftedClaim,
     FieldChange,
     Finding,
+    FleetAtRest,
     LaunchOffering,
     PlacedPod,
     Plan,
@@ -26,6 +28,7 @@ from reconciler.plan.plan import (
     PoolCost,
     Reason,
     Revision,
+    StuckNode,
     UnschedulablePod,
 )
 
@@ -363,6 +366,24 @@ def pull_request() -> Plan:
                 waits_for="consolidateAfter",
                 not_before=NOW + timedelta(hours=14, minutes=30),
                 message="a pod came or went 20m ago; consolidateAfter is 15h",
+            ),
+        ),
+        at_rest=AtRest(
+            before=FleetAtRest(nodes=12, per_hour=1.152),
+            after=FleetAtRest(nodes=11, per_hour=0.8812),
+            per_hour=-0.2708,
+            per_month=-197.684,
+            unschedulable=("ml/train-0", "ml/train-1", "ml/train-2"),
+            replaced=10,
+            rollout="PT2H10M",
+            stuck=(
+                StuckNode(
+                    node_claim=nodes[11].node_claim,
+                    node=nodes[11].name,
+                    node_pool="general",
+                    reason="Drifted",
+                    message="pdb prevents pod evictions (PodDisruptionBudget=[web/db])",
+                ),
             ),
         ),
         cost=Cost(

@@ -64,6 +64,8 @@ DECIDES_NOTHING = {
     "plan/budgetcalendar.py",  # not asked for a plan
     "plan/guardcalendar.py",  # likewise
     "plan/recall.py",
+    "plan/rest/memory.py",  # of a clock of its own, for which no plan is kept
+    "plan/rest/moments.py",  # likewise
     "plan/summary.py",  # how many nodes now
     "plan/wording.py",
 }

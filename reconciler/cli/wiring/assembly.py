@@ -99,6 +99,7 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
 
     from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
     from reconciler.cli import inputs
+    from reconciler.cli.asked import asked_of
     from reconciler.cli.stopping import Silence
     from reconciler.engine.observation import observe
     from reconciler.engine.recollection import history_of
@@ -125,12 +126,13 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     base = inputs.read_base(args)
     if base is None:
         return facts
-    return msgspec.structs.replace(
+    facts = msgspec.structs.replace(
         facts,
-        base=base[1],
+        base=base.objects,
         compared_with="base",
-        revision=msgspec.structs.replace(facts.revision, base=base[0]),
+        revision=msgspec.structs.replace(facts.revision, base=base.head),
     )
+    return msgspec.structs.replace(facts, against=asked_of(base, args, facts))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from reconciler.model.cluster import PodDisruptionBudgetStatus
 from reconciler.model.evictions import disruptions_allowed
 from reconciler.model.pod import Pod
 from reconciler.observed.state import ClusterState, StateNode
+from reconciler.plan.rest.world import waiting
 
 
 def with_workloads(cluster: ClusterState, wanted: ClusterState, now: datetime) -> ClusterState:
@@ -19,7 +20,7 @@ def with_workloads(cluster: ClusterState, wanted: ClusterState, now: datetime) -
     A pod that both have, with the same spec, labels and annotations, stays where it is. What is
     bound to a node for good, daemons and mirror pods, stays as well.
     """
-    fresh = {pod.key: pod for pod in wanted.pods}
+    fresh = {p.key: waiting(p) for p in wanted.pods if not (p.is_daemon or p.is_mirror)}
     nodes: list[StateNode] = []
     running: dict[str, Pod] = {}
     for node in cluster.nodes:

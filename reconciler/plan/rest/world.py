@@ -118,7 +118,7 @@ def _settled(cluster: ClusterState, moves: Moves, now: datetime) -> ClusterState
             if not pod.spec.node_name:
                 woken.append(running)
         elif pod.spec.node_name:
-            changed[pod.key] = _waiting(pod) if pod.is_reschedulable else None
+            changed[pod.key] = waiting(pod) if pod.is_reschedulable else None
     kept = (_kept(node, leaving, arriving.get(node.name, ()), now) for node in cluster.nodes)
     fresh = (_with_pods(one.node, arriving.get(one.node.name, ()), now) for one in moves.launched)
     nodes = sorted([*(n for n in kept if n is not None), *fresh], key=lambda n: n.name)
@@ -175,7 +175,10 @@ def _on(pod: Pod, node: str, now: datetime) -> Pod:
     return replace(pod, spec=replace(pod.spec, node_name=node), status=status)
 
 
-def _waiting(pod: Pod) -> Pod:
+def waiting(pod: Pod) -> Pod:
+    """Return the pod as it waits for a node; one that waits already stays as it is."""
+    if not pod.spec.node_name:
+        return pod
     return replace(pod, spec=replace(pod.spec, node_name=""), status=_WAITING)
 
 
