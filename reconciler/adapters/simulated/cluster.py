@@ -17,7 +17,6 @@ from reconciler.adapters.simulated import nodes as node_objects
 from reconciler.adapters.simulated.nodes import Types
 from reconciler.adapters.simulated.pods import PodBook
 from reconciler.adapters.simulated.record import NodeRecord, decoded, encoded
-from reconciler.adapters.simulated.volumes import volumes_of
 from reconciler.desired.workloads import Workloads
 from reconciler.model.cluster import PodDisruptionBudgetStatus
 from reconciler.model.draining import drain_groups, must_go
@@ -29,6 +28,7 @@ from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.pod import Pod
 from reconciler.model.taint import Taint
 from reconciler.observed.snapshot import Snapshot
+from reconciler.placement.binding.volumes import volumes_of
 from reconciler.ports import Clock, Instance, Shelf
 
 SHELF_NAME: Final = "embedded-cluster"

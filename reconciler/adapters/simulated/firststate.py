@@ -13,7 +13,6 @@ from typing import TypeVar
 
 import msgspec
 
-from reconciler.adapters.simulated import daemons
 from reconciler.adapters.simulated.compute import CLAIM_TAG
 from reconciler.adapters.simulated.pods import make_of
 from reconciler.adapters.simulated.record import ClusterRecord, NodeRecord, PodRecord
@@ -24,6 +23,7 @@ from reconciler.model.node import Node
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.pod import Pod, PodStatus
 from reconciler.observed.snapshot import Snapshot
+from reconciler.placement.binding import daemons
 from reconciler.ports import Instance
 
 T = TypeVar("T")

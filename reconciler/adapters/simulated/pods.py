@@ -9,13 +9,13 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from reconciler.adapters.simulated import daemons
-from reconciler.adapters.simulated.binding import Seats, seats_of
 from reconciler.adapters.simulated.record import ClusterRecord, PodRecord
-from reconciler.adapters.simulated.volumes import Volumes
 from reconciler.desired.workloads import Workloads
 from reconciler.model.metadata import Condition
 from reconciler.model.pod import Pod, PodStatus
+from reconciler.placement.binding import daemons
+from reconciler.placement.binding.seats import Seats, seats_of
+from reconciler.placement.binding.volumes import Volumes
 
 _UNSCHEDULABLE: Final = PodStatus(
     phase="Pending",

@@ -122,7 +122,7 @@ def carried(inputs: Inputs, world: World, start: datetime, history: History, wor
     launcher = Launcher.of(facts, inputs.fleet, inputs.settings)
     rest = Rest(inputs, world, facts, start, start, history, money(world.owned.values()))
     number = 0
-    while not work.is_over:
+    while not (number and work.is_over):
         history = settled(rest.history, inputs.settings, rest.at)
         asked = _asked(inputs, rest.world, rest.at, history)
         facts = with_cluster(facts, asked)

@@ -44,7 +44,7 @@ def compared(inputs: Inputs, base: Inputs, most: int | None = None) -> tuple[AtR
     work = Work(most // 2)
     world = World(base.cluster, instances=base.instances)
     before = carried(base, world, base.now, base.history or History(), work)
-    assert before.first is not None, "there is work for one answer"
+    assert before.first is not None, "one answer is always asked for"
     first = before.first
     if _decides_alike(base, inputs):
         return _difference(before, _continued(before)), first

@@ -1,12 +1,12 @@
 """The cluster in memory: what one answer of the planner makes of it.
 
-Nodes that go are gone, nodes that were launched are ready, and pods run where the answer puts
+Nodes that go are gone, nodes that were launched are ready, and pods run where Kubernetes puts
 them. A pod that nobody may evict keeps its node, which then drains for ever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from datetime import datetime
@@ -20,6 +20,7 @@ from reconciler.model.evictions import disruptions_allowed
 from reconciler.model.metadata import Condition
 from reconciler.model.pod import Pod, PodStatus
 from reconciler.observed.state import ClusterState, StateNode
+from reconciler.plan.rest.kubernetes import bind, with_daemons
 from reconciler.plan.rest.nodes import Launched, started
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ class World:
 class Moves:
     """What an answer changes.
 
-    ``gone`` are the names of nodes that go, ``seats`` the node that each pod gets, ``launched``
-    the nodes that come, and ``made`` the NodeClaims that no longer wait for an instance.
+    ``gone`` are the names of nodes that go, ``seats`` the node that it means each pod to get,
+    ``launched`` the nodes that come, and ``made`` the NodeClaims that have got their instance.
     """
 
     gone: frozenset[str] = frozenset()
@@ -107,48 +108,58 @@ def _settled(cluster: ClusterState, moves: Moves, now: datetime) -> ClusterState
         for node in cluster.nodes
         if node.name in moves.gone or node.is_deleting
     }
-    arriving: dict[str, list[Pod]] = {}
-    changed: dict[str, Pod | None] = {}
-    woken: list[Pod] = []
-    for pod in _movable(cluster, leaving):
-        seat = moves.seats.get(pod.key)
-        if seat is not None:
-            changed[pod.key] = running = _on(pod, seat, now)
-            arriving.setdefault(seat, []).append(running)
-            if not pod.spec.node_name:
-                woken.append(running)
-        elif pod.spec.node_name:
-            changed[pod.key] = waiting(pod) if pod.is_reschedulable else None
-    kept = (_kept(node, leaving, arriving.get(node.name, ()), now) for node in cluster.nodes)
-    fresh = (_with_pods(one.node, arriving.get(one.node.name, ()), now) for one in moves.launched)
+    ended, homeless = _homeless(cluster, leaving)
+    kept = (_kept(node, leaving.get(node.name), now) for node in cluster.nodes)
+    fresh = [with_daemons(one.node, cluster.daemon_sets, now) for one in moves.launched]
     nodes = sorted([*(n for n in kept if n is not None), *fresh], key=lambda n: n.name)
-    pods = _pods_of(cluster.pods, changed)
+    bound, volumes = bind(cluster, nodes, homeless, moves.seats)
+    changed = {pod.key: _on(pod, bound[pod.key], now) for pod in homeless if pod.key in bound}
+    changed |= {pod.key: pod for pod in homeless if pod.key not in bound}
+    arriving: dict[str, list[Pod]] = {}
+    for pod in changed.values():
+        if pod.spec.node_name:
+            arriving.setdefault(pod.spec.node_name, []).append(pod)
+    known = (changed.get(pod.key, pod) for pod in cluster.pods if pod.key not in ended)
+    pods = (*known, *(pod for node in fresh for pod in node.pods))
+    woken = [changed[pod.key] for pod in cluster.pending if pod.key in bound]
+    claims, made = volumes.objects()
     return with_fields(
         cluster,
-        nodes=tuple(nodes),
+        nodes=tuple(_with_pods(n, arriving.get(n.name, ()), now) for n in nodes),
         pods=pods,
         unlaunched=tuple(c for c in cluster.unlaunched if c.name not in moves.made),
         pod_disruption_budgets=_refreshed(cluster, woken, pods),
+        volume_claims={claim.key: claim for claim in claims},
+        volumes={volume.metadata.name: volume for volume in made},
     )
 
 
-def _movable(cluster: ClusterState, leaving: Mapping[str, list[Pod]]) -> Iterable[Pod]:
-    """Yield the pods that wait, and those that leave a node."""
+def _homeless(
+    cluster: ClusterState, leaving: Mapping[str, list[Pod]]
+) -> tuple[frozenset[str], list[Pod]]:
+    """Return the pods that end with their nodes, and those that need a node."""
+    ended: set[str] = set()
+    homeless: list[Pod] = []
     for node in cluster.nodes:
         held = leaving.get(node.name)
-        if held is not None:
-            kept = {pod.key for pod in held}
-            yield from (pod for pod in node.pods if pod.key not in kept)
-    yield from cluster.pending
+        if held is None:
+            continue
+        kept = {pod.key for pod in held}
+        for pod in node.pods:
+            if pod.key in kept:
+                continue
+            if pod.is_reschedulable:
+                homeless.append(waiting(pod))
+            else:
+                ended.add(pod.key)
+    homeless += cluster.pending
+    return frozenset(ended), homeless
 
 
-def _kept(
-    node: StateNode, leaving: Mapping[str, list[Pod]], arriving: Sequence[Pod], now: datetime
-) -> StateNode | None:
-    """Return the node as it stays, None if it is gone."""
-    held = leaving.get(node.name)
+def _kept(node: StateNode, held: list[Pod] | None, now: datetime) -> StateNode | None:
+    """Return the node as it stays, None if it is gone; ``held`` are the pods that keep it."""
     if held is None:
-        return _with_pods(node, (*node.pods, *arriving), now) if arriving else node
+        return node
     if not held:
         return None
     claim = node.claim
@@ -157,12 +168,14 @@ def _kept(
     return with_fields(node, pods=tuple(held), claim=claim)
 
 
-def _with_pods(node: StateNode, pods: Sequence[Pod], now: datetime) -> StateNode:
-    """Return the node with other pods, which begins its quiet time anew."""
+def _with_pods(node: StateNode, arriving: Sequence[Pod], now: datetime) -> StateNode:
+    """Return the node with more pods, which begin its quiet time anew."""
+    if not arriving:
+        return node
     claim = node.claim
-    if claim is not None and pods:
+    if claim is not None:
         claim = replace(claim, status=replace(claim.status, last_pod_event_time=now))
-    return with_fields(node, pods=tuple(pods), claim=claim)
+    return with_fields(node, pods=(*node.pods, *arriving), claim=claim)
 
 
 def _on(pod: Pod, node: str, now: datetime) -> Pod:
@@ -180,14 +193,6 @@ def waiting(pod: Pod) -> Pod:
     if not pod.spec.node_name:
         return pod
     return replace(pod, spec=replace(pod.spec, node_name=""), status=_WAITING)
-
-
-def _pods_of(pods: Iterable[Pod], changed: Mapping[str, Pod | None]) -> tuple[Pod, ...]:
-    """Return the pods of the cluster in their order, less those that have ended."""
-    if not changed:
-        return tuple(pods)
-    now = ((changed.get(pod.key, pod)) for pod in pods)
-    return tuple(pod for pod in now if pod is not None)
 
 
 def _refreshed(

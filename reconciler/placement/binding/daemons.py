@@ -6,12 +6,12 @@ from typing import Final
 
 import msgspec
 
-from reconciler.adapters.simulated.selection import matches_node, repelling
 from reconciler.model.cluster import DaemonSet
 from reconciler.model.metadata import OwnerReference
 from reconciler.model.node import Node
 from reconciler.model.pod import Pod
 from reconciler.model.taint import Toleration
+from reconciler.placement.binding.selection import matches_node, repelling
 
 _ALWAYS_TOLERATED: Final = tuple(
     Toleration(key=f"node.kubernetes.io/{name}", operator="Exists", effect=effect)

@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 
-from reconciler.adapters.simulated.selection import allows
 from reconciler.desired.workloads import Workloads
 from reconciler.model.cluster import (
     ClaimStatus,
@@ -28,6 +27,7 @@ from reconciler.model.pod import (
     NodeSelectorTerm,
     Pod,
 )
+from reconciler.placement.binding.selection import allows
 
 _LATE: Final = "WaitForFirstConsumer"
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reconciler.adapters.simulated.selection import matches_node, repelling
 from reconciler.model.metadata import LabelSelector, SelectorExpression
 from reconciler.model.node import Node
 from reconciler.model.pod import Pod, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from reconciler.placement.binding.selection import matches_node, repelling
 
 
 @dataclass(frozen=True, slots=True)

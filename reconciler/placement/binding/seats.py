@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from reconciler.adapters.simulated.selection import matches_node, repelling
-from reconciler.adapters.simulated.topology import Neighbourhood, Placed
 from reconciler.model.hostport import conflict
 from reconciler.model.node import Node
 from reconciler.model.pod import Pod, PodSpec
@@ -24,6 +22,8 @@ from reconciler.model.resources import (
     parse_resources,
     subtract,
 )
+from reconciler.placement.binding.selection import matches_node, repelling
+from reconciler.placement.binding.topology import Neighbourhood, Placed
 
 
 @dataclass

@@ -1,0 +1,385 @@
+"""How near the quick answer to what a change costs comes to the truth, for generated pull requests.
+
+``python -m benchmarks.change [--count N] [--only TEXT]`` writes fleets into temporary repositories:
+the examples, which carry their own workloads, and small ones of the ``make_bench.py`` of the
+conformance folder (``CONFORMANCE``, by default beside the checkout). Each pull request changes one
+thing. The truth is ``simulate --base``, the engine itself with every latency, carried until nothing
+is left to do; the quick answer is ``atRest`` of ``plan --base``. The error is their difference as a
+share of what the fleet costs before. A change of less than a two-hundredth of that counts as none
+when signs are compared. Nothing is asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from reconciler.catalog.catalogfile import read_catalog
+from reconciler.cli.main import main as reconciler
+from reconciler.desired.fleet import SourceFile, read_fleet
+from reconciler.model.history import History
+from reconciler.model.settings import Settings
+from reconciler.observed.snapshot import read_snapshot
+from reconciler.observed.state import ClusterState, cluster_state
+from reconciler.plan.inputs import Inputs
+from reconciler.plan.rest.carry import Work, carried
+from reconciler.plan.rest.world import World
+
+ROOT = Path(__file__).resolve().parents[1]
+BENCH = Path(os.environ.get("CONFORMANCE") or ROOT.parent / "shared" / "conformance") / "bench"
+NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
+EXAMPLES = ("web", "batch-spot", "multi-team", "maintenance-windows")
+RESTED = ("fleet-17", "fleet-25", "fleet-35", "fleet-57")
+RAW = ("fleet-11", "fleet-21")
+NOTABLE = 0.005
+GOOD = 0.02
+
+Objects = list[dict[str, Any]]
+Change = Callable[[Objects], None]
+
+
+@dataclass
+class Fleet:
+    """A fleet as files, and the cluster that it has; an example has none."""
+
+    name: str
+    objects: Objects
+    words: list[str] = field(default_factory=list)
+
+
+def of_kind(objects: Objects, kind: str) -> Objects:
+    return [item for item in objects if item["kind"] == kind]
+
+
+def template(pool: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = pool["spec"]["template"]["spec"]
+    return found
+
+
+def require(pool: dict[str, Any], key: str, operator: str, *values: str) -> None:
+    rows = template(pool).setdefault("requirements", [])
+    rows[:] = [row for row in rows if row["key"] != key]
+    rows.append({"key": key, "operator": operator, "values": list(values)})
+
+
+def all_pools(change: Callable[[dict[str, Any]], None]) -> Change:
+    def applied(objects: Objects) -> None:
+        for pool in of_kind(objects, "NodePool"):
+            change(pool)
+
+    return applied
+
+
+def one_pool(change: Callable[[dict[str, Any]], None], index: int = 0) -> Change:
+    return lambda objects: change(of_kind(objects, "NodePool")[index])
+
+
+def disruption(**values: Any) -> Change:
+    return all_pools(lambda pool: pool["spec"].setdefault("disruption", {}).update(values))
+
+
+def of_workloads(change: Callable[[dict[str, Any]], None]) -> Change:
+    def applied(objects: Objects) -> None:
+        for item in of_kind(objects, "Deployment"):
+            change(item["spec"])
+
+    return applied
+
+
+def config(**values: Any) -> Change:
+    return lambda objects: of_kind(objects, "Configuration")[0].update(values)
+
+
+def scaled(spec: dict[str, Any], factor: float) -> None:
+    spec["replicas"] = max(1, round(spec.get("replicas", 1) * factor))
+
+
+def grown(spec: dict[str, Any]) -> None:
+    for container in spec["template"]["spec"]["containers"]:
+        requests = container.get("resources", {}).get("requests", {})
+        if "cpu" in requests:
+            text = str(requests["cpu"])
+            milli = int(text[:-1]) if text.endswith("m") else round(float(text) * 1000)
+            requests["cpu"] = f"{milli * 3 // 2}m"
+
+
+def a_new_service(objects: Objects) -> None:
+    requests = {"cpu": "750m", "memory": "1536Mi"}
+    labels = {"app": "newcomer"}
+    spec = {"containers": [{"name": "main", "image": "app", "resources": {"requests": requests}}]}
+    objects.append(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "newcomer", "namespace": "shop"},
+            "spec": {
+                "replicas": 12,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": spec},
+            },
+        }
+    )
+
+
+def another_image(objects: Objects) -> None:
+    for item in of_kind(objects, "EC2NodeClass"):
+        item["spec"]["amiSelectorTerms"] = [{"alias": "al2023@v20250801"}]
+        item["spec"]["tags"] = {"release": "2"}
+
+
+def an_overlay(objects: Objects) -> None:
+    config(featureGates={"NodeOverlay": True})(objects)
+    rows = [{"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c"]}]
+    objects.append(
+        {
+            "apiVersion": "karpenter.sh/v1alpha1",
+            "kind": "NodeOverlay",
+            "metadata": {"name": "dear"},
+            "spec": {"weight": 5, "requirements": rows, "priceAdjustment": "+30%"},
+        }
+    )
+
+
+def without_last_pool(objects: Objects) -> None:
+    objects.remove(of_kind(objects, "NodePool")[-1])
+
+
+CT, ARCH = "karpenter.sh/capacity-type", "kubernetes.io/arch"
+K = "karpenter.k8s.aws/instance-"
+WINDOW = [{"nodes": "0", "schedule": "0 9 * * *", "duration": "8h"}, {"nodes": "20%"}]
+POOL_CHANGES: dict[str, Change] = {
+    "budgets of 10%": disruption(budgets=[{"nodes": "10%"}]),
+    "on-demand only": all_pools(lambda p: require(p, CT, "In", "on-demand")),
+    "nodes of at most 8 cpu": all_pools(lambda p: require(p, f"{K}cpu", "Lt", "9")),
+    "another image": another_image,
+    "a label on the nodes": all_pools(
+        lambda p: p["spec"]["template"].setdefault("metadata", {}).update(labels={"team": "one"})
+    ),
+    "budget of one node": disruption(budgets=[{"nodes": "1"}]),
+    "spot allowed": all_pools(lambda p: require(p, CT, "In", "spot", "on-demand")),
+    "WhenEmpty": disruption(consolidationPolicy="WhenEmpty", consolidateAfter="1m"),
+    "arm64 and amd64": one_pool(lambda p: require(p, ARCH, "In", "arm64", "amd64")),
+    "expireAfter of a week": all_pools(lambda p: template(p).update(expireAfter="168h")),
+    "memory-optimized only": one_pool(lambda p: require(p, f"{K}category", "In", "r")),
+    "newest generations": all_pools(lambda p: require(p, f"{K}generation", "Gt", "6")),
+    "nodes of at least 8 cpu": all_pools(lambda p: require(p, f"{K}cpu", "Gt", "7")),
+    "packing": config(packing="cheapest"),
+    "consolidateAfter of ten minutes": disruption(consolidateAfter="10m"),
+    "weight": one_pool(lambda p: p["spec"].update(weight=100), -1),
+    "c is dearer": an_overlay,
+    "two zones": all_pools(
+        lambda p: require(p, "topology.kubernetes.io/zone", "In", "us-east-1a", "us-east-1b")
+    ),
+    "limits": one_pool(lambda p: p["spec"].update(limits={"cpu": "40"})),
+    "a pool is removed": without_last_pool,
+    "a window": disruption(budgets=WINDOW),
+    "taint": one_pool(
+        lambda p: template(p).update(
+            taints=[{"key": "team", "value": "one", "effect": "NoSchedule"}]
+        ),
+        -1,
+    ),
+    "thorough search": config(consolidation={"search": "thorough"}),
+}
+WORKLOAD_CHANGES: dict[str, Change] = {
+    "twice the replicas": of_workloads(lambda spec: scaled(spec, 2)),
+    "half the replicas": of_workloads(lambda spec: scaled(spec, 0.5)),
+    "requests grow by half": of_workloads(grown),
+    "a new service": a_new_service,
+}
+
+
+def example(name: str) -> Fleet:
+    """Return an example with its workloads."""
+    files = sorted((ROOT / "examples" / name).rglob("*.yaml"))
+    objects = [o for f in files for o in yaml.safe_load_all(f.read_text()) if o]
+    return Fleet(name, objects)
+
+
+def bench(name: str, folder: Path, *, rested: bool) -> Fleet:
+    """Return a made-up fleet; one that is ``rested`` has been carried to rest before."""
+    maker = [sys.executable, str(BENCH / "make_bench.py"), str(folder), name]
+    subprocess.run(maker, check=True, stdout=subprocess.DEVNULL)
+    home = folder / name
+    pools = [json.loads(f.read_text()) for f in sorted((home / "desired").glob("*.yaml"))]
+    settings = {"apiVersion": "reconciler/v1", "kind": "Configuration", "fleet": name}
+    if rested:
+        (home / "snapshot.json").write_bytes(_snapshot(_carried(home)))
+    words = ["--snapshot", str(home / "snapshot.json"), "--catalog", str(home / "catalog.json")]
+    return Fleet(name if rested else f"{name} raw", [*pools, settings], words)
+
+
+def _carried(home: Path) -> ClusterState:
+    files = [SourceFile(f.name, f.read_bytes()) for f in sorted((home / "desired").glob("*.yaml"))]
+    inputs = Inputs(
+        fleet=read_fleet(files, any_class=True)[0],
+        cluster=cluster_state(read_snapshot((home / "snapshot.json").read_bytes(), "snapshot")),
+        catalog=read_catalog((home / "catalog.json").read_bytes(), "catalogue"),
+        settings=Settings(),
+        now=NOW.replace(day=1),
+        any_class=True,
+    )
+    rest = carried(inputs, World(inputs.cluster), inputs.now, History(), Work(10**9))
+    assert rest.rested, home
+    return rest.world.cluster
+
+
+def _snapshot(cluster: ClusterState) -> bytes:
+    def objects() -> Iterator[dict[str, Any]]:
+        for version, kind, items in (
+            ("v1", "Node", [n.node for n in cluster.nodes if n.node is not None]),
+            ("karpenter.sh/v1", "NodeClaim", [n.claim for n in cluster.nodes if n.claim]),
+            ("v1", "Pod", cluster.pods),
+            ("apps/v1", "DaemonSet", cluster.daemon_sets),
+            ("policy/v1", "PodDisruptionBudget", cluster.pod_disruption_budgets),
+        ):
+            for item in items:
+                yield {"apiVersion": version, "kind": kind, **msgspec.to_builtins(item)}
+
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": list(objects())})
+
+
+def pull_requests(folder: Path) -> Iterator[tuple[Fleet, str, Change]]:
+    """Yield fleets with a change each: those of NodePools over all fleets, those of workloads."""
+    examples = [example(name) for name in EXAMPLES]
+    made = [bench(name, folder, rested=True) for name in RESTED]
+    made += [bench(name, folder, rested=False) for name in RAW]
+    own = [(f, n, c) for f in examples for n, c in WORKLOAD_CHANGES.items()]
+    pools = [
+        (fleet, name, change)
+        for turn, (name, change) in enumerate(POOL_CHANGES.items())
+        for fleet in (made[turn % len(made)], (*examples, *made)[(3 * turn + 1) % 10])
+    ]
+    for pair in zip_longest(pools, own):
+        yield from (row for row in pair if row is not None)
+
+
+def written(fleet: Fleet, change: Change, folder: Path) -> Path:
+    """Write the fleet before the change and after it, as two commits."""
+    folder.mkdir(parents=True)
+    objects: Objects = json.loads(json.dumps(fleet.objects))
+    _git(folder, "init", "-q")
+    for turn in range(2):
+        if turn:
+            change(objects)
+        rest = [item for item in objects if item["kind"] != "Configuration"]
+        (folder / "fleet.yaml").write_text("\n---\n".join(map(json.dumps, rest)))
+        (folder / "reconciler.yaml").write_text(json.dumps(of_kind(objects, "Configuration")[0]))
+        _git(folder, "add", "-A")
+        _git(folder, "commit", "-qm", "change", "--allow-empty")
+    return folder
+
+
+def _git(folder: Path, *words: str) -> None:
+    who = ["-c", "user.name=bench", "-c", "user.email=bench@example.com"]
+    subprocess.run(["git", *who, *words], cwd=folder, check=True)
+
+
+def asked(command: str, folder: Path, words: Iterable[str]) -> tuple[dict[str, Any], float]:
+    """Return what a command answers, and its CPU seconds."""
+    out, began = io.StringIO(), time.process_time()
+    line = [command, str(folder), *words, "--base", "HEAD~1", "-o", "json"]
+    with contextlib.redirect_stdout(out):
+        code = reconciler([*line, "--now", NOW.isoformat().replace("+00:00", "Z")])
+    assert code == 0, line
+    found: dict[str, Any] = json.loads(out.getvalue())
+    return found, time.process_time() - began
+
+
+@dataclass
+class Row:
+    """One pull request: what it costs in truth and by the quick answer, USD an hour."""
+
+    fleet: str
+    change: str
+    before: float
+    truth: float
+    quick: float
+    seconds: tuple[float, float]
+    notes: str = ""
+
+    @property
+    def error(self) -> float:
+        return (self.quick - self.truth) / self.before if self.before else 0.0
+
+    @property
+    def same_sign(self) -> bool:
+        return self._sign(self.truth) == self._sign(self.quick)
+
+    def _sign(self, amount: float) -> int:
+        if abs(amount) <= NOTABLE * self.before:
+            return 0
+        return 1 if amount > 0 else -1
+
+    def __str__(self) -> str:
+        share = self.truth / self.before if self.before else 0.0
+        return (
+            f"{self.fleet:20} {self.change:32} {self.before:8.3f} {self.truth:+9.4f} "
+            f"{share:+7.1%} {self.quick:+9.4f} {self.error:+7.2%} "
+            f"{'' if self.same_sign else 'SIGN':4} {self.seconds[0]:6.1f} {self.seconds[1]:7.1f}  "
+            f"{self.notes}"
+        )
+
+
+HEADING = (
+    f"{'fleet':20} {'change':32} {'USD/h':>8} {'truth':>9} {'':>7} {'quick':>9} {'error':>7} "
+    f"{'':4} {'CPU s':>6} {'truth s':>7}"
+)
+
+
+def measured(fleet: Fleet, name: str, change: Change, folder: Path) -> Row:
+    """Return the truth and the quick answer."""
+    repository = written(fleet, change, folder)
+    words = list(fleet.words)
+    if change is without_last_pool:
+        words += ["--allow-removal", of_kind(fleet.objects, "NodePool")[-1]["metadata"]["name"]]
+    plan, quick = asked("plan", repository, words)
+    story, slow = asked("simulate", repository, words)
+    merge, found = story["merge"], plan["atRest"]
+    truth = merge["after"] - merge["before"]
+    parts = [] if story["converged"] else ["not converged"]
+    parts += [f"{len(found['unschedulable'])} unschedulable"] if found["unschedulable"] else []
+    parts += [f"bounds {found['bounds']}"] if found["bounds"] else []
+    notes = "; ".join(parts)
+    return Row(fleet.name, name, merge["before"], truth, found["perHour"], (quick, slow), notes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.change")
+    parser.add_argument("--count", type=int, default=0, help="only the first N (default: all)")
+    parser.add_argument("--only", default="", help="only those whose fleet or change contains this")
+    args = parser.parse_args()
+    print(HEADING)
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for number, (fleet, change, apply) in enumerate(pull_requests(folder)):
+            if args.count and len(rows) >= args.count:
+                break
+            if args.only not in f"{fleet.name} {change}":
+                continue
+            rows.append(measured(fleet, change, apply, folder / "repositories" / str(number)))
+            print(rows[-1], flush=True)
+    good = sum(abs(row.error) <= GOOD for row in rows)
+    signs = sum(row.same_sign for row in rows)
+    print(f"{len(rows)} changes: {signs} with the right sign, {good} within {GOOD:.0%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,355 @@
+"""What a change costs between two fleets at rest: properties, and small fleets one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from reconciler.cli.main import main
+from reconciler.desired.fleet import SourceFile, read_fleet
+from reconciler.desired.workloads import expand
+from reconciler.model.diagnostics import Severity
+from reconciler.model.settings import Settings
+from reconciler.observed.snapshot import snapshot_of
+from reconciler.observed.state import cluster_state
+from reconciler.plan.inputs import Inputs
+from reconciler.plan.plan import AtRest
+from reconciler.plan.rest.compare import compared, iso_duration
+from tests.engine.world import a_deployment, a_node_class, a_pool, small_catalog
+from tests.simulated.simulations import words, write_fleet
+
+NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+FREE = ({"nodes": "100%"},)
+SMALL = {
+    "requirements": [
+        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m7i.large"]}
+    ]
+}
+"""A pool of nodes at $0.10 an hour, with room for one pod of 1500m each."""
+OTHER = {
+    "requirements": [
+        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["c7i.large"]}
+    ]
+}
+"""The same at $0.11."""
+
+Objects = Sequence[Mapping[str, Any]]
+
+
+def asked(objects: Objects, **given: Any) -> Inputs:
+    """Return the question about a fleet without nodes."""
+    text = yaml.safe_dump_all([a_node_class(), *map(dict, objects)])
+    fleet, findings = read_fleet([SourceFile("fleet.yaml", text.encode())], any_class=True)
+    assert not [f for f in findings if f.severity is Severity.ERROR]
+    made, _ = expand(fleet.workloads, now=NOW)
+    rows = [*made.pods, *made.daemon_sets, *made.pod_disruption_budgets, *made.namespaces]
+    known = {"settings": Settings(fleet="test"), "now": NOW, "any_class": True, **given}
+    return Inputs(
+        fleet=fleet, cluster=cluster_state(snapshot_of(rows)), catalog=small_catalog(), **known
+    )
+
+
+def change(base: Objects, head: Objects, most: int | None = None, **given: Any) -> AtRest:
+    """Return what a change from one revision to another costs."""
+    before = asked(base, **{k: v for k, v in given.items() if k != "allow_removal"})
+    return compared(asked(head, **given), before, most)[0]
+
+
+def a_budget(pods: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"maxUnavailable": pods, "selector": {"matchLabels": {"app": "web"}}},
+    }
+
+
+BUDGETS = st.lists(
+    st.one_of(
+        st.sampled_from(["1", "3", "10%", "100%"]).map(lambda nodes: {"nodes": nodes}),
+        st.just({"nodes": "0", "schedule": "0 9 * * *", "duration": "8h"}),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Draw a pool or two with workloads of some sizes, some of them protected."""
+    objects = []
+    for name in draw(st.sampled_from([["web"], ["web", "api"]])):
+        policy = draw(st.sampled_from(["WhenEmpty", "WhenEmptyOrUnderutilized"]))
+        after = draw(st.sampled_from(["0s", "5m", "Never"]))
+        kinds = draw(st.sampled_from([("on-demand",), ("spot", "on-demand")]))
+        objects.append(
+            a_pool(name, policy=policy, after=after, capacity_types=kinds, budgets=draw(BUDGETS))
+        )
+        for number in range(draw(st.integers(0, 2))):
+            cpu = draw(st.sampled_from(["300m", "900m", "1500m"]))
+            note = draw(st.sampled_from([{}, {"karpenter.sh/do-not-disrupt": "true"}]))
+            replicas = draw(st.integers(1, 5))
+            objects.append(
+                a_deployment(f"{name}-{number}", name, replicas, cpu=cpu, annotations=note)
+            )
+    return objects
+
+
+@given(fleets(), st.randoms(use_true_random=False))
+@settings(max_examples=15, deadline=None)
+def test_a_change_that_no_decision_depends_on_costs_exactly_nothing(
+    objects: list[dict[str, Any]], chance: Any
+) -> None:
+    shuffled = deepcopy(objects)
+    chance.shuffle(shuffled)
+    found = change(objects, shuffled)
+    assert (found.per_hour, found.per_month, found.bounds) == (0.0, 0.0, None)
+    assert (found.replaced, found.rollout, found.before) == (0, "PT0S", found.after)
+
+
+@given(fleets(), BUDGETS)
+@settings(max_examples=15, deadline=None)
+def test_other_budgets_cost_exactly_nothing(
+    objects: list[dict[str, Any]], budgets: list[dict[str, Any]]
+) -> None:
+    """The base has come to rest, so there is nothing that other budgets could let go or hold."""
+    tightened = deepcopy(objects)
+    for item in tightened:
+        if item["kind"] == "NodePool":
+            item["spec"]["disruption"]["budgets"] = budgets
+    found = change(objects, tightened)
+    assert (found.per_hour, found.replaced, found.rollout) == (0.0, 0, "PT0S")
+
+
+@given(fleets(), fleets())
+@settings(max_examples=10, deadline=None)
+def test_the_same_change_has_the_same_answer(
+    base: list[dict[str, Any]], head: list[dict[str, Any]]
+) -> None:
+    first = change(base, head)
+    assert msgspec.json.encode(first) == msgspec.json.encode(change(base[::-1], head[::-1]))
+    assert first.per_hour == pytest.approx(first.after.per_hour - first.before.per_hour)
+
+
+@pytest.mark.parametrize(
+    ("budgets", "rollout"),
+    [
+        pytest.param([{"nodes": "100%"}], "PT2M", id="all-at-once"),
+        pytest.param([{"nodes": "1"}], "PT8M", id="one-after-another"),
+        pytest.param(
+            [{"nodes": "0", "schedule": "0 9 * * *", "duration": "8h"}, {"nodes": "2"}],
+            "PT8H3M",
+            id="after-a-closed-window",
+        ),
+    ],
+)
+def test_budgets_and_windows_decide_how_long_a_rollout_takes_and_not_what_it_costs(
+    budgets: list[dict[str, Any]], rollout: str
+) -> None:
+    web = a_deployment("web", "web", 4)
+    base = [a_pool("web", template=SMALL, budgets=budgets), web]
+    head = [a_pool("web", template=OTHER, budgets=budgets), web]
+    found = change(base, head)
+    assert (found.per_hour, found.per_month) == (pytest.approx(0.04), pytest.approx(29.2))
+    assert (found.replaced, found.rollout, found.stuck) == (4, rollout, ())
+
+
+CASES: dict[str, tuple[Objects, Objects, dict[str, Any]]] = {
+    "more replicas": (
+        [a_pool("web", template=SMALL), a_deployment("web", "web", 2)],
+        [a_pool("web", template=SMALL), a_deployment("web", "web", 5)],
+        {"per_hour": 0.3, "replaced": 0, "launched": 3, "removed": 0, "rollout": "PT1M"},
+    ),
+    "fewer replicas": (
+        [a_pool("web", template=SMALL, budgets=FREE), a_deployment("web", "web", 5)],
+        [a_pool("web", template=SMALL, budgets=FREE), a_deployment("web", "web", 2)],
+        {"per_hour": -0.3, "replaced": 0, "launched": 0, "removed": 3, "rollout": "PT1M"},
+    ),
+    "empty nodes that have to be quiet first": (
+        [a_pool("web", template=SMALL, budgets=FREE, after="1h"), a_deployment("web", "web", 5)],
+        [a_pool("web", template=SMALL, budgets=FREE, after="1h"), a_deployment("web", "web", 2)],
+        {"per_hour": -0.3, "removed": 3, "rollout": "PT1H1M"},
+    ),
+    "a pod that fits nowhere": (
+        [a_pool("web", template=SMALL, budgets=FREE), a_deployment("web", "web", 2)],
+        [a_pool("web", template=SMALL, budgets=FREE), a_deployment("web", "web", 2, cpu="64")],
+        {"per_hour": -0.2, "unschedulable": ("default/web-00000", "default/web-00001")},
+    ),
+    "a budget that never opens": (
+        [a_pool("web", template=SMALL, budgets=[{"nodes": "0"}]), a_deployment("web", "web", 2)],
+        [a_pool("web", template=OTHER, budgets=[{"nodes": "0"}]), a_deployment("web", "web", 2)],
+        {"per_hour": 0.0, "rollout": "PT0S", "stuck": ["Drifted", "Drifted"]},
+    ),
+    "protected pods": (
+        [
+            a_pool("web", template=SMALL, budgets=FREE),
+            a_deployment("web", "web", 1, annotations={"karpenter.sh/do-not-disrupt": "true"}),
+            a_deployment("free", "web", 1),
+        ],
+        [
+            a_pool("web", template=OTHER, budgets=FREE),
+            a_deployment("web", "web", 1, annotations={"karpenter.sh/do-not-disrupt": "true"}),
+            a_deployment("free", "web", 1),
+        ],
+        {"per_hour": 0.01, "replaced": 1, "stuck": ["Drifted"]},
+    ),
+    "a budget for pods that allows none": (
+        [a_pool("web", template=SMALL, budgets=FREE), a_deployment("web", "web", 2), a_budget(0)],
+        [a_pool("web", template=OTHER, budgets=FREE), a_deployment("web", "web", 2), a_budget(0)],
+        {"per_hour": 0.0, "replaced": 0, "stuck": ["Drifted", "Drifted"]},
+    ),
+    "a budget for pods that allows one": (
+        [a_pool("web", template=SMALL, budgets=FREE), a_deployment("web", "web", 2), a_budget(1)],
+        [a_pool("web", template=OTHER, budgets=FREE), a_deployment("web", "web", 2), a_budget(1)],
+        {"per_hour": 0.02, "replaced": 2, "stuck": []},
+    ),
+    "a removed pool that nobody has approved": (
+        [a_pool("web", template=SMALL), a_pool("api"), a_deployment("web", "web", 2)],
+        [a_pool("api"), a_deployment("web", "web", 2)],
+        {"per_hour": 0.0, "replaced": 0, "stuck": ["NodePoolDeleted", "NodePoolDeleted"]},
+    ),
+    "another revision of the same image": (
+        [a_pool("web", template=SMALL, budgets=FREE), a_deployment("web", "web", 2)],
+        [
+            a_pool("web", template={**SMALL, "terminationGracePeriod": "1h"}, budgets=FREE),
+            a_deployment("web", "web", 2),
+        ],
+        {"per_hour": 0.0, "replaced": 2, "rollout": "PT2M"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("base", "head", "expected"), CASES.values(), ids=CASES.keys())
+def test_what_a_change_comes_to(base: Objects, head: Objects, expected: dict[str, Any]) -> None:
+    found = change(base, head)
+    for name, value in expected.items():
+        known = [s.reason for s in found.stuck] if name == "stuck" else getattr(found, name)
+        assert known == (pytest.approx(value) if isinstance(value, float) else value), name
+
+
+def test_a_removed_pool_goes_once_its_removal_is_allowed() -> None:
+    base = [a_pool("web", template=SMALL), a_pool("api"), a_deployment("web", "web", 2)]
+    inputs = asked(base)
+    data = [r.data for r in inputs.fleet.node_pools]
+    head = replace(
+        asked([a_pool("api")], allow_removal=frozenset({"web"})), base=data, compared_with="base"
+    )
+    found, _ = compared(head, inputs)
+    assert (found.after.nodes, found.removed, found.stuck) == (0, 2, ())
+
+
+def test_a_daily_maximum_stretches_the_rollout_over_days() -> None:
+    web = a_deployment("web", "web", 4)
+    limited = Settings(fleet="test", fleet_maximum_per_day="2")
+    base = [a_pool("web", template=SMALL, budgets=FREE), web]
+    head = [a_pool("web", template=OTHER, budgets=FREE), web]
+    found = change(base, head, settings=limited)
+    assert (found.replaced, found.rollout) == (4, "P1DT2M")
+
+
+def test_what_waits_longer_than_the_horizon_has_no_end() -> None:
+    base = [a_pool("web", template=SMALL, budgets=FREE), a_deployment("web", "web", 4)]
+    head = [a_pool("web", template=SMALL, budgets=FREE, after="1000h")]
+    found = change(base, head)
+    assert (found.after.nodes, found.rollout) == (4, None)
+
+
+def test_nodes_that_the_base_launches_are_not_drifted_under_the_same_template() -> None:
+    pool = a_pool("web", template=SMALL, budgets=FREE)
+    base = [pool, a_deployment("web", "web", 2)]
+    weighted = {**pool, "spec": {**pool["spec"], "weight": 7}}
+    found = change(base, [weighted, a_deployment("web", "web", 2)])
+    assert (found.replaced, found.per_hour) == (0, 0.0)
+
+
+@pytest.mark.parametrize("most", [1, 10_000, 25_000])
+def test_the_limit_of_work_gives_bounds_that_hold_the_truth(most: int) -> None:
+    web = a_deployment("web", "web", 12)
+    base = [a_pool("web", template=SMALL, budgets=FREE), web]
+    head = [a_pool("web", template=OTHER, budgets=[{"nodes": "2"}]), web]
+    truth = change(base, head)
+    assert truth.bounds is None
+    found = change(base, head, most=most)
+    assert found.bounds is not None
+    low, high = found.bounds
+    assert low <= truth.per_hour <= high
+    assert low <= found.per_hour <= high
+    assert found.rollout is None
+
+
+def test_budgets_alone_cost_nothing_even_where_the_limit_ends_the_search() -> None:
+    web = a_deployment("web", "web", 12)
+    base = [a_pool("web", budgets=FREE, policy="WhenEmptyOrUnderutilized"), web]
+    head = [a_pool("web", budgets=[{"nodes": "10%"}], policy="WhenEmptyOrUnderutilized"), web]
+    found = change(base, head, most=1)
+    assert (found.per_hour, found.bounds) == (0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("span", "text"),
+    [
+        (timedelta(), "PT0S"),
+        (timedelta(minutes=12), "PT12M"),
+        (timedelta(days=1, hours=2), "P1DT2H"),
+        (timedelta(days=3), "P3D"),
+        (timedelta(seconds=3725), "PT1H2M5S"),
+    ],
+)
+def test_durations_are_written_as_iso_8601_has_them(span: timedelta, text: str) -> None:
+    assert iso_duration(span) == text
+
+
+TEMPLATES = {"small": SMALL, "other": OTHER, "free": {}}
+AS_SIMULATED = {
+    "other types": ("small", 4, "1500m", "other", 4, "1500m"),
+    "more replicas": ("free", 4, "900m", "free", 9, "900m"),
+    "smaller pods": ("free", 6, "1500m", "free", 6, "500m"),
+    "fewer types": ("free", 7, "500m", "small", 7, "500m"),
+    "half of it": ("other", 6, "900m", "other", 3, "900m"),
+}
+
+
+@pytest.mark.parametrize("case", AS_SIMULATED.values(), ids=AS_SIMULATED.keys())
+def test_the_quick_answer_is_that_of_the_simulation(
+    tmp_path: Path, case: tuple[str, int, str, str, int, str]
+) -> None:
+    def objects(template: str, replicas: int, cpu: str) -> Objects:
+        pool = a_pool(
+            "web", template=TEMPLATES[template], budgets=[{"nodes": "2"}],
+            policy="WhenEmptyOrUnderutilized", after="1m",
+        )  # fmt: skip
+        return [pool, a_deployment("web", "web", replicas, cpu=cpu)]
+
+    write_fleet(tmp_path, objects(*case[:3]))
+    folder = tmp_path / "fleet"
+    for line in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "base"]):
+        who = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+        subprocess.run(["git", *who, *line], cwd=folder, check=True)
+    write_fleet(tmp_path, objects(*case[3:]))
+    merge = answer("simulate", tmp_path)["merge"]
+    found = answer("plan", tmp_path)["atRest"]
+    assert found["before"]["perHour"] == pytest.approx(merge["before"])
+    assert found["after"]["perHour"] == pytest.approx(merge["after"])
+    assert found["perHour"] == pytest.approx(merge["after"] - merge["before"])
+
+
+def answer(command: str, folder: Path) -> dict[str, Any]:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert main([command, *words(folder, "--base", "HEAD", "-o", "json")]) == 0
+    found: dict[str, Any] = json.loads(out.getvalue())
+    return found
