@@ -1,6 +1,6 @@
 """How near the quick answer to what a change costs comes to the truth, for generated pull requests.
 
-``python -m benchmarks.change [--count N] [--only TEXT]`` writes fleets into temporary repositories:
+``python -m benchmarks.change [--count N] [--seeds N] [--only TEXT]`` writes fleets into temporary repositories:
 the examples, which carry their own workloads, and small ones of the ``make_bench.py`` of the
 conformance folder (``CONFORMANCE``, by default beside the checkout). Each pull request changes one
 thing. The truth is ``simulate --base``, the engine itself with every latency, carried until nothing
@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -343,26 +344,31 @@ HEADING = (
 )
 
 
-def measured(fleet: Fleet, name: str, change: Change, folder: Path) -> Row:
-    """Return the truth and the quick answer."""
+def measured(fleet: Fleet, name: str, change: Change, folder: Path, seeds: int) -> Row:
+    """Return the truth, in the mean over the seeds, and the quick answer."""
     repository = written(fleet, change, folder)
     words = list(fleet.words)
     if change is without_last_pool:
         words += ["--allow-removal", of_kind(fleet.objects, "NodePool")[-1]["metadata"]["name"]]
     plan, quick = asked("plan", repository, words)
-    story, slow = asked("simulate", repository, words)
-    merge, found = story["merge"], plan["atRest"]
-    truth = merge["after"] - merge["before"]
-    parts = [] if story["converged"] else ["not converged"]
+    stories = [asked("simulate", repository, [*words, "--seed", str(n)]) for n in range(seeds)]
+    merges, found = [story["merge"] for story, _ in stories], plan["atRest"]
+    costs = [merge["after"] - merge["before"] for merge in merges]
+    truth, before = fmean(costs), fmean(merge["before"] for merge in merges)
+    slow = fmean(seconds for _, seconds in stories)
+    parts = [] if all(story["converged"] for story, _ in stories) else ["not converged"]
+    if max(costs) > min(costs):
+        parts.append(f"truth from {min(costs):+.4f} to {max(costs):+.4f}")
     parts += [f"{len(found['unschedulable'])} unschedulable"] if found["unschedulable"] else []
     parts += [f"bounds {found['bounds']}"] if found["bounds"] else []
     notes = "; ".join(parts)
-    return Row(fleet.name, name, merge["before"], truth, found["perHour"], (quick, slow), notes)
+    return Row(fleet.name, name, before, truth, found["perHour"], (quick, slow), notes)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.change")
     parser.add_argument("--count", type=int, default=0, help="only the first N (default: all)")
+    parser.add_argument("--seeds", type=int, default=1, help="simulations of each (default: 1)")
     parser.add_argument("--only", default="", help="only those whose fleet or change contains this")
     args = parser.parse_args()
     print(HEADING)
@@ -374,7 +380,8 @@ def main() -> None:
                 break
             if args.only not in f"{fleet.name} {change}":
                 continue
-            rows.append(measured(fleet, change, apply, folder / "repositories" / str(number)))
+            home = folder / "repositories" / str(number)
+            rows.append(measured(fleet, change, apply, home, args.seeds))
             print(rows[-1], flush=True)
     good = sum(abs(row.error) <= GOOD for row in rows)
     signs = sum(row.same_sign for row in rows)
