@@ -3,8 +3,10 @@
 ``python -m benchmarks.change [--count N] [--seeds N] [--only TEXT]`` writes fleets into temporary
 repositories: the examples, which carry their own workloads, and small ones of the
 ``make_bench.py`` of the conformance folder (``CONFORMANCE``, by default beside the checkout). Each
-pull request changes one thing. The truth is ``simulate --base``, the engine itself with every
-latency, carried until nothing is left to do; the quick answer is ``atRest`` of ``plan --base``. The error is their difference as a
+pull request changes one thing.
+
+The truth is ``simulate --base``, the engine itself with every latency, carried until nothing is
+left to do; the quick answer is ``atRest`` of ``plan --base``. The error is their difference as a
 share of what the fleet costs before. A change of less than a two-hundredth of that counts as none
 when signs are compared. Nothing is asserted.
 """
