@@ -88,6 +88,13 @@ def said(*words: str) -> str:
     return out.getvalue() + err.getvalue()
 
 
+def fitting(form: str, secret: str) -> str:
+    """Return the secret without what would end it, or make it a user's name, in this form."""
+    if "@" not in form:
+        secret = secret.replace("@", "")
+    return secret.replace(":", "") if "://{}@" in form else secret
+
+
 @pytest.fixture
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -106,7 +113,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @given(secret=either)
 @_HERE
 def test_a_password_of_the_database_is_not_printed(form: str, secret: str, fleet: Path) -> None:
-    url = form.format(secret if "@" in form else secret.replace("@", ""))
+    url = form.format(fitting(form, secret))
     for words in (
         ["status", str(fleet), "--state", url],
         ["status", str(fleet), "--state", url, "--debug"],
@@ -152,7 +159,7 @@ def test_a_url_in_the_repository_is_refused_without_being_printed(fleet: Path) -
 @given(secret=either)
 @_HERE
 def test_a_password_of_git_is_not_printed(form: str, secret: str, fleet: Path) -> None:
-    url = form.format(secret if "@" in form else secret.replace("@", ""))
+    url = form.format(fitting(form, secret))
     words = ["plan", "--repo", url, "--state", str(fleet / "state"), "--debug"]
     assert MARK not in said(*words)
     assert not [path for path in (fleet / "state").rglob("*") if MARK in str(path)]
