@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from reconciler.adapters.git.clone import remote_head
@@ -111,6 +111,10 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @attack(Threat.SECRETS, "a password in the URL of the database")
 @pytest.mark.parametrize("form", DATABASE_FORMS)
 @given(secret=either)
+@example(secret=f"{MARK}/{MARK}")
+@example(secret=f"{MARK}#{MARK}?{MARK}")
+@example(secret=f"{MARK}@{MARK}")
+@example(secret=f"{MARK}%2F{MARK}&{MARK}")
 @_HERE
 def test_a_password_of_the_database_is_not_printed(form: str, secret: str, fleet: Path) -> None:
     url = form.format(fitting(form, secret))
@@ -157,6 +161,10 @@ def test_a_url_in_the_repository_is_refused_without_being_printed(fleet: Path) -
 @attack(Threat.SECRETS, "a password or token in the address of a repository")
 @pytest.mark.parametrize("form", GIT_FORMS)
 @given(secret=either)
+@example(secret=f"{MARK}/{MARK}")
+@example(secret=f"{MARK}#{MARK}?{MARK}")
+@example(secret=f"{MARK}@{MARK}")
+@example(secret=f"{MARK}%2F{MARK}")
 @_HERE
 def test_a_password_of_git_is_not_printed(form: str, secret: str, fleet: Path) -> None:
     url = form.format(fitting(form, secret))
