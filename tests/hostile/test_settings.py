@@ -285,7 +285,14 @@ def test_a_link_is_not_followed(
         (place / name).symlink_to(victim)
     content = sorted(p.name for p in victim.glob("*"))
     words = ["apply", str(repository.path), "--set", "clusterName=shop"]
-    words += ["--set", "cluster=embedded", "--set", "aws.endpointUrl=http://127.0.0.1:1"]
+    words += [
+        "--timeout",
+        "1s",
+        "--set",
+        "cluster=embedded",
+        "--set",
+        "aws.endpointUrl=http://127.0.0.1:1",
+    ]
     assert main(words) == 1
     (said,) = capsys.readouterr().err.splitlines()
     assert "symbolic link" in said
