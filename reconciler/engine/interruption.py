@@ -116,12 +116,16 @@ def _moment(at: datetime) -> str:
 
 
 def _by_instance(seen: Observation) -> Mapping[str, NodeClaim]:
-    """Return the claims by the id of their instance, also those that have not been told it yet."""
-    names = {claim.name: claim for claim in seen.claims}
+    """Return the claims by the id of their instance, also those that have not been told it yet.
+
+    A tag names the claim of an instance only until the claim has one: it could be another's later.
+    """
+    names = {claim.name: claim for claim in seen.claims if not claim.status.provider_id}
     found = {
         instance.id: names[name]
         for instance in seen.instances
         if (name := instance.tags.get(NODECLAIM, "")) in names
+        if seen.owner.owns(instance.tags)
     }
     found |= {lifecycle.instance_id(c): c for c in seen.claims if c.status.provider_id}
     return found
@@ -150,11 +154,19 @@ def _lost(claim: NodeClaim, word: Interruption) -> list[Refusal]:
 def _let_go(marked: Mapping[str, NodeClaim], seen: Observation) -> list[NodeClaim]:
     """Return the claims as recorded: those that a command is about to replace go at once.
 
-    The planner leaves them alone, and EC2 does not wait until a replacement is ready.
+    The planner leaves them alone, and EC2 does not wait until a replacement is ready. While the
+    owner of some instance is in doubt nothing is planned, so that all of them go at once.
     """
     waiting = (CommandPhase.MARKED, CommandPhase.WAITING)
     taken = marked_claims(c for c in seen.commands if c.phase in waiting)
+    if seen.doubts:
+        taken |= {c.name for c in marked.values() if not _is_advice(c)}
     return [_going(c, seen) if c.name in taken else c for c in marked.values()]
+
+
+def _is_advice(claim: NodeClaim) -> bool:
+    mark = claim.condition(INTERRUPTED)
+    return mark is not None and mark.reason == InterruptionKind.REBALANCE_RECOMMENDATION
 
 
 def _going(claim: NodeClaim, seen: Observation) -> NodeClaim:

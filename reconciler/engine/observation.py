@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import cached_property
 
 from reconciler.engine import lifecycle
+from reconciler.engine.ownership import Doubts, doubts
 from reconciler.engine.nomination import seated
 from reconciler.engine.world import World
 from reconciler.model.diagnostics import Diagnostic, Severity
@@ -20,6 +21,7 @@ from reconciler.model.labels import INITIALIZED, REGISTERED
 from reconciler.model.node import Node
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.nodepool import NodePool
+from reconciler.model.ownership import Owner
 from reconciler.observed.pods import Pods
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import ClusterState, cluster_state
@@ -31,7 +33,8 @@ class Observation:
     """What was seen at ``at``: the claims stand in ``snapshot`` as the look has left them.
 
     ``findings`` are what could not be seen and decides nothing by itself. ``history`` is what
-    stands in our records of what was done before.
+    stands in our records of what was done before. ``owner`` is the fleet whose look it is, and
+    ``doubts`` are the instances of which nobody can tell whether they are its own.
     """
 
     at: datetime
@@ -40,6 +43,8 @@ class Observation:
     commands: tuple[RunningCommand, ...]
     findings: tuple[Diagnostic, ...] = ()
     history: History = NO_HISTORY
+    owner: Owner = Owner("", "")
+    doubts: Doubts = Doubts()
 
     @property
     def claims(self) -> tuple[NodeClaim, ...]:
@@ -74,7 +79,7 @@ def marked_claims(commands: Iterable[RunningCommand]) -> set[str]:
     return {name for c in commands if c.phase in under_way for name in c.node_claims}
 
 
-def observe(world: World, pools: Sequence[NodePool]) -> Observation:
+def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observation:
     """Look at EC2, then at the cluster, and bring the recorded claims up to date.
 
     EC2 is asked before our records are read: an instance that a record does not know yet was
@@ -110,6 +115,8 @@ def observe(world: World, pools: Sequence[NodePool]) -> Observation:
         replace(seen, node_claims=tuple(updated)),
         tuple(world.store.commands()),
         _unheard(world),
+        owner=owner,
+        doubts=doubts(instances, updated, world.journal, owner, now),
     )
 
 

@@ -34,6 +34,7 @@ from reconciler.desired.workloads import Workloads, expand
 from reconciler.engine import lifecycle
 from reconciler.engine.observation import Observation
 from reconciler.engine.planning import PlannedFleet, PoolBlueprint
+from reconciler.engine.reconcile import owner_of
 from reconciler.engine.world import World
 from reconciler.model.decode import decode
 from reconciler.model.labels import NODEPOOL
@@ -266,8 +267,10 @@ def _record_first(
         claims.append(msgspec.structs.replace(seen, status=status))
     chronicle.knows(claims)
     store.put_node_claims(claims)
+    ours = owner_of(desired.settings).tags
     for instance in first.instances:
-        stage.compute.add(instance, _price(instance, desired))
+        tagged = replace(instance, tags={**instance.tags, **ours})
+        stage.compute.add(tagged, _price(instance, desired))
     known = [
         RecordedObject(o["kind"], o["metadata"]["name"], (object_hash(o) or ("",))[0], o)
         for o in snapshot.live
