@@ -11,8 +11,8 @@ from datetime import datetime
 from functools import cached_property
 
 from reconciler.engine import lifecycle
-from reconciler.engine.ownership import Doubts, doubts
 from reconciler.engine.nomination import seated
+from reconciler.engine.ownership import NO_DOUBTS, Doubts, doubts
 from reconciler.engine.world import World
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import ClusterError
@@ -21,7 +21,8 @@ from reconciler.model.labels import INITIALIZED, REGISTERED
 from reconciler.model.node import Node
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.nodepool import NodePool
-from reconciler.model.ownership import Owner
+from reconciler.model.ownership import NO_OWNER, Owner
+from reconciler.observed.identity import identified
 from reconciler.observed.pods import Pods
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import ClusterState, cluster_state
@@ -34,7 +35,8 @@ class Observation:
 
     ``findings`` are what could not be seen and decides nothing by itself. ``history`` is what
     stands in our records of what was done before. ``owner`` is the fleet whose look it is, and
-    ``doubts`` are the instances of which nobody can tell whether they are its own.
+    ``doubts`` are the instances of which nobody can tell whether they are its own. ``disputed``
+    are the claims of which nobody can tell which Node is theirs.
     """
 
     at: datetime
@@ -43,8 +45,9 @@ class Observation:
     commands: tuple[RunningCommand, ...]
     findings: tuple[Diagnostic, ...] = ()
     history: History = NO_HISTORY
-    owner: Owner = Owner("", "")
-    doubts: Doubts = Doubts()
+    owner: Owner = NO_OWNER
+    doubts: Doubts = NO_DOUBTS
+    disputed: frozenset[str] = frozenset()
 
     @property
     def claims(self) -> tuple[NodeClaim, ...]:
@@ -94,7 +97,11 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observatio
         lifecycle.looked_for(claim, by_id.get(lifecycle.instance_id(claim)), at)
         for claim in recorded
     ]
-    seen = world.cluster.observe(claims, instances)
+    known = identified(
+        world.cluster.observe(claims, instances),
+        {i.id: i.private_dns_name for i in instances if i.private_dns_name},
+    )
+    seen = known.snapshot
     now = world.clock.now()
     nodes = {n.spec.provider_id: n for n in seen.nodes if n.spec.provider_id}
     pods = Pods.of(seen.pods).holding
@@ -114,9 +121,10 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observatio
         instances,
         replace(seen, node_claims=tuple(updated)),
         tuple(world.store.commands()),
-        _unheard(world),
+        (*_unheard(world), *known.findings),
         owner=owner,
         doubts=doubts(instances, updated, world.journal, owner, now),
+        disputed=known.disputed,
     )
 
 

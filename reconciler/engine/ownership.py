@@ -123,6 +123,9 @@ class Doubts:
         return tuple(found)
 
 
+NO_DOUBTS: Final = Doubts()
+
+
 def doubts(
     instances: Iterable[Instance],
     claims: Sequence[NodeClaim],

@@ -60,8 +60,8 @@ class Claims:
     """What is known on our side: the fleet's owner, its files, and what is recorded already.
 
     ``is_settled`` says of an instance that bears our tags whether a pass will deal with it, as a
-    launch in our journal made it. ``hash_of`` gives the hash of an object in git by kind and name, ``rehash`` that of one as the
-    cluster has it.
+    launch in our journal made it. ``hash_of`` gives the hash of an object in git by kind and
+    name, ``rehash`` that of one as the cluster has it.
     """
 
     owner: Owner

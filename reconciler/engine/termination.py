@@ -74,7 +74,11 @@ def collect(effects: Effects, seen: Observation) -> None:
             claim, instance, seen.at
         ):
             world.tell("Vanished", f"the instance of {claim.name} is gone", node_claim=claim.name)
-        elif lifecycle.never_registered(claim, seen.at) and not seen.doubts:
+        elif (
+            lifecycle.never_registered(claim, seen.at)
+            and not seen.doubts
+            and claim.name not in seen.disputed
+        ):
             world.tell("Failed", f"{claim.name} never joined the cluster", node_claim=claim.name)
         else:
             continue
@@ -94,11 +98,11 @@ def strangers(seen: Observation) -> list[Instance]:
 
 
 def _may_go(claim: NodeClaim, instance: Instance, seen: Observation) -> bool:
-    """Return whether a node may be drained: it is ours, and our records are not in doubt.
+    """Return whether a node may be drained: it is ours, we know it, and no record is in doubt.
 
     One that EC2 takes back is drained even then: it goes whatever we do.
     """
-    if not seen.owner.owns(instance.tags):
+    if not seen.owner.owns(instance.tags) or claim.name in seen.disputed:
         return False
     return not seen.doubts or claim.is_true(lifecycle.INTERRUPTED)
 

@@ -57,3 +57,7 @@ class Owner:
         if CLUSTER_TAG in tags:
             named.add(tags[CLUSTER_TAG])
         return named == {self.cluster}
+
+
+NO_OWNER: Final = Owner("", "")
+"""Nobody: it owns no instance that has an owner."""

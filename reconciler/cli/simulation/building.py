@@ -40,6 +40,7 @@ from reconciler.model.decode import decode
 from reconciler.model.labels import NODEPOOL
 from reconciler.model.metadata import Metadata
 from reconciler.model.nodeclass import EC2NodeClass, EC2NodeClassStatus
+from reconciler.observed.identity import identified
 from reconciler.observed.snapshot import Snapshot, read_snapshot
 from reconciler.plan.deciding import Phase
 from reconciler.plan.inputs import Inputs
@@ -179,7 +180,7 @@ def _snapshot(args: argparse.Namespace) -> Snapshot:
     if args.snapshot is None:
         return Snapshot()
     source = "stdin" if args.snapshot == "-" else args.snapshot
-    return read_snapshot(inputs.read_bytes(args.snapshot), source)
+    return identified(read_snapshot(inputs.read_bytes(args.snapshot), source)).snapshot
 
 
 def fleet_of(args: argparse.Namespace, snapshot: Snapshot, phase: Phase) -> SimulatedFleet:
