@@ -65,7 +65,7 @@ def assembled(
     A command that ``sleeps`` between two looks is woken by pods that wait.
 
     Raises:
-        UsageError: nobody has named the cluster of a real account.
+        UnnamedClusterError: nobody has named the cluster of a real account.
         LockedError: another process holds this fleet.
         StateError: the recorded state cannot be opened.
     """

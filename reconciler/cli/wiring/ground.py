@@ -70,17 +70,17 @@ def expect_cluster_name(ground: Ground) -> None:
     """Refuse to act in a real account for a cluster that nobody has named (decision 15).
 
     Raises:
-        UsageError: ``clusterName`` is not set.
+        UnnamedClusterError: ``clusterName`` is not set.
     """
-    from reconciler.model.errors import UsageError
+    from reconciler.model.errors import UnnamedClusterError
 
     if not is_real(ground.settings, ground.imitation) or is_named(ground.resolved):
         return
-    raise UsageError(
-        f"clusterName is not set, and {ground.settings.region} is a region of a real account: "
-        "instances are told from those of other clusters by the cluster's name",
-        where="clusterName",
-        remedy="set clusterName in reconciler.yaml, or give --set clusterName=NAME",
+    raise UnnamedClusterError(
+        "clusterName is not set, and without it instances of other clusters in this account "
+        "cannot be told from ours",
+        where=f"region {ground.settings.region}",
+        remedy="set clusterName in reconciler.yaml or pass --set clusterName=NAME",
     )
 
 
