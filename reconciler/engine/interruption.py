@@ -107,7 +107,7 @@ def _believed(
             claim = claims.get(identity)
             if claim is None or claim.is_deleting:
                 continue
-            objection = _objection(word, shown.get(identity), seen.at)
+            objection = _objection(word, claim, shown.get(identity), seen.at)
             if not objection:
                 yield word, claim
             elif (claim.name, objection) not in refuted:
@@ -136,7 +136,9 @@ def _shown(
     return shown | {instance.id: instance for instance in again}
 
 
-def _objection(word: Interruption, instance: Instance | None, at: datetime) -> str:
+def _objection(
+    word: Interruption, claim: NodeClaim, instance: Instance | None, at: datetime
+) -> str:
     """Return what EC2 shows that a word cannot be true of, empty where nothing contradicts it."""
     limit = _STALE_AFTER.get(word.kind)
     if limit is not None and at - word.at > limit:
@@ -147,7 +149,8 @@ def _objection(word: Interruption, instance: Instance | None, at: datetime) -> s
         return f"it was said at {_moment(word.at)}, before the instance was launched"
     if word.kind is InterruptionKind.SPOT_INTERRUPTION and instance.capacity_type != SPOT:
         return f"the instance is {instance.capacity_type}, not spot"
-    if word.kind is InterruptionKind.RESERVATION_INTERRUPTION and not instance.reservation_id:
+    is_reserved = claim.metadata.labels.get(CAPACITY_TYPE) == RESERVED or instance.reservation_id
+    if word.kind is InterruptionKind.RESERVATION_INTERRUPTION and not is_reserved:
         return "the instance has no capacity reservation"
     states = _STATES.get(word.kind)
     if states is not None and instance.state not in states:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import inf
 from typing import Final
 
 import msgspec
@@ -54,7 +56,7 @@ _DEVICES: Final = (
 )
 """Hardware: an instance type has it or not, whatever a device plugin says."""
 
-_LARGEST: Final = {"cpu": 4096 * 1000, "memory": 64 * 2**40 * 1000}
+_LARGEST: Final[Mapping[str, float]] = {"cpu": 4096 * 1000, "memory": 64 * 2**40 * 1000}
 """More than any machine has, in thousandths: twice the largest type of EC2."""
 
 _VALUE_MAX: Final = 63
@@ -239,38 +241,50 @@ def _with_amounts(node: Node, claim: NodeClaim | None, findings: list[Diagnostic
     Pods of other nodes would be planned onto what it only says that it has.
     """
     believed = {}
+    limits = _LARGEST if claim is None else _limits(_key(claim.status.capacity))
     for kind in ("capacity", "allocatable"):
-        try:
-            own = parse_resources(getattr(node.status, kind))
-        except (ValueError, OverflowError):
+        own = _amounts(_key(getattr(node.status, kind)))
+        if own is None:
             findings.append(_finding(CAPACITY, node, f"its {kind} is not made of quantities"))
             believed[kind] = dict[str, str | int | float]()
             continue
-        limits = _limits(claim, own)
-        beyond = {name: most for name, most in limits.items() if own.get(name, 0) > most}
+        beyond = [name for name, amount in own.items() if amount > limits.get(name, inf)]
         if not beyond:
             continue
         said = format_resources({name: own[name] for name in sorted(beyond)})
         whose = f"NodeClaim {claim.name}" if claim is not None else "any EC2 instance"
         listed = ", ".join(f"{name} {amount}" for name, amount in said.items())
         findings.append(_finding(CAPACITY, node, f"its {kind} has {listed}: more than {whose} has"))
-        real = parse_resources(getattr(claim.status, kind)) if claim is not None else {}
-        capped = {**own, **{name: real.get(name, 0) for name in beyond}}
+        real = _amounts(_key(getattr(claim.status, kind))) if claim is not None else None
+        capped = {**own, **{name: (real or {}).get(name, 0) for name in beyond}}
         believed[kind] = dict(format_resources(capped))
     return msgspec.structs.replace(node.status, **believed) if believed else node.status
 
 
-def _limits(claim: NodeClaim | None, own: Mapping[str, int]) -> Mapping[str, float]:
-    """Return the most that a Node can have of what can be checked."""
-    if claim is None:
-        return _LARGEST
-    capacity = parse_resources(claim.status.capacity)
-    limits: dict[str, float] = {
-        name: capacity[name] * _TOLERANCE for name in _MEASURED if capacity.get(name)
-    }
-    if capacity:
-        limits |= {name: 0 for name in _DEVICES if name in own and not capacity.get(name)}
-    return limits
+_Key = tuple[tuple[str, str | int | float], ...]
+
+
+def _key(amounts: Mapping[str, str | int | float]) -> _Key:
+    return tuple(amounts.items())
+
+
+@lru_cache(maxsize=4096)
+def _amounts(key: _Key) -> Mapping[str, int] | None:
+    """Return amounts in thousandths, None where one is no quantity; many nodes have the same."""
+    try:
+        return parse_resources(dict(key))
+    except (ValueError, OverflowError):
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _limits(capacity: _Key) -> Mapping[str, float]:
+    """Return the most that a Node can have of what can be checked against its claim's capacity."""
+    known = _amounts(capacity)
+    if not known:
+        return {}
+    limits = {name: known[name] * _TOLERANCE for name in _MEASURED if known.get(name)}
+    return limits | {name: 0.0 for name in _DEVICES if not known.get(name)}
 
 
 def _finding(code: str, node: Node, why: str) -> Diagnostic:
