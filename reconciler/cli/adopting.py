@@ -1,7 +1,8 @@
-"""``reconciler state adopt``: take over the nodes of a fleet that Karpenter launched.
+"""``reconciler state adopt``: take over nodes that Karpenter launched, or that a lost state forgot.
 
-Shown first, done with ``--yes``. Karpenter must not run any more: it ends every instance of its
-cluster that has no NodeClaim of its own, and both would act on the same nodes.
+Shown first, done with ``--yes``. For nodes of Karpenter's, Karpenter must not run any more: it
+terminates every instance of its cluster that has no NodeClaim of its own, and both would act on
+the same nodes.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
         taken = sum(stake.claim is not None for stake in stakes)
         acts = bool(args.yes and taken)
         if acts:
-            _refuse_two_owners(snapshot, said_gone=args.karpenter_is_gone)
+            if any(_is_karpenters(stake, takeover) for stake in stakes):
+                _refuse_two_owners(snapshot, said_gone=args.karpenter_is_gone)
             problems = takeover.take(stakes)
     if args.output == "json":
         from reconciler.cli.listing import as_json
@@ -68,10 +70,20 @@ def run(args: argparse.Namespace) -> int:
     return exitcode.DONE
 
 
+def _is_karpenters(stake: Stake, takeover: Takeover) -> bool:
+    """Return whether a stake that is taken never was this fleet's, as far as its tags say."""
+    from reconciler.model.ownership import FLEET_TAG
+
+    if stake.claim is None or stake.is_recorded:
+        return False
+    return stake.instance.tags.get(FLEET_TAG) != takeover.fleet
+
+
 def _as_value(
     stakes: Sequence[Stake], takeover: Takeover, problems: Sequence[str], *, is_done: bool
 ) -> dict[str, object]:
     """Return what becomes of each instance as data (``schemas/adoption.v1.json``)."""
+    from reconciler.cli.listing import stamp
     from reconciler.model.labels import NODEPOOL
 
     return {
@@ -83,6 +95,8 @@ def _as_value(
                 "id": stake.instance.id,
                 "instanceType": stake.instance.instance_type,
                 "zone": stake.instance.zone,
+                "launchedAt": stamp(stake.instance.launched_at),
+                "perHour": takeover.price_of(stake),
                 "nodePool": stake.instance.tags.get(NODEPOOL, ""),
                 "nodeClaim": stake.claim.name if stake.claim is not None else "",
                 "becomes": _becomes(stake),
@@ -135,7 +149,7 @@ def _refuse_two_owners(snapshot: Snapshot | None, *, said_gone: bool) -> None:
 
 
 def _listed(stakes: Sequence[Stake], takeover: Takeover) -> str:
-    from reconciler.cli.listing import columns
+    from reconciler.cli.listing import columns, stamp
     from reconciler.model.labels import NODEPOOL
 
     if not stakes:
@@ -145,15 +159,30 @@ def _listed(stakes: Sequence[Stake], takeover: Takeover) -> str:
             stake.instance.id,
             stake.instance.instance_type,
             stake.instance.zone,
+            stamp(stake.instance.launched_at),
+            _dollars(takeover.price_of(stake)),
             stake.instance.tags.get(NODEPOOL, ""),
             stake.claim.name if stake.claim is not None else "",
             _said(stake),
         )
         for stake in stakes
     ]
-    header = ("INSTANCE", "TYPE", "ZONE", "NODEPOOL", "NODECLAIM", "BECOMES")
+    header = (
+        "INSTANCE",
+        "TYPE",
+        "ZONE",
+        "LAUNCHED",
+        "$/HOUR",
+        "NODEPOOL",
+        "NODECLAIM",
+        "BECOMES",
+    )
     taken = sum(stake.claim is not None for stake in stakes)
     return columns([header, *rows]) + f"\n{taken} of {len(stakes)} can be taken over.\n"
+
+
+def _dollars(price: float | None) -> str:
+    return "unknown" if price is None else f"{price:.4f}"
 
 
 def _said(stake: Stake) -> str:

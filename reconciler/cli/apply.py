@@ -172,11 +172,9 @@ def mandate_of(settings: Settings, approved: Plan | None = None) -> Mandate:
 
 def tags_of(settings: Settings) -> Mapping[str, str]:
     """Return the tags of every instance of the fleet."""
-    return {
-        "eks:eks-cluster-name": settings.cluster_name,
-        f"kubernetes.io/cluster/{settings.cluster_name}": "owned",
-        "reconciler/fleet": settings.fleet,
-    }
+    from reconciler.model.ownership import Owner
+
+    return Owner(settings.fleet, settings.cluster_name).tags
 
 
 def summary(result: Pass, assembly: Assembly, output: str) -> str:

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("export", "write the fleet's state as lines of JSON"),
         ("import", "read an export into a state that has nothing of the fleet"),
         ("prune", "remove what is settled and old; nothing in doubt, nothing that is needed"),
-        ("adopt", "take over the nodes of a fleet that Karpenter launched"),
+        ("adopt", "take over nodes that the state does not know, or that Karpenter launched"),
     ):
         deed = deeds.add_parser(
             name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."

@@ -87,6 +87,7 @@ def facts_of(recorded: Recorded) -> dict[str, Any]:
         ],
         "rollouts": guarded.rollouts(store.rollouts()),
         "blockers": guarded.blockers(_newest(recorded)),
+        "ownership": _ownership(_newest(recorded)),
         "plan": _plan(recorded),
     }
 
@@ -111,6 +112,14 @@ def _newest(recorded: Recorded) -> Plan | None:
 
     found = next(iter(recorded.state.store.plans(limit=1)), None)
     return None if found is None else from_json(found.body, f"plan {found.digest}")
+
+
+def _ownership(plan: Plan | None) -> list[dict[str, str]]:
+    """Return what the newest plan found of instances whose owner is in doubt."""
+    from reconciler.engine.ownership import CONTESTED, UNKNOWN
+
+    found = plan.diagnostics if plan is not None else ()
+    return [{"code": f.code, "message": f.message} for f in found if f.code in (UNKNOWN, CONTESTED)]
 
 
 def _plan(recorded: Recorded) -> dict[str, Any] | None:
@@ -159,7 +168,15 @@ def _text(recorded: Recorded, facts: dict[str, Any], known: str) -> str:
     from reconciler.cli import guarded
 
     text += _commands(recorded) + guarded.text(facts)
-    return text + _doubts(facts) + _unavailable(facts)
+    return text + _in_doubt(facts) + _doubts(facts) + _unavailable(facts)
+
+
+def _in_doubt(facts: dict[str, Any]) -> str:
+    """Return the instances that keep the fleet from changing."""
+    if not facts["ownership"]:
+        return ""
+    lines = "".join(f"  {row['message']}\n" for row in facts["ownership"])
+    return f"\nNothing is launched or removed until these instances have one owner:\n{lines}"
 
 
 def _plan_rows(plan: dict[str, Any] | None) -> list[tuple[str, str]]:

@@ -59,6 +59,7 @@ def converge(
 
     Raises:
         StalePlanError: the approved plan no longer fits.
+        UnknownInstancesError: our tags and our records disagree about some instances.
         NotConvergedError: ``deadline`` has passed.
     """
     until = world.clock.now() + deadline
@@ -75,6 +76,8 @@ def converge(
             world.tell("Retrying", str(error))
             world.clock.wait(_backoff(failures, pulse), stop)
             continue
+        if result.seen.doubts:
+            raise result.seen.doubts.error()
         failures = failures + 1 if result.in_vain else 0
         if mandate.approved is not None:
             mandate = replace(mandate, approved=None, decides=False)
@@ -120,7 +123,7 @@ def run(
     """
     in_force = _InForce(world, source)
     recall, pruning = Recall(), Pruning(world)
-    failures = 0
+    failures, complaint = 0, ""
 
     def is_elsewhere() -> bool:
         return stop() or in_force.has_moved()
@@ -144,9 +147,20 @@ def run(
             world.clock.wait(_backoff(failures, pulse), stop)
             continue
         failures = failures + 1 if result.in_vain else 0
+        complaint = _complained(world, result, complaint)
         pruning.after(result.seen, desired.settings)
         pause = _backoff(failures, pulse) if failures else _pause(world, result, pulse, next_change)
         world.clock.wait(pause, has_reason)
+
+
+def _complained(world: World, result: Pass, before: str) -> str:
+    """Tell of instances whose owner is in doubt, once for as long as they are the same."""
+    doubts = result.seen.doubts
+    if doubts and doubts.summary != before:
+        world.tell("Unknown", f"nothing is launched or removed: {doubts.summary}; {doubts.remedy}")
+    elif before and not doubts:
+        world.tell("Resolved", "every instance of this fleet is in the records again")
+    return doubts.summary
 
 
 @dataclass

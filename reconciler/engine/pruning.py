@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from reconciler.engine.observation import Observation
-from reconciler.engine.termination import INTENT_TAG
+from reconciler.engine.ownership import INTENT_TAG
 from reconciler.engine.world import World
 from reconciler.model.duration import NEVER, format_duration, parse_span
 from reconciler.model.errors import StateError

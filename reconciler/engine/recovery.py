@@ -14,9 +14,10 @@ from typing import Final
 
 from reconciler.engine import batching, lifecycle, provision
 from reconciler.engine.effects import Effects
-from reconciler.engine.termination import INTENT_TAG
+from reconciler.engine.ownership import INTENT_TAG, could_have_made, doubts
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.ownership import Owner
 from reconciler.ports import Instance, Intent, Launch, LaunchAnswer, Outcome, Verb
 
 LAG: Final = timedelta(seconds=5)
@@ -26,7 +27,7 @@ A server that forgets or ignores client tokens would launch a second one.
 """
 
 
-def recover(effects: Effects, types: provision.TypeLookup) -> None:
+def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> None:
     """Settle every intent that is in doubt, as far as the world answers."""
     doubtful = effects.world.journal.in_doubt()
     draining = _draining(effects) if doubtful else frozenset()
@@ -41,7 +42,7 @@ def recover(effects: Effects, types: provision.TypeLookup) -> None:
         elif entry.intent.target not in draining:
             effects.finish([entry.intent], Outcome.SUCCEEDED, "the node is gone")
     claims = {claim.name: claim for claim in effects.world.store.node_claims()}
-    _settle_launches(effects, launches, heads, claims, types)
+    _settle_launches(effects, launches, heads, claims, types, owner)
     _forget_unasked(effects, launches, claims)
 
 
@@ -57,11 +58,13 @@ def _settle_launches(
     heads: Mapping[str, Intent],
     claims: Mapping[str, NodeClaim],
     types: provision.TypeLookup,
+    owner: Owner,
 ) -> None:
     """Settle what EC2 shows of the launches in doubt, and ask again for what it does not.
 
     Their claims are recorded first of all, so that nothing else is launched in their place
-    whatever EC2 answers now.
+    whatever EC2 answers now. Nothing is asked for again while instances are there of which nobody
+    knows whether they are ours: these records may be older than the fleet.
     """
     world = effects.world
     calls = [(intent, batching.call_of(intent, heads)) for intent in intents]
@@ -78,7 +81,7 @@ def _settle_launches(
     if not lots:
         return
     try:
-        shown = _by_intent(world.compute.find(list(lots)))
+        shown = _by_intent(world.compute.find(list(lots)), [*intents, *heads.values()])
     except TransientCloudError as error:
         world.tell("Retrying", str(error), node_claim=intents[0].target if intents else "")
         return
@@ -88,15 +91,35 @@ def _settle_launches(
             again += _settle_batch(effects, heads[token], lot, shown.get(token, ()), claims, types)
         else:
             again += _settle_one(effects, *lot[0], shown.get(token, ()), claims, types)
+    if again and _is_in_doubt(effects, owner):
+        return
     asked = {call.batch for _, call in again}
     provision.ask(effects, again, [heads[head] for head in heads if head in asked], types)
 
 
-def _by_intent(instances: Sequence[Instance]) -> Mapping[str, Sequence[Instance]]:
+def _by_intent(
+    instances: Sequence[Instance], intents: Sequence[Intent]
+) -> Mapping[str, Sequence[Instance]]:
+    """Return the instances by the intent that made them; a copied tag alone makes none ours."""
+    known = {intent.id: intent for intent in intents}
     found: dict[str, list[Instance]] = {}
     for instance in instances:
-        found.setdefault(instance.tags.get(INTENT_TAG, ""), []).append(instance)
+        intent = known.get(instance.tags.get(INTENT_TAG, ""))
+        if intent is not None and could_have_made(intent, instance):
+            found.setdefault(intent.id, []).append(instance)
     return found
+
+
+def _is_in_doubt(effects: Effects, owner: Owner) -> bool:
+    """Return whether instances are there whose owner is in doubt, or EC2 cannot say."""
+    world = effects.world
+    try:
+        listed = world.compute.instances()
+    except TransientCloudError as error:
+        world.tell("Retrying", str(error))
+        return True
+    claims = world.store.node_claims()
+    return bool(doubts(listed, claims, world.journal, owner, world.clock.now()))
 
 
 def _settle_one(

@@ -63,6 +63,12 @@ class UsageError(ReconcilerError):
     fault = Fault.USAGE
 
 
+class UnnamedClusterError(ReconcilerError):
+    """Nobody has named the cluster in whose account something was to be done."""
+
+    fault = Fault.USAGE
+
+
 class StalePlanError(ReconcilerError):
     """A saved plan no longer fits its inputs, or was carried out already; plan again."""
 

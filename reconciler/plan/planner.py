@@ -175,7 +175,7 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
     drifted = drifted_claims(drift)
     blocked = tuple(decided.blocked_node(b, facts.cluster) for b in decisions.blocked)
     deferred = tuple(map(decided.deferred_claim, decisions.deferred))
-    return Plan(
+    plan = Plan(
         fleet=inputs.settings.fleet,
         at=inputs.now,
         serial=inputs.serial,
@@ -207,6 +207,11 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
             facts.classes,
         ),
     )
+    if not inputs.withheld:
+        return plan
+    from reconciler.plan.withholding import withheld
+
+    return withheld(plan, inputs.withheld, {pod.key for pod in facts.cluster.pending})
 
 
 def _settled(decisions: Decisions | Places, facts: Facts) -> Decisions | Places:

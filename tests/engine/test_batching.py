@@ -175,6 +175,7 @@ def test_where_the_state_is_lost_before_they_are_named_they_are_adopted() -> Non
     world.engine().run_once(batch_from=2)
     assert set(world.instances().values()) == {""}
     world.store, world.journal = MemoryStateStore(), MemoryJournal()
+    world.adopt()
     world.converge(batch_from=2)
     assert ever_launched(world) == 3
     assert complaints(world, 3) == []

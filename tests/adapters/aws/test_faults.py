@@ -244,7 +244,8 @@ def hand_back(s: Site) -> None:
     """Leave the queue with a word that nobody has settled: at worst it comes again later."""
     faults, s.cloud.faults._rules = s.cloud.faults._rules, []
     url = s.client("sqs").get_queue_url(QueueName="words")["QueueUrl"]
-    s.client("sqs").send_message(QueueUrl=url, MessageBody=json.dumps(SPOT))
+    word = {**SPOT, "account": s.cloud._account.number}
+    s.client("sqs").send_message(QueueUrl=url, MessageBody=json.dumps(word))
     queue = InterruptionQueue(s.cloud.connect, "words", s.clock, wait_s=0)
     assert queue.poll()
     assert queue.has_news()

@@ -16,6 +16,7 @@ import pytest
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.aws.instancetypes import describe_offerings, describe_types
 from reconciler.adapters.aws.prices import on_demand_prices, spot_prices
+from reconciler.adapters.aws.tags import as_list, owner_of
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
@@ -64,7 +65,7 @@ def furnished() -> Site:
         (answer,) = compute.launch([wish])
         assert isinstance(answer, LaunchAnswer)
         path = f"/reconciler/{SETTINGS.region}/"
-        tags = [{"Key": "reconciler/fleet", "Value": "web"}]
+        tags = as_list(owner_of(SETTINGS).tags)
         name = f"web_{number:020x}"
         iam.create_instance_profile(InstanceProfileName=name, Path=path, Tags=tags)
     clock.advance(timedelta(days=4000).total_seconds())

@@ -16,6 +16,7 @@ from botocore import xform_name
 from reconciler.adapters.aws.permissions import CALLS, TAGGED_LATER, Names, Need, policy
 from reconciler.engine import tagging, takeover
 from reconciler.model.labels import NODECLAIM
+from reconciler.model.ownership import CLUSTER_TAG, FLEET_TAG
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ADAPTER = REPOSITORY / "reconciler" / "adapters" / "aws"
@@ -100,7 +101,8 @@ def test_the_documents_are_what_the_declaration_makes() -> None:
 
 
 def test_every_tag_that_is_put_on_later_is_allowed() -> None:
-    assert {tagging.NAME, NODECLAIM, takeover.FLEET_TAG, takeover.CLAIM_TAG} == set(TAGGED_LATER)
+    put_on = {tagging.NAME, NODECLAIM, CLUSTER_TAG, FLEET_TAG, takeover.CLAIM_TAG}
+    assert put_on == set(TAGGED_LATER)
     statements = policy(Need.RUN, Names())["Statement"]
     (tags,) = [s for s in statements if s["Action"] == ["ec2:CreateTags"] and "OwnI" in s["Sid"]]
     allowed = tags["Condition"]["ForAllValues:StringEquals"]["aws:TagKeys"]

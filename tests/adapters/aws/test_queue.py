@@ -35,6 +35,8 @@ class Site:
 
     def send(self, *bodies: object) -> None:
         for body in bodies:
+            if isinstance(body, dict):
+                body = {**body, "account": self.cloud._account.number}
             text = body if isinstance(body, str) else json.dumps(body)
             self.sqs.send_message(QueueUrl=self.url, MessageBody=text)
 

@@ -156,7 +156,8 @@ def test_a_listener_asks_until_its_block_ends(site: Site) -> None:
 def test_both_ways_are_heard_and_each_settles_its_own(site: Site) -> None:
     sqs = site.cloud.connect("sqs", 1)
     url = sqs.create_queue(QueueName="web")["QueueUrl"]
-    sqs.send_message(QueueUrl=url, MessageBody=json.dumps(spot(site.ids[1])))
+    word = {**spot(site.ids[1]), "account": site.cloud._account.number}
+    sqs.send_message(QueueUrl=url, MessageBody=json.dumps(word))
     queue = InterruptionQueue(site.cloud.connect, "web", site.clock, wait_s=0)
     both = Hearing(queue, site.statuses)
     assert not both.has_news()
