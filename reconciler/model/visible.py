@@ -19,7 +19,7 @@ ZERO_WIDTH: Final = "&#8203;"
 
 DECEIVING: Final = re.compile(
     "["
-    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but tab and newline
+    "\x00-\x09\x0b-\x1f\x7f-\x9f"  # control characters but the newline
     "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0"  # without a width
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # the same, and directions
     "\ufe00-\ufe0f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # variants of characters
@@ -51,7 +51,7 @@ class Annotations(str):
 def visible(text: str) -> str:
     """Return text whose control, direction and zero-width characters are written as escapes.
 
-    Tabs and newlines stay.
+    Newlines stay.
     """
     return DECEIVING.sub(_as_escape, text)
 
@@ -117,9 +117,12 @@ _REFERENCE: Final = re.compile(
     r"(?P<sign>[@#!$%^&~*](?=[\w\"{]))"  # a person, a team, an issue, a merge request, a label, …
     r"|(?P<gh>\bGH-(?=[0-9]))|(?P<gl>\[(?=[a-z_]+:))"
     r"|(?P<scheme>:(?=//))|(?P<www>\bww(?=w\.))"
-    r"|(?P<commit>(?<![\w])(?<!\bi-)[0-9a-f](?=[0-9a-f]{6,39}(?!\w)))",
+    r"|(?<!\w)(?<!\bi-)(?P<commit>[0-9a-f]{7,40})(?!\w)",
     re.ASCII | re.IGNORECASE,
 )
+_COMMIT_MIN: Final = 7
+"""GitHub takes so many hexadecimal digits for a commit."""
+
 _BREAK: Final = "\ue000"
 """A character for private use that stands for ``ZERO_WIDTH`` until the rest is escaped."""
 
@@ -132,9 +135,17 @@ def markdown_text(text: str) -> str:
     for. A zero-width space does.
     """
     line = one_line(text).replace(_BREAK, "\ufffd")
-    broken = _REFERENCE.sub(lambda match: f"{match[0]}{_BREAK}", line)
+    broken = _REFERENCE.sub(_broken, line)
     plain = (f"&#{ord(c)};" if c in _SPECIAL else c for c in broken)
     return "".join(plain).replace(_BREAK, ZERO_WIDTH)
+
+
+def _broken(match: re.Match[str]) -> str:
+    """Return what begins a reference with a break behind it, a commit with one in each part."""
+    text = match[0]
+    if match["commit"] is None:
+        return f"{text}{_BREAK}"
+    return _BREAK.join(text[i : i + _COMMIT_MIN - 1] for i in range(0, len(text), _COMMIT_MIN - 1))
 
 
 def markdown_code(text: str) -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 from reconciler.model.visible import DECEIVING, visible
 
-_ESCAPED: Final = re.compile(r"\\(?:u00[01]|[bfr])")
+_ESCAPED: Final = re.compile(r"\\(?:u00[01]|[bfrt])")
 
 T = TypeVar("T")
 
