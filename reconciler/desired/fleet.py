@@ -131,6 +131,7 @@ class _Reading:
                 self._add(entry, Finding("extra-document", (), "only one document is read here"))
             else:
                 faults = schema.check("reconciler.v1", entry.plain)
+                faults += _without(schema.misread("reconciler.v1", entry.plain), faults)
                 for finding in faults:
                     self._add(entry, finding)
                 if not faults:
@@ -164,6 +165,7 @@ class _Reading:
         name = schema_of(entry.kind)
         old = spellings.check(entry.kind, entry.data)
         shape = _without(schema.check(name, entry.plain), old)
+        shape += _without(schema.misread(name, entry.plain), [*old, *shape])
         semantics = rules.check(name, entry.plain, [*old, *shape])
         self._keep(entry, [*old, *shape, *semantics])
 

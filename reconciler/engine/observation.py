@@ -109,7 +109,7 @@ def observe(world: World, pools: Sequence[NodePool]) -> Observation:
         instances,
         replace(seen, node_claims=tuple(updated)),
         tuple(world.store.commands()),
-        _unheard(world),
+        (*_unheard(world), *seen.findings),
     )
 
 

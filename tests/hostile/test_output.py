@@ -398,13 +398,14 @@ def test_errors_show_hostile_text(payload: str, capsys: pytest.CaptureFixture[st
         assert_inert_on_a_terminal(err)
 
 
-def a_snapshot(payload: str) -> dict[str, Any]:
-    """Return a cluster whose objects carry the payload wherever the API's checks are ours to do."""
-    labels = {
-        "karpenter.sh/nodepool": "general",
-        "kubernetes.io/hostname": payload,
-        payload: payload,
-    }
+def a_cluster() -> dict[str, Any]:
+    """Return a cluster whose objects carry the payloads in names, labels and messages."""
+    items = [item for payload in PAYLOADS.values() for item in hostile_objects(payload)]
+    return {"apiVersion": "v1", "kind": "List", "items": items}
+
+
+def hostile_objects(payload: str) -> list[dict[str, Any]]:
+    labels = {"karpenter.sh/nodepool": "general", payload: payload}
     node = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -418,11 +419,7 @@ def a_snapshot(payload: str) -> dict[str, Any]:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {
-            "name": f"p{payload}",
-            "namespace": f"s{payload}",
-            "labels": {payload: payload},
-        },
+        "metadata": {"name": f"p{payload}", "namespace": f"s{payload}", "labels": labels},
         "spec": {
             "containers": [{"name": payload, "resources": {"requests": {"cpu": "900"}}}],
             "nodeSelector": {payload: payload},
