@@ -31,6 +31,9 @@ UNREAD: Final = frozenset({"bad-key", "bad-number", "bad-tag", "unsupported-tag"
 """Codes of values that the document could not make sense of: their shape tells nothing new."""
 _FINDINGS_MAX: Final = 1000
 
+STATIC_NODES_MAX: Final = 20_000
+"""How many nodes the static NodePools of a folder may keep altogether."""
+
 
 class SourceFile(NamedTuple):
     """One file of the fleet folder; ``path`` is relative to it, with forward slashes."""
@@ -224,6 +227,7 @@ class _Reading:
         if not any_class and not self.broken:
             for resource, entry in self._kept("NodePool"):
                 self._check_class(resource, entry)
+        self._count_static_nodes()
         if self.lock is not None and not self.broken:
             self._fit_lock(self.lock)
         if self.skipped:
@@ -232,6 +236,18 @@ class _Reading:
             objects = "object" if count == 1 else "objects"
             message = f"{count} {objects} of other kinds skipped: {kinds}"
             self.diagnostics.append(Diagnostic(Severity.INFO, "skipped-kinds", message))
+
+    def _count_static_nodes(self) -> None:
+        """Refuse more static nodes than a plan can hold: a slip of the keyboard is likelier."""
+        nodes = 0
+        for resource, entry in self._kept("NodePool"):
+            replicas = resource.data["spec"].get("replicas") or 0
+            nodes += replicas
+            if replicas and nodes > STATIC_NODES_MAX:
+                text = f"is {replicas}: the static NodePools of a folder keep at most"
+                message = f"{text} {STATIC_NODES_MAX} nodes altogether"
+                pointer = ("spec", "replicas")
+                self._add(entry, Finding("too-many-nodes", pointer, message, "lower it"))
 
     def _fit_lock(self, lock: Lock) -> None:
         from reconciler.desired.lock import fitting

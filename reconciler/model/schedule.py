@@ -8,6 +8,7 @@ month OR day of week as soon as neither is a plain star. A time zone is our addi
 from __future__ import annotations
 
 from bisect import bisect_left
+from calendar import monthrange
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -29,6 +30,7 @@ _MONTHS: Final = (
     "dec",
 )
 _DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_DAYS_OF_MONTH: Final = {month: monthrange(2024, month)[1] for month in range(1, 13)}
 _HORIZON_YEARS: Final = 5
 
 LENGTH_MAX: Final = 1000
@@ -79,6 +81,8 @@ class Schedule:
 
         A wall-clock time that a time zone skips or repeats is hit once.
         """
+        if self.any_weekday and not self._has_a_day:
+            return None
         start = moment.astimezone(zone).replace(second=0, microsecond=0, tzinfo=None)
         hours, minutes = sorted(self.hours), sorted(self.minutes)
         for day in self._days_from(start):
@@ -92,6 +96,11 @@ class Schedule:
                     if hit > moment and _exists(local, zone):
                         return hit
         return None
+
+    @property
+    def _has_a_day(self) -> bool:
+        """Whether any of the months has any of the days: 30 February never comes."""
+        return min(self.days) <= max(_DAYS_OF_MONTH[month] for month in self.months)
 
     def _days_from(self, start: datetime) -> Iterator[datetime]:
         day = start.replace(hour=0, minute=0)

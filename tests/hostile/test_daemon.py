@@ -95,7 +95,7 @@ def test_an_internal_error_in_a_pass_does_not_end_the_daemon(name: str, verb: st
     world = three_nodes()
     moved(world)
     world.around = lambda port, of: Failing(port, verb, 3, after=False) if of == name else port
-    keep(world, 200)
+    keep(world, 60)
     said = world.ears.said("Failed")
     assert any("internal error" in text and "ZeroDivisionError" in text for text in said)
     assert len({text.split()[2] for text in said}) == 1, "the same mistake has one reference"
@@ -112,7 +112,7 @@ def test_an_effect_of_unknown_outcome_is_looked_up_before_anything_else() -> Non
         Failing(port, "launch", 1, after=True) if of == "compute" else port
     )
     before = ever_launched(world)
-    keep(world, 200)
+    keep(world, 60)
     assert ever_launched(world) == before + 3, "nothing was launched twice"
     assert len(world.instances()) == 3
 
@@ -286,7 +286,7 @@ def test_the_daemon_goes_on_beside_objects_that_cannot_be_read() -> None:
 
     world.around = lambda port, of: Cluster(port) if of == "cluster" else port
     moved(world)
-    keep(world, 200)
+    keep(world, 60)
     [said] = world.ears.said("Unreadable")
     assert "shop/worse" in said
     assert {claim.metadata.labels.get("version") for claim in world.claims.values()} == {"2"}
