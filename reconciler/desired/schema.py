@@ -121,9 +121,19 @@ def _misread(root: Schema, node: Schema, value: Any, pointer: Pointer) -> Iterat
             yield Finding(code, pointer, str(error))
 
 
+PRICE_MAX: Final = 1_000_000
+"""A NodeOverlay names at most so many USD an hour, or so many percent."""
+
+
+def _price(text: str) -> None:
+    if abs(float(text.removesuffix("%"))) > PRICE_MAX:
+        raise ValueError(f"price out of range: {text[:60]!r} (at most {PRICE_MAX:,})")
+
+
 _FORMATS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "quantity": ("bad-quantity", parse_quantity),
     "duration": ("bad-duration", parse_nillable),
+    "price": ("bad-price", _price),
     "span": ("bad-duration", lambda text: text == NEVER or parse_span(text)),
 }
 
