@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 UNREAD: Final = frozenset({"bad-key", "bad-number", "bad-tag", "unsupported-tag"})
 """Codes of values that the document could not make sense of: their shape tells nothing new."""
-_FINDINGS_MAX: Final = 1000
+FINDINGS_MAX: Final = 1000
+"""How many findings about a folder are reported."""
 
 STATIC_NODES_MAX: Final = 20_000
 """How many nodes the static NodePools of a folder may keep altogether."""
@@ -108,7 +109,7 @@ def read_fleet(
                 reading.read_document(document)
     reading.finish(any_class=any_class, allow_empty=allow_empty)
     found = sorted(reading.diagnostics, key=lambda d: d.order)
-    return reading.fleet(), tuple(found[:_FINDINGS_MAX])
+    return reading.fleet(), tuple(found[:FINDINGS_MAX])
 
 
 class _Reading:

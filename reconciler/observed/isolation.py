@@ -22,6 +22,9 @@ from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.labels import DO_NOT_DISRUPT
 from reconciler.model.metadata import LabelSelector, Metadata
 from reconciler.model.node import Node, NodeStatus
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.nodeoverlay import NodeOverlay
+from reconciler.model.nodepool import NodePool
 from reconciler.model.pod import Pod, PodSpec, PodStatus
 from reconciler.model.quantity import parse_quantity
 from reconciler.model.requirement import requirement
@@ -51,6 +54,26 @@ def isolated(item: Any, place: Callable[[], str]) -> Isolated | None:
         name = "/".join(filter(None, (metadata.namespace, metadata.name)))
         return _isolated(item, f"{type(item).__name__} {name}: {error}", place())
     return None
+
+
+_LIVE: Final[Mapping[str, type]] = {
+    "NodePool": NodePool,
+    "NodeOverlay": NodeOverlay,
+    "EC2NodeClass": EC2NodeClass,
+}
+
+
+def isolated_live(data: Any, kind: str, place: Callable[[], str]) -> Isolated | None:
+    """Return that an object of one of our own kinds cannot be read; None if it can.
+
+    Nothing stands in for it: desired state comes from git.
+    """
+    try:
+        item: Any = decode(data, _LIVE[kind])
+        _moments(item.metadata)
+    except ValueError as error:  # msgspec's errors are among them
+        return _isolated(None, f"{kind}: {error}", place())
+    return None if item.name else _isolated(None, f"{kind}: it has no name", place())
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):

@@ -37,7 +37,7 @@ from reconciler.model.errors import UnreadableError
 from reconciler.model.node import CSINode, Node
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.pod import Pod
-from reconciler.observed.isolation import Isolated, isolated, undecoded
+from reconciler.observed.isolation import Isolated, isolated, isolated_live, undecoded
 from reconciler.observed.places import Place, json_place, yaml_place
 from reconciler.observed.pods import Pods
 
@@ -181,7 +181,10 @@ def decoded(raw: bytes | msgspec.Raw, place: Place) -> Any:
     if kind is not None:
         item = _decoded(raw, kind, name, place)
         return isolated(item, lambda: place.of(raw)) or item
-    return msgspec.json.decode(raw) if name in _LIVE else Skipped(name)
+    if name not in _LIVE:
+        return Skipped(name)
+    data = msgspec.json.decode(raw)
+    return isolated_live(data, name, lambda: place.of(raw)) or data
 
 
 def decoded_as(raw: bytes | msgspec.Raw, kind: str, place: Place) -> Any:
