@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli import exitcode, opening
+from reconciler.model.visible import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -102,7 +103,9 @@ def _claim_facts(recorded: Recorded, claim: NodeClaim) -> list[tuple[str, str]]:
 def _pairs(title: str, pairs: Mapping[str, Any]) -> str:
     if not pairs:
         return ""
-    return f"\n{title}:\n" + "".join(f"  {key}={pairs[key]}\n" for key in sorted(pairs))
+    return f"\n{title}:\n" + "".join(
+        f"  {one_line(f'{key}={pairs[key]}')}\n" for key in sorted(pairs)
+    )
 
 
 def _conditions(recorded: Recorded, claim: NodeClaim) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UnsetType
 
 from reconciler.cli.listing import age, columns, stamp
+from reconciler.model.visible import one_line, visible
 from reconciler.plan.wording import counted, dollars, listed, moment, price_said
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ def text_of(
     answer: Answer, plan: Plan, digest: str, earlier: Sequence[GivenReason], now: datetime
 ) -> str:
     """Return the answer for a person: the verdict, what will be done, what stands against it."""
-    lines = [f"{answer.kind} {answer.name}: {answer.verdict}."]
-    lines += [f"  {fact}" for fact in answer.facts]
+    lines = [one_line(f"{answer.kind} {answer.name}: {answer.verdict}.")]
+    lines += [f"  {one_line(fact)}" for fact in answer.facts]
     text = "\n".join(lines) + "\n"
     if answer.reasons:
         rows = [(reason.code, reason.message) for reason in answer.reasons]
@@ -51,7 +52,7 @@ def _places(answer: Answer) -> str:
     for pool in answer.pools:
         lines.append(f"  NodePool {pool.node_pool}: {_pool(pool)}")
         lines.append(f"    instance types: {_funnel(pool.filters)}")
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{visible(line)}\n" for line in lines)
 
 
 def _nodes(nodes: NodesAnswer) -> str:

@@ -212,14 +212,12 @@ def read_cluster(
     decision reads. Without ``--snapshot`` it is an empty cluster that is to run the fleet's own
     workloads.
     """
-    from reconciler.observed.snapshot import read_snapshot, snapshot_of
+    from reconciler.observed.snapshot import canonical, read_snapshot, snapshot_of
 
     if args.snapshot is not None:
-        import msgspec
-
         source = "stdin" if args.snapshot == "-" else args.snapshot
         snapshot = read_snapshot(read_bytes(args.snapshot), source)
-        return snapshot, msgspec.json.encode(snapshot, order="deterministic"), ()
+        return snapshot, canonical(snapshot), snapshot.findings
     from reconciler.desired.workloads import expand
 
     made, findings = expand(fleet.workloads, now=now)

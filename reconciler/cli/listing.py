@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from reconciler.model.visible import one_line
 from reconciler.plan.layout import table
 
 
@@ -39,7 +40,7 @@ def as_table(listing: Listing, *, wide: bool) -> str:
 
 def columns(rows: Sequence[Sequence[str]], indent: int = 0) -> str:
     """Return rows as lines of aligned columns; an empty cell is shown as a dash."""
-    shown = [[" ".join(cell.split()) or "-" for cell in row] for row in rows]
+    shown = [[one_line(cell) or "-" for cell in row] for row in rows]
     lines = table(shown, "<" * max((len(row) for row in rows), default=0))
     return "".join(f"{' ' * indent}{line}\n" for line in lines)
 
@@ -98,5 +99,5 @@ def stamp(at: datetime | None) -> str:
 
 def cut(text: str, width: int) -> str:
     """Return a text on one line of at most ``width`` characters."""
-    line = " ".join(text.split())
+    line = one_line(text)
     return line if len(line) <= width else line[: width - 1] + "…"

@@ -76,11 +76,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         sys.stdout.write(f"reconciler {__version__}\n")
         return 0
+    from reconciler.cli import door
+
+    with door.opened():
+        return _ended(words, is_process=argv is None)
+
+
+def _ended(words: list[str], *, is_process: bool) -> int:
+    """Run the command line and return its exit code, whatever happens."""
     debug = "--debug" in words
     try:
         code = _run(words)
         sys.stdout.flush()
-        if argv is None and _named(words) in _READERS:
+        if is_process and _named(words) in _READERS:
             _leave(code)
     except BrokenPipeError:
         # The reader has gone (`| head`): nothing is left to say, not even at exit.

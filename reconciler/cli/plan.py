@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.cli import exitcode
 from reconciler.cli.inputs import add_arguments as add_input_arguments
+from reconciler.model.visible import Painted
 
 if TYPE_CHECKING:
     import argparse
@@ -146,5 +147,7 @@ def write(text: str) -> None:
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
+        is_painted = isinstance(text, Painted)
         text = text.translate(_PLAIN).encode(encoding, "replace").decode(encoding)
+        text = Painted(text) if is_painted else text
     sys.stdout.write(text)

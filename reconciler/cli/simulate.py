@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _OUTPUTS: Final = ("text", "json", "html")
 
+SPAN_MAX: Final = timedelta(days=366)
+"""The longest time that ``--until`` may name."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
@@ -96,6 +99,12 @@ def _until(text: str | None, start: datetime) -> datetime | timedelta | None:
     span = present(text, "--until") - start if is_time else _span(text, wrong)
     if span <= timedelta(0):
         raise wrong
+    if span > SPAN_MAX:
+        raise UsageError(
+            f"{text[:60]!r} is more than {SPAN_MAX.days} days",
+            where="--until",
+            remedy="simulate a shorter time",
+        )
     return start + span if is_time else span
 
 

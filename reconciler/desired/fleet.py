@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 
 UNREAD: Final = frozenset({"bad-key", "bad-number", "bad-tag", "unsupported-tag"})
 """Codes of values that the document could not make sense of: their shape tells nothing new."""
-_FINDINGS_MAX: Final = 1000
+FINDINGS_MAX: Final = 1000
+"""How many findings about a folder are reported."""
+
+STATIC_NODES_MAX: Final = 20_000
+"""How many nodes the static NodePools of a folder may keep altogether."""
 
 
 class SourceFile(NamedTuple):
@@ -109,7 +113,7 @@ def read_fleet(
                 reading.read_document(document)
     reading.finish(any_class=any_class, allow_empty=allow_empty)
     found = sorted(reading.diagnostics, key=lambda d: d.order)
-    return reading.fleet(), tuple(found[:_FINDINGS_MAX])
+    return reading.fleet(), tuple(found[:FINDINGS_MAX])
 
 
 class _Reading:
@@ -138,6 +142,7 @@ class _Reading:
                 self._add(entry, Finding("extra-document", (), "only one document is read here"))
             else:
                 faults = schema.check("reconciler.v1", entry.plain)
+                faults += _without(schema.misread("reconciler.v1", entry.plain), faults)
                 if isinstance(entry.plain, dict):
                     faults += misplaced.check(entry.plain)
                 for finding in faults:
@@ -180,6 +185,7 @@ class _Reading:
         name = schema_of(entry.kind)
         old = spellings.check(entry.kind, entry.data)
         shape = _without(schema.check(name, entry.plain), old)
+        shape += _without(schema.misread(name, entry.plain), [*old, *shape])
         semantics = rules.check(name, entry.plain, [*old, *shape])
         self._keep(entry, [*old, *shape, *semantics])
 
@@ -238,6 +244,7 @@ class _Reading:
         if not any_class and not self.broken:
             for resource, entry in self._kept("NodePool"):
                 self._check_class(resource, entry)
+        self._count_static_nodes()
         if self.lock is not None and not self.broken:
             self._fit_lock(self.lock)
         if self.skipped:
@@ -246,6 +253,18 @@ class _Reading:
             objects = "object" if count == 1 else "objects"
             message = f"{count} {objects} of other kinds skipped: {kinds}"
             self.diagnostics.append(Diagnostic(Severity.INFO, "skipped-kinds", message))
+
+    def _count_static_nodes(self) -> None:
+        """Refuse more static nodes than a plan can hold: a slip of the keyboard is likelier."""
+        nodes = 0
+        for resource, entry in self._kept("NodePool"):
+            replicas = resource.data["spec"].get("replicas") or 0
+            nodes += replicas
+            if replicas and nodes > STATIC_NODES_MAX:
+                text = f"is {replicas}: the static NodePools of a folder keep at most"
+                message = f"{text} {STATIC_NODES_MAX} nodes altogether"
+                pointer = ("spec", "replicas")
+                self._add(entry, Finding("too-many-nodes", pointer, message, "lower it"))
 
     def _fit_lock(self, lock: Lock) -> None:
         from reconciler.desired.lock import fitting

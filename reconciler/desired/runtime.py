@@ -14,7 +14,6 @@ from typing import Any, Final
 from reconciler.desired.document import Pointer
 from reconciler.desired.finding import Finding, shown
 from reconciler.model.diagnostics import Severity
-from reconciler.model.duration import NEVER, parse_duration
 from reconciler.model.labels import CAPACITY_TYPE, ON_DEMAND, RESERVED, SPOT, normalized
 
 Rule = Callable[[dict[str, Any]], Iterator[Finding]]
@@ -120,20 +119,6 @@ def _capacity_types(requirement: dict[str, Any], here: Pointer) -> Iterator[Find
             yield Finding("unknown-capacity-type", at, message, hint, Severity.WARNING)
 
 
-def _durations(*fields: Pointer) -> Rule:
-    def check(data: dict[str, Any]) -> Iterator[Finding]:
-        for pointer in fields:
-            text = _get(data, pointer, NEVER)
-            if text == NEVER:
-                continue
-            try:
-                parse_duration(text)
-            except ValueError:
-                yield Finding("bad-duration", pointer, f"is {shown(text)}, which is too long")
-
-    return check
-
-
 def _budgets(data: dict[str, Any]) -> Iterator[Finding]:
     for index, budget in enumerate(_get(data, ("spec", "disruption", "budgets"), ())):
         here = ("spec", "disruption", "budgets", index)
@@ -185,17 +170,11 @@ RUNTIME: Final[dict[str, tuple[Rule, ...]]] = {
         _labels,
         _taints(_TEMPLATE),
         _requirements((*_TEMPLATE, "requirements")),
-        _durations(
-            (*_TEMPLATE, "expireAfter"),
-            (*_TEMPLATE, "terminationGracePeriod"),
-            ("spec", "disruption", "consolidateAfter"),
-        ),
         _budgets,
     ),
     "nodeclaim.v1": (
         _taints(("spec",)),
         _requirements(("spec", "requirements")),
-        _durations(("spec", "expireAfter"), ("spec", "terminationGracePeriod")),
     ),
     "nodeoverlay.v1alpha1": (_requirements(("spec", "requirements")),),
     "ec2nodeclass.v1": (_kubelet,),

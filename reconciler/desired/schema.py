@@ -10,14 +10,16 @@ holds this module against such a library, keyword by keyword and on generated ob
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, Final
 
 from reconciler._resources import resource
 from reconciler.desired.document import Pointer
 from reconciler.desired.finding import Finding, field_path, shown
+from reconciler.model.duration import NEVER, parse_nillable, parse_span
 from reconciler.model.nearest import LIKE, did_you_mean, nearest
+from reconciler.model.quantity import parse_quantity
 
 Schema = dict[str, Any]
 
@@ -88,6 +90,52 @@ def check(name: str, data: Any, definition: str = "") -> list[Finding]:
         if len(found) == _FINDINGS_MAX:
             break
     return found
+
+
+def misread(name: str, data: Any, definition: str = "") -> list[Finding]:
+    """Return the texts that the model cannot read though they match their pattern.
+
+    ``x-format`` in a schema names the grammar of a text, which is that of the model. So a value
+    without a finding is one that every later stage can use.
+    """
+    root = load(name)
+    return list(_misread(root, root["$defs"][definition] if definition else root, data, ()))
+
+
+def _misread(root: Schema, node: Schema, value: Any, pointer: Pointer) -> Iterator[Finding]:
+    node = resolved(root, node)
+    if isinstance(value, dict):
+        fields, extra = node.get("properties", {}), node.get("additionalProperties")
+        for key, below in value.items():
+            of_key = fields.get(key, extra)
+            if isinstance(of_key, dict):
+                yield from _misread(root, of_key, below, (*pointer, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value if "items" in node else ()):
+            yield from _misread(root, node["items"], item, (*pointer, index))
+    elif "x-format" in node and isinstance(value, (str, int, float)):
+        code, parse = _FORMATS[node["x-format"]]
+        try:
+            parse(str(value))
+        except ValueError as error:
+            yield Finding(code, pointer, str(error))
+
+
+PRICE_MAX: Final = 1_000_000
+"""A NodeOverlay names at most so many USD an hour, or so many percent."""
+
+
+def _price(text: str) -> None:
+    if abs(float(text.removesuffix("%"))) > PRICE_MAX:
+        raise ValueError(f"price out of range: {text[:60]!r} (at most {PRICE_MAX:,})")
+
+
+_FORMATS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
+    "quantity": ("bad-quantity", parse_quantity),
+    "duration": ("bad-duration", parse_nillable),
+    "price": ("bad-price", _price),
+    "span": ("bad-duration", lambda text: text == NEVER or parse_span(text)),
+}
 
 
 def faults(root: Schema, node: Schema, value: Any, pointer: Pointer) -> Iterator[Finding]:

@@ -121,7 +121,7 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observatio
         instances,
         replace(seen, node_claims=tuple(updated)),
         tuple(world.store.commands()),
-        (*_unheard(world), *known.findings),
+        (*_unheard(world), *seen.findings, *known.findings),
         owner=owner,
         doubts=doubts(instances, updated, world.journal, owner, now),
         disputed=known.disputed,

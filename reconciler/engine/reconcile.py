@@ -114,7 +114,7 @@ def reconcile(
     history = history_of(world.store, desired.settings, seen.at)
     seen = with_fields(seen, history=history)
     fresh = _plan(world, desired, seen, recall or Recall())
-    plan = _mandated(world, fresh, mandate)
+    plan = _mandated(world, fresh, mandate, in_doubt=bool(seen.doubts))
     _remember(world, desired, plan)
     stalling.note(world, seen, plan, desired.settings)
     stalling.keep_obstacles(world, seen, plan)
@@ -152,17 +152,13 @@ def _refreshed(world: World, seen: Observation) -> Observation:
 
 def _plan(world: World, desired: Desired, seen: Observation, recall: Recall) -> Plan:
     store = world.store
-<<<<<<< HEAD
     return desired.plan(seen, store.unavailable(seen.at), store.objects(), store.serial(), recall)
 
 
-def _mandated(world: World, plan: Plan, mandate: Mandate) -> Plan:
+def _mandated(world: World, plan: Plan, mandate: Mandate, *, in_doubt: bool) -> Plan:
     """Return what of a plan the pass may carry out."""
-=======
-    plan = desired.plan(seen, store.unavailable(seen.at), store.objects(), store.serial(), recall)
-    if seen.doubts:
+    if in_doubt:
         return plan  # which has no actions, and says why
->>>>>>> sec-own
     if mandate.approved is not None:
         return _approved(world, plan, mandate.approved)
     return plan if mandate.decides else _nothing_of(plan)

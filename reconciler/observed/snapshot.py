@@ -7,7 +7,7 @@ decoded straight into the Struct of its kind: fields that no decision reads are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -32,10 +32,12 @@ from reconciler.model.cluster import (
     StorageClass,
 )
 from reconciler.model.decode import decode
+from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import UnreadableError
 from reconciler.model.node import CSINode, Node
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.pod import Pod
+from reconciler.observed.isolation import Isolated, isolated, isolated_live, undecoded
 from reconciler.observed.places import Place, json_place, yaml_place
 from reconciler.observed.pods import Pods
 
@@ -86,7 +88,8 @@ class Snapshot:
 
     ``live`` are the NodePools, NodeOverlays and EC2NodeClasses of the cluster, as plain data:
     desired state comes from git, they only serve to say what git would change. ``skipped``
-    counts the kinds that no decision reads.
+    counts the kinds that no decision reads. ``findings`` are about objects that cannot be read, for
+    which something stands in.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -109,6 +112,7 @@ class Snapshot:
     services: tuple[Service, ...] = ()
     live: tuple[dict[str, Any], ...] = ()
     skipped: dict[str, int] = field(default_factory=dict)
+    findings: tuple[Diagnostic, ...] = ()
 
 
 def snapshot_of(objects: Iterable[Any], live: Iterable[dict[str, Any]] = ()) -> Snapshot:
@@ -152,6 +156,12 @@ def read_snapshot(content: bytes, source: str) -> Snapshot:
     )
 
 
+def canonical(snapshot: Snapshot) -> bytes:
+    """Return the bytes of what decisions read: neither order nor place of the objects counts."""
+    facts = {f.name: getattr(snapshot, f.name) for f in fields(snapshot) if f.name != "findings"}
+    return msgspec.json.encode(facts, order="deterministic")
+
+
 class Skipped(str):
     """The kind of an object that no decision reads."""
 
@@ -161,23 +171,33 @@ class Skipped(str):
 def decoded(raw: bytes | msgspec.Raw, place: Place) -> Any:
     """Return what the JSON of one object says: a Struct, of our own kinds the plain data.
 
+    One that has the shape of its kind and still cannot be used is ``Isolated``.
+
     Raises:
         UnreadableError: it has not the shape of its kind; the message names object and field.
     """
     name = _kind_of(raw, place)
     kind = _KINDS.get(name)
     if kind is not None:
-        return _decoded(raw, kind, name, place)
-    return msgspec.json.decode(raw) if name in _LIVE else Skipped(name)
+        item = _decoded(raw, kind, name, place)
+        return isolated(item, lambda: place.of(raw)) or item
+    if name not in _LIVE:
+        return Skipped(name)
+    data = msgspec.json.decode(raw)
+    return isolated_live(data, name, lambda: place.of(raw)) or data
 
 
 def decoded_as(raw: bytes | msgspec.Raw, kind: str, place: Place) -> Any:
     """Return the Struct of an object whose kind is known: a list of the API does not repeat it.
 
-    Raises:
-        UnreadableError: it has not the shape of its kind; the message names object and field.
+    One that cannot be used is ``Isolated``, whatever its shape: whoever runs the cluster mends it,
+    and until then the rest goes on.
     """
-    return _decoded(raw, _KINDS[kind], kind, place)
+    try:
+        item = _decoded(raw, _KINDS[kind], kind, place)
+    except UnreadableError as error:
+        return undecoded(raw, _KINDS[kind], error.message, place.source)
+    return isolated(item, lambda: place.source) or item
 
 
 def assembled(objects: Iterable[Any]) -> Snapshot:
@@ -185,15 +205,20 @@ def assembled(objects: Iterable[Any]) -> Snapshot:
     structs: list[Any] = []
     live: list[dict[str, Any]] = []
     skipped: dict[str, int] = {}
+    findings: list[Diagnostic] = []
     for item in objects:
-        if isinstance(item, Skipped):
+        if isinstance(item, Isolated):
+            findings.append(item.finding)
+            structs += [item.item] if item.item is not None else []
+        elif isinstance(item, Skipped):
             skipped[item] = skipped.get(item, 0) + 1
         elif isinstance(item, dict):
             live.append(item)
         else:
             structs.append(item)
     skipped = {str(kind): count for kind, count in sorted(skipped.items())}
-    return replace(snapshot_of(structs, live), skipped=skipped)
+    told = tuple(sorted(findings, key=lambda d: d.order))
+    return replace(snapshot_of(structs, live), skipped=skipped, findings=told)
 
 
 def _order(item: Any) -> tuple[str, str]:

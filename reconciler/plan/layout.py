@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from reconciler.model.visible import Painted
+
 _CODES: Final = {
     "bold": "1",
     "dim": "2",
@@ -18,7 +20,10 @@ _COLUMN_MIN: Final = 24
 
 
 class Paper:
-    """What a rendering is written on: so many columns, with colour or without."""
+    """What a rendering is written on: so many columns, with colour or without.
+
+    Text from others is made visible before it is written here.
+    """
 
     def __init__(self, width: int, *, colour: bool = False) -> None:
         self.width: Final = max(width, 40)
@@ -73,7 +78,7 @@ class Paper:
 
     def text(self) -> str:
         """Return everything that was written."""
-        return "\n".join(self.lines) + "\n"
+        return Painted("\n".join(line.replace("\n", " ") for line in self.lines) + "\n")
 
 
 def wrap(text: str, width: int, hanging: int = 0) -> list[str]:

@@ -1,7 +1,7 @@
 """The plan as a comment on a pull request: one line that says it all, the rest to fold out.
 
 Names, messages and values come from files that anybody may have written, so every one of them is
-escaped: it can neither leave its cell, nor mention people, nor become a link or an image.
+escaped: it cannot leave its cell, mention people, or become a link or an image.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from reconciler.model.visible import markdown_code, markdown_text
+from reconciler.plan.layout import clipped
 from reconciler.plan.mermaid import render_mermaid
 from reconciler.plan.plan import Change, Plan
 from reconciler.plan.steps import Step, grouped, steps_of
@@ -33,11 +35,11 @@ from reconciler.plan.wording import (
 CHARACTERS_MAX: Final = 65_536
 """GitHub refuses a longer comment."""
 
-_ROWS: Final = ((400, 600), (100, 400), (30, 300), (10, 200), (3, 100))
+_SUMMARY_MAX: Final = 2000
+_ROWS: Final = ((400, 600), (100, 400), (30, 300), (10, 200), (3, 100), (3, 40))
 """How many rows a table may have and how long a cell may be, tried until the comment fits."""
 
 _CHART_MAX: Final = 40
-_SPECIAL: Final = frozenset("&<>|`*_~[]\\@#$!")
 _SIGNS: Final = {"create": "+", "update": "~", "delete": "-"}
 _VERBS: Final = {"launch": "launch", "replace": "replace", "remove": "remove"}
 
@@ -49,13 +51,7 @@ def render_markdown(plan: Plan) -> str:
         text = _Comment(plan, rows, cell).text()
         if len(text) <= CHARACTERS_MAX:
             return text
-    raise AssertionError(f"a comment of {len(text)} characters, cut as short as it can be")
-
-
-def escaped(text: str) -> str:
-    """Return text that Markdown and HTML show as it stands, on one line."""
-    plain = (f"&#{ord(c)};" if c in _SPECIAL else c for c in " ".join(text.split()))
-    return "".join(plain).replace("://", "&#58;//").replace("www.", "www&#46;")
+    return _Comment(plan, *_ROWS[-1]).head()
 
 
 class _Comment:
@@ -67,11 +63,8 @@ class _Comment:
         self._cell = cell
 
     def text(self) -> str:
-        plan = self._plan
-        summary = " ".join(summary_lines(plan))
         parts = [
-            f"### Plan for {self._say(plan.fleet)}",
-            f"**{escaped(summary)}**",
+            *self._title(),
             *self._pools(),
             *self._changes(),
             *self._actions(),
@@ -86,12 +79,20 @@ class _Comment:
         ]
         return "\n\n".join(parts) + "\n"
 
+    def head(self) -> str:
+        """Return the comment without any table, which fits whatever the names are."""
+        note = "The tables of this plan are too long for a comment: `-o html` shows them."
+        return "\n\n".join([*self._title(), note, self._foot()]) + "\n"
+
+    def _title(self) -> list[str]:
+        summary = clipped(" ".join(summary_lines(self._plan)), _SUMMARY_MAX)
+        return [f"### Plan for {self._say(self._plan.fleet)}", f"**{markdown_text(summary)}**"]
+
     def _say(self, text: str) -> str:
-        shown = text if len(text) <= self._cell else text[: self._cell - 1] + "…"
-        return escaped(shown)
+        return markdown_text(clipped(text, self._cell))
 
     def _code(self, text: str) -> str:
-        return f"<code>{self._say(text)}</code>" if text else ""
+        return markdown_code(clipped(text, self._cell))
 
     def _table(self, head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:
         marks = {"<": ":--", ">": "--:"}
@@ -127,7 +128,7 @@ class _Comment:
         rows = [(_SIGNS[c.op], self._object(c), self._place(c), self._drifts(c)) for c in changes]
         since = compared(self._plan)
         parts = [
-            f"#### Git changes {escaped(since)}".rstrip(),
+            f"#### Git changes {markdown_text(since)}".rstrip(),
             self._table(("", "object", "where", "effect"), rows, "<<<<"),
         ]
         fields = [
@@ -180,7 +181,7 @@ class _Comment:
                 self._code(step.node_pool),
                 "?" if step.delta is None else hourly(step.delta, signed=True),
                 f"{self._say(step.reason)}{' (forceful)' if step.forceful else ''}<br>"
-                + "<br>".join(map(self._say, step.details)),
+                + "<br>".join(map(self._say, step.details[: self._rows])),
             )
             for step in steps
         ]
@@ -249,7 +250,7 @@ class _Comment:
                 f"{self._say(one.kind)} {self._code(one.name)}",
                 self._code(listed(map(short_node, one.nodes), 4)),
                 moment(one.since) if one.since else "",
-                escaped(forgone_said(one.forgone, one.unpriced)),
+                markdown_text(forgone_said(one.forgone, one.unpriced)),
                 self._say(f"{one.message} ({one.owner})" if one.owner else one.message),
             )
             for one in held
@@ -309,8 +310,8 @@ class _Comment:
 
     def _foot(self) -> str:
         plan = self._plan
-        facts = f"Plan {plan.digest} of {revision_said(plan)}, {moment(plan.at)}"
-        return f"<sub>{escaped(facts)}</sub>"
+        of = markdown_code(clipped(revision_said(plan), _SUMMARY_MAX))
+        return f"<sub>Plan {markdown_code(plan.digest)} of {of}, {moment(plan.at)}</sub>"
 
 
 def _moved(before: str, after: str) -> str:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from reconciler.model.visible import one_line
 from reconciler.plan.layout import Paper, clipped, fitting, table
 from reconciler.plan.plan import BlockedNode, Change, DeferredClaim, FieldChange, Plan, PoolCost
+from reconciler.plan.printable import all_visible
 from reconciler.plan.steps import Step, grouped, steps_of
 from reconciler.plan.summary import summary_lines, summed
 from reconciler.plan.wording import (
@@ -44,6 +46,7 @@ def render_text(
     plan: Plan, *, width: int = 80, colour: bool = False, next_command: str = ""
 ) -> str:
     """Return the plan for a person at a terminal of ``width`` columns."""
+    plan = all_visible(plan)
     paper = Paper(width, colour=colour)
     _header(paper, plan)
     _changes(paper, plan)
@@ -336,4 +339,4 @@ def _sum(paper: Paper, plan: Plan, next_command: str) -> None:
     for line in summary_lines(plan):
         paper.wrapped(line, 0, "bold")
     if next_command:
-        paper.line(f"Next: {paper.paint(next_command, 'cyan')}")
+        paper.line(f"Next: {paper.paint(one_line(next_command), 'cyan')}")

@@ -203,7 +203,7 @@ def fleet_of(args: argparse.Namespace, snapshot: Snapshot, phase: Phase) -> Simu
         classes=_classes(fleet, snapshot),
         settings=resolved.settings,
         catalog=catalog,
-        diagnostics=inputs.without_errors((*findings, *more)),
+        diagnostics=inputs.without_errors((*findings, *more, *snapshot.findings)),
         allow_removal=frozenset(args.allow_removal),
         digests=digests,
         any_class=any_class,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from html import escape
 from typing import Final
 
 from reconciler.cli.simulation.axis import LEFT, WIDTH, Axis
 from reconciler.cli.simulation.report import Life
+from reconciler.model.visible import html_text
 
 LANES_MAX: Final = 500
 _LANE: Final = 15
@@ -20,6 +20,11 @@ _TOP: Final = 6
 _COLOURS: Final = (
     "#4493f8", "#bc8cff", "#39c5cf", "#d29922", "#db61a2", "#7ee787", "#8b949e", "#ff9f63",
 )  # fmt: skip
+KEYS: Final = (
+    "".join(f".key{number}{{background:{colour}}}" for number, colour in enumerate(_COLOURS))
+    + ".keygone{background:var(--gone);opacity:.75}\n"
+)
+"""The part of the page's style sheet that colours the key: the page allows no other styles."""
 
 
 def gantt(lives: Sequence[Life], begin: datetime, end: datetime) -> str:
@@ -48,11 +53,11 @@ def gantt(lives: Sequence[Life], begin: datetime, end: datetime) -> str:
 
 def _key(colours: dict[str, str]) -> str:
     items = "".join(
-        f'<span class="key" style="background:{colour}"></span>{escape(pool or "(none)")}'
+        f'<span class="key key{_COLOURS.index(colour)}"></span>{html_text(pool or "(none)")}'
         for pool, colour in colours.items()
     )
     return (
-        f'<p class="soft">{items}<span class="key" style="background:var(--gone);opacity:.75">'
+        f'<p class="soft">{items}<span class="key keygone">'
         "</span>drains or ends; pale: starts</p>\n"
     )
 
@@ -73,8 +78,8 @@ def _lane(life: Life, axis: Axis, top: int, colour: str) -> str:
     why = f"; {life.reason}" if life.reason else ""
     text = f"{life.node_claim}: {life.instance_type} {life.capacity_type}, {price}{why}"
     return (
-        f"<g><title>{escape(text)}</title>"
-        f'<text x="{LEFT - 8}" y="{top + 11}" text-anchor="end">{escape(_name(life))}</text>'
+        f"<g><title>{html_text(text)}</title>"
+        f'<text x="{LEFT - 8}" y="{top + 11}" text-anchor="end">{html_text(_name(life))}</text>'
         f"{''.join(bars)}</g>"
     )
 

@@ -6,13 +6,14 @@ Nothing is fetched; the pictures are inline SVG, and it reads well by day and ni
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
 from typing import Final
 
 from reconciler.cli.simulation.curve import cost_curve
-from reconciler.cli.simulation.gantt import gantt
+from reconciler.cli.simulation.gantt import KEYS, gantt
 from reconciler.cli.simulation.report import Report
 from reconciler.cli.simulation.timeline import merge_of, outcome_of, span, story_of
+from reconciler.model.visible import html_text
+from reconciler.plan.html import page_head
 
 ROWS_MAX: Final = 2000
 
@@ -40,11 +41,6 @@ svg .wait{opacity:.35}svg .drain{fill:var(--gone);opacity:.75}
 .key{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin:0 .35em 0 1em}
 summary{cursor:pointer}pre{font:12px/1.5 ui-monospace,Menlo,Consolas,monospace;overflow-x:auto}
 """
-_HEAD: Final = (
-    '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-    '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
-    "<title>Simulation</title>\n"
-)
 
 
 def render_html(report: Report) -> str:
@@ -52,14 +48,15 @@ def render_html(report: Report) -> str:
     begin, end = report.started_at, report.at
     cost = report.cost
     parts = [
-        _HEAD,
-        f"<style>{_STYLE}</style></head><body>\n<h1>What happens when</h1>\n",
+        page_head("Simulation", f"{_STYLE}{KEYS}"),
+        "\n<h1>What happens when</h1>\n",
         (
             f'<p class="soft">{begin:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} UTC, '
             "played by the engine in virtual time</p>\n"
         ),
         (
-            f'<div class="sum"><p>{escape(outcome_of(report))}</p><p>${cost.before:.4f}/h before, '
+            f'<div class="sum"><p>{html_text(outcome_of(report))}</p>'
+            f"<p>${cost.before:.4f}/h before, "
             f"<b>${cost.after:.4f}/h after</b>, at most ${cost.peak:.4f}/h; "
             f"${cost.spent:.2f} spent meanwhile</p></div>\n"
         ),
@@ -84,7 +81,7 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]], numbers: int) -> 
     def cells(tag: str, row: Iterable[str]) -> str:
         kinds = ("" if i < first else ' class="n"' for i in range(len(names)))
         return "".join(
-            f"<{tag}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, row, strict=True)
+            f"<{tag}{kind}>{html_text(cell)}</{tag}>" for kind, cell in zip(kinds, row, strict=True)
         )
 
     body = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
@@ -111,7 +108,7 @@ def _merge(report: Report) -> str:
     ]
     head = ("NodeClaim", "NodePool", "why", "replaced by", "begins", "gone")
     text = f"Merging {merge.head} into {merge.base}: {merge_of(merge)}"
-    return f"<h2>What merging does</h2>\n<p>{escape(text)}</p>\n{_table(head, rows, 2)}"
+    return f"<h2>What merging does</h2>\n<p>{html_text(text)}</p>\n{_table(head, rows, 2)}"
 
 
 def _pools(report: Report) -> str:
@@ -137,7 +134,7 @@ def _stuck(report: Report) -> str:
 
 
 def _story(report: Report) -> str:
-    lines = "\n".join(escape(line) for line in story_of(report)[:ROWS_MAX])
+    lines = "\n".join(html_text(line) for line in story_of(report)[:ROWS_MAX])
     return (
         "<h2>What happened</h2>\n<details open><summary>"
         f"{len(report.events)} events</summary><pre>{lines}</pre></details>\n"
