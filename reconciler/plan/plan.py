@@ -426,7 +426,7 @@ def from_json(content: bytes, source: str = "the plan") -> Plan:
     """
     try:
         plan = msgspec.json.decode(content, type=Plan)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise UnreadableError(
             f"not a plan: {error}",
             where=source,
