@@ -24,7 +24,7 @@ def text_of(
 ) -> str:
     """Return the answer for a person: the verdict, what will be done, what stands against it."""
     lines = [one_line(f"{answer.kind} {answer.name}: {answer.verdict}.")]
-    lines += [f"  {one_line(fact)}" for fact in answer.facts]
+    lines += [f"  {visible(fact)}" for fact in answer.facts]
     text = "\n".join(lines) + "\n"
     if answer.reasons:
         rows = [(reason.code, reason.message) for reason in answer.reasons]

@@ -39,12 +39,7 @@ def run(args: argparse.Namespace) -> int:
         resolve({}, {}, args.settings)  # a setting that is wrong is wrong usage
 
     files, refused = read_folder(args.path)
-    fleet, diagnostics = read_fleet(files, refused=refused)
-    if fleet.workloads:
-        from reconciler.desired.workloads import check
-
-        found = (*diagnostics, *check(fleet.workloads))
-        diagnostics = tuple(sorted(found, key=lambda d: d.order))
+    _, diagnostics = read_fleet(files, refused=refused)
     match args.output:
         case "json":
             text = report.render_json(diagnostics)

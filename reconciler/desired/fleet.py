@@ -245,6 +245,7 @@ class _Reading:
             for resource, entry in self._kept("NodePool"):
                 self._check_class(resource, entry)
         self._count_static_nodes()
+        self._count_pods()
         if self.lock is not None and not self.broken:
             self._fit_lock(self.lock)
         if self.skipped:
@@ -265,6 +266,25 @@ class _Reading:
                 message = f"{text} {STATIC_NODES_MAX} nodes altogether"
                 pointer = ("spec", "replicas")
                 self._add(entry, Finding("too-many-nodes", pointer, message, "lower it"))
+
+    def _count_pods(self) -> None:
+        """Refuse more pods than a plan can hold."""
+        if not any(kind in WORKLOADS for kind, _, _ in self.resources):
+            return
+        from reconciler.desired.workload_shape import PODS_MAX, pods_of
+
+        pods = 0
+        for resource, entry in self._kept(*WORKLOADS):
+            count = pods_of(resource.kind, resource.data)
+            if pods + count > PODS_MAX:
+                message = (
+                    f"{resource.kind} {resource.name} asks for {count} pods; with the {pods} "
+                    f"before it these are more than {PODS_MAX}"
+                )
+                advice = "lower its number, or plan on a snapshot"
+                self._add(entry, Finding("too-many-pods", (), message, advice))
+            else:
+                pods += count
 
     def _fit_lock(self, lock: Lock) -> None:
         from reconciler.desired.lock import fitting

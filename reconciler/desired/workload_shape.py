@@ -17,6 +17,10 @@ from reconciler.model.diagnostics import Severity
 
 SCHEMA: Final = "workload.v1"
 _TEMPLATED: Final = ("Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "Job")
+
+PODS_MAX: Final = 200_000
+"""How many pods a folder may ask for altogether; beyond it a slip of the keyboard is likelier."""
+
 _VALUELESS: Final = ("Exists", "DoesNotExist")
 _BOUNDS: Final = ("Gt", "Lt")
 
@@ -26,6 +30,25 @@ def check(kind: str, data: dict[str, Any]) -> list[Finding]:
     shape = schema.check(SCHEMA, data, kind)
     shape += schema.misread(SCHEMA, data, kind) if not shape else []
     return shape or list(_faults(kind, data))
+
+
+def pods_of(kind: str, data: dict[str, Any]) -> int:
+    """Return how many pods a workload asks for, as ``workloads.expand`` makes them."""
+    spec = data.get("spec") or {}
+    match kind:
+        case "Pod":
+            return 1
+        case "Deployment" | "ReplicaSet" | "StatefulSet":
+            return max(_number(spec, "replicas"), 0)
+        case "Job" if not spec.get("suspend"):
+            count = _number(spec, "parallelism")
+            return max(min(count, _number(spec, "completions", count)), 0)
+    return 0
+
+
+def _number(spec: dict[str, Any], field: str, otherwise: int = 1) -> int:
+    number = spec.get(field)
+    return otherwise if number is None else int(number)
 
 
 def _faults(kind: str, data: dict[str, Any]) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ import msgspec
 
 from reconciler.desired.controllers import CONTROLLERS, Controller, Family, family_of
 from reconciler.desired.resource import Resource
+from reconciler.desired.workload_shape import PODS_MAX
 from reconciler.model.cluster import (
     ClaimSpec,
     DaemonSet,
@@ -39,9 +40,6 @@ from reconciler.model.pod import (
     PodStatus,
     Volume,
 )
-
-PODS_MAX: Final = 200_000
-"""How many pods a folder may ask for altogether; beyond it a slip of the keyboard is likelier."""
 
 _DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 _BUILT_IN_PRIORITIES: Final = {
@@ -81,18 +79,6 @@ def expand(
         except msgspec.ValidationError as error:
             expansion.findings.append(_unreadable(resource, error))
     return expansion.workloads(), tuple(sorted(expansion.findings, key=lambda d: d.order))
-
-
-def check(resources: Iterable[Resource], *, pods_max: int = PODS_MAX) -> tuple[Diagnostic, ...]:
-    """Return what ``expand`` would find, without making a single pod."""
-    tally = _Tally(None, pods_max)
-    ordered = sorted(resources, key=lambda r: (_RANK.get(r.kind, len(_RANK)), r.order))
-    for resource in ordered:
-        try:
-            tally.add(resource)
-        except msgspec.ValidationError as error:
-            tally.findings.append(_unreadable(resource, error))
-    return tuple(sorted(tally.findings, key=lambda d: d.order))
 
 
 @dataclass(slots=True)
@@ -173,15 +159,12 @@ class _Expansion:
     def _has_room(self, resource: Resource, count: int) -> bool:
         if len(self.pods) + count <= self.pods_max:
             return True
-        self._too_many(resource, count, len(self.pods))
-        return False
-
-    def _too_many(self, resource: Resource, count: int, before: int) -> None:
         message = (
-            f"{resource.kind} {resource.name} asks for {count} pods; with the {before} "
+            f"{resource.kind} {resource.name} asks for {count} pods; with the {len(self.pods)} "
             f"before it these are more than {self.pods_max}"
         )
         self._find(resource, "too-many-pods", message, "lower its number, or plan on a snapshot")
+        return False
 
     def _prioritised(self, resource: Resource, spec: PodSpec) -> PodSpec:
         """Return the spec with the priority that its class, or the default one, gives it."""
@@ -274,20 +257,6 @@ class _Expansion:
             namespaces=tuple(_named(declared.get(name), name) for name in names),
             priority_classes=kinds.get(PriorityClass, ()),
         )
-
-
-@dataclass(slots=True)
-class _Tally(_Expansion):
-    """Reads what an expansion reads, and only counts the pods."""
-
-    count: int = 0
-
-    def _has_room(self, resource: Resource, count: int) -> bool:
-        if self.count + count <= self.pods_max:
-            self.count += count
-        else:
-            self._too_many(resource, count, self.count)
-        return False
 
 
 def _in_namespace(resource: Resource) -> dict[str, Any]:

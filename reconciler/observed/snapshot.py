@@ -156,6 +156,10 @@ def read_snapshot(content: bytes, source: str) -> Snapshot:
     )
 
 
+def _too_deep(where: str) -> UnreadableError:
+    return UnreadableError("not a snapshot: it is nested too deeply", where=where)
+
+
 def canonical(snapshot: Snapshot) -> bytes:
     """Return the bytes of what decisions read: neither order nor place of the objects counts."""
     facts = {f.name: getattr(snapshot, f.name) for f in fields(snapshot) if f.name != "findings"}
@@ -176,6 +180,13 @@ def decoded(raw: bytes | msgspec.Raw, place: Place) -> Any:
     Raises:
         UnreadableError: it has not the shape of its kind; the message names object and field.
     """
+    try:
+        return _understood(raw, place)
+    except RecursionError as error:
+        raise _too_deep(place.of(raw)) from error
+
+
+def _understood(raw: bytes | msgspec.Raw, place: Place) -> Any:
     name = _kind_of(raw, place)
     kind = _KINDS.get(name)
     if kind is not None:
@@ -197,6 +208,8 @@ def decoded_as(raw: bytes | msgspec.Raw, kind: str, place: Place) -> Any:
         item = _decoded(raw, _KINDS[kind], kind, place)
     except UnreadableError as error:
         return undecoded(raw, _KINDS[kind], error.message, place.source)
+    except RecursionError:
+        return undecoded(b"{}", _KINDS[kind], "an object is nested too deeply", place.source)
     return isolated(item, lambda: place.source) or item
 
 
@@ -248,6 +261,8 @@ def _unrolled(
 ) -> Iterator[bytes | msgspec.Raw]:
     try:
         page = msgspec.json.decode(document, type=_Page)
+    except RecursionError as error:
+        raise _too_deep(source) from error
     except msgspec.MsgspecError as error:
         where, said = json_place(source, content, error)
         raise UnreadableError(f"not a snapshot: {said}", where=where) from error
@@ -264,10 +279,11 @@ def _unrolled(
 def _yaml_documents(text: bytes, source: str) -> list[bytes]:
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    from reconciler.model.plainyaml import load_all
+
     try:
-        documents = [d for d in yaml.load_all(text, Loader=loader) if d is not None]
-    except (yaml.YAMLError, RecursionError) as error:
+        documents = load_all(text)
+    except yaml.YAMLError as error:
         where, said = yaml_place(source, error)
         raise UnreadableError(f"neither JSON nor YAML: {said}", where=where) from error
     for number, document in enumerate(documents, 1):

@@ -171,7 +171,10 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
         },
         "write out to too much",
     ),
-    "thirty thousand documents": ({"many": "---\n{kind: X, apiVersion: v1}\n" * 30_000}, "10000 documents"),
+    "thirty thousand documents": (
+        {"many": "---\n{kind: X, apiVersion: v1}\n" * 30_000},
+        "10000 documents",
+    ),
     "a file of five megabytes": ({"long": "a: " + "x" * 5_000_000}, "more than 4 MiB"),
     "fifty thousand unknown fields": (
         {"pool": POOL + "".join(f"  unknown{i}: 1\n" for i in range(50_000))},
@@ -335,6 +338,44 @@ SUFFIXES = [
     *("", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"),
     *("e0", "e5", "E9", "e-9", "e18", "e19", "e400", "e-400", "e5.5", "e", "Zi", "K"),
 ]
+DEEP = {
+    "a hundred thousand lists": '{"kind":"List","items":[' + "[" * 100_000,
+    "a hundred thousand objects": '{"kind":"NodePool","spec":' + '{"a":' * 100_000 + "1",
+    "three thousand Lists in Lists": '{"kind":"List","items":[' * 3000 + "]}" * 3000,
+    "a hundred thousand levels of YAML": "a: " + "[" * 100_000 + "]" * 100_000,
+    "aliases that write out to billions": REFUSED["aliases that write out to billions"][0]["bomb"],
+    "merges of merges": "a: &a {k: 1}\n"
+    + "".join(
+        f"{chr(98 + i)}: &{chr(98 + i)} {{<<: [{','.join(['*' + chr(97 + i)] * 9)}]}}\n"
+        for i in range(9)
+    ),
+    "an alias within itself": "a: &a [*a]",
+    "a number of ten thousand digits": "a: " + "9" * 10_000,
+    "a date that does not exist": "a: 2026-99-99",
+}
+
+
+@attack(Threat.EXHAUSTION, "a file that the parser does not survive")
+@pytest.mark.parametrize("flag", ["--snapshot", "--catalog", "--faults", "plan"])
+@pytest.mark.parametrize("content", DEEP.values(), ids=DEEP.keys())
+def test_no_file_is_too_much_for_the_parser(
+    content: str, flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet, file = a_fleet(tmp_path), tmp_path / "hostile"
+    file.write_text(content)
+    words = ["plan", fleet, "--now", NOW, flag, str(file)]
+    if flag == "--faults":
+        words = ["simulate", fleet, "--now", NOW, "--until", "1m", flag, str(file)]
+    if flag == "plan":
+        words = ["apply", str(file)]
+    with soon():
+        assert main(words) == 1
+    out, err = capsys.readouterr()
+    assert not out
+    assert "internal error" not in err
+    assert err.count("\n") == 1
+
+
 quantities = st.one_of(
     st.from_regex(r"[+-]?([0-9]{1,25}(\.[0-9]{0,9})?|\.[0-9]{1,9})", fullmatch=True).flatmap(
         lambda number: st.sampled_from(SUFFIXES).map(lambda suffix: number + suffix)

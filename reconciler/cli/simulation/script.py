@@ -150,11 +150,13 @@ def read_script(content: bytes, source: str) -> Script:
     """
     import yaml
 
+    from reconciler.model.plainyaml import load_all
+
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        data: Any = yaml.load(content, Loader=loader)  # noqa: S506 - it is a safe one
-        return msgspec.convert(data if data is not None else {}, Script)
-    except (yaml.YAMLError, msgspec.ValidationError, RecursionError) as error:
+        documents = load_all(content)
+        data: Any = documents[0] if documents else {}
+        return msgspec.convert(data, Script)
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
         text = " ".join(str(error).split())
         raise UnreadableError(
             f"not a script of faults: {text}", where=source, remedy="see docs/operations.md"
