@@ -53,6 +53,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "reconciler.cli.check",
         "would it work here: credentials, permissions, quotas, networks, queue; writes nothing",
     ),
+    "health": ("reconciler.cli.health", "whether the daemon is alive, for a health check"),
     "hash": ("reconciler.cli.hash", "drift hashes of NodePools and EC2NodeClasses, as Karpenter's"),
     "config": ("reconciler.cli.config", "the effective settings, and where each came from"),
     "demo": ("reconciler.cli.demo", "the whole loop on this machine, with nothing to set up"),

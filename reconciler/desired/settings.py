@@ -41,6 +41,8 @@ from reconciler.model.urls import is_unencrypted, without_secrets
 CONFIG_FILE: Final = "reconciler.yaml"
 CONFIG_VARIABLE: Final = "RECONCILER_CONFIG"
 """The variable that names the operator's configuration file."""
+_NO_SETTINGS: Final = frozenset({CONFIG_VARIABLE, "RECONCILER_HEARTBEAT"})
+"""Variables that stand for flags of a command."""
 OPERATOR_ONLY: Final = frozenset(
     {
         "aws.endpointUrl",
@@ -229,7 +231,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[_Given]:
         return
     known = {environment_name(key): key for key in (*_KEYS, *_GROUPS)}
     for name, value in ours.items():
-        if name == CONFIG_VARIABLE or re.fullmatch(_SERVICE_VARIABLE, name):
+        if name in _NO_SETTINGS or re.fullmatch(_SERVICE_VARIABLE, name):
             continue
         if name not in known:
             raise _unknown(name, "environment", "no such variable", known)
