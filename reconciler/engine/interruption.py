@@ -205,7 +205,6 @@ def _by_instance(seen: Observation) -> Mapping[str, NodeClaim]:
         instance.id: names[name]
         for instance in seen.instances
         if (name := instance.tags.get(NODECLAIM, "")) in names
-        if seen.owner.owns(instance.tags)
     }
     found |= {lifecycle.instance_id(c): c for c in seen.claims if c.status.provider_id}
     return found

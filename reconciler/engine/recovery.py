@@ -9,7 +9,7 @@ doubt is simply written off.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.engine import batching, lifecycle, provision
@@ -24,6 +24,12 @@ LAG: Final = timedelta(seconds=5)
 """How long EC2 may take to list an instance: before that, «not there» is no reason to ask again.
 
 A server that forgets or ignores client tokens would launch a second one.
+"""
+
+ASKED_WITHIN: Final = timedelta(hours=1)
+"""How long a launch may be repeated: EC2 shows a terminated instance for about as long.
+
+An older record that comes from a backup would otherwise launch what has long been replaced.
 """
 
 
@@ -93,6 +99,7 @@ def _settle_launches(
             again += _settle_one(effects, *lot[0], shown.get(token, ()), claims, types)
     if again and _is_in_doubt(effects, owner):
         return
+    again = _still_wanted(effects, again, heads, claims, types)
     asked = {call.batch for _, call in again}
     provision.ask(effects, again, [heads[head] for head in heads if head in asked], types)
 
@@ -197,12 +204,37 @@ def _found(instances: Sequence[Instance]) -> LaunchAnswer | Exception | None:
 
 def _may_ask(effects: Effects, intent: Intent, claim: NodeClaim | None) -> bool:
     """Return whether EC2 was asked so long ago that it would show an instance by now."""
-    last = (lifecycle.asked_at(claim) if claim is not None else None) or intent.at
-    if effects.world.clock.now() - last >= LAG:
+    if effects.world.clock.now() - _last_asked(intent, claim) >= LAG:
         return True
     message = f"whether EC2 has launched {intent.target} already"
     effects.world.tell("Looking", message, node_claim=intent.target)
     return False
+
+
+def _still_wanted(
+    effects: Effects,
+    again: Sequence[tuple[Intent, Launch]],
+    heads: Mapping[str, Intent],
+    claims: Mapping[str, NodeClaim],
+    types: provision.TypeLookup,
+) -> list[tuple[Intent, Launch]]:
+    """Return the launches that are asked for again; those of long ago are decided anew."""
+    now, wanted = effects.world.clock.now(), []
+    for intent, call in again:
+        if now - _last_asked(intent, claims.get(intent.target)) <= ASKED_WITHIN:
+            wanted.append((intent, call))
+            continue
+        why = CloudError("it was asked for long ago, and EC2 shows no instance", where="EC2")
+        provision.settle(effects, intent, call, why, types)
+    open_batches = {call.batch for _, call in wanted}
+    over = {call.batch for _, call in again} - open_batches - {""}
+    provision.close(effects, [heads[head] for head in sorted(over)])
+    return wanted
+
+
+def _last_asked(intent: Intent, claim: NodeClaim | None) -> datetime:
+    """Return when EC2 was last asked for an instance."""
+    return (lifecycle.asked_at(claim) if claim is not None else None) or intent.at
 
 
 def _forget_unasked(
