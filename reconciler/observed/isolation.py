@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -56,6 +56,8 @@ def isolated(item: Any, place: Callable[[], str]) -> Isolated | None:
     return None
 
 
+T = TypeVar("T")
+
 _LIVE: Final[Mapping[str, type]] = {
     "NodePool": NodePool,
     "NodeOverlay": NodeOverlay,
@@ -80,24 +82,30 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
 
 
-class _Head(msgspec.Struct, frozen=True):
-    """As much of an object as there has to be to know what it is about."""
+class _Name(msgspec.Struct, frozen=True):
+    name: str = ""
+    namespace: str = ""
 
-    metadata: Metadata = Metadata()
-    spec: _Spec = _Spec()
+
+def _part(data: Any, name: str, otherwise: T) -> T:
+    """Return a part of an object as far as it can be read: ``otherwise`` where it cannot."""
+    part = data.get(name) if isinstance(data, dict) else None
+    try:
+        return decode(part, type(otherwise))
+    except msgspec.ValidationError:
+        return otherwise
 
 
 def undecoded(raw: bytes | msgspec.Raw, kind: type, problem: str, where: str) -> Isolated:
     """Return what stands in for an object that does not have the shape of its kind."""
-    try:
-        head = decode(msgspec.json.decode(raw), _Head)
-    except msgspec.MsgspecError:
-        head = _Head()
+    data = msgspec.json.decode(raw)
+    short = _part(data, "metadata", _Name())
+    metadata = _part(data, "metadata", Metadata(name=short.name, namespace=short.namespace))
     item: Any = None
     if kind is Pod:
-        item = Pod(head.metadata, PodSpec(node_name=head.spec.node_name))
+        item = Pod(metadata, PodSpec(node_name=_part(data, "spec", _Spec()).node_name))
     elif kind in (Node, PodDisruptionBudget):
-        item = kind(head.metadata)
+        item = kind(metadata)
     return _isolated(item, problem, where)
 
 

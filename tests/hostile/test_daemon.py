@@ -178,6 +178,7 @@ UNREADABLE_PODS: dict[str, dict[str, Any]] = {
     "text for an amount": {"cpu": "lots"},
     "a list for an amount": {"cpu": ["1"]},
     "text for the containers": {"containers": "none"},
+    "text for its priority": {"priority": "high"},
     "an operator that does not exist": {
         "affinity": {
             "nodeAffinity": {

@@ -20,7 +20,7 @@ from reconciler.adapters.kubernetes.drain import Drain
 from reconciler.adapters.kubernetes.errors import CONFLICT, NOT_FOUND, ApiError
 from reconciler.adapters.kubernetes.kinds import NODE, OBSERVED
 from reconciler.adapters.kubernetes.listing import listed
-from reconciler.model.errors import ClusterError, UnreadableError
+from reconciler.model.errors import ClusterError
 from reconciler.model.node import Node
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.observed.reader import SnapshotReader
@@ -56,12 +56,9 @@ class KubernetesCluster:
 
         ``claims`` and ``instances`` tell which of the nodes are ours.
         """
-        try:
-            seen = self._reader.read_lists(
-                (f"GET {kind.path}", kind.kind, listed(self._api, kind)) for kind in OBSERVED
-            )
-        except UnreadableError as error:
-            raise ClusterError(error.message, where=error.where) from error
+        seen = self._reader.read_lists(
+            (f"GET {kind.path}", kind.kind, listed(self._api, kind)) for kind in OBSERVED
+        )
         known = {c.status.provider_id for c in claims} | {i.provider_id for i in instances}
         self._seen = {node.name: node for node in seen.nodes}
         self._ours = frozenset(n.name for n in seen.nodes if n.spec.provider_id in known - {""})
