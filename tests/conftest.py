@@ -6,6 +6,7 @@ hundred times as many.
 
 from __future__ import annotations
 
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -20,6 +21,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write what the code says now into the golden files, for review",
     )
+
+
+def pytest_configure() -> None:
+    if shutil.which("git") is None:
+        pytest.exit("git is not installed, or not on PATH: the tests need it", returncode=1)
 
 
 @pytest.fixture
