@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from reconciler.desired.fleet import Fleet, SourceFile
     from reconciler.desired.settings import Resolved
     from reconciler.model.diagnostics import Diagnostic
+    from reconciler.model.errors import UnreadableError
     from reconciler.observed.snapshot import Snapshot
     from reconciler.plan.plan import InputDigests, Revision
 
@@ -229,6 +230,10 @@ def read_cluster(
     return snapshot_of(objects), b"", without_errors(findings)
 
 
+BYTES_MAX: Final = 2**31
+"""How large a file named on the command line may be: a snapshot of 100,000 pods is a quarter."""
+
+
 def read_bytes(path: str) -> bytes:
     """Return the content of a file, of stdin for ``-``.
 
@@ -239,12 +244,25 @@ def read_bytes(path: str) -> bytes:
 
     try:
         if path == "-":
-            return sys.stdin.buffer.read()
-        with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs a start
-            return file.read()
+            content = sys.stdin.buffer.read(BYTES_MAX + 1)
+        else:
+            with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs a start
+                if os.fstat(file.fileno()).st_size > BYTES_MAX:
+                    raise _too_large(path)
+                content = file.read(BYTES_MAX + 1)
     except OSError as error:
         why = error.strerror or str(error)
         raise UnreadableError(why, where=path, remedy="name a file that can be read") from error
+    if len(content) > BYTES_MAX:
+        raise _too_large(path)
+    return content
+
+
+def _too_large(path: str) -> UnreadableError:
+    from reconciler.model.errors import UnreadableError
+
+    most = f"more than {BYTES_MAX >> 30} GiB"
+    return UnreadableError(most, where=path, remedy="capture fewer objects")
 
 
 _OF_WHO_APPLIES: Final = frozenset(

@@ -6,7 +6,7 @@ objects are kept in a total order by kind, namespace and name, findings by place
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -112,8 +112,27 @@ def read_fleet(
             for document in documents:
                 reading.read_document(document)
     reading.finish(any_class=any_class, allow_empty=allow_empty)
-    found = sorted(reading.diagnostics, key=lambda d: d.order)
-    return reading.fleet(), tuple(found[:FINDINGS_MAX])
+    return reading.fleet(), _reported(reading.diagnostics)
+
+
+def _reported(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return the findings to report, in order of their places.
+
+    Errors come before warnings where there are too many: an error that is left out would let an
+    invalid fleet pass.
+    """
+    if len(diagnostics) <= FINDINGS_MAX:
+        return tuple(sorted(diagnostics, key=lambda d: d.order))
+    ranked = sorted(diagnostics, key=lambda d: (d.severity is not Severity.ERROR, d.order))
+    shown, rest = ranked[:FINDINGS_MAX], ranked[FINDINGS_MAX:]
+    more = Diagnostic(
+        rest[0].severity,
+        "too-many-findings",
+        f"{len(rest):,} more findings are not shown",
+        rest[0].place,
+        hint="correct those that are shown, then validate again",
+    )
+    return (*sorted(shown, key=lambda d: d.order), more)
 
 
 class _Reading:

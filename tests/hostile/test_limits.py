@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from reconciler.cli.main import main
 from reconciler.cli.simulation import driver
 from reconciler.desired.document import parse_documents
-from reconciler.desired.fleet import SourceFile, read_fleet
+from reconciler.desired.fleet import FINDINGS_MAX, SourceFile, read_fleet
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_pools
 from reconciler.desired.schema import load
@@ -35,6 +35,8 @@ from reconciler.model.schedule import is_open, next_change, parse_schedule, stea
 from reconciler.observed.snapshot import read_snapshot
 from tests.cli.test_plan import CATALOG, CLASS, DEPLOYMENT, NOW, POOL
 from tests.hostile.threats import Threat, attack
+
+ROOT = Path(__file__).resolve().parents[2]
 
 SECONDS = 5.0
 MOMENT = datetime(2026, 1, 3, 12, tzinfo=UTC)
@@ -557,3 +559,35 @@ def test_the_documented_limits_are_those_of_the_code(said: str, module: str, nam
 
 def test_the_limits_are_documented() -> None:
     assert len(rows()) >= 25
+
+
+@attack(Threat.EXHAUSTION, "warnings that crowd out the error of an invalid fleet")
+def test_an_error_is_reported_however_many_warnings_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    types = ", ".join(f"c{number}" for number in range(90))
+    pools = [
+        POOL.replace("general", f"p{number}").replace("[on-demand]", f"[on-demand, {types}]")
+        for number in range(15)
+    ]
+    (tmp_path / "a.yaml").write_text("---\n".join([CLASS, *pools]), encoding="utf-8")
+    (tmp_path / "z.yaml").write_text(
+        "{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {name: z}}\n", encoding="utf-8"
+    )
+    assert main(["validate", str(tmp_path), "-o", "json"]) == 3
+    found = json.loads(capsys.readouterr().out)["diagnostics"]
+    assert sum(d["severity"] == "warning" for d in found) > FINDINGS_MAX - 10
+    assert any(d["file"] == "z.yaml" and d["severity"] == "error" for d in found)
+    assert len(found) == FINDINGS_MAX + 1
+    assert "more findings are not shown" in found[-1]["message"]
+
+
+@attack(Threat.EXHAUSTION, "a snapshot of three gibibytes")
+def test_a_file_that_is_too_large_is_not_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    snapshot = tmp_path / "cluster.json"
+    with snapshot.open("wb") as file:
+        file.truncate(3 * 2**30)  # a hole: nothing is written
+    assert main(["plan", str(ROOT / "examples" / "web"), "--snapshot", str(snapshot)]) == 1
+    assert "more than 2 GiB" in capsys.readouterr().err
