@@ -27,6 +27,7 @@ from tests.disruption.builders import (
     drifted,
     stamp,
 )
+from tests.examples import examples
 
 POOLS = ("alpha", "beta")
 
@@ -82,7 +83,7 @@ def _situation(cluster: ClusterState, pools: list[dict[str, Any]], gone: tuple[s
     return a_situation(cluster, [a_pool(**pool) for pool in pools], drifted=drifted(*gone))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(fleets())
 def test_no_pass_takes_more_than_a_budget_allows(
     fleet: tuple[list[Any], list[dict[str, Any]], tuple[str, ...]],
@@ -106,7 +107,7 @@ def test_no_pass_takes_more_than_a_budget_allows(
         assert together <= max(allowed[pool, reason] for reason in DisruptionReason)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(fleets(), budgets)
 def test_no_pass_takes_more_of_the_fleet_than_its_budget_allows(
     fleet: tuple[list[Any], list[dict[str, Any]], tuple[str, ...]],
@@ -127,7 +128,7 @@ def test_no_pass_takes_more_of_the_fleet_than_its_budget_allows(
     assert sum(taken.values()) <= max(allowed.values())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(-2, 3), st.integers(0, 4), st.booleans()), min_size=1, max_size=6
@@ -163,7 +164,7 @@ def test_graceful_expiry_keeps_the_budgets_and_brings_room_for_every_pod(
         assert not command.placement.unschedulable
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(fleets())
 def test_a_node_goes_once_and_no_pod_goes_to_a_node_that_goes(
     fleet: tuple[list[Any], list[dict[str, Any]], tuple[str, ...]],
@@ -183,7 +184,7 @@ def test_a_node_goes_once_and_no_pod_goes_to_a_node_that_goes(
     assert len(names) == len(set(names))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(fleets(), st.integers(0, 2**32))
 def test_the_order_of_the_input_changes_nothing(
     fleet: tuple[list[Any], list[dict[str, Any]], tuple[str, ...]], seed: int
@@ -197,7 +198,7 @@ def test_the_order_of_the_input_changes_nothing(
     assert _decide(objects, pools, gone) == _decide(shuffled, other_pools, tuple(other_gone))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(fleets())
 def test_consolidation_never_costs_more(
     fleet: tuple[list[Any], list[dict[str, Any]], tuple[str, ...]],

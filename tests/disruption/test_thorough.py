@@ -27,6 +27,7 @@ from tests.disruption.builders import (
     a_situation,
     decided,
 )
+from tests.examples import examples
 
 THOROUGH = Settings(consolidation_search="thorough")
 
@@ -200,7 +201,7 @@ def a_budget(allowed: int) -> dict[str, Any]:
 
 
 @given(fleet=fleets(), allowed=st.integers(0, 1), nodes=st.integers(0, 3))
-@tuned(deadline=None, max_examples=15)
+@tuned(deadline=None, max_examples=examples(30))
 def test_no_command_costs_more_or_breaks_a_budget_or_leaves_a_pod_without_a_place(
     fleet: list[Any], allowed: int, nodes: int
 ) -> None:
@@ -236,7 +237,7 @@ def _price(labels: Any) -> float:
 
 
 @given(fleet=fleets())
-@tuned(deadline=None, max_examples=15)
+@tuned(deadline=None, max_examples=examples(30))
 def test_a_pass_saves_at_least_what_it_saves_without_the_search(fleet: list[Any]) -> None:
     cluster, pool = a_cluster(*fleet), a_pool()
 

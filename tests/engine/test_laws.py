@@ -16,9 +16,10 @@ from reconciler.model.budget import Budget, DisruptionReason, allowance
 from reconciler.model.nodeclaim import NodeClaim
 from tests.engine.test_crash import LARGE, complaints
 from tests.engine.world import World, a_deployment, a_node_class, a_pool, a_world
+from tests.examples import examples
 
 LAWS = settings(
-    max_examples=25,
+    max_examples=examples(30),
     derandomize=True,
     deadline=None,
     database=None,

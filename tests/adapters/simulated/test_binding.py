@@ -34,6 +34,7 @@ from reconciler.model.pod import (
     Volume,
 )
 from tests.adapters.simulated.builders import a_pod, a_town, pods
+from tests.examples import examples
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 WEB = LabelSelector({"app": "web"})
@@ -225,7 +226,7 @@ def test_a_pod_whose_claim_is_not_there_waits() -> None:
     ),
     nodes=st.integers(1, 4),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_no_node_is_overbooked_and_order_does_not_matter(
     groups: list[tuple[int, str, str | None]], nodes: int
 ) -> None:
