@@ -333,12 +333,25 @@ def test_every_declared_call_is_in_the_table() -> None:
     assert set(ACTS) == {call.name for call in CALLS}
 
 
+def times_of(name: str, fault: Fault) -> tuple[int | None, ...]:
+    """Return how often a fault comes: the default run tries the first, an exhaustive run all."""
+    turn = (list(ACTS).index(name) + list(Fault).index(fault)) % len(ONCE_THRICE_FOR_EVER)
+    return ONCE_THRICE_FOR_EVER[turn:] + ONCE_THRICE_FOR_EVER[:turn]
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(1, id="once-or-thrice-or-for-ever"),
+        pytest.param(3, id="once-and-thrice-and-for-ever", marks=pytest.mark.exhaustive),
+    ],
+)
 @pytest.mark.parametrize("name", list(ACTS))
-def test_a_fault_passes_or_is_told_with_its_call(site: Site, name: str) -> None:
+def test_a_fault_passes_or_is_told_with_its_call(site: Site, name: str, count: int) -> None:
     act = ACTS[name]
     for fault in Fault:
         if name != MOTO_FAILS or not fault.takes_effect:
-            for times in ONCE_THRICE_FOR_EVER:
+            for times in times_of(name, fault)[:count]:
                 try_with(site, act, name, fault, times)
 
 
