@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+import pytest
+from hypothesis import Phase, find, given
 from hypothesis import settings as tuned
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from reconciler.disruption.pricing import Choice
 from reconciler.disruption.simulation import after
 from reconciler.disruption.situation import open_pass
 from reconciler.disruption.wasteful import by_waste, small_sets
+from reconciler.model.budget import DisruptionReason
 from reconciler.model.settings import PoolOptions, Settings
 from reconciler.observed.state import ClusterState
 from reconciler.placement.result import Placement
@@ -198,6 +200,20 @@ def a_budget(allowed: int) -> dict[str, Any]:
         "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "guarded"}}},
         "status": {"disruptionsAllowed": allowed},
     }
+
+
+@pytest.mark.parametrize("decision", ["delete", "replace"])
+def test_these_laws_are_tried_on_commands_of_both_kinds(decision: str) -> None:
+    pool = a_pool()
+
+    def has_one(fleet: list[Any]) -> bool:
+        commands = _decided(a_cluster(*fleet), pool, THOROUGH).commands
+        return any(
+            c.reason is DisruptionReason.UNDERUTILIZED and c.decision == decision for c in commands
+        )
+
+    quick = tuned(deadline=None, derandomize=True, database=None, phases=[Phase.generate])
+    assert find(fleets(), has_one, settings=quick)
 
 
 @given(fleet=fleets(), allowed=st.integers(0, 1), nodes=st.integers(0, 3))

@@ -147,7 +147,7 @@ def points_of_a_batch(make: Callable[[], World]) -> dict[int, str]:
 
 
 def ends_alike_where_killed(make: Callable[[], World], names: dict[int, str]) -> None:
-    for number in names:
+    for number, name in names.items():
         points = Points()
         world = points.wrap(make())
 
@@ -162,8 +162,8 @@ def ends_alike_where_killed(make: Callable[[], World], names: dict[int, str]) ->
             points.at = lambda _: None
             world.converge(batch_from=2)
         points.at = lambda _: None
-        assert complaints(world, 4) == [], names[number]
-        assert ever_launched(world) == 4, names[number]
+        assert complaints(world, 4) == [], name
+        assert ever_launched(world) == 4, name
 
 
 def test_what_ec2_lists_late_is_dealt_out_when_it_shows() -> None:

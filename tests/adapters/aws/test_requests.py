@@ -272,7 +272,9 @@ def test_every_request_is_valid_for_botocore(family: str) -> None:
         network_interfaces=(NetworkInterface(), NetworkInterface(0, 1, "efa-only")),
     )
     model = botocore.session.get_session().get_service_model("ec2")
-    for row in planned_requests([a_wish("i", node_class)], a_type, CONTROL_PLANE):
+    rows = planned_requests([a_wish("i", node_class)], a_type, CONTROL_PLANE)
+    assert {row["operation"] for row in rows} == {"CreateLaunchTemplate", "CreateFleet"}
+    for row in rows:
         shape = model.operation_model(row["operation"]).input_shape
         report = ParamValidator().validate(row["parameters"], shape)
         assert not report.has_errors(), report.generate_report()

@@ -128,6 +128,7 @@ def test_spread_counts_only_the_zones_that_the_pod_may_use() -> None:
 def test_a_soft_spread_is_no_rule() -> None:
     soft = spread(when_unsatisfiable="ScheduleAnyway")
     places = a_town(*pods(4, **soft), nodes=2).places()
+    assert len(places) == 4
     assert "" not in places.values()
 
 
