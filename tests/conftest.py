@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import resource
 import sys
-from functools import cache
 from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
 
+from tests.awsmodels import share_models
 from tests.examples import is_exhaustive, load_profile
 
 _PEAK: Final = "peak_memory"
@@ -41,16 +41,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Take the modules that stay for ever out of every later garbage collection."""
+    """Collect garbage less often, and never look through what stays for ever: the modules."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(5_000, 20, 20)
 
 
 def pytest_runtest_setup() -> None:
-    """Let moto list the operations of a service once; it does so again for every call."""
-    responses = sys.modules.get("moto.core.responses")
-    if responses is not None and not hasattr(responses.method_names_from_class, "cache_clear"):
-        responses.method_names_from_class = cache(responses.method_names_from_class)
+    share_models()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

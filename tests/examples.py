@@ -6,9 +6,12 @@ or 500 where a test gives none. ``--hypothesis-profile=thorough`` tries a hundre
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 from hypothesis import settings
+
+T = TypeVar("T")
 
 DEFAULT: Final = 100
 """What hypothesis tries where nothing else is said."""
@@ -32,6 +35,12 @@ def load_profile(markers: str) -> None:
 def is_exhaustive(markers: str) -> bool:
     """Return whether the expression after ``-m`` selects the exhaustive tests."""
     return "exhaustive" in markers and "not exhaustive" not in markers
+
+
+def in_turn(turn: int, values: Sequence[T]) -> Sequence[T]:
+    """Return the values from another one on for each turn: the first is what a short run tries."""
+    start = turn % len(values)
+    return [*values[start:], *values[:start]]
 
 
 def examples(exhaustive: int) -> int:

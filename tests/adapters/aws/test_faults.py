@@ -40,6 +40,7 @@ from reconciler.model.nodeclass import (
 from reconciler.ports import LaunchAnswer, Leftover
 from tests.adapters.aws.test_events import SPOT
 from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish
+from tests.examples import in_turn
 
 pytestmark = pytest.mark.usefixtures("tireless")
 
@@ -333,12 +334,6 @@ def test_every_declared_call_is_in_the_table() -> None:
     assert set(ACTS) == {call.name for call in CALLS}
 
 
-def times_of(name: str, fault: Fault) -> tuple[int | None, ...]:
-    """Return how often a fault comes: the default run tries the first, an exhaustive run all."""
-    turn = (list(ACTS).index(name) + list(Fault).index(fault)) % len(ONCE_THRICE_FOR_EVER)
-    return ONCE_THRICE_FOR_EVER[turn:] + ONCE_THRICE_FOR_EVER[:turn]
-
-
 @pytest.mark.parametrize(
     "count",
     [
@@ -351,7 +346,8 @@ def test_a_fault_passes_or_is_told_with_its_call(site: Site, name: str, count: i
     act = ACTS[name]
     for fault in Fault:
         if name != MOTO_FAILS or not fault.takes_effect:
-            for times in times_of(name, fault)[:count]:
+            turn = list(ACTS).index(name) + list(Fault).index(fault)
+            for times in in_turn(turn, ONCE_THRICE_FOR_EVER)[:count]:
                 try_with(site, act, name, fault, times)
 
 
