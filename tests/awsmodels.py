@@ -13,6 +13,14 @@ from typing import Any, Final
 _DONE: Final[set[str]] = set()
 
 
+@cache
+def session() -> Any:
+    """Return one session of botocore, for tests that look things up in the API models."""
+    import botocore.session
+
+    return botocore.session.get_session()
+
+
 def share_models() -> None:
     """Share what is the same for all clients, as soon as a test has loaded botocore and moto."""
     for module, share in (("moto.core.responses", _moto), ("botocore.client", _botocore)):

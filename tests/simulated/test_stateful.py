@@ -3,8 +3,8 @@
 A history is a handful of events, most followed by a pass of the engine. After each of them the
 world itself is asked: no budget is breached, nothing was launched twice, nothing is leaked, no
 limit is passed. In the end the faults stop, and the fleet has to come to rest and stay there.
-A history that fails is printed step by step. ``--hypothesis-profile=thorough`` tries a hundred
-times as many.
+A history that fails is printed step by step. ``-m exhaustive`` tries five times as many, and
+``--hypothesis-profile=thorough`` a hundred times as many as that.
 """
 
 from __future__ import annotations

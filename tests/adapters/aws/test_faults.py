@@ -337,8 +337,8 @@ def test_every_declared_call_is_in_the_table() -> None:
 @pytest.mark.parametrize(
     "count",
     [
-        pytest.param(1, id="once-or-thrice-or-for-ever"),
-        pytest.param(3, id="once-and-thrice-and-for-ever", marks=pytest.mark.exhaustive),
+        pytest.param(1, id="sample"),
+        pytest.param(3, id="all", marks=pytest.mark.exhaustive),
     ],
 )
 @pytest.mark.parametrize("name", list(ACTS))

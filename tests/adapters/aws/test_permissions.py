@@ -9,13 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import botocore.session
 import pytest
 from botocore import xform_name
 
 from reconciler.adapters.aws.permissions import CALLS, TAGGED_LATER, Names, Need, policy
 from reconciler.engine import tagging, takeover
 from reconciler.model.labels import NODECLAIM
+from tests import awsmodels
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ADAPTER = REPOSITORY / "reconciler" / "adapters" / "aws"
@@ -26,7 +26,7 @@ SERVICES = sorted({call.service for call in CALLS})
 @cache
 def operations() -> dict[str, set[str]]:
     """Return the operations of the services by the name of their method in boto3."""
-    session = botocore.session.get_session()
+    session = awsmodels.session()
     found: dict[str, set[str]] = {}
     for service in SERVICES:
         for operation in session.get_service_model(service).operation_names:
