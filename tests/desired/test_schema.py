@@ -20,6 +20,7 @@ from tests.desired.examples import (
     a_pool_requiring,
     an_overlay,
 )
+from tests.examples import examples
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 OURS = [
@@ -131,11 +132,12 @@ def test_the_examples_are_valid(name: str) -> None:
     assert check(name, RICH[name]) == []
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("name", OURS)
 def test_it_judges_as_a_library_does(name: str) -> None:
     library = jsonschema_rs.Draft202012Validator(load(name))
 
-    @settings(max_examples=300, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=examples(300), deadline=None, derandomize=True, database=None)
     @given(spoiled(name))
     def agree(data: Any) -> None:
         ours = check(name, data)

@@ -90,7 +90,7 @@ def pruned(world: World, keep: str, hours: int, **broken: Any) -> list[tuple[tim
         replace(engine.ports, prune=prune),
         engine.source,
         Mandate(TAGS),
-        pulse=Pulse(busy=5.0, quiet=1800.0),
+        pulse=Pulse(busy=5.0, quiet=6 * 3600.0),
         stop=lambda: world.clock.now() >= end,
         next_change=lambda _: None,
     )

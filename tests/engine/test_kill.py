@@ -1,6 +1,7 @@
 """``kill -9`` at any moment, and what the next process makes of it, counted instance by instance.
 
-``RECONCILER_KILL_SEEDS=200`` tries more moments than a run of all tests has time for.
+A seed decides on the moments. The default run tries the first seed, an exhaustive run four, and
+``RECONCILER_KILL_SEEDS=200`` lets an exhaustive run try more.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import pytest
 from reconciler.adapters.simulated.faults import Fault
 from tests.engine.processes import Site, a_site
 
-SEEDS = range(int(os.environ.get("RECONCILER_KILL_SEEDS", "2")))
+SEEDS = [
+    pytest.param(seed, marks=pytest.mark.exhaustive if seed else ())
+    for seed in range(int(os.environ.get("RECONCILER_KILL_SEEDS", "4")))
+]
 QUICK = ("--interval", "100ms", "-q")
 
 
@@ -29,7 +33,6 @@ def spoil(site: Site, chance: random.Random) -> None:
         site.cloud.market.refuse(zone=chance.choice(["us-east-1a", "us-east-1b", "us-east-1c"]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_killed_apply_goes_on_where_it_was(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
@@ -60,7 +63,6 @@ def test_a_killed_apply_goes_on_where_it_was(seed: int, tmp_path: Path) -> None:
 JOINED = ("--set", "aws.batchLaunchesFrom=2")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_killed_apply_deals_out_what_joined_launches_gave(seed: int, tmp_path: Path) -> None:
     chance = random.Random(f"joined {seed}")

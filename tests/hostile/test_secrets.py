@@ -25,6 +25,7 @@ from reconciler.cli.main import main
 from reconciler.desired.settings import environment_name
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.urls import without_secrets
+from tests.examples import examples
 from tests.hostile.test_git import POOL
 from tests.hostile.threats import Threat, attack
 
@@ -70,7 +71,7 @@ GIT_FORMS = (
     "user:{}@127.0.0.1:x.git",
 )
 _HERE = settings(
-    max_examples=12,
+    max_examples=examples(30),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -265,7 +266,7 @@ def served(
 
 @attack(Threat.SECRETS, "a password in a message of another program")
 @given(secret=either.filter(lambda s: not re.search(r"\s", s)), host=st.sampled_from(["h", "h:1"]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_addresses_in_messages_are_printed_without_secrets(secret: str, host: str) -> None:
     for form in (
         "fatal: unable to access 'https://user:{}@{}/x/': Could not resolve host",

@@ -25,12 +25,13 @@ from reconciler.plan.plan import (
     UnschedulablePod,
 )
 from reconciler.plan.wording import moment, reason_said
+from tests.examples import examples
 from tests.plan.builders import NOW, a_claim, a_plan
 from tests.plan.strategies import plans
 
 
 @given(plans)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_every_reason_of_a_plan_is_found_by_the_name_it_is_about(plan: Plan) -> None:
     found = set()
     for name in pod_names(plan):

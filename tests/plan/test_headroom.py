@@ -18,6 +18,7 @@ from reconciler.plan.markdown import render_markdown
 from reconciler.plan.plan import Plan, from_json, to_json
 from reconciler.plan.planner import make_plan
 from reconciler.plan.text import render_text
+from tests.examples import examples
 from tests.plan.test_planner import (
     a_class,
     a_node,
@@ -267,7 +268,7 @@ def test_once_room_has_moved_it_is_counted_where_it_is_and_nowhere_else() -> Non
 
 
 @given(clusters, st.integers(0, 4), st.integers(100, 2500))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_with_room_in_it_a_plan_hangs_together(cluster: tuple, count: int, cpu: int) -> None:
     buffer = a_buffer(podTemplateRef={"name": "web"}, replicas=count)
     desired = [a_pool(disruption={"budgets": [{"nodes": "100%"}]}), a_class(), buffer]

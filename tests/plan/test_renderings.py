@@ -23,6 +23,7 @@ from reconciler.plan.plan import (
     UnschedulablePod,
 )
 from reconciler.plan.text import render_text
+from tests.examples import examples
 from tests.plan.builders import PLANS, a_claim, a_plan, an_action
 from tests.plan.strategies import plans
 
@@ -63,7 +64,7 @@ def test_colour_changes_nothing_but_the_colour() -> None:
 
 
 @given(plans)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_every_plan_can_be_rendered(plan: Plan) -> None:
     for render in FORMS.values():
         assert render(plan)

@@ -20,6 +20,7 @@ from reconciler.engine.rollouts import resumed
 from reconciler.ports import CommandPhase, RunningCommand
 from tests.engine.test_crash import LARGE
 from tests.engine.world import a_deployment, a_pdb, a_pool
+from tests.examples import examples
 from tests.simulated.simulations import Parsed, in_a_folder
 
 HOUR = timedelta(hours=1)
@@ -342,7 +343,7 @@ CONFIGS = st.fixed_dictionaries(
 
 
 @settings(
-    max_examples=12,
+    max_examples=examples(30),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

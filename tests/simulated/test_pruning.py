@@ -20,6 +20,7 @@ from reconciler.desired.settings import resolve
 from reconciler.plan.plan import to_json
 from tests.engine.test_crash import LARGE
 from tests.engine.world import a_deployment, a_pool
+from tests.examples import examples
 from tests.simulated.smallworld import SmallWorld
 
 GUARDS: dict[str, Any] = {
@@ -105,7 +106,7 @@ def prune(world: SmallWorld, state: DatabaseState) -> int:
 
 
 @example([Step(1, 3, "lost", 1, 50), Step(1, 3, "", 4, 0)])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(steps)
 def test_what_is_pruned_around_every_pass_changes_no_decision(history: list[Step]) -> None:
     with recorded() as (whole, kept), recorded() as (short, state):

@@ -40,6 +40,7 @@ from reconciler.model.nodeclass import (
 from reconciler.ports import LaunchAnswer, Leftover
 from tests.adapters.aws.test_events import SPOT
 from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish
+from tests.examples import in_turn
 
 pytestmark = pytest.mark.usefixtures("tireless")
 
@@ -334,12 +335,20 @@ def test_every_declared_call_is_in_the_table() -> None:
     assert set(ACTS) == {call.name for call in CALLS}
 
 
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(1, id="sample"),
+        pytest.param(3, id="all", marks=pytest.mark.exhaustive),
+    ],
+)
 @pytest.mark.parametrize("name", list(ACTS))
-def test_a_fault_passes_or_is_told_with_its_call(site: Site, name: str) -> None:
+def test_a_fault_passes_or_is_told_with_its_call(site: Site, name: str, count: int) -> None:
     act = ACTS[name]
     for fault in Fault:
         if name != MOTO_FAILS or not fault.takes_effect:
-            for times in ONCE_THRICE_FOR_EVER:
+            turn = list(ACTS).index(name) + list(Fault).index(fault)
+            for times in in_turn(turn, ONCE_THRICE_FOR_EVER)[:count]:
                 try_with(site, act, name, fault, times)
 
 

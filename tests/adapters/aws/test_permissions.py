@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import botocore.session
 import pytest
 from botocore import xform_name
 
@@ -17,6 +16,7 @@ from reconciler.adapters.aws.permissions import CALLS, TAGGED_LATER, Names, Need
 from reconciler.engine import tagging, takeover
 from reconciler.model.labels import NODECLAIM
 from reconciler.model.ownership import CLUSTER_TAG, FLEET_TAG
+from tests import awsmodels
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ADAPTER = REPOSITORY / "reconciler" / "adapters" / "aws"
@@ -27,7 +27,7 @@ SERVICES = sorted({call.service for call in CALLS})
 @cache
 def operations() -> dict[str, set[str]]:
     """Return the operations of the services by the name of their method in boto3."""
-    session = botocore.session.get_session()
+    session = awsmodels.session()
     found: dict[str, set[str]] = {}
     for service in SERVICES:
         for operation in session.get_service_model(service).operation_names:

@@ -35,6 +35,7 @@ from reconciler.model.nodepool import NodeSelectorRequirement
 from reconciler.model.requirement import Operator
 from reconciler.model.taint import Taint
 from reconciler.ports import Launch, LaunchOption
+from tests.awsmodels import session
 from tests.contracts.cloud import SETTINGS, a_class, a_type, a_wish
 
 CONTROL_PLANE = replace(
@@ -256,7 +257,6 @@ FAMILIES = ("AL2", "AL2023", "Bottlerocket", "Windows2022", "Custom")
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_request_is_valid_for_botocore(family: str) -> None:
-    import botocore.session
     from botocore.validate import ParamValidator
 
     node_class = a_resolved_class(
@@ -271,8 +271,10 @@ def test_every_request_is_valid_for_botocore(family: str) -> None:
         ),
         network_interfaces=(NetworkInterface(), NetworkInterface(0, 1, "efa-only")),
     )
-    model = botocore.session.get_session().get_service_model("ec2")
-    for row in planned_requests([a_wish("i", node_class)], a_type, CONTROL_PLANE):
+    model = session().get_service_model("ec2")
+    rows = planned_requests([a_wish("i", node_class)], a_type, CONTROL_PLANE)
+    assert {row["operation"] for row in rows} == {"CreateLaunchTemplate", "CreateFleet"}
+    for row in rows:
         shape = model.operation_model(row["operation"]).input_shape
         report = ParamValidator().validate(row["parameters"], shape)
         assert not report.has_errors(), report.generate_report()
