@@ -93,11 +93,11 @@ def _let_go(
         if not beyond:
             return
         used.subtract(_capacity(claim))
-        why = f"with it NodePool {pool.name} would be beyond its limit of {', '.join(beyond)}"
+        why = f"it would exceed the limit of NodePool {pool.name} for {', '.join(beyond)}"
         gone = lifecycle.deleted(claim, now)
         gone = lifecycle.with_condition(gone, "DisruptionReason", "True", now, "RolledBack", why)
         world.store.put_node_claims([gone])
-        text = f"{claim.name} goes again: {why}"
+        text = f"{claim.name} is terminated again: {why}"
         world.tell("Failed", text, node_claim=claim.name, node_pool=pool.name)
 
 

@@ -118,7 +118,9 @@ def seen(claim: NodeClaim, node: Node | None, now: datetime) -> NodeClaim:
     if node is None:
         if claim.is_true(REGISTERED):
             return claim
-        return with_condition(claim, REGISTERED, "Unknown", now, "NodeNotFound", "no node yet")
+        return with_condition(
+            claim, REGISTERED, "Unknown", now, "NodeNotFound", ("no node has joined yet")
+        )
     if not claim.is_true(REGISTERED):
         claim = with_condition(claim, REGISTERED, "True", now)
         claim = replace(claim, status=replace(claim.status, node_name=node.name))
@@ -137,10 +139,10 @@ def _obstacle(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
         return "NodeNotReady", "the node is not ready"
     for taint in claim.spec.startup_taints:
         if any(taint.matches(t) for t in node.spec.taints):
-            return "StartupTaintsExist", f"startup taint {taint} is still there"
+            return "StartupTaintsExist", f"startup taint {taint} is still present"
     for taint in node.spec.taints:
         if taint.is_ephemeral:
-            return "KnownEphemeralTaintsExist", f"taint {taint} is still there"
+            return "KnownEphemeralTaintsExist", f"taint {taint} is still present"
     registered = parse_resources(node.status.allocatable)
     for name, amount in sorted(parse_resources(claim.spec.resources.requests).items()):
         if amount > 0 and registered.get(name, 0) <= 0:
@@ -203,7 +205,7 @@ def looked_for(claim: NodeClaim, instance: Instance | None, now: datetime) -> No
     if not claim.status.provider_id:
         return claim
     if instance is None:
-        return with_condition(claim, MISSING, "True", now, MISSING, "EC2 does not show it")
+        return with_condition(claim, MISSING, "True", now, MISSING, "EC2 does not list it")
     claim = without_condition(claim, MISSING)
     labels = _true_labels(claim, instance)
     if labels == claim.metadata.labels and claim.status.provider_id == instance.provider_id:
@@ -256,7 +258,12 @@ def _lasted(claim: NodeClaim, kind: str, span: timedelta, now: datetime) -> bool
 def asked(claim: NodeClaim, now: datetime) -> NodeClaim:
     """Return the claim as it is recorded just before EC2 is asked for its instance."""
     return with_condition(
-        without_condition(claim, LAUNCHED), LAUNCHED, "Unknown", now, _LAUNCHING, "EC2 is asked"
+        without_condition(claim, LAUNCHED),
+        LAUNCHED,
+        "Unknown",
+        now,
+        _LAUNCHING,
+        ("checking with EC2"),
     )
 
 

@@ -137,8 +137,8 @@ def _unheard(world: World) -> tuple[Diagnostic, ...]:
         Diagnostic(
             Severity.WARNING,
             "interruption-queue",
-            f"interruptions are not heard: {problem}",
-            hint="nodes that EC2 takes back are noticed only when they are gone",
+            f"cannot receive interruption events: {problem}",
+            hint="a reclaimed node is noticed only after it is gone",
         ),
     )
 

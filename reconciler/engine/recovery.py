@@ -38,7 +38,7 @@ def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> None
         elif entry.intent.verb is Verb.LAUNCH_BATCH:
             heads[entry.intent.id] = entry.intent
         elif entry.intent.verb is not Verb.DRAIN:
-            effects.finish([entry.intent], Outcome.FAILED, "interrupted; decided again")
+            effects.finish([entry.intent], Outcome.FAILED, "interrupted; planned again")
         elif entry.intent.target not in draining:
             effects.finish([entry.intent], Outcome.SUCCEEDED, "the node is gone")
     claims = {claim.name: claim for claim in effects.world.store.node_claims()}
@@ -175,7 +175,7 @@ def _settle_batch(
         return []
     if short and is_whole:
         return short
-    few = f"EC2 gave {len(mine)} more instances of {head.id}, and none for this claim"
+    few = f"EC2 returned {len(mine)} more instances of {head.id}, and none for this claim"
     for intent, call in short:
         provision.settle(effects, intent, call, CloudError(few, where="CreateFleet"), types)
     provision.close(effects, [head])
@@ -200,7 +200,7 @@ def _may_ask(effects: Effects, intent: Intent, claim: NodeClaim | None) -> bool:
     last = (lifecycle.asked_at(claim) if claim is not None else None) or intent.at
     if effects.world.clock.now() - last >= LAG:
         return True
-    message = f"whether EC2 has launched {intent.target} already"
+    message = f"checking whether EC2 has already launched {intent.target}"
     effects.world.tell("Looking", message, node_claim=intent.target)
     return False
 

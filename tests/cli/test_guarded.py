@@ -48,7 +48,7 @@ def test_resuming_starts_the_count_again_and_is_recorded(
     assert [r["nodePool"] for r in after["rollouts"]] == ["web"]
     assert after["serial"] > before["serial"], "a plan made before is stale"
     assert main(["resume", str(folder)]) == 0
-    assert capsys.readouterr().out == "Disruption of no NodePool is stopped.\n"
+    assert capsys.readouterr().out == "No NodePool is halted.\n"
 
 
 def test_a_pool_that_is_not_stopped_is_not_resumed(

@@ -158,8 +158,12 @@ def test_a_plan_alone_has_a_schema_too(
 
 
 REFUSALS = {
-    "no-state": (["status", "{folder}"], 1, "nothing is recorded here yet; `reconciler apply`"),
-    "no-folder": (["get", "nodes", "./nowhere"], 1, "there is no such folder"),
+    "no-state": (
+        ["status", "{folder}"],
+        1,
+        "no recorded state in this folder yet; `reconciler apply`",
+    ),
+    "no-folder": (["get", "nodes", "./nowhere"], 1, "folder does not exist"),
     "no-kind": (["get", "pods"], 2, "no such kind: 'pods' (one of nodeclaims"),
     "no-time": (["status", "--now", "noon"], 2, "not a time: 'noon'"),
     "no-count": (["history", "--limit", "0"], 2, "'0' is not a count"),
@@ -226,7 +230,7 @@ def test_a_workload_stands_for_its_pods(
     assert run(capsys, "explain", "pod", "train")[1].startswith("Pod ml/train-0: no node")
     code, _, err = run(capsys, "explain", "pod", "shop/api")
     assert code == 2
-    assert "shop/api may be shop/api-1, shop/api-2; name one of these pods" in err
+    assert "shop/api may be shop/api-1, shop/api-2; use one of these names" in err
 
 
 def test_a_file_that_is_no_plan_is_told(

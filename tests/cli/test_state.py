@@ -98,7 +98,7 @@ def _lines(text: str) -> list[dict]:
 
 
 SPOILT = {
-    "cut off": (lambda lines: lines[:-1], "it does not end, 26 were read"),
+    "cut off": (lambda lines: lines[:-1], "the end is missing, 26 were read"),
     "a row short": (lambda lines: [*lines[:-2], lines[-1]], "should have 26 rows, 25 were read"),
     "no head": (lambda lines: lines[1:], "does not begin as an export does"),
     "empty": (lambda _: [], "line 1 is not JSON"),

@@ -58,7 +58,7 @@ def test_github_gets_paths_from_the_top_of_the_repository(
 @pytest.mark.parametrize(
     ("words", "code", "line"),
     [
-        (["validate", "nowhere"], 1, "reconciler: author: nowhere: there is no such folder"),
+        (["validate", "nowhere"], 1, "reconciler: author: nowhere: folder does not exist"),
         (["validate", "--set", "packing=x"], 2, "reconciler: usage: "),
         (
             ["validate", "-o", "html"],

@@ -92,7 +92,7 @@ class Told:
         return [e.message for e in (*chronicle.events, *chronicle.notes) if e.kind == kind]
 
     def waiting(self) -> list[str]:
-        """Return what the last plan says of nodes that wait."""
+        """Return what the last plan says of deferred nodes."""
         assert self.last is not None
         return [d.message for d in self.last.plan.deferred]
 

@@ -171,7 +171,7 @@ class Resolver:
                 "ValidationSucceeded",
                 "False",
                 "ClusterCIDRResolutionFailed",
-                "AL2023 nodes need the cluster's service CIDR: set clusterCIDR",
+                "AL2023 nodes need the service CIDR of the cluster; set clusterCIDR",
             )
         if self._trials is None or not is_whole:
             return Condition("ValidationSucceeded", "True")

@@ -125,7 +125,7 @@ def prune(
         ValueError: ``keep`` is shorter than a day.
     """
     if keep < LEAST:
-        raise ValueError("less than a day is never kept: the daily maximum looks back as far")
+        raise ValueError("at least one day is kept, because the daily disruption limit needs it")
     opened = database.writing() if carries_out else database.reading()
     with opened as connection:
         newest = connection.execute(

@@ -111,7 +111,7 @@ class PendingPods:
                 return
             pod = decode(msgspec.json.decode(event.object), Pod)
         except msgspec.MsgspecError as error:
-            raise ClusterError(f"this is no event: {error}", where=f"GET {POD.path}") from error
+            raise ClusterError(f"invalid watch event: {error}", where=f"GET {POD.path}") from error
         if pod.is_provisionable:
             self._note(pod.metadata.uid)
 
@@ -125,5 +125,5 @@ class PendingPods:
     def _complain(self, error: ClusterError) -> None:
         """Log what is wrong, once for as long as it is the same."""
         if error.message != self._complaint:
-            _LOG.warning("a pod that waits is noticed by the next look only: %s", error)
+            _LOG.warning("cannot watch pods; pending pods are noticed in the next pass: %s", error)
         self._complaint = error.message

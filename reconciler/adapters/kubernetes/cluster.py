@@ -82,7 +82,7 @@ class KubernetesCluster:
         def registration(found: nodes.Object) -> nodes.Patch | None:
             if found["spec"].get("providerID") != claim.status.provider_id:
                 raise ClusterError(
-                    f"it is the node of {found['spec'].get('providerID')}, not of {claim.name}",
+                    f"the node belongs to {found['spec'].get('providerID')}, not to {claim.name}",
                     where=f"Node {node}",
                 )
             return nodes.registration(found, claim)
@@ -132,9 +132,9 @@ class KubernetesCluster:
         known = self._seen.get(node)
         if known is not None and node not in self._ours:
             raise ClusterError(
-                f"no instance of this fleet has its providerID {known.spec.provider_id!r}",
+                f"no instance of this fleet has providerID {known.spec.provider_id!r}",
                 where=f"Node {node}",
-                remedy="nothing was done to it",
+                remedy="the node was not changed",
             )
         return known
 
@@ -169,7 +169,9 @@ class KubernetesCluster:
         try:
             return msgspec.json.decode(content, type=dict[str, Any])
         except msgspec.MsgspecError as error:
-            raise ClusterError("the answer is no Node", where=f"GET {NODE.path}/{node}") from error
+            raise ClusterError(
+                "the answer is not a Node", where=f"GET {NODE.path}/{node}"
+            ) from error
 
 
 def _uid(node: Node | None) -> str:

@@ -70,7 +70,7 @@ def _page(content: bytes, kind: Kind) -> Page:
     try:
         page = msgspec.json.decode(content, type=Page)
     except msgspec.MsgspecError as error:
-        raise ClusterError(f"the answer is no list: {error}", where=f"GET {kind.path}") from error
+        raise ClusterError(f"invalid list: {error}", where=f"GET {kind.path}") from error
     if page.kind not in (f"{kind.kind}List", "List"):
-        raise ClusterError(f"the answer is a {page.kind[:80]}", where=f"GET {kind.path}")
+        raise ClusterError(f"expected a list, got a {page.kind[:80]}", where=f"GET {kind.path}")
     return page

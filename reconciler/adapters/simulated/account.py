@@ -62,7 +62,7 @@ class Account:
             False,
         )
         answered = self._moto.process_request(prepared)
-        assert answered is not None, f"moto does not know {request.service}"
+        assert answered is not None, f"moto does not support {request.service}"
         status, answer_headers, body = answered
         content = body.encode() if isinstance(body, str) else bytes(body)
         return Answer(int(status), content, {str(k): str(v) for k, v in answer_headers.items()})

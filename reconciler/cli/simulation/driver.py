@@ -81,7 +81,7 @@ class EndlessError(ReconcilerError):
 
     def __init__(self, at: datetime) -> None:
         super().__init__(
-            f"the simulation made {PASSES_MAX:,} passes and had come to {at:%Y-%m-%d %H:%M} UTC",
+            f"the simulation stopped after {PASSES_MAX:,} passes, at {at:%Y-%m-%d %H:%M} UTC",
             remedy="end it earlier with --until",
         )
 
@@ -199,7 +199,7 @@ def _following(
 def _tell_notices(stage: Stage) -> None:
     for notice in stage.compute.advance():
         claim = notice.instance.tags.get(CLAIM_TAG, "")
-        text = f"EC2 takes back {notice.instance.id} in two minutes"
+        text = f"EC2 reclaims {notice.instance.id} in two minutes"
         stage.chronicle.tell(
             Progress(notice.at, "Interrupted", text, node_claim=claim, reason="SpotInterruption")
         )

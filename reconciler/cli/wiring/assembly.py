@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 UNNAMED: Final = Diagnostic(
     Severity.WARNING,
     "cluster-not-named",
-    "clusterName is not set: `apply` and `run` refuse to act in a real account without it",
+    "clusterName is not set; `apply` and `run` require it in a real AWS account",
     hint="set clusterName in reconciler.yaml",
 )
 

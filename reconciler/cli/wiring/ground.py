@@ -77,8 +77,10 @@ def expect_cluster_name(ground: Ground) -> None:
     if not is_real(ground.settings, ground.imitation) or is_named(ground.resolved):
         return
     raise UnnamedClusterError(
-        "clusterName is not set, and without it instances of other clusters in this account "
-        "cannot be told from ours",
+        (
+            "clusterName is not set; without it, instances of other clusters in this account "
+            "cannot be told apart from this fleet's"
+        ),
         where=f"region {ground.settings.region}",
         remedy="set clusterName in reconciler.yaml or pass --set clusterName=NAME",
     )

@@ -136,7 +136,7 @@ def test_a_profile_that_is_not_ours_to_make_is_the_authors(
     cloud.connect("iam", 1).create_instance_profile(InstanceProfileName="given")
     refused = account.launch()
     assert isinstance(refused, CloudError)
-    assert refused.remedy == "make it, or mend spec.instanceProfile"
+    assert refused.remedy == "create the instance profile, or correct spec.instanceProfile"
 
 
 @ONCE_THRICE_FOR_EVER

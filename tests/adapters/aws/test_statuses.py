@@ -128,7 +128,7 @@ def test_half_an_answer_changes_nothing(site: Site, skip: int) -> None:
     assert not site.statuses.poll()
     assert len(site.statuses.arrived()) == 3
     assert "ec2:DescribeInstanceStatus (request " in site.statuses.problem()
-    assert "it is tried again" in site.statuses.problem()
+    assert "it will be retried" in site.statuses.problem()
     site.cloud.faults.clear()
     assert len(site.said()) == 2
     assert site.statuses.problem() == ""

@@ -107,13 +107,13 @@ def test_a_reader_is_not_kept_waiting_by_a_writer(tmp_path: Path) -> None:
 
 def test_reading_makes_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "state"
-    assert "nothing is recorded here yet" in refusal(folder, create=False)
+    assert "no recorded state in this folder yet" in refusal(folder, create=False)
     assert not folder.exists()
 
 
 def test_a_file_is_no_state_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "a file stands where the state's folder is to be" in refusal(tmp_path / "file")
+    assert "this is a file, but the state needs a folder" in refusal(tmp_path / "file")
 
 
 def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
 def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "state.db")) as other:
         other.execute("CREATE TABLE recipes (name TEXT)")
-    assert "a database, but not a recorded state" in refusal(tmp_path)
+    assert "a database, but not a state of reconciler" in refusal(tmp_path)
 
 
 def test_a_damaged_file_is_refused_when_it_is_read(tmp_path: Path) -> None:
@@ -221,4 +221,4 @@ def test_a_database_that_the_server_lacks_is_told() -> None:
 
 
 def test_a_server_without_a_state_is_not_made_one_by_reading() -> None:
-    assert "nothing is recorded here yet" in refusal(a_database(), create=False)
+    assert "no recorded state in this folder yet" in refusal(a_database(), create=False)
