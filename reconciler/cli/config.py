@@ -58,7 +58,9 @@ def _config(path: str) -> dict[str, Any]:
     from reconciler.model.errors import InvalidFleetError, UnreadableError
 
     if not os.path.isdir(path):  # noqa: PTH112
-        raise UnreadableError("folder does not exist", where=path)
+        raise UnreadableError(
+            f'folder "{path}" does not exist', remedy="pass the fleet folder as PATH"
+        )
     for name in CONFIG_FILES:
         file = os.path.join(path, name)  # noqa: PTH118
         try:

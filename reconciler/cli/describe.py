@@ -199,7 +199,7 @@ def _plan(recorded: Recorded, digest: str) -> str:
 def _command(recorded: Recorded, name: str) -> str:
     from reconciler.cli import views
     from reconciler.cli.history import rows_of
-    from reconciler.cli.listing import age, columns
+    from reconciler.cli.listing import age, clock_time, columns
     from reconciler.plan.wording import dollars, reason_said
 
     views.found(views.commands(recorded), "commands", name, recorded)

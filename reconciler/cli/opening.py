@@ -219,7 +219,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
     if not folder.is_dir():
         raise UnreadableError(
-            f'folder "{path}" does not exist', remedy="pass the fleet folder as PATH"
+            f'folder "{folder}" does not exist', remedy="pass the fleet folder as PATH"
         )
     name = next((n for n in CONFIG_FILES if (folder / n).is_file()), None)
     if name is None:

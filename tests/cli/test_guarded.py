@@ -54,9 +54,9 @@ def test_resuming_starts_the_count_again_and_is_recorded(
 def test_a_pool_that_is_not_stopped_is_not_resumed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["resume", str(folder), "--node-pool", "web"]) == 2
+    assert main(["resume", str(folder), "--node-pool", "web"]) == 1
     said = capsys.readouterr().err
-    assert "disruption of NodePool web is not stopped" in said
-    assert "stopped are: batch" in said
+    assert "NodePool web is not halted" in said
+    assert "halted NodePools: batch" in said
     with open_state(str(folder / ".reconciler"), "web") as state:
         assert [r.stopped_at is not None for r in state.store.rollouts()] == [True, False]

@@ -220,7 +220,7 @@ def test_pods_that_do_not_come_back_keep_the_next_wave_and_stop_the_rollout(
     told.play(12 * HOUR)
     assert len(told.voluntary()) == 2, "the first wave only"
     [said] = told.kinds("RolloutStopped")
-    assert said.startswith("disruption of web stops after 2 failures: 2 of 4 pods of")
+    assert said.startswith("disruption of web is halted after 2 failures: 2 of 4 pods of")
     assert all("`reconciler resume --node-pool web`" in message for message in told.waiting())
 
 

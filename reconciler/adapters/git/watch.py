@@ -104,7 +104,7 @@ def watch(path: str, on_change: Callable[[], None], *, quiet_s: float = QUIET_S)
         UnreadableError: there is no such folder, or the system refuses to watch it.
     """
     if not os.path.isdir(path):  # noqa: PTH112
-        raise UnreadableError("folder does not exist", where=path)
+        raise UnreadableError(f'folder "{path}" does not exist')
     return Watch(path, on_change, quiet_s)
 
 

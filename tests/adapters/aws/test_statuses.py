@@ -61,7 +61,7 @@ def test_a_check_counts_once_it_has_failed_for_two_minutes(site: Site, check: st
     site.clock.advance(IMPAIRED_FOR.total_seconds() - 1)
     assert site.said() == []
     site.clock.advance(1)
-    assert site.said() == [("IMPAIRED", ill, f"{check} status check fails")]
+    assert site.said() == [("IMPAIRED", ill, f"{check} status check failed")]
 
 
 @pytest.mark.parametrize(

@@ -171,8 +171,8 @@ def folder_of_another() -> Iterator[Path]:
 
 
 def test_a_folder_that_may_not_be_written_is_refused(folder_of_another: Path) -> None:
-    assert "give this user the right" in refusal(folder_of_another)
-    assert "give this user the right" in refusal(folder_of_another / "state")
+    assert "give this user" in refusal(folder_of_another)
+    assert "give this user" in refusal(folder_of_another / "state")
 
 
 def test_a_file_that_may_not_be_written_is_refused_when_it_is_written(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_file_that_may_not_be_written_is_refused_when_it_is_written(tmp_path: 
     with open_state(str(tmp_path), "web") as state:
         with state.database.reading() as connection:
             connection.exec_driver_sql("PRAGMA query_only = ON")
-        with pytest.raises(StateError, match=r"readonly.*give this user the right"):
+        with pytest.raises(StateError, match=r"readonly.*give this user"):
             state.store.put_node_claims([a_claim("a")])
 
 
@@ -198,9 +198,9 @@ def test_a_full_disk_is_told_and_leaves_the_old_state(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("location", "said"),
     [
-        ("mysql://host/db", "no such database: mysql"),
-        ("sqlite:///state.db", "no such database: sqlite"),
-        ("postgresql+asyncpg://h/db", "no such database: postgresql"),
+        ("mysql://host/db", "unsupported database mysql"),
+        ("sqlite:///state.db", "unsupported database sqlite"),
+        ("postgresql+asyncpg://h/db", "unsupported database postgresql"),
         ("://", "not a URL"),
         ("postgresql://user:hunter2@127.0.0.1:1/db", "start the server"),
         ("postgresql://127.0.0.1:1/db?user=u&password=hunter2", "start the server"),
