@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _is_karpenters(stake: Stake, takeover: Takeover) -> bool:
-    """Return whether a stake that is taken never was this fleet's, as far as its tags say."""
+    """Return whether the tags of an adopted instance show that it never was this fleet's."""
     from reconciler.model.ownership import FLEET_TAG
 
     if stake.claim is None or stake.is_recorded:

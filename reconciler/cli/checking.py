@@ -131,7 +131,7 @@ def _cluster(settings: Settings, *, writes: bool) -> Iterator[Check]:
 
 
 def _endpoint(url: str) -> Check:
-    """Return whether new nodes would find the cluster: any answer will do."""
+    """Return whether new nodes would reach the cluster; any HTTP answer counts."""
     import urllib.error
     import urllib.request
 

@@ -219,7 +219,7 @@ def _answer(source: Source, args: argparse.Namespace, pair: tuple[str, str] | No
     """Return what the plan says about the name.
 
     Raises:
-        UnreadableError: the plan does not speak of it.
+        UnreadableError: it is not in the plan.
     """
     from reconciler.plan import explain
 

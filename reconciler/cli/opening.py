@@ -198,7 +198,7 @@ def settings_of(
     ``config`` is the operator's configuration file, by default what ``RECONCILER_CONFIG`` names.
 
     Raises:
-        UnreadableError: there is no such folder, or its config cannot be read.
+        UnreadableError: the folder does not exist, or its config cannot be read.
         InvalidFleetError: its config has errors.
         UsageError: a setting is wrong.
     """

@@ -176,7 +176,7 @@ def kind_of(word: str) -> str:
     """Return the plural that ``word`` means: ``NodeClaim``, ``nodeclaims`` and so on.
 
     Raises:
-        ValueError: there is no such kind.
+        ValueError: the kind is unknown.
     """
     plural = word.lower().removesuffix("s") + "s"
     if plural not in VIEWS:

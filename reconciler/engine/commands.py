@@ -89,7 +89,7 @@ def untaint_strays(effects: Effects, seen: Observation) -> None:
 def advance(
     effects: Effects, seen: Observation, objection: Objection, pools: Sequence[NodePool]
 ) -> None:
-    """Move every running command as far as it goes now; ``pools`` are those of git."""
+    """Advance every running command as much as is possible now; ``pools`` are those of git."""
     claims = {c.name: c for c in seen.claims}
     queued = sum(len(c.node_claims) for c in seen.commands)
     for command in seen.commands:

@@ -2,7 +2,7 @@
 
 A word is taken over by marking the claim in our records; the planner reads the mark and decides
 (``disruption/forceful.py``), in this pass and in every later one. Only then is the word settled:
-what dies in between hears it again, and a mark that stands already is left as it is, so that a
+what dies in between hears it again, and an existing mark is left as it is, so that a
 word heard twice does what it does once (aws reference 5.2).
 
 A queue takes what anybody puts there who is allowed to, so a word is not believed against what EC2
@@ -42,7 +42,7 @@ _URGENCY: Final = tuple(reversed(InterruptionKind))
 
 CAPACITY_BLOCK: Final = "capacity-block"
 BLOCK_NOTICE: Final = timedelta(minutes=40)
-"""So long before a capacity block ends its nodes go."""
+"""How long before the end of a capacity block its nodes are drained."""
 
 _STALE_AFTER: Final = {
     InterruptionKind.SPOT_INTERRUPTION: timedelta(minutes=15),

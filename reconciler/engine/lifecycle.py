@@ -47,7 +47,7 @@ _NO_PODS: Final = sha256(b"").hexdigest()[:16]
 
 REGISTRATION_TIMEOUT: Final = timedelta(minutes=15)
 VANISHED_AFTER: Final = timedelta(seconds=30)
-"""So long EC2 may not show an instance that it has: its lists lag, and may be stale."""
+"""How long EC2 may not list an existing instance: its lists lag and may be stale."""
 
 MISSING: Final = "InstanceMissing"
 TERMINATING: Final = "InstanceTerminating"
@@ -235,7 +235,7 @@ def _true_labels(claim: NodeClaim, instance: Instance) -> dict[str, str]:
 def is_gone(claim: NodeClaim, instance: Instance | None, now: datetime) -> bool:
     """Return whether the instance of a launched claim is no more.
 
-    EC2 says so, or it took our call to terminate it, or it has not shown it for so long that a
+    EC2 says so, or it took our call to terminate it, or it has not listed it for longer than a
     list which lags is no explanation. A list without the instance is by itself no proof.
     """
     if not claim.status.provider_id:

@@ -146,7 +146,7 @@ def _unheard(world: World) -> tuple[Diagnostic, ...]:
 def _unlisted(
     world: World, claims: Iterable[NodeClaim], listed: Iterable[Instance]
 ) -> Sequence[Instance]:
-    """Return the instances of our claims that the list left out, as far as EC2 shows them.
+    """Return the instances of our claims that the list left out and EC2 shows by id.
 
     Those that are terminated are not listed, and a list may lag; asked for by its id an instance
     is shown either way.

@@ -28,7 +28,7 @@ A server that forgets or ignores client tokens would launch a second one.
 
 
 def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> None:
-    """Settle every intent that is in doubt, as far as the world answers."""
+    """Settle every intent with unknown outcome that EC2 and the cluster can answer for."""
     doubtful = effects.world.journal.in_doubt()
     draining = _draining(effects) if doubtful else frozenset()
     launches, heads = [], {}
@@ -196,7 +196,7 @@ def _found(instances: Sequence[Instance]) -> LaunchAnswer | Exception | None:
 
 
 def _may_ask(effects: Effects, intent: Intent, claim: NodeClaim | None) -> bool:
-    """Return whether EC2 was asked so long ago that it would show an instance by now."""
+    """Return whether the call is old enough for EC2 to list its instance by now."""
     last = (lifecycle.asked_at(claim) if claim is not None else None) or intent.at
     if effects.world.clock.now() - last >= LAG:
         return True

@@ -58,7 +58,7 @@ def begin(world: World, plan: Plan, seen: Observation, settings: Settings) -> No
 
 
 def is_followed(pool: str, settings: Settings) -> bool:
-    """Return whether anybody wants to know how the replacement of a pool's nodes goes."""
+    """Return whether a guard of the pool needs the outcome of its replacements."""
     return bool(settings.option(pool, "wave_size") or settings.option(pool, "stop_after_failures"))
 
 

@@ -1,6 +1,6 @@
 """Taking nodes away: taint, drain, terminate, and forget once EC2 says they are gone.
 
-Each pass moves every claim that is on its way out as far as it goes now; nothing waits. A node is
+Each pass advances every terminating claim as much as is possible now, without waiting. A node is
 terminated only after a look that shows it both tainted and empty, so that a pod bound just before
 the taint is not lost.
 """
@@ -23,11 +23,11 @@ from reconciler.model.nodeclaim import NodeClaim
 from reconciler.ports import Instance, Outcome, Verb
 
 DRAIN_PATIENCE = timedelta(minutes=10)
-"""After so long without an end, a drain is said to be stalled."""
+"""A drain that takes longer than this is reported as stalled."""
 
 
 def advance(effects: Effects, seen: Observation) -> None:
-    """Move every claim that is being deleted as far as it goes now.
+    """Advance every terminating claim as much as is possible now.
 
     While the owner of some instance is in doubt, only nodes that EC2 takes back are drained, and
     nothing is terminated.

@@ -41,8 +41,8 @@ def test_resuming_starts_the_count_again_and_is_recorded(
     ]
     assert main(["resume", str(folder), "--node-pool", "batch"]) == 0
     assert capsys.readouterr().out == (
-        "Disruption of NodePool batch goes on; it had stopped at 2026-01-03 10:00 UTC after"
-        " 3 failures, the last: its replacement batch-5 is gone.\n"
+        "Resumed disruption of NodePool batch. It was halted at 2026-01-03 10:00 UTC after"
+        " 3 failures; the last one: its replacement batch-5 is gone.\n"
     )
     after = status(folder, capsys)
     assert [r["nodePool"] for r in after["rollouts"]] == ["web"]

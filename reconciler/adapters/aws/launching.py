@@ -148,7 +148,7 @@ class Launcher:
 
         Raises:
             TransientCloudError: the outcome is still not known, or EC2 is too busy.
-            CloudError: EC2 refuses for a reason that repeating does not mend.
+            CloudError: EC2 refuses for a reason that a retry does not fix.
         """
         unclear = recreated = False
         last: ReconcilerError | None = None

@@ -104,7 +104,7 @@ class InterruptionQueue:
         return self._attempt(self._delete_settled) and self._attempt(self._receive)
 
     def leave(self) -> None:
-        """Delete what is settled and hand back the rest, as far as SQS lets us."""
+        """Delete settled messages and release the others, if SQS permits."""
         self._attempt(self._delete_settled)
         self._attempt(self._hand_back)
 

@@ -29,7 +29,7 @@ from reconciler.ports import Intent, RecordedObject, RunningCommand
 
 
 class Gravity(StrEnum):
-    """How much a fault matters: a note is for a person to know, an error has to be mended."""
+    """How much a fault matters: a note is information, an error must be fixed."""
 
     ERROR = "error"
     NOTE = "note"

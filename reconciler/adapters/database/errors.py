@@ -1,6 +1,6 @@
 """The border where the errors of a database or a disk become ours.
 
-Whatever stops the store is the state's fault in our sense, and its operator can mend it: the
+Whatever stops the store is the state's fault in our sense, and its operator can fix it: the
 message says which file or server, what it said, and what to do.
 """
 

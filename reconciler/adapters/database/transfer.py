@@ -43,7 +43,7 @@ def export_lines(database: Database) -> Iterator[str]:
 
 
 def import_lines(database: Database, lines: Iterable[str], source: str) -> int:
-    """Write exported rows into a fleet of which nothing is recorded; return how many.
+    """Write exported rows into a fleet without records; return their number.
 
     It happens whole or not at all. The fleet may bear another name than the one that was exported.
 

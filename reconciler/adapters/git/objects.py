@@ -35,7 +35,7 @@ def commit_of(view: View, ref: str) -> str:
     """Return the full id of the commit that ``ref`` names in a repository.
 
     Raises:
-        UsageError: ``ref`` is no ref, or there is no such commit.
+        UsageError: ``ref`` is not a valid ref, or the commit does not exist.
         UnreadableError: git cannot read the repository.
     """
     if not ref or ref.startswith("-") or len(ref) > _REF_MAX or not ref.isprintable():

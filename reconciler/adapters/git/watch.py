@@ -101,7 +101,7 @@ def watch(path: str, on_change: Callable[[], None], *, quiet_s: float = QUIET_S)
     """Watch the fleet folder ``path`` and the repository it is in.
 
     Raises:
-        UnreadableError: there is no such folder, or the system refuses to watch it.
+        UnreadableError: the folder does not exist, or the system refuses to watch it.
     """
     if not os.path.isdir(path):  # noqa: PTH112
         raise UnreadableError(f'folder "{path}" does not exist')

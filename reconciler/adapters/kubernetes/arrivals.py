@@ -24,7 +24,7 @@ from reconciler.model.pod import Pod
 from reconciler.ports import Clock
 
 WATCH_S: Final = 120
-"""So long one watch lasts; one that lasts longer has lost its connection."""
+"""How long one watch lasts; one that lasts longer has lost its connection."""
 
 _PAUSE_S: Final = 1.0
 _PAUSE_MAX_S: Final = 600.0
@@ -99,7 +99,7 @@ class PendingPods:
         """Note a pod that waits, the first time it is told of.
 
         Raises:
-            ClusterError: the API breaks the watch off, or says what is no event.
+            ClusterError: the API breaks the watch off, or sends something that is not an event.
         """
         try:
             event = msgspec.json.decode(line, type=_Event)

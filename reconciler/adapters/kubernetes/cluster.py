@@ -1,8 +1,8 @@
 """The cluster as the Kubernetes API shows it, and what we do to its nodes.
 
-A look lists everything anew. What is written concerns only nodes that the last look showed and
-whose instance is one of ours; the uid of a Node goes with every change and deletion, as its name is
-the address of an instance and may be another's by now. Every verb may be repeated.
+Each observation lists everything again. Only Nodes of the last observation whose instance is ours
+are changed. Every change and deletion carries the uid of the Node, because its name is the address
+of an instance and may belong to another one by now. Every verb may be repeated.
 """
 
 from __future__ import annotations

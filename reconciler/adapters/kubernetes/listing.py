@@ -35,7 +35,7 @@ class Page(msgspec.Struct, frozen=True):
 def listed(api: Api, kind: Kind, selector: str = "") -> list[msgspec.Raw]:
     """Return the JSON of every object of a kind, of those that a field selector selects.
 
-    A list that takes so long that the API has forgotten where it was is begun again.
+    A list is started again if its continue token has expired.
 
     Raises:
         ClusterError: it could not be read to its end; a part is never taken for the whole.

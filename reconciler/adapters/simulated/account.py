@@ -130,7 +130,7 @@ class Account:
         return count
 
     def zone_of(self, subnet: str) -> str:
-        """Return the zone of a subnet, empty if there is no such subnet."""
+        """Return the zone of a subnet, empty if the subnet does not exist."""
         found = next((s for s in self._subnets() if s.id == subnet), None)
         return found.availability_zone if found is not None else ""
 

@@ -35,8 +35,8 @@ LOOK: Final = timedelta(seconds=10)
 LOOK_MAX: Final = timedelta(seconds=30)
 
 PASSES_MAX: Final = 20_000
-"""A simulation makes at most so many passes."""
-"""How soon the engine looks again while something is under way.
+"""The maximum number of passes of a simulation."""
+"""The time between two passes while something is in progress.
 
 A tenth of a second for each NodeClaim, within these bounds: a large fleet's pass takes longer, in a
 daemon as here, and nobody reads the day of three hundred nodes by the second.
@@ -109,7 +109,7 @@ def play(
     ``watch`` sees every pass that came to its end.
 
     Raises:
-        EndlessError: so many passes were made that it would go on for hours.
+        EndlessError: the maximum number of passes is reached.
     """
     end = until or stage.clock.now() + PATIENCE
     last, ahead, failures = None, None, 0

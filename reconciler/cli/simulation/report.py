@@ -245,7 +245,7 @@ def _lives(stage: Stage, start: datetime) -> tuple[Life, ...]:
 
 
 def _stuck(played: Played) -> tuple[Stuck, ...]:
-    """Return what waits for somebody: pods without a place, drains, nodes that may not go."""
+    """Return what is stuck: unschedulable pods, stalled drains, blocked nodes."""
     if played.last is None:
         return ()
     plan, seen = played.last.plan, played.last.seen

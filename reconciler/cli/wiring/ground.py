@@ -95,7 +95,7 @@ def is_named(resolved: Resolved) -> bool:
 
 
 def discovery_of(args: argparse.Namespace, resolved: Resolved, *, keeps: bool = True) -> Discovery:
-    """Return what nodes were seen to have, as far as it was kept beside the state."""
+    """Return the node capacity that was observed and cached with the state."""
     import msgspec
 
     from reconciler.adapters.aws.cache import folder_of

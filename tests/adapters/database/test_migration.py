@@ -136,7 +136,9 @@ def test_the_state_of_a_newer_release_is_refused(tmp_path: Path, found: str) -> 
     open_state(str(tmp_path), "web").close()
     with closing(sqlite3.connect(tmp_path / "state.db")) as connection, connection:
         connection.execute("UPDATE schema_revision SET version_num = ?", (found,))
-    with pytest.raises(StateError, match=rf"at migration {found}, but this release supports at most {HEAD}"):
+    with pytest.raises(
+        StateError, match=rf"at migration {found}, but this release supports at most {HEAD}"
+    ):
         open_state(str(tmp_path), "web")
 
 

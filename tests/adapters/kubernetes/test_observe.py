@@ -115,7 +115,10 @@ def test_a_page_that_fails_fails_the_look(town: Town) -> None:
     ("said", "problem"),
     [
         ({"kind": "Status", "status": "Success"}, "invalid list"),
-        ({"kind": "WelcomeList", "metadata": {}, "items": []}, "expected a list, got a WelcomeList"),
+        (
+            {"kind": "WelcomeList", "metadata": {}, "items": []},
+            "expected a list, got a WelcomeList",
+        ),
     ],
     ids=["success", "other-list"],
 )
