@@ -67,7 +67,7 @@ def rows_of(entries: Sequence[JournalEntry], width: int | None) -> list[tuple[st
     return [
         (
             clock_time(e.intent.at),
-            e.intent.verb.value,
+            verb_of(e),
             e.intent.target,
             e.outcome.value if e.outcome else "unknown",
             short(e.intent.revision),
@@ -76,6 +76,12 @@ def rows_of(entries: Sequence[JournalEntry], width: int | None) -> list[tuple[st
         )
         for e in entries
     ]
+
+
+def verb_of(entry: JournalEntry) -> str:
+    """Return the verb of an entry in text: unused resources are deleted, not discarded."""
+    verb = entry.intent.verb.value
+    return "delete" if verb == "discard" else verb
 
 
 def document(entry: JournalEntry) -> dict[str, Any]:

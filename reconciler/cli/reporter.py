@@ -117,7 +117,7 @@ def _lines(
             case "Terminated":
                 yield at, "-", f"{_subject(names)} terminated"
             case "Discarded":
-                yield at, "-", f"removed {counted(len(some), 'unused launch template')} from AWS"
+                yield at, "-", f"removed {counted(len(some), _unused(some))} from AWS"
             case "CommandStarted":
                 yield from ((at, *_started(by_id[p.command])) for p in some if p.command in by_id)
             case "CommandValidated":
@@ -126,6 +126,12 @@ def _lines(
                 )
             case _:
                 yield from ((at, *_message(p, nodes, found)) for p in some if kind != "Recovered")
+
+
+def _unused(removed: Sequence[Progress]) -> str:
+    """Return what was removed: launch templates, or resources of several kinds."""
+    template = "unused launch template"
+    return template if all(template in p.message for p in removed) else "unused resource"
 
 
 def _subject(claims: Sequence[str]) -> str:

@@ -153,6 +153,7 @@ def _crash(stage: Stage, narrator: Narrator) -> Pass:
 
 
 def _ending(stage: Stage, narrator: Narrator, last: Pass, kept: str | None) -> None:
+    from reconciler.cli.history import verb_of
     from reconciler.plan.layout import table
     from reconciler.plan.wording import counted, dollars, monthly
 
@@ -162,15 +163,15 @@ def _ending(stage: Stage, narrator: Narrator, last: Pass, kept: str | None) -> N
         entries = state.journal.entries(limit=_ENTRIES_MAX)
     cost = last.plan.cost.after
     types = _counts((c.metadata.labels[INSTANCE_TYPE] for c in claims), " × ")
-    verbs = _counts((entry.intent.verb.value for entry in entries), " ")
+    verbs = _counts((verb_of(entry) for entry in entries), " ")
     doubts = sum(entry.outcome is None for entry in entries)
     living, twice = len(stage.ec2.living()), launched_twice(stage.ledger)
     rows = [
         ("fleet", "converged" if last.is_quiet else "not converged"),
         ("nodes", f"{len(claims)}: {types}"),
-        ("dollars", f"{dollars(cost)}/hour, {monthly(cost)}/month"),
+        ("cost", f"{dollars(cost)}/hour, {monthly(cost)}/month"),
         ("journal", f"{counted(len(entries), 'operation')}, {doubts} with unknown outcome"),
-        ("effects", verbs),
+        ("operations", verbs),
         (
             "EC2",
             (

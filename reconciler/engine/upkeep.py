@@ -23,4 +23,6 @@ def advance(effects: Effects, classes: Iterable[EC2NodeClass]) -> None:
         facts = {"kind": leftover.kind}
         intent = effects.intent(Verb.DISCARD, leftover.name, facts, reason="Unused")
         if effects.carry_out([intent], partial(world.leftovers.discard, leftover)):
-            world.tell("Discarded", f"removed unused {leftover.kind} {leftover.name}")
+            world.tell(
+                "Discarded", f"removed unused {leftover.kind.replace('-', ' ')} {leftover.name}"
+            )
