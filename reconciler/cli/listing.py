@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from reconciler.model.visible import one_line
@@ -95,6 +95,16 @@ def _two(large: int, unit: str, small: int, smaller_unit: str) -> str:
 def stamp(at: datetime | None) -> str:
     """Return a time as Kubernetes writes it, to the second: ``2026-01-03T12:00:00Z``."""
     return "" if at is None else f"{at:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def clock_time(at: datetime | None) -> str:
+    """Return a time for a terminal, to the minute: ``2026-01-03 12:00 UTC``."""
+    return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def shown(stamped: str) -> str:
+    """Return a time that ``stamp`` wrote as a terminal shows it."""
+    return clock_time(datetime.fromisoformat(stamped)) if stamped else ""
 
 
 def cut(text: str, width: int) -> str:

@@ -25,10 +25,10 @@ def present(text: str | None, flag: str = "--now") -> datetime:
         moment = None
     if moment is None or moment.tzinfo is None or "T" not in text.upper():
         raise UsageError(
-            f"not a time: {text[:60]!r}", where=flag, remedy="write it as 2026-01-31T12:00:00Z"
+            f"invalid time {text[:60]!r}", where=flag, remedy="write it as 2026-01-31T12:00:00Z"
         )
     if moment.year not in YEARS:
         raise UsageError(
-            f"not a time between {YEARS[0]} and {YEARS[-1]}: {text[:60]!r}", where=flag
+            f"time {text[:60]!r} is not between the years {YEARS[0]} and {YEARS[-1]}", where=flag
         )
     return moment.astimezone(UTC)

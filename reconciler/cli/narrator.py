@@ -1,7 +1,7 @@
-"""Tells a story at a terminal: chapters, commands, and what the engine does, as it does it.
+"""Narrates the demo on a terminal: chapters, commands, and the engine's actions as they happen.
 
-Eighty columns, no control character where nobody looks, and never faster than a person reads
-unless asked to be.
+Eighty columns, control characters only for a terminal, and at reading speed unless asked to be
+faster.
 """
 
 from __future__ import annotations

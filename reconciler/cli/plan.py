@@ -26,13 +26,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_input_arguments(parser)
     add = parser.add_argument
-    add("-o", "--output", choices=_OUTPUTS, default="text", help="form of the plan")
+    add("-o", "--output", choices=_OUTPUTS, default="text", help="output format")
     add("--out", metavar="FILE", help="save the plan for `reconciler apply FILE`")
     add(
         "--detailed-exitcode", action="store_true",
-        help="exit with 2 when there is something to do",
+        help="exit with 2 if there are changes",
     )  # fmt: skip
-    add("--timings", action="store_true", help="print seconds by phase on stderr, as JSON")
+    add(
+        "--timings",
+        action="store_true",
+        help=("print the seconds spent in each phase to stderr, as JSON"),
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -109,7 +113,7 @@ def next_command(plan: Plan, args: argparse.Namespace) -> str:
         return " ".join(["reconciler apply", *map(_quoted, (args.out, *_inputs_named(args)))])
     folder = f" {args.path}" if args.path else ""
     if args.snapshot or args.catalog:
-        return "the same with --out plan.json, then reconciler apply plan.json"
+        return "save this plan with `--out plan.json`, then run `reconciler apply plan.json`"
     return f"reconciler apply{folder}"
 
 

@@ -1,4 +1,4 @@
-"""Tells a person what the engine does while it does it: one line for each thing."""
+"""Prints the engine's progress: one line for each event."""
 
 from __future__ import annotations
 

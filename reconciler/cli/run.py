@@ -21,7 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     inputs.add_arguments(parser)
     health.add_heartbeat(parser)
-    parser.add_argument("--interval", default="30s", metavar="DURATION", help="between two looks")
+    parser.add_argument(
+        "--interval", default="30s", metavar="DURATION", help=("time between two reconcile passes")
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
 A word is taken over by marking the claim in our records; the planner reads the mark and decides
 (``disruption/forceful.py``), in this pass and in every later one. Only then is the word settled:
-what dies in between hears it again, and a mark that stands already is left as it is, so that a
+what dies in between hears it again, and an existing mark is left as it is, so that a
 word heard twice does what it does once (aws reference 5.2).
 
 A queue takes what anybody puts there who is allowed to, so a word is not believed against what EC2
@@ -42,7 +42,7 @@ _URGENCY: Final = tuple(reversed(InterruptionKind))
 
 CAPACITY_BLOCK: Final = "capacity-block"
 BLOCK_NOTICE: Final = timedelta(minutes=40)
-"""So long before a capacity block ends its nodes go."""
+"""How long before the end of a capacity block its nodes are drained."""
 
 _STALE_AFTER: Final = {
     InterruptionKind.SPOT_INTERRUPTION: timedelta(minutes=15),
@@ -112,7 +112,7 @@ def _believed(
                 yield word, claim
             elif (claim.name, objection) not in refuted:
                 refuted.add((claim.name, objection))
-                message = f"{word.text} of {identity}: {objection}"
+                message = f"ignored {word.text} for {identity}: {objection}"
                 world.tell("Ignored", message, node_claim=claim.name, node_pool=claim.node_pool)
 
 
@@ -142,11 +142,11 @@ def _objection(
     """Return what EC2 shows that a word cannot be true of, empty where nothing contradicts it."""
     limit = _STALE_AFTER.get(word.kind)
     if limit is not None and at - word.at > limit:
-        return f"it was said at {_moment(word.at)}, which is too long ago"
+        return f"the event from {_moment(word.at)} is too old"
     if instance is None:
         return ""
     if word.at < instance.launched_at - CLOCKS_APART:
-        return f"it was said at {_moment(word.at)}, before the instance was launched"
+        return f"the event from {_moment(word.at)} predates the launch of the instance"
     if word.kind is InterruptionKind.SPOT_INTERRUPTION and instance.capacity_type != SPOT:
         return f"the instance is {instance.capacity_type}, not spot"
     is_reserved = claim.metadata.labels.get(CAPACITY_TYPE) == RESERVED or instance.reservation_id
@@ -154,7 +154,7 @@ def _objection(
         return "the instance has no capacity reservation"
     states = _STATES.get(word.kind)
     if states is not None and instance.state not in states:
-        return f"EC2 shows the instance as {instance.state}"
+        return f"EC2 reports the instance as {instance.state}"
     return ""
 
 

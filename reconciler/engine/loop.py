@@ -92,7 +92,7 @@ def converge(
             return result
         if stop():
             return result
-        _expect_time(world, until, f"{result.under_way} things are still under way")
+        _expect_time(world, until, f"{result.under_way} operations are still in progress")
         world.clock.wait(_backoff(failures, pulse) if failures else pulse.busy, stop)
 
 
@@ -101,12 +101,12 @@ def _expect_time(
 ) -> None:
     if stop():
         raise NotConvergedError(
-            f"stopped before anything could be looked at: {why}",
+            f"stopped before the first observation: {why}",
             remedy="run `reconciler apply` again",
         )
     if world.clock.now() >= until:
         raise NotConvergedError(
-            f"not converged in time: {why}", remedy="run `reconciler apply` again: it goes on"
+            f"not converged in time: {why}", remedy="run `reconciler apply` again to continue"
         )
 
 
@@ -168,9 +168,11 @@ def _complained(world: World, result: Pass, before: str) -> str:
     """Tell of instances whose owner is in doubt, once for as long as they are the same."""
     doubts = result.seen.doubts
     if doubts and doubts.summary != before:
-        world.tell("Unknown", f"nothing is launched or removed: {doubts.summary}; {doubts.remedy}")
+        world.tell(
+            "Unknown", (f"launches and disruption are suspended: {doubts.summary}; {doubts.remedy}")
+        )
     elif before and not doubts:
-        world.tell("Resolved", "every instance of this fleet is in the records again")
+        world.tell("Resolved", "every instance of this fleet is recorded again")
     return doubts.summary
 
 
@@ -203,7 +205,7 @@ class _InForce:
             self._complain(problem_of(error))
             return before
         if before is None or desired.revision != before.revision or self._complaint:
-            self.world.tell("Revision", f"desired state is {desired.revision[:12]}")
+            self.world.tell("Revision", f"synced to commit {desired.revision[:12]}")
         self._desired, self._fresh_until, self._complaint = desired, now + READ_AGAIN, ""
         return desired
 
@@ -218,7 +220,7 @@ class _InForce:
         """Tell of a problem once, and what stays in force."""
         if problem != self._complaint:
             last = self._desired
-            kept = f"; {last.revision[:12]} stays in force" if last is not None else ""
+            kept = f"; {last.revision[:12]} stays in effect" if last is not None else ""
             self.world.tell("InvalidRevision", f"{problem}{kept}")
         self._complaint = problem
 
@@ -238,8 +240,8 @@ def problem_of(error: Exception) -> str:
     reference = sha256(f"{type(error).__name__} {place}".encode()).hexdigest()[:8]
     text = " ".join(str(error).split())[:_SAID_MAX]
     return (
-        f"internal error {reference}: {type(error).__name__} at {place}: {text}; "
-        "it is tried again, please report it"
+        f"internal error {reference}: {type(error).__name__} at {place}: {text}; it will be "
+        "retried; please report it"
     )
 
 

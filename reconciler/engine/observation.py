@@ -137,8 +137,8 @@ def _unheard(world: World) -> tuple[Diagnostic, ...]:
         Diagnostic(
             Severity.WARNING,
             "interruption-queue",
-            f"interruptions are not heard: {problem}",
-            hint="nodes that EC2 takes back are noticed only when they are gone",
+            f"cannot receive interruption events: {problem}",
+            hint="a reclaimed node is noticed only after it is gone",
         ),
     )
 
@@ -146,7 +146,7 @@ def _unheard(world: World) -> tuple[Diagnostic, ...]:
 def _unlisted(
     world: World, claims: Iterable[NodeClaim], listed: Iterable[Instance]
 ) -> Sequence[Instance]:
-    """Return the instances of our claims that the list left out, as far as EC2 shows them.
+    """Return the instances of our claims that the list left out and EC2 shows by id.
 
     Those that are terminated are not listed, and a list may lag; asked for by its id an instance
     is shown either way.

@@ -68,11 +68,11 @@ class Doubts:
         """One sentence for a log or an error, with the first ids."""
         parts = []
         if self.unknown:
-            parts.append(f"{_counted(self.unknown)} bear this fleet's tags and are in no record")
+            parts.append(f"{_counted(self.unknown)} carry this fleet's tags but are not recorded")
         if self.contested:
             parts.append(
-                f"{_counted(self.contested)} are recorded, but their tags name no owner "
-                "or another one"
+                f"{_counted(self.contested)} are recorded, but their tags name no owner or "
+                "another one"
             )
         return "; ".join(parts)
 
@@ -82,8 +82,8 @@ class Doubts:
         advice = []
         if self.unknown:
             advice.append(
-                "`reconciler state adopt` lists them and with --yes takes them over; "
-                f"or terminate them, or remove their tag {FLEET_TAG}"
+                "run `reconciler state adopt` to list them, and with --yes to adopt them; or "
+                f"terminate them, or remove their tag {FLEET_TAG}"
             )
         if self.contested:
             advice.append("restore the tags of the recorded instances, or terminate them")
@@ -92,14 +92,14 @@ class Doubts:
     def error(self) -> UnknownInstancesError:
         """Return the error that a command ends with."""
         return UnknownInstancesError(
-            f"nothing was launched or removed: {self.summary}",
+            f"no node was launched or disrupted: {self.summary}",
             where="ec2:DescribeInstances",
             remedy=self.remedy,
         )
 
     def findings(self, price_of: PriceOf) -> tuple[Diagnostic, ...]:
         """Return a finding for each instance, and one for those beyond the first 20."""
-        rows = [(UNKNOWN, "is in no record of this fleet", i) for i in self.unknown]
+        rows = [(UNKNOWN, "is not recorded for this fleet", i) for i in self.unknown]
         rows += [
             (CONTESTED, "is recorded, but its tags do not name this fleet", i)
             for i in self.contested
@@ -109,15 +109,17 @@ class Doubts:
                 Severity.WARNING,
                 code,
                 f"instance {i.id} {what}: {_described(i, price_of(i))}",
-                hint="nothing is launched or removed until this is decided; "
-                "`reconciler state adopt` lists what can be taken over"
+                hint=(
+                    "no node is launched or disrupted until this is resolved; `reconciler "
+                    "state adopt` lists what can be adopted"
+                )
                 if code == UNKNOWN
-                else "nothing is launched or removed until its tags are restored",
+                else "no node is launched or disrupted until its tags are restored",
             )
             for code, what, i in rows[:_SHOWN]
         ]
         if len(rows) > _SHOWN:
-            more = f"{len(rows) - _SHOWN} more instances are in doubt"
+            more = f"{len(rows) - _SHOWN} more instances have an unclear owner"
             hint = "`reconciler state adopt -o json` lists them all"
             found.append(Diagnostic(Severity.WARNING, UNKNOWN, more, hint=hint))
         return tuple(found)
@@ -215,4 +217,4 @@ def _described(instance: Instance, price: float | None) -> str:
 
 def _tags_said(tags: Mapping[str, str]) -> str:
     named = [key for key in sorted(tags) if key in _TAGS_SHOWN or "cluster" in key]
-    return "tags " + (", ".join(f"{key}={tags[key]}" for key in named) or "none of ours")
+    return "tags " + (", ".join(f"{key}={tags[key]}" for key in named) or "none")

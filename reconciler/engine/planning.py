@@ -254,7 +254,7 @@ class PlannedFleet:
         return None if kind is None else kind.price_of(instance.zone, instance.capacity_type)
 
     def objection(self, command: RunningCommand, seen: Observation) -> str | None:
-        """Say why a command whose replacements are ready may not go on.
+        """Return why a command whose replacements are ready cannot continue.
 
         Git may have moved on since, or somebody may have said that its nodes stay.
         """

@@ -44,8 +44,8 @@ class Pruning:
         try:
             gone = self.world.prune(now, keep, needed)
         except StateError as error:
-            self.world.tell("Retrying", f"what is old stays in the records for a day: {error}")
+            self.world.tell("Retrying", f"cannot prune old records, retrying in a day: {error}")
             return
         if gone:
-            text = f"{gone} settled records older than {format_duration(keep)} are removed"
+            text = f"removed {gone} settled records older than {format_duration(keep)}"
             self.world.tell("Pruned", f"{text} (history.keep)")

@@ -234,7 +234,7 @@ def _act(world: World, desired: Desired, plan: Plan, seen: Observation, mandate:
             provision.launch_of(claim, blueprint, mandate.tags) if blueprint is not None else None
         )
         if call is None:
-            what = "no offering is left" if blueprint is not None else "there is no NodePool"
+            what = ("all offerings are unavailable") if blueprint is not None else "no NodePool"
             world.tell("LaunchFailed", f"{what} for {claim.name}", node_pool=claim.node_pool)
         else:
             calls.append((call, reason))

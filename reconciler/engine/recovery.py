@@ -34,7 +34,7 @@ An older record that comes from a backup would otherwise launch what has long be
 
 
 def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> None:
-    """Settle every intent that is in doubt, as far as the world answers."""
+    """Settle every intent with unknown outcome that EC2 and the cluster can answer for."""
     doubtful = effects.world.journal.in_doubt()
     draining = _draining(effects) if doubtful else frozenset()
     launches, heads = [], {}
@@ -44,7 +44,7 @@ def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> None
         elif entry.intent.verb is Verb.LAUNCH_BATCH:
             heads[entry.intent.id] = entry.intent
         elif entry.intent.verb is not Verb.DRAIN:
-            effects.finish([entry.intent], Outcome.FAILED, "interrupted; decided again")
+            effects.finish([entry.intent], Outcome.FAILED, "interrupted; planned again")
         elif entry.intent.target not in draining:
             effects.finish([entry.intent], Outcome.SUCCEEDED, "the node is gone")
     claims = {claim.name: claim for claim in effects.world.store.node_claims()}
@@ -182,7 +182,7 @@ def _settle_batch(
         return []
     if short and is_whole:
         return short
-    few = f"EC2 gave {len(mine)} more instances of {head.id}, and none for this claim"
+    few = f"EC2 returned {len(mine)} more instances of {head.id}, and none for this claim"
     for intent, call in short:
         provision.settle(effects, intent, call, CloudError(few, where="CreateFleet"), types)
     provision.close(effects, [head])
@@ -203,10 +203,10 @@ def _found(instances: Sequence[Instance]) -> LaunchAnswer | Exception | None:
 
 
 def _may_ask(effects: Effects, intent: Intent, claim: NodeClaim | None) -> bool:
-    """Return whether EC2 was asked so long ago that it would show an instance by now."""
+    """Return whether the call is old enough for EC2 to list its instance by now."""
     if effects.world.clock.now() - _last_asked(intent, claim) >= LAG:
         return True
-    message = f"whether EC2 has launched {intent.target} already"
+    message = f"checking whether EC2 has already launched {intent.target}"
     effects.world.tell("Looking", message, node_claim=intent.target)
     return False
 

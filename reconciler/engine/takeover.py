@@ -108,11 +108,11 @@ def _refusal(instance: Instance, owner: str, ours: Claims) -> str:
     """Return why an instance is not taken whatever its claim says, empty if it may be."""
     pool, node_class = instance.tags.get(NODEPOOL, ""), instance.tags.get(NODECLASS, "")
     if owner and owner != ours.owner.fleet:
-        return f"it belongs to the fleet {owner}"
+        return f"it belongs to fleet {owner}"
     if not ours.owner.owns(_tags_of(instance, ours.owner)):
-        return f"its tags do not say that cluster {ours.owner.cluster} owns it, or name another one"
+        return f"its tags do not show that cluster {ours.owner.cluster} owns it"
     if owner and ours.is_settled(instance):
-        return "a launch of this fleet made it: the next pass records it or terminates it"
+        return "this fleet launched it; the next pass records or terminates it"
     if instance.is_going:
         return f"it is {instance.state}"
     if pool not in ours.pools:
@@ -129,7 +129,11 @@ def _anew(instance: Instance, ours: Claims) -> Stake:
     for kind, name, key, version_key in _hash_keys(claim):
         digest, version = ours.hash_of(kind, name)
         claim = _annotated(claim, {key: digest, version_key: version})
-    return Stake(instance, claim, notes=("made from git: what it was launched with is not known",))
+    return Stake(
+        instance,
+        claim,
+        notes=("created from git, because its original launch settings are unknown",),
+    )
 
 
 def _as_it_was(
@@ -142,14 +146,16 @@ def _as_it_was(
     if claim is None:
         return Stake(instance, refused="the snapshot has no NodeClaim for it")
     if claim.is_deleting:
-        return Stake(instance, refused=f"Karpenter is taking NodeClaim {claim.name} away")
+        return Stake(instance, refused=f"Karpenter is deleting NodeClaim {claim.name}")
     notes = []
     for kind, name, key, version_key in _hash_keys(claim):
         digest, version = _hash(claim, key, live.get((kind, name)), ours.hash_of(kind, name), ours)
         if digest:
             claim = _annotated(claim, {key: digest, version_key: version})
         if digest and digest != ours.hash_of(kind, name)[0]:
-            notes.append(f"it drifts: {kind} {name} in git is not what it was made from")
+            notes.append(
+                f"it will drift: {kind} {name} in git differs from the one it was created from"
+            )
     status = replace(claim.status, provider_id=instance.provider_id)
     metadata = replace(
         claim.metadata, creation_timestamp=claim.metadata.creation_timestamp or instance.launched_at
@@ -203,7 +209,7 @@ def _without_namesakes(stakes: Sequence[Stake], ours: Claims) -> tuple[Stake, ..
     for stake in stakes:
         name = stake.claim.name if stake.claim is not None and not stake.is_recorded else ""
         if name in taken:
-            checked.append(Stake(stake.instance, refused=f"another NodeClaim is called {name}"))
+            checked.append(Stake(stake.instance, refused=f"another NodeClaim is named {name}"))
             continue
         checked.append(stake)
         if name:

@@ -1,6 +1,6 @@
 """Taking nodes away: taint, drain, terminate, and forget once EC2 says they are gone.
 
-Each pass moves every claim that is on its way out as far as it goes now; nothing waits. A node is
+Each pass advances every terminating claim as much as is possible now, without waiting. A node is
 terminated only after a look that shows it both tainted and empty, so that a pod bound just before
 the taint is not lost.
 """
@@ -23,11 +23,11 @@ from reconciler.model.nodeclaim import NodeClaim
 from reconciler.ports import Instance, Outcome, Verb
 
 DRAIN_PATIENCE = timedelta(minutes=10)
-"""After so long without an end, a drain is said to be stalled."""
+"""A drain that takes longer than this is reported as stalled."""
 
 
 def advance(effects: Effects, seen: Observation) -> None:
-    """Move every claim that is being deleted as far as it goes now.
+    """Advance every terminating claim as much as is possible now.
 
     While the owner of some instance is in doubt, only nodes that EC2 takes back are drained, and
     nothing is terminated.
@@ -151,7 +151,7 @@ def _note_waiting(
     The condition is Karpenter's ``Drained``; it turns ``Stalled`` after ``DRAIN_PATIENCE``.
     """
     some = "s" if remaining > 1 else ""
-    waits_for = f"{remaining} pod{some} to leave"
+    waits_for = f"{remaining} pod{some} to be evicted"
     if not _has_pods(node, seen):
         waits_for = f"{remaining} volume{some} to be detached"
     held = _held_up(node, seen)
@@ -159,7 +159,7 @@ def _note_waiting(
     since = claim.metadata.deletion_timestamp or seen.at
     stalled = seen.at - since >= DRAIN_PATIENCE
     reason, kind = ("Stalled", "Stalled") if stalled else ("Draining", "Draining")
-    message = f"{node.name} waits for {waits_for}{by}"
+    message = f"draining {node.name}: waiting for {waits_for}{by}"
     noted = lifecycle.with_condition(claim, "Drained", "Unknown", seen.at, reason, message)
     if noted != claim:
         world.store.put_node_claims([noted])
@@ -183,8 +183,12 @@ def _held_up(node: Node, seen: Observation) -> list[str]:
         if pod.spec.node_name != node.name or not pod.is_drainable(seen.at):
             continue
         if pod.is_active and pod.do_not_disrupt(seen.at):
-            found.append(f"pod {pod.key} bears {DO_NOT_DISRUPT}")
-        found += [f"PodDisruptionBudget {b.key} holds {pod.key}" for b in empty if b.selects(pod)]
+            found.append(f"pod {pod.key} is annotated {DO_NOT_DISRUPT}")
+        found += [
+            (f"PodDisruptionBudget {b.key} blocks the eviction of {pod.key}")
+            for b in empty
+            if b.selects(pod)
+        ]
     return found
 
 

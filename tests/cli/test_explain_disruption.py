@@ -85,7 +85,10 @@ def test_a_node_is_told_what_would_replace_it_and_its_budgets(ask: Ask) -> None:
 def test_a_pool_is_told_its_calendar_and_its_contradictions(ask: Ask) -> None:
     text = ask("nodepool", "default")
     assert "Mon 5 Jan 2026 12:00 UTC to Mon 12 Jan 2026 12:00 UTC: Drifted 1, Empty 1" in text
-    assert "Holes and contradictions:\n  Shadowed  budgets[1] never counts" in text
+    assert (
+        "Gaps and conflicts in the disruption settings:\n  Shadowed  budgets[1] never counts"
+        in text
+    )
     found = _document(ask("nodepool", "default", "-o", "json"))
     assert [reason["code"] for reason in found["reasons"]] == ["Shadowed"]
 

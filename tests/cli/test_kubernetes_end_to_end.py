@@ -327,6 +327,6 @@ def test_another_cluster_than_nodes_join_is_refused_before_anything_is_done(
     path.write_text(yaml.safe_dump(config))
     assert main([*site.words("apply"), "--set", f"clusterCABundle={authority}"]) != 0
     said = capsys.readouterr().err
-    assert "new nodes would join elsewhere: clusterCABundle is that of another cluster" in said
+    assert "new nodes would join elsewhere: clusterCABundle belongs to another cluster" in said
     assert site.town.cloud.living() == {}
     assert site.town.kube.calls == []

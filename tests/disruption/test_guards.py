@@ -132,7 +132,7 @@ def test_a_wave_takes_so_many_nodes_and_names_itself() -> None:
 @pytest.mark.parametrize(
     ("move", "why", "until"),
     [
-        (a_move(), "its commands have to end", None),
+        (a_move(), "its commands must finish", None),
         (
             a_move(ended_at=NOW - HOUR, waits_for="1 of 3 pods of x/ReplicaSet/y are available"),
             "1 of 3 pods of x/ReplicaSet/y are available",

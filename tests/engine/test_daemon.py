@@ -102,8 +102,7 @@ def test_a_daemon_prunes_its_records_once_a_day_and_spares_what_has_instances() 
     intents = {tags["reconciler/intent"] for tags in world.cloud.living().values()}
     assert pruned(world, "30d", 60) == [(timedelta(days=30), frozenset(intents))] * 3
     assert (
-        world.ears.said("Pruned")
-        == ["7 settled records older than 30d are removed (history.keep)"] * 3
+        world.ears.said("Pruned") == ["removed 7 settled records older than 30d (history.keep)"] * 3
     )
     assert pruned(world, "Never", 60) == []
 

@@ -505,7 +505,7 @@ def test_odd_refs_are_refused_in_one_line(
     repository: Repository, canary: Canary, ref: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     repository.commit({"pool.yaml": POOL})
-    assert main(["plan", str(repository.path), f"--ref={ref}"]) == exitcode.USAGE
+    assert main(["plan", str(repository.path), f"--ref={ref}"]) == exitcode.FAILED
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 

@@ -870,7 +870,7 @@ def test_an_instance_is_described_so_that_a_person_knows_it() -> None:
     stranger = Instance("i-1", "m7i.large", "us-east-1a", "spot", "running", at, OURS)
     (found,) = Doubts(unknown=(stranger,)).findings(lambda _: 0.0403)
     assert found.message == (
-        "instance i-1 is in no record of this fleet: m7i.large spot in us-east-1a, launched "
+        "instance i-1 is not recorded for this fleet: m7i.large spot in us-east-1a, launched "
         "2026-03-02 09:00 UTC, $0.0403/hour, tags eks:eks-cluster-name=test, "
         "karpenter.sh/nodepool=web, kubernetes.io/cluster/test=owned, reconciler/fleet=test"
     )

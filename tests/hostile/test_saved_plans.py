@@ -508,7 +508,7 @@ def test_a_file_that_is_too_large_is_not_read_to_its_end(
     assert "which no saved plan is" in capsys.readouterr().err
 
 
-@attack(Threat.PLAN, "a plan file that names the folder of the fleet itself")
+@attack(Threat.PLAN, "a plan file that names the fleet folder itself")
 def test_a_plan_does_not_say_where_its_fleet_is(
     fleet: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -519,7 +519,7 @@ def test_a_plan_does_not_say_where_its_fleet_is(
     monkeypatch.chdir(elsewhere)
     capsys.readouterr()
     assert main(["apply", "../plan.json"]) == 1
-    assert "name the folder of the fleet: `reconciler apply ../plan.json FOLDER`" in (
+    assert "name the fleet folder: `reconciler apply ../plan.json FOLDER`" in (
         capsys.readouterr().err
     )
     assert list(elsewhere.iterdir()) == []
@@ -532,7 +532,7 @@ def test_a_plan_of_another_fleet_is_refused(
     saved(fleet, "--set", "fleet=other")
     capsys.readouterr()
     assert main(["apply", str(fleet.parent / "plan.json"), str(fleet)]) == 1
-    assert "is of fleet 'other', and this is fleet 'fleet'" in capsys.readouterr().err
+    assert "belongs to fleet 'other', but this is fleet 'fleet'" in capsys.readouterr().err
 
 
 @attack(Threat.PLAN, "a symbolic link at the place of a saved plan")
@@ -611,5 +611,5 @@ def test_a_saved_plan_from_plan_to_apply(shop: Shop, tmp_path: Path) -> None:
     assert {i.instance_type for i in shop.cloud._account.backend.all_instances()} == planned
 
     assert main([*shop.words("apply", "--plan", out, *QUIET)]) == 4
-    assert "it was carried out already" in shop.capsys.readouterr().err
+    assert "it was already applied" in shop.capsys.readouterr().err
     assert shop.rests(2)

@@ -224,7 +224,7 @@ def _expect_encrypted(url: str) -> None:
     """
     if is_unencrypted(url):
         raise UsageError(
-            "plain http is allowed on this machine only",
+            "plain http is allowed only for this machine",
             where=f"endpoint {without_secrets(url, is_value=True)}",
             remedy="use https in AWS_ENDPOINT_URL_* and in the profile of the AWS configuration",
         )

@@ -99,7 +99,7 @@ class AwsCompute:
         except ReconcilerError as error:
             return [error] * len(wishes)
 
-        late = TransientCloudError("EC2 does not show all instances of the batch yet", where=_LIST)
+        late = TransientCloudError("EC2 does not list all instances of the batch yet", where=_LIST)
 
         def answer(lot: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
             before = self._launcher.fulfilled(lot) if lot[0].token in known else ()

@@ -58,10 +58,10 @@ def read_message(
     source, kind, detail = event.get("source"), event["detail-type"], event.get("detail")
     read = _READERS.get((str(event.get("version")), str(source), kind))
     if read is None:
-        return Message(_label(f"unknown: {source} / {kind}"))
+        return Message(_label(f"unknown event: {source} / {kind}"))
     for name, ours in (("account", account), ("region", region)):
         if ours and event.get(name, ours) != ours:
-            return Message(_label(f"of another {name}: {event.get(name)}"))
+            return Message(_label(f"from another {name}: {event.get(name)}"))
     said = read(detail) if isinstance(detail, dict) else None
     if said is None:
         return Message(_label(f"ignored: {kind}"))

@@ -25,7 +25,7 @@ from reconciler.ports import Clock, Leftover
 TEMPLATE: Final = "launch-template"
 PROFILE: Final = "instance-profile"
 UNUSED_FOR: Final = timedelta(minutes=5)
-"""So long no launch has used a template before it goes; between two looks as well."""
+"""How long a template is unused before it is deleted; also the time between two checks."""
 
 PROFILE_AGE: Final = timedelta(hours=1)
 PROFILES_EVERY: Final = timedelta(minutes=30)
@@ -50,7 +50,7 @@ class AwsLeftovers:
         self._looked_for: dict[str, datetime] = {}
 
     def found(self, classes: Iterable[EC2NodeClass]) -> Sequence[Leftover]:
-        """Return what may go now, templates first, each by name.
+        """Return what can be deleted now, templates first, each by name.
 
         Raises:
             TransientCloudError, CloudError: AWS could not be asked.

@@ -74,10 +74,12 @@ TAGGED_LATER: Final = ("Name", "eks:eks-cluster-name", "karpenter.sh/nodeclaim",
 """Tags that instances get after their launch: by a pass, or by ``state adopt``."""
 
 WITHOUT_TAGS: Final = {
-    "LaunchWithThese": "a launch uses these resources and changes none of them; what it makes "
-    "has to bear the tags",
-    "HearInterruptions": "messages have no tags; only this queue is named",
-    "PassNodeRole": "only this role is named, and only EC2 may get it",
+    "LaunchWithThese": (
+        "a launch uses these resources but does not change them; the resources it creates "
+        "must carry the tags"
+    ),
+    "HearInterruptions": "messages have no tags; the policy names only this queue",
+    "PassNodeRole": "the policy names only this role, and only EC2 may use it",
 }
 """The statements that write and have no condition on a tag, by Sid, with the reason."""
 
@@ -89,77 +91,105 @@ def _reads(service: str, why_of: Mapping[str, str], scope: Scope) -> Iterator[Ca
         yield Call(service, operation, Need.PLAN, scope, why)
 
 
-_TAGS_WHY: Final = "names an instance once its node has joined, or is taken over"
+_TAGS_WHY: Final = "name an instance after its node has joined or was adopted"
 
 CALLS: Final = (
     *_reads(
         "ec2",
         {
-            "DescribeInstances": "what runs, and what came of a launch whose answer was lost",
-            "DescribeSubnets": "where nodes may be, and how many addresses are left there",
-            "DescribeSecurityGroups": "the groups that an EC2NodeClass selects",
-            "DescribeImages": "the images that an EC2NodeClass selects",
-            "DescribeCapacityReservations": "the reservations that an EC2NodeClass selects, if any",
-            "DescribePlacementGroups": "the placement group that an EC2NodeClass selects, if any",
-            "DescribeInstanceTypes": "the machines of the region",
-            "DescribeInstanceTypeOfferings": "in which zones they are sold",
-            "DescribeSpotPriceHistory": "what spot capacity costs",
+            "DescribeInstances": (
+                "list instances, and find the outcome of launches whose answer was lost"
+            ),
+            "DescribeSubnets": "list subnets and their free addresses",
+            "DescribeSecurityGroups": "resolve the security groups of an EC2NodeClass",
+            "DescribeImages": "resolve the images of an EC2NodeClass",
+            "DescribeCapacityReservations": (
+                "resolve the capacity reservations of an EC2NodeClass, if any"
+            ),
+            "DescribePlacementGroups": "resolve the placement group of an EC2NodeClass, if any",
+            "DescribeInstanceTypes": "read the instance types of the region",
+            "DescribeInstanceTypeOfferings": "read the zones where they are offered",
+            "DescribeSpotPriceHistory": "read spot prices",
         },
         Scope.REGION,
     ),
-    Call("pricing", "GetProducts", Need.PLAN, Scope.ANY, "what on-demand capacity costs"),
-    *_reads("ssm", {"GetParameter": "the newest image of an alias"}, Scope.PARAMETERS),
-    *_reads("eks", {"DescribeCluster": "the version that an image must suit"}, Scope.CLUSTER),
+    Call("pricing", "GetProducts", Need.PLAN, Scope.ANY, "read on-demand prices"),
+    *_reads("ssm", {"GetParameter": "resolve an image alias"}, Scope.PARAMETERS),
+    *_reads(
+        "eks",
+        {"DescribeCluster": ("read the Kubernetes version that an image must match")},
+        Scope.CLUSTER,
+    ),
     Call(
         "ec2",
         "CreateFleet",
         Need.RUN,
         Scope.LAUNCH,
-        "launches instances",
+        "launch instances",
         ("ec2:CreateFleet", "ec2:RunInstances"),
     ),
-    Call("ec2", "CreateLaunchTemplate", Need.RUN, Scope.LAUNCH, "what a machine is made like"),
+    Call(
+        "ec2",
+        "CreateLaunchTemplate",
+        Need.RUN,
+        Scope.LAUNCH,
+        ("create the launch template of an instance"),
+    ),
     Call(
         "ec2",
         "RunInstances",
         Need.RUN,
         Scope.LAUNCH,
-        "tried without effect: whether a class could make nodes",
+        "check by dry run whether an EC2NodeClass can launch nodes",
     ),
-    Call("ec2", "TerminateInstances", Need.RUN, Scope.OWNED, "ends instances of the cluster"),
+    Call("ec2", "TerminateInstances", Need.RUN, Scope.OWNED, "terminate instances of the cluster"),
     Call("ec2", "CreateTags", Need.RUN, Scope.TAGS, _TAGS_WHY),
     Call(
         "ec2",
         "DescribeInstanceStatus",
         Need.RUN,
         Scope.REGION,
-        "scheduled events, and instances whose checks fail",
+        "read scheduled events and failed status checks",
     ),
-    Call("ec2", "DescribeLaunchTemplates", Need.RUN, Scope.REGION, "templates that nothing needs"),
-    Call("ec2", "DeleteLaunchTemplate", Need.RUN, Scope.TEMPLATES, "collects such templates"),
-    Call("iam", "ListInstanceProfiles", Need.RUN, Scope.ANY, "profiles that nothing needs"),
-    Call("iam", "GetInstanceProfile", Need.RUN, Scope.ANY, "whether a class's profile is there"),
+    Call("ec2", "DescribeLaunchTemplates", Need.RUN, Scope.REGION, "find unused launch templates"),
+    Call(
+        "ec2", "DeleteLaunchTemplate", Need.RUN, Scope.TEMPLATES, ("delete unused launch templates")
+    ),
+    Call("iam", "ListInstanceProfiles", Need.RUN, Scope.ANY, "find unused instance profiles"),
+    Call(
+        "iam",
+        "GetInstanceProfile",
+        Need.RUN,
+        Scope.ANY,
+        ("check whether the profile of an EC2NodeClass exists"),
+    ),
     Call(
         "iam",
         "CreateInstanceProfile",
         Need.RUN,
         Scope.PROFILES,
-        "a profile for a class's role",
+        "create a profile for the role of an EC2NodeClass",
         ("iam:CreateInstanceProfile", "iam:TagInstanceProfile"),
     ),
-    Call("iam", "AddRoleToInstanceProfile", Need.RUN, Scope.PROFILES, "puts the role into it"),
     Call(
-        "iam", "RemoveRoleFromInstanceProfile", Need.RUN, Scope.PROFILES, "empties such a profile"
+        "iam", "AddRoleToInstanceProfile", Need.RUN, Scope.PROFILES, ("add the role to the profile")
     ),
-    Call("iam", "DeleteInstanceProfile", Need.RUN, Scope.PROFILES, "collects such profiles"),
-    Call("sqs", "GetQueueUrl", Need.RUN, Scope.QUEUE, "the queue of interruptions"),
-    Call("sqs", "ReceiveMessage", Need.RUN, Scope.QUEUE, "hears of interruptions"),
+    Call(
+        "iam",
+        "RemoveRoleFromInstanceProfile",
+        Need.RUN,
+        Scope.PROFILES,
+        ("remove the role from an unused profile"),
+    ),
+    Call("iam", "DeleteInstanceProfile", Need.RUN, Scope.PROFILES, "delete unused profiles"),
+    Call("sqs", "GetQueueUrl", Need.RUN, Scope.QUEUE, "find the interruption queue"),
+    Call("sqs", "ReceiveMessage", Need.RUN, Scope.QUEUE, "receive interruption events"),
     Call(
         "sqs",
         "DeleteMessageBatch",
         Need.RUN,
         Scope.QUEUE,
-        "settles what was heard",
+        "delete processed events",
         ("sqs:DeleteMessage",),
     ),
     Call(
@@ -167,7 +197,7 @@ CALLS: Final = (
         "ChangeMessageVisibilityBatch",
         Need.RUN,
         Scope.QUEUE,
-        "hands on what was heard and not settled",
+        "release events that were not processed",
         ("sqs:ChangeMessageVisibility",),
     ),
     Call(
@@ -175,17 +205,23 @@ CALLS: Final = (
         "DescribeSavingsPlans",
         Need.COMMITMENTS,
         Scope.ANY,
-        "the savings plans of the account",
+        "read the savings plans of the account",
     ),
     Call(
         "ec2",
         "DescribeReservedInstances",
         Need.COMMITMENTS,
         Scope.REGION,
-        "the reserved instances of the region",
+        "read the reserved instances of the region",
     ),
-    Call("sts", "GetCallerIdentity", Need.CHECK, Scope.ANY, "as whom we come; always allowed"),
-    Call("service-quotas", "GetServiceQuota", Need.CHECK, Scope.REGION, "whether vCPUs will do"),
+    Call(
+        "sts",
+        "GetCallerIdentity",
+        Need.CHECK,
+        Scope.ANY,
+        ("identify the credentials; always allowed"),
+    ),
+    Call("service-quotas", "GetServiceQuota", Need.CHECK, Scope.REGION, "read the vCPU quotas"),
 )
 """Every call, the reading ones first."""
 

@@ -104,7 +104,7 @@ class InterruptionQueue:
         return self._attempt(self._delete_settled) and self._attempt(self._receive)
 
     def leave(self) -> None:
-        """Delete what is settled and hand back the rest, as far as SQS lets us."""
+        """Delete settled messages and release the others, if SQS permits."""
         self._attempt(self._delete_settled)
         self._attempt(self._hand_back)
 
@@ -124,7 +124,7 @@ class InterruptionQueue:
             is_gone = _is_not_found(error.__cause__)
             if is_gone and "://" not in self._name:
                 self._url = ""
-            advice = "; make the queue, or mend interruptionQueue" if is_gone else ""
+            advice = "; create the queue, or correct interruptionQueue" if is_gone else ""
             self._note(f"queue {self._name}: {error}{advice}", error.message)
             return False
         return True
@@ -167,7 +167,7 @@ class InterruptionQueue:
         if label not in self.received and len(self.received) >= _LABELS_MAX:
             label = "others"
         if label not in self.received and message.interruption is None:
-            _LOG.info("queue %s: messages are deleted that are %s", self._name, label)
+            _LOG.info("queue %s: deleted messages that are %s", self._name, label)
         self.received[label] += 1
 
     def _delete_settled(self) -> None:

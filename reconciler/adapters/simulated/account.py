@@ -68,7 +68,7 @@ class Account:
             False,
         )
         answered = self._moto.process_request(prepared)
-        assert answered is not None, f"moto does not know {request.service}"
+        assert answered is not None, f"moto does not support {request.service}"
         status, answer_headers, body = answered
         content = body.encode() if isinstance(body, str) else bytes(body)
         return Answer(int(status), content, {str(k): str(v) for k, v in answer_headers.items()})
@@ -136,7 +136,7 @@ class Account:
         return count
 
     def zone_of(self, subnet: str) -> str:
-        """Return the zone of a subnet, empty if there is no such subnet."""
+        """Return the zone of a subnet, empty if the subnet does not exist."""
         found = next((s for s in self._subnets() if s.id == subnet), None)
         return found.availability_zone if found is not None else ""
 

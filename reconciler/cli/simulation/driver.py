@@ -35,8 +35,8 @@ LOOK: Final = timedelta(seconds=10)
 LOOK_MAX: Final = timedelta(seconds=30)
 
 PASSES_MAX: Final = 20_000
-"""A simulation makes at most so many passes."""
-"""How soon the engine looks again while something is under way.
+"""The maximum number of passes of a simulation."""
+"""The time between two passes while something is in progress.
 
 A tenth of a second for each NodeClaim, within these bounds: a large fleet's pass takes longer, in a
 daemon as here, and nobody reads the day of three hundred nodes by the second.
@@ -81,7 +81,7 @@ class EndlessError(ReconcilerError):
 
     def __init__(self, at: datetime) -> None:
         super().__init__(
-            f"the simulation made {PASSES_MAX:,} passes and had come to {at:%Y-%m-%d %H:%M} UTC",
+            f"the simulation stopped after {PASSES_MAX:,} passes, at {at:%Y-%m-%d %H:%M} UTC",
             remedy="end it earlier with --until",
         )
 
@@ -109,7 +109,7 @@ def play(
     ``watch`` sees every pass that came to its end.
 
     Raises:
-        EndlessError: so many passes were made that it would go on for hours.
+        EndlessError: the maximum number of passes is reached.
     """
     end = until or stage.clock.now() + PATIENCE
     last, ahead, failures = None, None, 0
@@ -199,7 +199,7 @@ def _following(
 def _tell_notices(stage: Stage) -> None:
     for notice in stage.compute.advance():
         claim = notice.instance.tags.get(CLAIM_TAG, "")
-        text = f"EC2 takes back {notice.instance.id} in two minutes"
+        text = f"EC2 reclaims {notice.instance.id} in two minutes"
         stage.chronicle.tell(
             Progress(notice.at, "Interrupted", text, node_claim=claim, reason="SpotInterruption")
         )

@@ -11,9 +11,10 @@ from typing import Final
 from reconciler.cli.simulation.curve import cost_curve
 from reconciler.cli.simulation.gantt import KEYS, gantt
 from reconciler.cli.simulation.report import Report
-from reconciler.cli.simulation.timeline import merge_of, outcome_of, span, story_of
+from reconciler.cli.simulation.timeline import hourly, merge_of, outcome_of, span, story_of
 from reconciler.model.visible import html_text
 from reconciler.plan.html import page_head
+from reconciler.plan.wording import dollars
 
 ROWS_MAX: Final = 2000
 
@@ -48,19 +49,18 @@ def render_html(report: Report) -> str:
     begin, end = report.started_at, report.at
     cost = report.cost
     parts = [
-        page_head("Simulation", f"{_STYLE}{KEYS}"),
-        "\n<h1>What happens when</h1>\n",
+        page_head("Rollout timeline", f"{_STYLE}{KEYS}"),
+        "\n<h1>Rollout timeline</h1>\n",
         (
-            f'<p class="soft">{begin:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} UTC, '
-            "played by the engine in virtual time</p>\n"
+            f'<p class="soft">{begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, '
+            "simulated by the engine in virtual time</p>\n"
         ),
         (
             f'<div class="sum"><p>{html_text(outcome_of(report))}</p>'
-            f"<p>${cost.before:.4f}/h before, "
-            f"<b>${cost.after:.4f}/h after</b>, at most ${cost.peak:.4f}/h; "
-            f"${cost.spent:.2f} spent meanwhile</p></div>\n"
+            f"<p>{hourly(cost.before)} → <b>{hourly(cost.after)}</b>; "
+            f"peak {hourly(cost.peak)}; spent {dollars(cost.spent)}</p></div>\n"
         ),
-        "<h2>Cost</h2>\n<p class=soft>USD an hour</p>\n",
+        "<h2>Cost</h2>\n<p class=soft>$/hour</p>\n",
         cost_curve(report.curve, begin, end, cost.before),
         "<h2>Nodes</h2>\n",
         gantt(report.nodes, begin, end),
@@ -106,36 +106,36 @@ def _merge(report: Report) -> str:
         )
         for node in merge.replaced[:ROWS_MAX]
     ]
-    head = ("NodeClaim", "NodePool", "why", "replaced by", "begins", "gone")
+    head = ("NodeClaim", "NodePool", "reason", "replaced by", "starts", "terminated")
     text = f"Merging {merge.head} into {merge.base}: {merge_of(merge)}"
-    return f"<h2>What merging does</h2>\n<p>{html_text(text)}</p>\n{_table(head, rows, 2)}"
+    return f"<h2>Effect of the merge</h2>\n<p>{html_text(text)}</p>\n{_table(head, rows, 2)}"
 
 
 def _pools(report: Report) -> str:
     rows = [
         (
             name or "(none)",
-            f"{pool.nodes_before} to {pool.nodes_after}",
+            f"{pool.nodes_before} → {pool.nodes_after}",
             f"${pool.before:.4f}",
             f"${pool.after:.4f}",
             f"${pool.spent:.2f}",
         )
         for name, pool in report.cost.by_node_pool.items()
     ]
-    head = ("NodePool", "nodes", "before, an hour", "after, an hour", "spent")
-    return f"<h2>Money</h2>\n{_table(head, rows, 4)}" if rows else ""
+    head = ("NodePool", "nodes", "before, $/hour", "after, $/hour", "spent")
+    return f"<h2>Cost by NodePool</h2>\n{_table(head, rows, 4)}" if rows else ""
 
 
 def _stuck(report: Report) -> str:
     if not report.stuck:
         return ""
     rows = [(s.kind, s.name, s.reason, s.message) for s in report.stuck[:ROWS_MAX]]
-    return f"<h2>Stuck</h2>\n{_table(('what', 'name', 'why', 'in words'), rows, 0)}"
+    return f"<h2>Stuck</h2>\n{_table(('kind', 'name', 'reason', 'message'), rows, 0)}"
 
 
 def _story(report: Report) -> str:
     lines = "\n".join(html_text(line) for line in story_of(report)[:ROWS_MAX])
     return (
-        "<h2>What happened</h2>\n<details open><summary>"
+        "<h2>Events</h2>\n<details open><summary>"
         f"{len(report.events)} events</summary><pre>{lines}</pre></details>\n"
     )

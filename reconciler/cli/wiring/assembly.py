@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 UNNAMED: Final = Diagnostic(
     Severity.WARNING,
     "cluster-not-named",
-    "clusterName is not set: `apply` and `run` refuse to act in a real account without it",
+    "clusterName is not set; `apply` and `run` require it in a real AWS account",
     hint="set clusterName in reconciler.yaml",
 )
 
@@ -62,7 +62,7 @@ def assembled(
 ) -> Iterator[Assembly]:
     """Put a world together, and hold the lease of its fleet for as long as it is used.
 
-    A command that ``sleeps`` between two looks is woken by pods that wait.
+    A command that ``sleeps`` between two passes is woken by pending pods.
 
     Raises:
         UnnamedClusterError: nobody has named the cluster of a real account.

@@ -77,8 +77,10 @@ def expect_cluster_name(ground: Ground) -> None:
     if not is_real(ground.settings, ground.imitation) or is_named(ground.resolved):
         return
     raise UnnamedClusterError(
-        "clusterName is not set, and without it instances of other clusters in this account "
-        "cannot be told from ours",
+        (
+            "clusterName is not set; without it, instances of other clusters in this account "
+            "cannot be told apart from this fleet's"
+        ),
         where=f"region {ground.settings.region}",
         remedy="set clusterName in reconciler.yaml or pass --set clusterName=NAME",
     )
@@ -93,7 +95,7 @@ def is_named(resolved: Resolved) -> bool:
 
 
 def discovery_of(args: argparse.Namespace, resolved: Resolved, *, keeps: bool = True) -> Discovery:
-    """Return what nodes were seen to have, as far as it was kept beside the state."""
+    """Return the node capacity that was observed and cached with the state."""
     import msgspec
 
     from reconciler.adapters.aws.cache import folder_of

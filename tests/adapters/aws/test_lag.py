@@ -99,7 +99,7 @@ def test_a_template_that_ec2_does_not_know_yet_is_waited_for(
     if isinstance(first, Exception):
         assert isinstance(first, TransientCloudError)
         assert first.where.startswith("ec2:CreateFleet (request ")
-        assert "will know it soon" in first.remedy
+        assert "EC2 does not know it yet" in first.remedy
         assert cloud.living() == {}
     cloud.lag.clear()
     assert has_instance(account.launch())
@@ -136,7 +136,7 @@ def test_a_profile_that_is_not_ours_to_make_is_the_authors(
     cloud.connect("iam", 1).create_instance_profile(InstanceProfileName="given")
     refused = account.launch()
     assert isinstance(refused, CloudError)
-    assert refused.remedy == "make it, or mend spec.instanceProfile"
+    assert refused.remedy == "create the instance profile, or correct spec.instanceProfile"
 
 
 @ONCE_THRICE_FOR_EVER

@@ -144,7 +144,7 @@ def test_a_queue_that_does_not_answer_is_a_problem_that_passes(site: Site, fault
     site.cloud.faults.add("ReceiveMessage", fault)
     assert not site.queue.poll()
     assert site.queue.problem().startswith("queue web: sqs:ReceiveMessage (")
-    advice = "; allow sqs:ReceiveMessage to " if fault is Fault.DENIED else "; it is tried again"
+    advice = "; allow sqs:ReceiveMessage to " if fault is Fault.DENIED else "; it will be retried"
     assert advice in site.queue.problem()
     assert site.queue.poll()
     assert (site.queue.problem(), site.heard()) == ("", ["i-1"])
@@ -159,7 +159,7 @@ def test_a_queue_that_is_not_there_is_named_once_and_found_when_it_is(
     assert "queue later: " in queue.problem()
     assert "NonExistentQueue" in queue.problem()
     assert "sqs:GetQueueUrl (request " in queue.problem()
-    assert queue.problem().endswith("; make the queue, or mend interruptionQueue")
+    assert queue.problem().endswith("; create the queue, or correct interruptionQueue")
     assert len(caplog.messages) == 1
     site.sqs.create_queue(QueueName="later")
     assert queue.poll()

@@ -181,7 +181,9 @@ def test_what_is_missing_is_named() -> None:
     no_image = with_fields(
         a_resolved_class(), status=with_fields(a_resolved_class().status, amis=())
     )
-    with pytest.raises(CloudError, match=r"no image of EC2NodeClass default suits m7g.large"):
+    with pytest.raises(
+        CloudError, match=r"no image of EC2NodeClass default is compatible with m7g.large"
+    ):
         launch_requests(a_wish("i", no_image), a_type, SETTINGS)
     elsewhere = LaunchOption("m7g.large", "us-east-1f", "on-demand", 0.1)
     with pytest.raises(CloudError, match="no subnet in us-east-1f"):
@@ -194,7 +196,9 @@ def test_too_little_choice_for_min_values_is_refused_unless_it_is_best_effort() 
     wide = a_wish("i", a_resolved_class(), node_claim=claim)
     narrow = a_wish("i", a_resolved_class(), "m7g.large", node_claim=claim)
     assert launch_requests(wide, a_type, SETTINGS).fleet
-    with pytest.raises(CloudError, match=r"1 values of kubernetes.io/arch .* asks for 2"):
+    with pytest.raises(
+        CloudError, match=r"only 1 values of kubernetes.io/arch remain .* minValues is 2"
+    ):
         launch_requests(narrow, a_type, SETTINGS)
     assert launch_requests(narrow, a_type, replace(SETTINGS, min_values_policy="BestEffort"))
 

@@ -115,8 +115,11 @@ def test_a_page_that_fails_fails_the_look(town: Town) -> None:
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
-        ({"kind": "Status", "status": "Success"}, "the answer is no list"),
-        ({"kind": "WelcomeList", "metadata": {}, "items": []}, "the answer is a WelcomeList"),
+        ({"kind": "Status", "status": "Success"}, "invalid list"),
+        (
+            {"kind": "WelcomeList", "metadata": {}, "items": []},
+            "expected a list, got a WelcomeList",
+        ),
     ],
     ids=["success", "other-list"],
 )
