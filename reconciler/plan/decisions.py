@@ -76,7 +76,7 @@ def _without_place(kind: Subject, name: str, reason: Reason) -> Decision:
 
 
 def _waiting(deferred: DeferredClaim) -> str:
-    what = f"{deferred.reason} ({reason_said(deferred.reason)}), waiting for {deferred.waits_for}"
+    what = f"{deferred.reason} ({reason_said(deferred.reason)}) waits for {deferred.waits_for}"
     why = f": {deferred.message}" if deferred.message else ""
     when = f", not before {moment(deferred.not_before)}" if deferred.not_before else ""
     return f"{what}{why}{when}"

@@ -171,7 +171,7 @@ def test_text_is_what_a_person_gets(plan) -> None:
     answer = plan()
     assert "fleet at a folder outside git" in answer.out
     assert "+ launch" in answer.out
-    assert "3 pods wait for a node: web/api-* (3)" in answer.out
+    assert "3 pending pods: web/api-* (3)" in answer.out
     assert "\x1b[" not in answer.out
 
 

@@ -125,14 +125,14 @@ def test_a_wave_takes_so_many_nodes_and_names_itself() -> None:
     decisions = four_drifted(History(), configured(waveSize="50%"))
     assert len(decisions.commands) == 2
     assert {d.message for d in decisions.deferred} == {
-        "wave 1 of NodePool default takes 2 nodes (waveSize)"
+        "wave 1 of NodePool default is limited to 2 nodes (waveSize)"
     }
 
 
 @pytest.mark.parametrize(
     ("move", "why", "until"),
     [
-        (a_move(), "its commands have to end", None),
+        (a_move(), "its commands must finish", None),
         (
             a_move(ended_at=NOW - HOUR, waits_for="1 of 3 pods of x/ReplicaSet/y are available"),
             "1 of 3 pods of x/ReplicaSet/y are available",
@@ -140,7 +140,7 @@ def test_a_wave_takes_so_many_nodes_and_names_itself() -> None:
         ),
         (
             a_move(ended_at=NOW - HOUR, healthy_at=NOW - timedelta(minutes=5)),
-            "it is to stay well for waveSoak",
+            "its nodes must stay healthy for waveSoak",
             NOW + timedelta(minutes=15),
         ),
     ],
