@@ -212,7 +212,8 @@ def _mapping(
     for key in node.get("required", ()):
         if key not in value and key not in meant.values():
             message = f"required field `{key}` is missing"
-            yield Finding("missing-field", (*pointer, key), message, _what(fields.get(key, {})))
+            hint = "" if key == "spec" else _what(fields.get(key, {}))
+            yield Finding("missing-field", (*pointer, key), message, hint)
     most = node.get("maxProperties")
     if most is not None and len(value) > most:
         yield Finding("too-many", pointer, f"has {len(value)} entries; at most {most} are allowed")

@@ -212,7 +212,8 @@ def _delta(step: Step) -> str:
 
 def _reasons(paper: Paper, step: Step) -> None:
     force = " (forceful)" if step.forceful else ""
-    paper.wrapped(f"{step.reason}{force}: {step.details[0]}", 6)
+    why = "" if step.reason == "Unschedulable" else f"{step.reason}{force}: "
+    paper.wrapped(f"{why}{step.details[0]}", 6)
     for detail in step.details[1:]:
         paper.wrapped(detail, 6)
     if step.verb != "launch":

@@ -431,7 +431,7 @@ def test_an_invalid_fleet_names_its_first_fault_and_counts_the_others(plan, flee
     answer = plan()
     assert (answer.code, answer.out) == (1, "")
     assert answer.err == (
-        "reconciler: author: class.yaml:5:3: error: spec.rolle: no such field in spec "
+        "reconciler: author: class.yaml:5:3: error: spec.rolle: unknown field in spec "
         "(did you mean role?) [unknown-field] (and 1 more: `reconciler validate` lists them)\n"
     )
 

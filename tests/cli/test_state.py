@@ -227,7 +227,7 @@ def exported_history(capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--keep", "23h"], 2, "23h is shorter than a day"),
+        (["--keep", "23h"], 2, "23h must be at least 24h"),
         (["--keep", "soon"], 2, "not a span: 'soon'"),
         (["--set", "history.keep=Never"], 2, "say how much is kept"),
     ],

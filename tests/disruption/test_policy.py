@@ -86,8 +86,8 @@ def test_a_suspension_names_its_owner_its_end_and_its_note() -> None:
     [deferral] = decided(*a_node("n"), settings=made).deferred
     assert deferral.not_before == NOW + HOUR
     assert deferral.message == (
-        "platform-team suspended disruption of NodePool default for emptiness of NodePool "
-        "default until 2026-01-05 13:00 UTC "
+        "platform-team suspended disruption of NodePool default for emptiness until "
+        "2026-01-05 13:00 UTC "
         "(disruption.suspend[0]): release"
     )
 
@@ -105,7 +105,7 @@ def test_of_two_suspensions_the_one_that_ends_last_is_told() -> None:
     made = configured(disruption={"suspend": [FROZEN, endless]})
     [deferral] = decided(*a_node("n"), settings=made).deferred
     assert deferral.not_before is None
-    assert "security has suspended" in deferral.message
+    assert "security suspended" in deferral.message
 
 
 def test_within_a_window_nodes_go_and_outside_it_says_when_it_opens() -> None:
@@ -137,8 +137,8 @@ def test_the_budget_of_the_fleet_holds_over_its_pools() -> None:
     [deferral] = decisions.deferred
     assert (deferral.node, deferral.waits_for) == ("b1", WaitsFor.BUDGET)
     assert deferral.message == (
-        "the budget of the fleet (disruption.budgets[0]) allows 1 of 2 nodes at once for Empty, "
-        "0 are disrupted or not ready"
+        "the fleet's budget (disruption.budgets[0]) allows 1 of 2 nodes to be disrupted for "
+        "emptiness at a time (0 disrupted or not ready now)"
     )
 
 

@@ -83,8 +83,8 @@ CASES: dict[str, tuple[Object, Object, str, str]] = {
         _selecting(**{"example.org/team": "red"}),
         "LabelUnknown",
         (
-            "requires the label example.org/team, which NodePool default does not give its nodes: "
-            "add it to the template"
+            "requires the label example.org/team, which nodes of NodePool default do not "
+            "have: add it to spec.template.metadata.labels"
         ),
     ),
     "conflict": (
@@ -107,8 +107,8 @@ CASES: dict[str, tuple[Object, Object, str, str]] = {
         _selecting(**{"node.kubernetes.io/instance-type": "m9.mega"}),
         "NoTypeMeetsRequirements",
         (
-            "NodePool default: no instance type left by node.kubernetes.io/instance-type In "
-            "[m9.mega]: loosen it"
+            "NodePool default: no instance type left after node.kubernetes.io/instance-type In "
+            "[m9.mega]: relax that requirement"
         ),
     ),
     "pool without types": (
@@ -134,8 +134,8 @@ CASES: dict[str, tuple[Object, Object, str, str]] = {
         a_pod("app-0"),
         "NoInstanceTypes",
         (
-            "no instance type has all that NodePool default wants: after kubernetes.io/arch In "
-            "[arm64] none has example.com/size In [2]"
+            "no instance type satisfies all requirements of NodePool default: none that has "
+            "kubernetes.io/arch In [arm64] has example.com/size In [2]"
         ),
     ),
     "limit": (
@@ -158,8 +158,8 @@ CASES: dict[str, tuple[Object, Object, str, str]] = {
         _selecting(**{"example.com/size": "64"}),
         "NoOffering",
         (
-            "NodePool default: the types that would do cannot be had now in the zones and capacity "
-            "types that are left: allow more of them"
+            "NodePool default: no suitable instance type is available in the allowed zones and "
+            "capacity types: allow more of them"
         ),
     ),
     "restricted label": (
@@ -167,8 +167,8 @@ CASES: dict[str, tuple[Object, Object, str, str]] = {
         _selecting(**{"karpenter.sh/initialized": "true"}),
         "RestrictedLabel",
         (
-            "it selects nodes by karpenter.sh/initialized, which no NodePool may set: use a label "
-            "of your own"
+            "it selects nodes by the restricted label karpenter.sh/initialized, which no NodePool "
+            "can set: use a label of your own domain"
         ),
     ),
     "host": (
@@ -176,8 +176,8 @@ CASES: dict[str, tuple[Object, Object, str, str]] = {
         a_pod("app-0", affinity=on([wanted(HOST, "In", "n1")])),
         "RestrictedLabel",
         (
-            "it selects nodes by kubernetes.io/hostname, which no NodePool may set: use a label of "
-            "your own"
+            "it selects nodes by the restricted label kubernetes.io/hostname, which no NodePool "
+            "can set: use a label of your own domain"
         ),
     ),
 }
@@ -267,6 +267,6 @@ def test_pods_without_requests_lack_room() -> None:
     world = [a_pool(), a_daemon_set("agent", "950m"), pod]
     ((rejection,),) = placed(world, types=[few, thin]).unschedulable.values()
     assert rejection.message == (
-        "NodePool default: no allowed instance type has room beside its DaemonSets; "
-        "few comes nearest and lacks 1 pods"
+        "NodePool default: no allowed instance type has enough capacity (excluding "
+        "DaemonSets); the closest is few, which lacks 1 pods"
     )

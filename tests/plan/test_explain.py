@@ -94,7 +94,7 @@ def test_a_node_that_goes_is_told_with_its_company_and_what_it_waits_for() -> No
     answer = explain_node(a_plan(commands=(command,)), "n1", "g-1")
     assert answer.verdict == "to be disrupted: Expired (older than expireAfter)"
     assert answer.facts == (
-        "command c will replace n1, n2 once g-3 is ready, whatever the budgets say",
+        "command c: replace n1, n2 once g-3 is ready, regardless of disruption budgets",
     )
 
 

@@ -312,7 +312,7 @@ def test_every_rendering_names_the_buffers_and_where_their_room_is(plan: Plan) -
         assert "web/huge" in rendering
         assert "PodTemplate lost not found" in rendering
     assert "capacity for 3 pods: 2 on existing nodes, 1 on nodes to be launched" in text
-    assert "capacity for 2 pods: 2 nowhere" in text
+    assert "capacity for 2 pods: 2 unschedulable" in text
 
 
 def test_a_plan_without_buffers_does_not_speak_of_them() -> None:
