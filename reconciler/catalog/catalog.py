@@ -242,7 +242,7 @@ def _notes(rows: AwsRows, bundle: Bundle, region: str, pricing: Pricing | None) 
     notes = [] if quotes_spot else ["spot prices are estimates"]
     if rows.prices_are_estimated and not quotes_on_demand:
         notes.append(
-            f"on-demand prices of {region} are not known: {bundle.price_region}'s stand in"
+            f"on-demand prices of {region} are unknown; those of {bundle.price_region} are used"
         )
     if rows.unpriced:
         notes.append(f"{rows.unpriced} instance types have no known price and are not launched")

@@ -59,7 +59,7 @@ def _headline(diagnostic: Diagnostic, *, colour: bool) -> str:
     where = _paint(f"{place}: ", "1", colour=colour) if place else ""
     severity = _paint(f"{diagnostic.severity}:", _COLOURS[diagnostic.severity], colour=colour)
     what = f" {one_line(diagnostic.path)}:" if diagnostic.path else ""
-    hint = f"; {one_line(diagnostic.hint)}" if diagnostic.hint else ""
+    hint = f" ({one_line(diagnostic.hint)})" if diagnostic.hint else ""
     code = _paint(f"[{diagnostic.code}]", "2", colour=colour)
     return f"{where}{severity}{what} {one_line(diagnostic.message)}{hint} {code}"
 

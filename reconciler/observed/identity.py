@@ -245,7 +245,7 @@ def _with_amounts(node: Node, claim: NodeClaim | None, findings: list[Diagnostic
     for kind in ("capacity", "allocatable"):
         own = _amounts(_key(getattr(node.status, kind)))
         if own is None:
-            findings.append(_finding(CAPACITY, node, f"its {kind} is not made of quantities"))
+            findings.append(_finding(CAPACITY, node, f"its {kind} contains invalid quantities"))
             believed[kind] = dict[str, str | int | float]()
             continue
         beyond = [name for name, amount in own.items() if amount > limits.get(name, inf)]
@@ -292,5 +292,5 @@ def _finding(code: str, node: Node, why: str) -> Diagnostic:
         Severity.WARNING,
         code,
         f"Node {shown(node.name)[1:-1]}: {why}",
-        hint="the record is believed; look at who writes this Node",
+        hint="the recorded state is used; check what modifies this Node",
     )

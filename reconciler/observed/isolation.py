@@ -111,7 +111,7 @@ def undecoded(raw: bytes | msgspec.Raw, kind: type, problem: str, where: str) ->
 
 def _isolated(item: Any, problem: str, where: str) -> Isolated:
     stand_in, effect = _stand_in(item)
-    hint = f"until it is corrected, {effect}"
+    hint = f"until it is fixed, {effect}"
     return Isolated(stand_in, Diagnostic(Severity.WARNING, CODE, f"{where}: {problem}", hint=hint))
 
 

@@ -249,7 +249,7 @@ def items_of(content: bytes, source: str) -> Iterator[bytes | msgspec.Raw]:
         raise UnreadableError(
             "the snapshot is empty",
             where=source,
-            remedy="capture it again: an empty cluster still prints a List",
+            remedy="capture it again (even an empty cluster prints a List)",
         )
     documents: list[bytes] = [text] if text.startswith(b"{") else _yaml_documents(text, source)
     for document in documents:
@@ -310,7 +310,7 @@ def _as_json(document: Any, name: str, source: str) -> bytes:
 def _rfc3339(value: object) -> str:
     if isinstance(value, datetime):
         return value.isoformat()
-    raise TypeError(f"{value!r} is nothing that JSON can say")
+    raise TypeError(f"{value!r} cannot be represented in JSON")
 
 
 def _kind_of(raw: bytes | msgspec.Raw, place: Place) -> str:

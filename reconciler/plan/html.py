@@ -13,6 +13,7 @@ from reconciler.plan.plan import Change, Plan
 from reconciler.plan.steps import Step, grouped, steps_of
 from reconciler.plan.summary import summary_lines
 from reconciler.plan.wording import (
+    blocker_title,
     compared,
     counted,
     fields_summary,
@@ -144,7 +145,7 @@ def _pools(plan: Plan) -> str:
                 html_text(monthly(pool.after)),
             )
         )
-    head = ("NodePool", "nodes", "USD an hour", "change", "a month")
+    head = ("NodePool", "nodes", "$/hour", "change", "$/month")
     return _section("NodePools", "", _table(head, rows, "<>>>>"))
 
 
@@ -160,7 +161,7 @@ def _changes(plan: Plan) -> str:
             f"<span class='mark {_OPS[c.op]}'>{c.op}</span>",
             f"{html_text(c.kind)} {_code(c.name)}{_fields(c)}",
             _code(f"{c.file}:{c.line}" if c.file and c.line else c.file or ""),
-            f"drifts {counted(len(c.drifted), 'node')}" if c.drifted else "",
+            f"{counted(len(c.drifted), 'node')} drifted" if c.drifted else "",
         )
         for c in plan.changes
     ]
@@ -176,7 +177,7 @@ def _fields(change: Change) -> str:
     for field in change.fields:
         lists = list_changes(field.old, field.new)
         old, new = lists if lists is not None else ([field.old], [field.new])
-        tag = " <span class='tag swap'>drifts nodes</span>" if field.drifts else ""
+        tag = " <span class='tag swap'>causes drift</span>" if field.drifts else ""
         gone = "".join(
             f"<div class='mono gone'>- {html_text(value_said(v, 300))}</div>" for v in old
         )
@@ -192,15 +193,15 @@ def _actions(plan: Plan) -> str:
     steps = steps_of(plan)
     if not steps:
         return ""
-    head = ("", "what", "NodePool", "USD an hour", "why")
+    head = ("", "nodes", "NodePool", "$/hour", "reason")
     table = _table(head, map(_step, steps), "<<<><")
     drawing = render_svg(plan.actions)
-    folded = f"<details><summary>In which order</summary>{drawing}</details>" if drawing else ""
+    folded = f"<details><summary>Order of actions</summary>{drawing}</details>" if drawing else ""
     return _section("Actions", "", table + folded)
 
 
 def _step(step: Step) -> tuple[str, ...]:
-    said = " by ".join(html_text(part) for part in (step.going, step.coming) if part)
+    said = " with ".join(html_text(part) for part in (step.going, step.coming) if part)
     nodes = listed(map(short_node, step.nodes), 12) if step.verb != "launch" else ""
     force = " <span class='tag gone'>forceful</span>" if step.forceful else ""
     details = "".join(f"<div>{html_text(d)}</div>" for d in step.details)
@@ -231,8 +232,8 @@ def _deferred(plan: Plan) -> str:
         for group in groups
     ]
     head = ("nodes", "NodePool", "reason", "waits for", "not before", "")
-    note = f"{counted(len(plan.deferred), 'node')} may go later"
-    return _section("Waiting", note, _table(head, rows, "<<<<<<"))
+    note = f"{counted(len(plan.deferred), 'node')} to be disrupted later"
+    return _section("Deferred", note, _table(head, rows, "<<<<<<"))
 
 
 def _blocked(plan: Plan) -> str:
@@ -248,10 +249,9 @@ def _blocked(plan: Plan) -> str:
         )
         for group in groups
     ]
-    note = f"{counted(len({b.node for b in plan.blocked}), 'node')} may not go"
-    return _section(
-        "Blocked", note, _table(("nodes", "NodePool", "reason", "who says so"), rows, "<<<<")
-    )
+    note = f"{counted(len({b.node for b in plan.blocked}), 'node')} cannot be disrupted"
+    head = ("nodes", "NodePool", "reason", "blocked because")
+    return _section("Blocked", note, _table(head, rows, "<<<<"))
 
 
 def _blockers(plan: Plan) -> str:
@@ -259,7 +259,7 @@ def _blockers(plan: Plan) -> str:
         return ""
     rows = [
         (
-            f"{html_text(one.kind)} {_code(one.name)}",
+            html_text(blocker_title(one.kind, one.name)),
             _code(listed(map(short_node, one.nodes), 12)),
             html_text(moment(one.since)) if one.since else "",
             html_text(forgone_said(one.forgone, one.unpriced)),
@@ -267,8 +267,8 @@ def _blockers(plan: Plan) -> str:
         )
         for one in plan.held_by
     ]
-    table = _table(("what", "nodes", "since", "forgone", ""), rows, "<<<><")
-    return _section("Blockers", "what keeps nodes from going, and what it costs", table)
+    table = _table(("blocker", "nodes", "since", "savings forgone", ""), rows, "<<<><")
+    return _section("Blockers", "savings forgone per month", table)
 
 
 def _unschedulable(plan: Plan) -> str:
@@ -284,8 +284,8 @@ def _unschedulable(plan: Plan) -> str:
         )
         for group in grouped(plan.unschedulable, lambda p: p.reasons)
     ]
-    note = f"{counted(len(plan.unschedulable), 'pod')} would find no place"
-    return _section("Unschedulable", note, _table(("pods", "why not"), rows, "<<"))
+    note = f"{counted(len(plan.unschedulable), 'pod')} cannot be scheduled"
+    return _section("Unschedulable", note, _table(("pods", "reasons"), rows, "<<"))
 
 
 def _headroom(plan: Plan) -> str:
@@ -302,8 +302,8 @@ def _headroom(plan: Plan) -> str:
         )
         for room in plan.buffers
     ]
-    note = f"room that {counted(len(rows), 'CapacityBuffer')} keep"
-    return _section("Headroom", note, _table(("buffer", "room"), rows, "<<"))
+    note = counted(len(rows), "CapacityBuffer")
+    return _section("Headroom", note, _table(("buffer", "capacity"), rows, "<<"))
 
 
 def _budgets(plan: Plan) -> str:
@@ -320,7 +320,7 @@ def _budgets(plan: Plan) -> str:
         )
         for b in plan.budgets
     ]
-    head = ("NodePool", "reason", "nodes", "disrupting", "may go now", "next window")
+    head = ("NodePool", "reason", "nodes", "disrupting", "allowed now", "next change")
     table = _table(head, rows, "<<>>><")
     return f"<details><summary>Budgets</summary>{table}</details>"
 
@@ -337,8 +337,8 @@ def _places(plan: Plan) -> str:
         )
         for p in plan.placements
     ]
-    table = _table(("pod", "goes to", "", "gave up"), rows, "<<<<")
-    title = f"Where {counted(len(plan.placements), 'pod')} would go"
+    table = _table(("pod", "node", "", "dropped preferences"), rows, "<<<<")
+    title = f"Placement of {counted(len(plan.placements), 'pod')}"
     return f"<details><summary>{title}</summary>{table}</details>"
 
 

@@ -1,4 +1,4 @@
-"""The plan as a comment on a pull request: one line that says it all, the rest to fold out.
+"""The plan as a comment on a pull request: a summary, with the details folded below it.
 
 Names, messages and values come from files that anybody may have written, so every one of them is
 escaped: it cannot leave its cell, mention people, or become a link or an image.
@@ -16,6 +16,7 @@ from reconciler.plan.plan import Change, Plan
 from reconciler.plan.steps import Step, grouped, steps_of
 from reconciler.plan.summary import summary_lines
 from reconciler.plan.wording import (
+    blocker_title,
     compared,
     counted,
     fields_summary,
@@ -45,7 +46,7 @@ _VERBS: Final = {"launch": "launch", "replace": "replace", "remove": "remove"}
 
 
 def render_markdown(plan: Plan) -> str:
-    """Return the comment; where it would be too long, tables are cut and say so."""
+    """Return the comment; where it would be too long, its tables are truncated with a note."""
     text = ""
     for rows, cell in _ROWS:
         text = _Comment(plan, rows, cell).text()
@@ -81,7 +82,7 @@ class _Comment:
 
     def head(self) -> str:
         """Return the comment without any table, which fits whatever the names are."""
-        note = "The tables of this plan are too long for a comment: `-o html` shows them."
+        note = "The tables of this plan are too long for a comment. Use `-o html` to see them."
         return "\n\n".join([*self._title(), note, self._foot()]) + "\n"
 
     def _title(self) -> list[str]:
@@ -119,7 +120,7 @@ class _Comment:
             )
             for name, p in pools
         ]
-        return [self._table(("NodePool", "nodes", "USD an hour", "change"), rows, "<>>>")]
+        return [self._table(("NodePool", "nodes", "$/hour", "change"), rows, "<>>>")]
 
     def _changes(self) -> list[str]:
         changes = self._plan.changes
@@ -149,7 +150,7 @@ class _Comment:
 
     @staticmethod
     def _drifts(change: Change) -> str:
-        return f"drifts {counted(len(change.drifted), 'node')}" if change.drifted else ""
+        return f"{counted(len(change.drifted), 'node')} drifted" if change.drifted else ""
 
     def _fields(self, change: Change) -> Iterable[tuple[str, ...]]:
         summary = fields_summary(change)
@@ -167,7 +168,7 @@ class _Comment:
                 self._code(field.path),
                 self._code(value_said(old, self._cell)),
                 self._code(value_said(new, self._cell)),
-                "drifts nodes" if field.drifts else "",
+                "causes drift" if field.drifts else "",
             )
 
     def _actions(self) -> list[str]:
@@ -185,11 +186,11 @@ class _Comment:
             )
             for step in steps
         ]
-        head = ("", "what", "NodePool", "USD an hour", "why")
+        head = ("", "nodes", "NodePool", "$/hour", "reason")
         return ["#### Actions", self._table(head, rows, "<<<><")]
 
     def _what(self, step: Step) -> str:
-        said = " by ".join(self._say(part) for part in (step.going, step.coming) if part)
+        said = " with ".join(self._say(part) for part in (step.going, step.coming) if part)
         if step.verb == "launch":
             return said
         return f"{said}<br>{self._code(listed(map(short_node, step.nodes), 4))}"
@@ -198,7 +199,7 @@ class _Comment:
         actions = self._plan.actions
         if len(actions) > _CHART_MAX or not any(action.depends_on for action in actions):
             return []
-        return [_folded("In which order", f"```mermaid\n{render_mermaid(self._plan)}```")]
+        return [_folded("Order of actions", f"```mermaid\n{render_mermaid(self._plan)}```")]
 
     def _deferred(self) -> list[str]:
         plan = self._plan
@@ -220,7 +221,7 @@ class _Comment:
             for group in groups
         ]
         head = ("nodes", "NodePool", "reason", "waits for", "not before", "")
-        title = f"{counted(len(plan.deferred), 'node')} may go later"
+        title = f"Deferred: {counted(len(plan.deferred), 'node')} to be disrupted later"
         return [_folded(title, self._table(head, rows, "<<<<<<"))]
 
     def _blocked(self) -> list[str]:
@@ -237,8 +238,9 @@ class _Comment:
             )
             for group in groups
         ]
-        title = f"{counted(len({b.node for b in plan.blocked}), 'node')} may not go"
-        table = self._table(("nodes", "NodePool", "reason", "who says so"), rows, "<<<<")
+        nodes = counted(len({b.node for b in plan.blocked}), "node")
+        title = f"Blocked: {nodes} cannot be disrupted"
+        table = self._table(("nodes", "NodePool", "reason", "blocked because"), rows, "<<<<")
         return [_folded(title, table)]
 
     def _blockers(self) -> list[str]:
@@ -247,7 +249,7 @@ class _Comment:
             return []
         rows = [
             (
-                f"{self._say(one.kind)} {self._code(one.name)}",
+                self._say(blocker_title(one.kind, one.name)),
                 self._code(listed(map(short_node, one.nodes), 4)),
                 moment(one.since) if one.since else "",
                 markdown_text(forgone_said(one.forgone, one.unpriced)),
@@ -255,9 +257,9 @@ class _Comment:
             )
             for one in held
         ]
-        head = ("what", "nodes", "since", "forgone", "")
+        head = ("blocker", "nodes", "since", "savings forgone", "")
         table = self._table(head, rows, "<<<><")
-        return [_folded("What keeps nodes from going, and what it costs", table)]
+        return [_folded("Blockers (savings forgone per month)", table)]
 
     def _unschedulable(self) -> list[str]:
         pods = self._plan.unschedulable
@@ -273,8 +275,8 @@ class _Comment:
             )
             for group in grouped(pods, lambda p: p.reasons)
         ]
-        title = f"{counted(len(pods), 'pod')} would find no place"
-        return [_folded(title, self._table(("pods", "why not"), rows, "<<"), opened=True)]
+        title = f"Unschedulable: {counted(len(pods), 'pod')} cannot be scheduled"
+        return [_folded(title, self._table(("pods", "reasons"), rows, "<<"), opened=True)]
 
     def _headroom(self) -> list[str]:
         rooms = self._plan.buffers
@@ -296,8 +298,8 @@ class _Comment:
             for room in rooms
         ]
         missing = any(room.unschedulable for room in rooms)
-        title = f"Headroom of {counted(len(rooms), 'CapacityBuffer')}"
-        return [_folded(title, self._table(("buffer", "room"), rows, "<<"), opened=missing)]
+        title = f"Headroom ({counted(len(rooms), 'CapacityBuffer')})"
+        return [_folded(title, self._table(("buffer", "capacity"), rows, "<<"), opened=missing)]
 
     def _notes(self) -> list[str]:
         found = self._plan.diagnostics

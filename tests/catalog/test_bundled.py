@@ -144,7 +144,7 @@ def test_what_cannot_be_launched_says_why() -> None:
     for kind in CATALOG.types:
         assert (reasons[kind.name] is None) == any(o.available for o in kind.offerings)
     assert reasons["a1.large"] == "AL2023 has no image for a1"
-    assert reasons["g4ad.xlarge"] == "EC2 no longer sells it"
+    assert reasons["g4ad.xlarge"] == "EC2 no longer offers it"
     assert "no price is known" in reasons.values()
     assert reasons["m5.large"] is None
 
@@ -292,7 +292,7 @@ def test_windows_runs_on_amd64_only_and_offers_addresses() -> None:
         ("m5.large", {"interfaces": (Interface(1, 0),)}, "uses network card 1"),
         ("m5.large", {"interfaces": (Interface(0, 3),)}, "no device 3"),
         ("m5.large", {"interfaces": (Interface(0, 0), Interface(0, 1, True))}, "0 EFA"),
-        ("c3.large", {"interfaces": (Interface(0, 0),)}, "need ENA"),
+        ("c3.large", {"interfaces": (Interface(0, 0),)}, "require ENA"),
     ],
 )
 def test_a_class_refuses_types_that_cannot_do_what_it_asks(

@@ -84,7 +84,7 @@ def test_a_pod_without_a_place_is_told_each_pool_and_how_far_its_types_came(
         a_pool("other", taints=[{"key": "team", "value": "red", "effect": "NoSchedule"}]),
     )
     text = explain("pod", "default/app-0", *world)
-    assert "needs 70 cpu, largest allowed type has 15.9" in text
+    assert "requests 70 cpu, but the largest allowed instance type has 15.9" in text
     assert "the closest instance type, huge, lacks 54.1 cpu" in text
     assert "catalog 6 · NodePool 6 · offerings 6 · resources 0" in text
     found = _document(explain("pod", "app-0", *world, form="json"))
@@ -139,7 +139,7 @@ def test_a_claim_is_told_what_each_constraint_costs(explain: Explain) -> None:
     found = _document(explain("nodeclaim", name, *world, form="json"))
     saved = {c["constraint"]: c["saves"] for c in found["constraints"]}
     # three mediums: one in zone-a at 0.2, two outside at 0.4; one huge would hold them for 0.8
-    assert saved[f"the spread over {ZONE}"] == pytest.approx(0.2)
+    assert saved[f"the topology spread over {ZONE}"] == pytest.approx(0.2)
     assert saved[f"the NodePool's requirement on {CAPACITY_TYPE}"] == pytest.approx(2 / 3, abs=1e-5)
     assert found["filters"][0] == {"filter": "catalog", "types": 6}
     assert found["offerings"][0]["capacityType"] == "on-demand"
@@ -158,7 +158,7 @@ def test_a_constraint_may_stand_between_a_pod_and_any_place(explain: Explain) ->
     name = _planned(explain, *world)
     found = _document(explain("nodeclaim", name, *world, form="json"))
     first = found["constraints"][0]
-    assert (first["constraint"], first["placed"]) == (f"the anti-affinity by {ZONE}", 1)
+    assert (first["constraint"], first["placed"]) == (f"the pod anti-affinity by {ZONE}", 1)
     assert "schedules 1 more pod" in explain("nodeclaim", name, *world)
 
 

@@ -76,7 +76,7 @@ def _document(text: str) -> dict[str, Any]:
 
 def test_a_node_is_told_what_would_replace_it_and_its_budgets(ask: Ask) -> None:
     text = ask("node", "n")
-    assert "Node n: it is to go: Underutilized" in text
+    assert "Node n: to be disrupted: Underutilized" in text
     assert "the cheapest replacement considered is small for $0.1000 an hour" in text
     assert "the budgets of default let 1 more of its 1 nodes go as Drifted" in text
     assert _document(ask("node", "n", "-o", "json"))["about"] == {"kind": "Node", "name": "n"}
@@ -84,7 +84,7 @@ def test_a_node_is_told_what_would_replace_it_and_its_budgets(ask: Ask) -> None:
 
 def test_a_pool_is_told_its_calendar_and_its_contradictions(ask: Ask) -> None:
     text = ask("nodepool", "default")
-    assert "Mon 5 Jan 2026 12:00 UTC to Mon 12 Jan 2026 12:00 UTC: Drifted 1, Empty 1" in text
+    assert "2026-01-05 12:00 UTC to 2026-01-12 12:00 UTC: Drifted 1, Empty 1" in text
     assert (
         "Gaps and conflicts in the disruption settings:\n  Shadowed  budgets[1] never counts"
         in text

@@ -171,7 +171,7 @@ def test_text_is_what_a_person_gets(plan) -> None:
     answer = plan()
     assert "fleet at a folder outside git" in answer.out
     assert "+ launch" in answer.out
-    assert "3 pods wait for a node: web/api-* (3)" in answer.out
+    assert "3 pending pods: web/api-* (3)" in answer.out
     assert "\x1b[" not in answer.out
 
 
@@ -431,7 +431,7 @@ def test_an_invalid_fleet_names_its_first_fault_and_counts_the_others(plan, flee
     answer = plan()
     assert (answer.code, answer.out) == (1, "")
     assert answer.err == (
-        "class.yaml:5:3: error: spec.rolle: no such field in spec "
+        "class.yaml:5:3: error: spec.rolle: unknown field in spec "
         "(did you mean role?) [unknown-field] (and 1 more: `reconciler validate` lists them)\n"
     )
 

@@ -225,7 +225,7 @@ def test_a_saved_plan_is_explained_without_any_state(
     assert code == 0
     assert "no type has 12 TiB" in out
     assert run(capsys, "explain", "nodeclaim", "web-new1", "--plan", "plan.json")[1].startswith(
-        "NodeClaim web-new1: it is to be launched"
+        "NodeClaim web-new1: to be launched"
     )
 
 

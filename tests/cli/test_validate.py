@@ -35,7 +35,7 @@ def test_an_invalid_fleet_exits_3_and_shows_the_line(
 
     assert main(["validate", str(fleet)]) == 3
     headline, *rest = capsys.readouterr().out.splitlines()
-    assert headline.startswith("fleet.yaml:6:3: error: spec.wieght: no such field in spec; did you")
+    assert headline.startswith("fleet.yaml:6:3: error: spec.wieght: unknown field in spec (did you")
     assert rest == ["    6 |   wieght: 10", "      |   ^", "invalid: 1 error"]
 
 

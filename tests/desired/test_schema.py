@@ -182,13 +182,13 @@ def test_a_schema_uses_only_keywords_that_are_read_and_describes_every_field(nam
             "weight",
             "5",
             "wrong-type",
-            "is the text '5'; must be a whole number",
+            'must be an integer, not the string "5"',
             "write it without quotes",
         ),
         ("weight", 101, "out-of-range", "is 101; must be at most 100", ""),
-        ("wieght", 5, "unknown-field", "no such field in spec", "did you mean weight?"),
-        ("limits", "many", "wrong-type", "is the text 'many'; must be a mapping", ""),
-        ("replicas", True, "wrong-type", "is true (a boolean); must be a whole number", ""),
+        ("wieght", 5, "unknown-field", "unknown field in spec", "did you mean weight?"),
+        ("limits", "many", "wrong-type", 'must be a mapping, not the string "many"', ""),
+        ("replicas", True, "wrong-type", "must be an integer, not the boolean true", ""),
     ],
 )
 def test_a_finding_says_what_was_read_and_what_is_allowed(

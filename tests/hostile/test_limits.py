@@ -180,7 +180,7 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "a file of five megabytes": ({"long": "a: " + "x" * 5_000_000}, "more than 4 MiB"),
     "fifty thousand unknown fields": (
         {"pool": POOL + "".join(f"  unknown{i}: 1\n" for i in range(50_000))},
-        "no such field",
+        "unknown field",
     ),
 }  # fmt: skip
 

@@ -599,7 +599,7 @@ def test_a_saved_plan_from_plan_to_apply(shop: Shop, tmp_path: Path) -> None:
 
     shop.commit(3)
     assert main([*shop.words("apply", "--plan", out, *QUIET)]) == 4
-    assert "git moved" in shop.capsys.readouterr().err
+    assert "changed in git" in shop.capsys.readouterr().err
     assert shop.cloud.living() == {}
 
     shop.commit(2)

@@ -99,7 +99,7 @@ def test_room_on_nodes_that_are_there_launches_nothing() -> None:
     assert plan.node_claims == ()
     (room,) = plan.buffers
     assert (room.code, room.nodes) == ("FitsExistingCapacity", {"n-1": 3})
-    assert room.message == "room for 3 pods, on nodes that are there"
+    assert room.message == "capacity for 3 pods on existing nodes"
 
 
 def test_real_pods_take_the_room_and_it_is_made_anew() -> None:
@@ -311,9 +311,9 @@ def test_every_rendering_names_the_buffers_and_where_their_room_is(plan: Plan) -
     for rendering in (text, markdown, html):
         assert "Headroom" in rendering
         assert "web/huge" in rendering
-        assert "there is no PodTemplate lost" in rendering
-    assert "room for 3 pods: 2 on nodes that are there, 1 on nodes to be launched" in text
-    assert "room for 2 pods: 2 nowhere" in text
+        assert "PodTemplate lost not found" in rendering
+    assert "capacity for 3 pods: 2 on existing nodes, 1 on nodes to be launched" in text
+    assert "capacity for 2 pods: 2 unschedulable" in text
 
 
 def test_a_plan_without_buffers_does_not_speak_of_them() -> None:
@@ -331,6 +331,6 @@ def test_explain_tells_of_a_buffer_by_name(plan: Plan) -> None:
     assert "2 pods on node n-1" in full.facts
     assert huge is not None
     assert [r.code for r in huge.reasons] == ["TooLarge"]
-    assert "keeps no room (PodTemplateNotFound)" in explain_buffer(plan, "lost").verdict
+    assert "reserves no capacity (PodTemplateNotFound)" in explain_buffer(plan, "lost").verdict
     assert explain_buffer(plan, "nobody") is None
     assert explain_pod(plan, "web/capacity-buffer-web-1") is None

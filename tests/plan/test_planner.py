@@ -321,7 +321,7 @@ def test_preferences_that_are_given_up_are_named_with_what_that_saves() -> None:
     (said,) = (f for f in plan.diagnostics if f.code == "preferences-given-up")
     assert said.severity == "warning"  # so that a pull request shows it unfolded
     assert said.message == (
-        "preferences of 3 pods (web/web-*\xa0(3)) are given up, which saves $0.1000 an hour"
+        "soft preferences of 3 pods (web/web-*\xa0(3)) are dropped, which saves $0.1000 an hour"
     )
     assert [p.given_up for p in plan.placements] == [p.relaxed for p in plan.placements]
     usual = make_plan(inputs([a_class(), a_pool()], pods))
