@@ -469,10 +469,10 @@ BAD_FILES: dict[str, tuple[Callable[[dict[str, Any]], bytes], str]] = {
     "edited": (lambda d: json.dumps({**d, "nodeClaims": []}).encode(), "was changed after"),
     "content of its own": (
         lambda d: json.dumps({**d, "sourcePath": "/etc"}).encode(),
-        "not part of a plan",
+        "fields that are unknown",
     ),
-    "another kind": (_with(kind="Order"), "not a plan of version"),
-    "a record of what was carried out": (_with(approvedAs="0" * 12), "carried out"),
+    "another kind": (_with(kind="Order"), "not a plan of reconciler"),
+    "a record of what was carried out": (_with(approvedAs="0" * 12), "applied already"),
     "the text output of plan": (lambda _: b"web at abc\n  + launch 1", "not a plan"),
 }
 
@@ -505,7 +505,7 @@ def test_a_file_that_is_too_large_is_not_read_to_its_end(
     capsys.readouterr()
     monkeypatch.setattr("reconciler.plan.saved.SIZE_MAX", 1000)
     assert main(["apply", str(fleet.parent / "plan.json"), str(fleet)]) == 1
-    assert "which no saved plan is" in capsys.readouterr().err
+    assert "maximum size of a saved plan" in capsys.readouterr().err
 
 
 @attack(Threat.PLAN, "a plan file that names the folder of the fleet itself")
@@ -599,7 +599,7 @@ def test_a_saved_plan_from_plan_to_apply(shop: Shop, tmp_path: Path) -> None:
 
     shop.commit(3)
     assert main([*shop.words("apply", "--plan", out, *QUIET)]) == 4
-    assert "changed in git" in shop.capsys.readouterr().err
+    assert "git changed" in shop.capsys.readouterr().err
     assert shop.cloud.living() == {}
 
     shop.commit(2)
