@@ -78,7 +78,7 @@ def test_a_node_is_told_what_would_replace_it_and_its_budgets(ask: Ask) -> None:
     text = ask("node", "n")
     assert "Node n: to be disrupted: Underutilized" in text
     assert "cheapest replacement considered: small for $0.1000 an hour" in text
-    assert "the budgets of default let 1 more of its 1 nodes go as Drifted" in text
+    assert "budget of default: 1 of 1 node may be disrupted for drift now" in text
     assert _document(ask("node", "n", "-o", "json"))["about"] == {"kind": "Node", "name": "n"}
 
 
