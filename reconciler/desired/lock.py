@@ -187,7 +187,7 @@ def read_lock(content: bytes) -> Lock | Diagnostic:
         return _damaged(f"not JSON: {text}")
     if (lock.api_version, lock.kind) != (API_VERSION, "Lock"):
         return _damaged(
-            f"expected a Lock of {API_VERSION}, found a {lock.kind} of {lock.api_version}"
+            f"expected a Lock of {API_VERSION}, found {lock.kind} of {lock.api_version}"
         )
     if lock.digest != digest_of(lock):
         return _damaged("wrong digest: the file was edited by hand or merged")

@@ -152,7 +152,10 @@ def _check(item: Any) -> None:
     match item:
         case Pod():
             _moments(item.metadata, (item.status.start_time,))
-            _check_spec(item.spec)
+            if item.spec.node_name:
+                _check_spec(item.spec)
+            else:  # placement names it among the unschedulable pods, with the reason
+                _check_selectors(item.spec)
             for status in item.status.container_statuses:
                 if status.resources is not None:
                     _quantities(status.resources.requests)
@@ -165,7 +168,10 @@ def _check(item: Any) -> None:
             _moments(item.metadata)
             if item.spec.selector is not None:
                 _selector(item.spec.selector)
-        case DaemonSet() | Deployment() | ReplicaSet() | StatefulSet():
+        case DaemonSet():  # placement counts it on every node where its affinity is unreadable
+            _moments(item.metadata)
+            _check_selectors(item.spec.template.spec)
+        case Deployment() | ReplicaSet() | StatefulSet():
             _moments(item.metadata)
             _check_spec(item.spec.template.spec)
         case StoredTemplate():
@@ -184,6 +190,10 @@ def _check_spec(spec: PodSpec) -> None:
     _quantities(spec.overhead)
     for expression in _expressions(spec):
         requirement(expression.key, expression.operator, expression.values)
+    _check_selectors(spec)
+
+
+def _check_selectors(spec: PodSpec) -> None:
     for selector in _selectors(spec):
         _selector(selector)
 

@@ -99,7 +99,7 @@ def test_a_pod_without_a_place_is_told_each_pool_and_how_far_its_types_came(
 def test_a_pod_with_a_place_is_told_what_else_was_possible(explain: Explain) -> None:
     world = (a_pod("app-0", "1"), a_pool("default", ON_DEMAND), a_pool("spot"), *a_node("n1"))
     text = explain("pod", "app-0", *world)
-    assert text.startswith("Pod default/app-0: it fits on node n1, which is there.")
+    assert text.startswith("Pod default/app-0: it fits on the existing node n1.")
     assert "1 of 1 existing node match its constraints; it fits on n1" in text
     found = _document(explain("pod", "app-0", *world, form="json"))
     launches = {p["nodePool"]: p["launch"] for p in found["pools"]}
@@ -118,9 +118,8 @@ def test_a_pod_is_told_which_preferences_were_too_dear(explain: Explain) -> None
     liked = {"podAntiAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": rule(HOST)}]}}
     world = [a_pool(), *pods(4, affinity=liked)]
     said = explain("pod", "app-00", *world, chosen="packing=cheapest")
-    assert f"the preference preferred pod anti-affinity on {HOST} was given up" in " ".join(
-        said.split()
-    )
+    dropped = f"dropped preference: preferred pod anti-affinity on {HOST} (honouring it costs more"
+    assert dropped in " ".join(said.split())
     assert "maximumPreferenceCostPercent" in said
     kept = explain("pod", "app-00", *world)
     assert "given up" not in kept
@@ -165,7 +164,7 @@ def test_a_constraint_may_stand_between_a_pod_and_any_place(explain: Explain) ->
 def test_a_claim_that_is_there_is_told_the_cheapest_that_it_may_be(explain: Explain) -> None:
     world = (a_pod("app-0", "3", node="n1"), a_pool(), *a_node("n1"))
     text = explain("nodeclaim", "claim-n1", *world)
-    assert "the cheapest that its requirements allow now is small spot in zone-a" in text
+    assert "cheapest offering that its requirements allow now: small spot in zone-a" in text
 
 
 def test_a_name_that_nothing_has_is_refused(explain: Explain) -> None:

@@ -20,6 +20,7 @@ import pytest
 
 from reconciler.cli.main import main
 from reconciler.engine.observation import observe
+from reconciler.engine.reconcile import owner_of
 from reconciler.model.errors import StalePlanError, UnreadableError
 from reconciler.plan.approval import departures
 from reconciler.plan.plan import Plan
@@ -41,7 +42,7 @@ def plan_of(world: World) -> Plan:
     """Return the plan that a preview makes of the world as it is."""
     engine = world.engine()
     desired = engine.source.read()
-    seen = observe(engine.ports, desired.node_pools)
+    seen = observe(engine.ports, desired.node_pools, owner_of(desired.settings))
     store = world.store
     return desired.plan(seen, store.unavailable(seen.at), store.objects(), store.serial(), Recall())
 
@@ -469,10 +470,10 @@ BAD_FILES: dict[str, tuple[Callable[[dict[str, Any]], bytes], str]] = {
     "edited": (lambda d: json.dumps({**d, "nodeClaims": []}).encode(), "was changed after"),
     "content of its own": (
         lambda d: json.dumps({**d, "sourcePath": "/etc"}).encode(),
-        "not part of a plan",
+        "fields that are unknown",
     ),
-    "another kind": (_with(kind="Order"), "not a plan of version"),
-    "a record of what was carried out": (_with(approvedAs="0" * 12), "carried out"),
+    "another kind": (_with(kind="Order"), "not a plan of reconciler"),
+    "a record of what was carried out": (_with(approvedAs="0" * 12), "applied already"),
     "the text output of plan": (lambda _: b"web at abc\n  + launch 1", "not a plan"),
 }
 
@@ -505,7 +506,7 @@ def test_a_file_that_is_too_large_is_not_read_to_its_end(
     capsys.readouterr()
     monkeypatch.setattr("reconciler.plan.saved.SIZE_MAX", 1000)
     assert main(["apply", str(fleet.parent / "plan.json"), str(fleet)]) == 1
-    assert "which no saved plan is" in capsys.readouterr().err
+    assert "maximum size of a saved plan" in capsys.readouterr().err
 
 
 @attack(Threat.PLAN, "a plan file that names the fleet folder itself")
@@ -519,7 +520,7 @@ def test_a_plan_does_not_say_where_its_fleet_is(
     monkeypatch.chdir(elsewhere)
     capsys.readouterr()
     assert main(["apply", "../plan.json"]) == 1
-    assert "name the fleet folder: `reconciler apply ../plan.json FOLDER`" in (
+    assert "pass the fleet folder: `reconciler apply ../plan.json FOLDER`" in (
         capsys.readouterr().err
     )
     assert list(elsewhere.iterdir()) == []
@@ -599,7 +600,7 @@ def test_a_saved_plan_from_plan_to_apply(shop: Shop, tmp_path: Path) -> None:
 
     shop.commit(3)
     assert main([*shop.words("apply", "--plan", out, *QUIET)]) == 4
-    assert "changed in git" in shop.capsys.readouterr().err
+    assert "git changed" in shop.capsys.readouterr().err
     assert shop.cloud.living() == {}
 
     shop.commit(2)
