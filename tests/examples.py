@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 T = TypeVar("T")
 
@@ -23,7 +23,12 @@ _LEAST: Final = 5
 
 def load_profile(markers: str) -> None:
     """Choose how many examples this run tries, from the expression after ``-m``."""
-    usual = settings(settings(), max_examples=DEFAULT)
+    usual = settings(
+        settings(),
+        max_examples=DEFAULT,
+        deadline=None,  # the machine may be busy with something else
+        suppress_health_check=[HealthCheck.too_slow],
+    )
     exhaustive = settings(usual, max_examples=_TIMES * DEFAULT)
     thorough = settings(usual, max_examples=_THOROUGH * _TIMES * DEFAULT)
     settings.register_profile("usual", usual)

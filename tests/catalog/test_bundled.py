@@ -1,11 +1,20 @@
 """The bundled catalogue: what it holds, how node classes change it, how it fails."""
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
 
 from reconciler.catalog.bundle import PATH, decode, encode, load
-from reconciler.catalog.catalog import bundled, bundled_regions
+from reconciler.catalog.catalog import (
+    DEFAULT_FACTS,
+    RESOLVED_MAX,
+    BundledCatalog,
+    bundled,
+    bundled_data,
+    bundled_regions,
+)
 from reconciler.catalog.classfacts import ClassFacts, Interface, Reservation, Volume
 from reconciler.catalog.columns import columns_of
 from reconciler.model.errors import UnreadableError, UsageError
@@ -300,3 +309,16 @@ def test_a_class_refuses_types_that_cannot_do_what_it_asks(
 ) -> None:
     why = CATALOG.for_node_class(ClassFacts(**facts)).why_not(name)  # type: ignore[arg-type]
     assert (reason in (why or "")) if reason else (why is None)
+
+
+def test_types_are_kept_for_facts_in_use_and_not_for_all_that_there_ever_were() -> None:
+    header, bundle = bundled_data()
+    catalog = BundledCatalog(header, bundle, "us-east-1", DEFAULT_FACTS)
+    first = weakref.ref(catalog.for_node_class(ClassFacts(max_pods=1)))
+    used = catalog.for_node_class(ClassFacts(max_pods=2))
+    for pods in range(3, RESOLVED_MAX + 3):
+        latest = catalog.for_node_class(ClassFacts(max_pods=pods))
+        assert latest.for_node_class(ClassFacts(max_pods=2)) is used
+        assert latest.for_node_class(DEFAULT_FACTS) is catalog
+    gc.collect()
+    assert first() is None

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -128,10 +129,11 @@ def test_what_is_pruned_around_every_pass_changes_no_decision(history: list[Step
         assert left.items() <= ours.items()
 
 
-def test_of_a_fleet_that_moves_every_day_no_more_stays_than_of_one_that_is_young() -> None:
+@pytest.mark.parametrize("days", [6, pytest.param(12, marks=pytest.mark.exhaustive)])
+def test_of_a_fleet_that_moves_every_day_no_more_stays_than_of_one_that_is_young(days: int) -> None:
     with recorded() as (world, state):
         sizes = []
-        for day in range(12):
+        for day in range(days):
             begin(world, Step(1 + day % 2, 3, "", 1, 0))
             for _ in range(25):
                 world.look()

@@ -348,10 +348,14 @@ def _drop_closed() -> None:
     """Remove closed accounts from moto, which otherwise keeps every account of the process."""
     from moto.core.base_backend import BackendDict
 
+    services: Any = BackendDict
     while _CLOSED:
         number = _CLOSED.popleft()
-        for accounts in BackendDict._instances:  # noqa: SLF001 - moto can only remove all accounts
-            accounts.pop(number, None)
+        for accounts in services._instances:  # noqa: SLF001 - moto can only remove all accounts
+            regions: dict[str, Any] = accounts.pop(number, {})
+            for backend in regions.values():
+                backend.__dict__.clear()  # caches of moto still have some of its objects
+            regions.clear()
     _drop_tracked()
 
 
