@@ -152,10 +152,7 @@ def _check(item: Any) -> None:
     match item:
         case Pod():
             _moments(item.metadata, (item.status.start_time,))
-            if item.spec.node_name:
-                _check_spec(item.spec)
-            else:  # placement names it among the unschedulable pods, with the reason
-                _check_selectors(item.spec)
+            _check_spec(item.spec)
             for status in item.status.container_statuses:
                 if status.resources is not None:
                     _quantities(status.resources.requests)

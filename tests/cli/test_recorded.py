@@ -233,7 +233,9 @@ def test_a_workload_stands_for_its_pods(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(fleet_folder / ".reconciler")
-    assert run(capsys, "explain", "pod", "train")[1].startswith("Pod ml/train-0: no node")
+    assert run(capsys, "explain", "pod", "train")[1].startswith(
+        "Pod ml/train-0: no existing node fits it"
+    )
     code, _, err = run(capsys, "explain", "pod", "shop/api")
     assert code == 1
     assert "pod name shop/api is ambiguous: shop/api-1, shop/api-2; use one of these names" in err

@@ -57,7 +57,7 @@ def test_an_internal_error_while_reading_keeps_the_last_good_revision() -> None:
     [said] = world.ears.said("InvalidRevision")
     assert "internal error" in said
     assert "1e400" in said
-    assert "stays in force" in said
+    assert "stays in effect" in said
     assert victim not in world.instances()
     assert len(world.instances()) == 3
 
@@ -207,7 +207,7 @@ def test_a_pending_pod_that_cannot_be_read_is_not_scheduled(broken: dict[str, An
     assert [pod.metadata.name for pod in seen.pods] == ["good"]
     [finding] = seen.findings
     assert "shop/bad" in finding.message
-    assert finding.hint == "until it is corrected, it is not scheduled"
+    assert finding.hint == "until it is fixed, it is not scheduled"
 
 
 @attack(Threat.EXHAUSTION, "a running pod that cannot be read")
@@ -218,7 +218,7 @@ def test_the_node_of_a_pod_that_cannot_be_read_is_not_disrupted(broken: dict[str
     [pod] = node.pods
     assert pod.metadata.annotations[DO_NOT_DISRUPT] == "true"
     [finding] = seen.findings
-    assert finding.hint == "until it is corrected, its node is not disrupted"
+    assert finding.hint == "until it is fixed, its node is not disrupted"
 
 
 @attack(Threat.EXHAUSTION, "a node that cannot be read")

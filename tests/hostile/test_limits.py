@@ -89,7 +89,7 @@ def budgets(**budget: str) -> dict[str, Any]:
 REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "a billion static nodes": (
         {"pool": a_pool(replicas=10**9)},
-        "at most 20000 nodes altogether",
+        "more than 20000 nodes in total",
     ),
     "a billion pods": (
         {"app": DEPLOYMENT.replace("replicas: 3", "replicas: 1000000000")},
@@ -149,12 +149,12 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
         {"pool": requirements({"key": "a/b", "operator": "Exists", "minValues": 10**9})},
         "at most 50",
     ),
-    "a price beyond every number": ({"overlay": an_overlay(price="9" * 400)}, "price out of range"),
+    "a price beyond every number": ({"overlay": an_overlay(price="9" * 400)}, "is out of range"),
     "an adjustment beyond every number": (
         {"overlay": an_overlay(priceAdjustment=f"+{'9' * 400}%")},
-        "price out of range",
+        "is out of range",
     ),
-    "a weight beyond every number": ({"pool": a_pool(weight=10**30)}, "whole number"),
+    "a weight beyond every number": ({"pool": a_pool(weight=10**30)}, "must be an integer"),
     "a hundred thousand levels": ({"deep": "a: " + "[" * 100_000}, "more than 100 levels"),
     "aliases that write out to billions": (
         {
@@ -164,20 +164,20 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
                 for i in range(9)
             )
         },
-        "write out to too much",
+        "expand to too much data",
     ),
     "merges that write out to millions": (
         {
             "bomb": "a: &a {" + ",".join(f"k{i}: 1" for i in range(1000)) + "}\n"
             + "".join(f"b{i}: {{<<: *a}}\n" for i in range(5000))
         },
-        "write out to too much",
+        "expand to too much data",
     ),
     "thirty thousand documents": (
         {"many": "---\n{kind: X, apiVersion: v1}\n" * 30_000},
         "10000 documents",
     ),
-    "a file of five megabytes": ({"long": "a: " + "x" * 5_000_000}, "more than 4 MiB"),
+    "a file of five megabytes": ({"long": "a: " + "x" * 5_000_000}, "at most 4 MiB are allowed"),
     "fifty thousand unknown fields": (
         {"pool": POOL + "".join(f"  unknown{i}: 1\n" for i in range(50_000))},
         "unknown field",
@@ -270,7 +270,7 @@ def test_a_simulation_is_at_most_a_year(
     fleet = a_fleet(tmp_path)
     with soon():
         assert main(["simulate", fleet, "--until", until, "--now", NOW]) == 1
-    assert "more than 366 days" in capsys.readouterr().err
+    assert "longer than 366 days" in capsys.readouterr().err
 
 
 @attack(Threat.EXHAUSTION, "a simulation that changes with every minute")
@@ -294,7 +294,7 @@ def test_the_present_lies_within_the_calendar(
     now: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["plan", a_fleet(tmp_path), "--now", now]) == 1
-    assert "between 1970 and 2200" in capsys.readouterr().err
+    assert "between the years 1970 and 2200" in capsys.readouterr().err
 
 
 LIVE: dict[str, dict[str, Any]] = {

@@ -327,7 +327,7 @@ def test_a_window_that_closed_makes_the_plan_stale() -> None:
     assert len(plan.commands) == 1
     world.clock.advance(1200)
     before = touched(world)
-    with pytest.raises(StalePlanError, match=r"no longer planned: replace .*: it waits for its"):
+    with pytest.raises(StalePlanError, match=r"no longer planned: replace .*: deferred by"):
         world.engine().run_once(approved=plan)
     assert touched(world) == before
 
