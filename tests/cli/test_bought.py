@@ -138,5 +138,5 @@ def test_who_may_not_ask_reads_which_permission_is_missing(
     cloud.faults.add("DescribeReservedInstances", Fault.DENIED, times=None)
     assert main(words) == 1
     said = capsys.readouterr().err
-    assert "allow ec2:DescribeReservedInstances to the credentials" in said
+    assert "allow ec2:DescribeReservedInstances for these credentials" in said
     assert len(said.splitlines()) == 1

@@ -306,7 +306,7 @@ def test_check_asks_the_api_for_each_permission(
     assert rows["rbac create pods/eviction"]["verdict"] == "failed"
     assert rows["rbac patch nodes"]["verdict"] == "passed"
     (api,) = [row for row in found if row["kind"] == "cluster"]
-    assert api["message"] == "v1.33.2, by context shop"
+    assert api["message"] == "v1.33.2, with credentials of context shop"
     assert [row["verdict"] for row in found if row["kind"] == "plan"] == ["passed"]
     assert {call.method for call in site.town.kube.calls} == {"GET", "POST"}
     assert {c.resource for c in site.town.kube.calls if c.method == "POST"} == {

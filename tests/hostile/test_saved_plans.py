@@ -508,7 +508,7 @@ def test_a_file_that_is_too_large_is_not_read_to_its_end(
     assert "which no saved plan is" in capsys.readouterr().err
 
 
-@attack(Threat.PLAN, "a plan file that names the fleet folder itself")
+@attack(Threat.PLAN, "a plan file that names the folder of the fleet itself")
 def test_a_plan_does_not_say_where_its_fleet_is(
     fleet: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -519,7 +519,7 @@ def test_a_plan_does_not_say_where_its_fleet_is(
     monkeypatch.chdir(elsewhere)
     capsys.readouterr()
     assert main(["apply", "../plan.json"]) == 1
-    assert "name the fleet folder: `reconciler apply ../plan.json FOLDER`" in (
+    assert "pass the fleet folder: `reconciler apply ../plan.json FOLDER`" in (
         capsys.readouterr().err
     )
     assert list(elsewhere.iterdir()) == []
