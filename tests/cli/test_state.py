@@ -209,7 +209,7 @@ def test_what_is_old_and_settled_is_removed_and_told(
     assert "from before 2026-02-11 00:00 UTC were removed" in gone
     assert len(exported(capsys)) < len(before)
     assert main(["state", "check"]) == 0
-    assert "in doubt" in exported_history(capsys)
+    assert "unknown" in exported_history(capsys)
     assert main([*words, "-o", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     schema = json.loads(Path(resource("schemas", "pruning.v1.json")).read_bytes())

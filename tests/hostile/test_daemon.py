@@ -57,7 +57,7 @@ def test_an_internal_error_while_reading_keeps_the_last_good_revision() -> None:
     [said] = world.ears.said("InvalidRevision")
     assert "internal error" in said
     assert "1e400" in said
-    assert "stays in force" in said
+    assert "stays in effect" in said
     assert victim not in world.instances()
     assert len(world.instances()) == 3
 

@@ -151,7 +151,7 @@ def test_where_there_is_no_price_list_nobody_asks_for_it(
     account = Account(tmp_path, **settings)
     known = account.facts.on_demand()
     assert known.value is None
-    assert "not asked for" in known.problem
+    assert "cannot read the price list" in known.problem
     assert account.cloud.calls == []
 
 
