@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "json":
         sys.stdout.write(as_json(_document(tallies, stamp(before), dry_run=args.dry_run)))
         return exitcode.DONE
-    went = "WOULD BE REMOVED" if args.dry_run else "REMOVED"
+    went = "REMOVABLE" if args.dry_run else "REMOVED"
     rows = [(_KINDS[t.kind], str(t.gone), str(t.kept)) for t in tallies]
     sys.stdout.write(columns([("OLD AND SETTLED", went, "KEPT"), *rows]))
     total = sum(tally.gone for tally in tallies)

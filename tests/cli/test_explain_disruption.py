@@ -100,4 +100,4 @@ def test_the_config_is_part_of_the_calendar(ask: Ask) -> None:
 
 def test_a_pool_that_is_not_there_and_a_saved_plan_are_refused(ask: Ask) -> None:
     assert "did you mean default?" in ask("nodepool", "defalt", code=1)
-    assert "--plan: a saved plan does not keep" in ask("nodepool", "x", "--plan", "p", code=2)
+    assert "--plan: a saved plan does not contain" in ask("nodepool", "x", "--plan", "p", code=1)

@@ -41,7 +41,7 @@ def test_the_daemon_keeps_the_last_good_revision_and_goes_on_with_it() -> None:
         next_change=lambda _: None,
     )
     assert len(world.ears.said("InvalidRevision")) == 1
-    assert "stays in force" in world.ears.said("InvalidRevision")[0]
+    assert "stays in effect" in world.ears.said("InvalidRevision")[0]
     assert victim not in world.instances()
     assert len(world.instances()) == 3
 

@@ -58,5 +58,5 @@ def test_a_checkout_that_turns_out_empty_changes_nothing(site: Site) -> None:
     daemon.send_signal(signal.SIGTERM)
     said, _ = daemon.communicate(timeout=60)
     assert daemon.returncode == 0, said
-    assert said.count("stays in force") == 1
+    assert said.count("stays in effect") == 1
     assert set(site.cloud.living()) == before

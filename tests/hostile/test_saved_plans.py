@@ -509,7 +509,7 @@ def test_a_file_that_is_too_large_is_not_read_to_its_end(
     assert "maximum size of a saved plan" in capsys.readouterr().err
 
 
-@attack(Threat.PLAN, "a plan file that names the fleet folder itself")
+@attack(Threat.PLAN, "a plan file that names the folder of the fleet itself")
 def test_a_plan_does_not_say_where_its_fleet_is(
     fleet: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

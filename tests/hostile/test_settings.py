@@ -150,7 +150,7 @@ def test_the_operators_file_is_outside_the_repository(
         monkeypatch.setenv("RECONCILER_CONFIG", str(inside))
     assert main(["config", str(repository.path / "fleet"), *words]) != 0
     (line,) = capsys.readouterr().err.splitlines()
-    assert "lies inside the fleet's repository" in line
+    assert "is inside the fleet's repository" in line
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_the_operators_file_is_outside_the_repository(
     [
         ("packin: cheapest\n", "operator.yaml:1:1"),
         ("packing: [\n", "operator.yaml"),
-        ("packing: default\n---\npacking: default\n", "only one document"),
+        ("packing: default\n---\npacking: default\n", "exactly one document"),
         ("aws: {endpointUrl: 'http://10.0.0.1'}\n", "aws.endpointUrl"),
     ],
 )

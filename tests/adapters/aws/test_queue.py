@@ -91,7 +91,10 @@ def test_what_means_nothing_is_counted_and_deleted_and_logged_once_of_its_kind(
     assert site.queue.poll()
     assert site.left() == 0
     assert site.queue.arrived() == []
-    assert dict(site.queue.received) == {"unreadable": 2, "unknown: aws.ec2 / EC2 Fleet Error": 2}
+    assert dict(site.queue.received) == {
+        "unreadable": 2,
+        "unknown event: aws.ec2 / EC2 Fleet Error": 2,
+    }
     assert len(caplog.messages) == 2
 
 
@@ -144,7 +147,7 @@ def test_a_queue_that_does_not_answer_is_a_problem_that_passes(site: Site, fault
     site.cloud.faults.add("ReceiveMessage", fault)
     assert not site.queue.poll()
     assert site.queue.problem().startswith("queue web: sqs:ReceiveMessage (")
-    advice = "; allow sqs:ReceiveMessage to " if fault is Fault.DENIED else "; it will be retried"
+    advice = "; allow sqs:ReceiveMessage for " if fault is Fault.DENIED else "; it will be retried"
     assert advice in site.queue.problem()
     assert site.queue.poll()
     assert (site.queue.problem(), site.heard()) == ("", ["i-1"])

@@ -119,7 +119,7 @@ def test_a_file_is_no_state_directory(tmp_path: Path) -> None:
 def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     text = refusal(tmp_path / "file" / "state")
-    assert text.startswith(f"{tmp_path / 'file'}: a file stands where")
+    assert text.startswith(f"{tmp_path / 'file'}: this is a file")
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_damaged_file_is_refused_when_it_is_read(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[4096:] = b"\xaa" * (len(content) - 4096)
     path.write_bytes(content)
-    with pytest.raises(StateError, match=r"malformed.*put back a copy"):
+    with pytest.raises(StateError, match=r"malformed.*restore a backup"):
         open_state(str(tmp_path), "web").store.node_claims()
 
 

@@ -62,7 +62,7 @@ def test_another_context_leads_elsewhere(tmp_path: Path) -> None:
 
 
 def test_without_any_cluster_it_is_said_how_to_name_one() -> None:
-    with pytest.raises(UsageError, match=r"no cluster is named.*set kubernetes\.kubeconfig"):
+    with pytest.raises(UsageError, match=r"no cluster configured.*set kubernetes\.kubeconfig"):
         access_of(Settings())
 
 
