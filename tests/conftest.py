@@ -1,17 +1,21 @@
-"""Options of the tests.
-
-``--hypothesis-profile=thorough`` lets the histories of ``tests/simulated/test_stateful.py`` be a
-hundred times as many.
-"""
+"""What all tests share: options, the number of examples, and how much memory they took."""
 
 from __future__ import annotations
 
+import gc
+import resource
+import shutil
+import sys
 from types import SimpleNamespace
+from typing import Any, Final
 
 import pytest
-from hypothesis import settings
 
-settings.register_profile("thorough", max_examples=100 * settings().max_examples)
+from tests.awsmodels import share_models
+from tests.examples import is_exhaustive, load_profile
+
+_PEAK: Final = "peak_memory"
+_peaks: dict[str, float] = {}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,6 +24,58 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write what the code says now into the golden files, for review",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if shutil.which("git") is None:
+        pytest.exit("git is not installed, or not on PATH: the tests need it", returncode=1)
+    load_profile(config.option.markexpr)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let an exhaustive run repeat every property test with more examples."""
+    if not is_exhaustive(config.option.markexpr):
+        return
+    for item in items:
+        is_property = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        if is_property or item.get_closest_marker("property"):
+            item.add_marker("exhaustive")
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage less often, and never look through what stays for ever: the modules."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(5_000, 20, 20)
+
+
+def pytest_runtest_setup() -> None:
+    share_models()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Measure this process; a worker reports to the process that started it."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    megabytes = peak / 1024 if sys.platform == "darwin" else peak
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is None:
+        _peaks["main"] = megabytes
+    else:
+        output[_PEAK] = megabytes
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Note what a worker measured; one that crashed measured nothing."""
+    output = getattr(node, "workeroutput", {})
+    if _PEAK in output:
+        _peaks[node.gateway.id] = output[_PEAK]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    told = ", ".join(f"{name} {peak:.0f} MB" for name, peak in sorted(_peaks.items()))
+    terminalreporter.write_line(f"peak memory: {told}")
 
 
 @pytest.fixture

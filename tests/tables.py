@@ -6,6 +6,7 @@ while the project is developed. Where neither is there, the tests of tables are 
 
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,10 @@ def table(name: str) -> Any:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
-def cases(name: str) -> list[Any]:
-    """Return the cases of a table, for ``pytest.mark.parametrize``, each known by its name."""
-    return [pytest.param(case, id=case["name"]) for case in table(name).get("cases", [])]
+def cases(name: str, *, without: Collection[str] = ()) -> list[Any]:
+    """Return the cases of a table, for ``pytest.mark.parametrize``, each known by its name.
+
+    Those of the kinds ``without`` are left out.
+    """
+    rows = table(name).get("cases", [])
+    return [pytest.param(row, id=row["name"]) for row in rows if row.get("kind") not in without]

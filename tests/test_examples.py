@@ -99,6 +99,7 @@ def test_batch_keeps_many_families_of_spot_types(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     answer = plan(capsys, "examples/batch-spot")
+    assert answer["nodeClaims"]
     for claim in answer["nodeClaims"]:
         assert len({kind.partition(".")[0] for kind in claim["instanceTypes"]}) >= 6
         assert claim["launch"]["capacityType"] == "spot"
@@ -106,12 +107,19 @@ def test_batch_keeps_many_families_of_spot_types(
 
 def test_fine_tuning_gets_four_gpus_in_one_node(capsys: pytest.CaptureFixture[str]) -> None:
     answer = plan(capsys, "examples/gpu")
-    for claim in answer["nodeClaims"]:
-        families = {kind.partition(".")[0] for kind in claim["instanceTypes"]}
-        if any("/finetune-" in pod for pod in claim["pods"]):
-            assert families == {"g5"}
-        if any("/router-" in pod for pod in claim["pods"]):
-            assert not any(family.startswith("g4") for family in families)
+
+    def families_for(pods: str) -> list[set[str]]:
+        return [
+            {kind.partition(".")[0] for kind in claim["instanceTypes"]}
+            for claim in answer["nodeClaims"]
+            if any(pods in pod for pod in claim["pods"])
+        ]
+
+    tuning, routing = families_for("/finetune-"), families_for("/router-")
+    assert tuning
+    assert all(families == {"g5"} for families in tuning)
+    assert routing
+    assert not any(family.startswith("g4") for families in routing for family in families)
 
 
 def test_the_ledgers_pods_are_in_different_zones(capsys: pytest.CaptureFixture[str]) -> None:

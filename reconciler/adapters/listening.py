@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 
 _ENDS_WITHIN_S: Final = 1.0
-"""So long the end of a block waits for its thread, which then is left to itself."""
+"""How long the end of a block waits for its thread before it abandons it."""
 
 
 def _nothing() -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from reconciler.model.errors import StateError
 
 _NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
-_REMEDY: Final = "remove it, or name another place with --state"
+_REMEDY: Final = "remove it, or pass another location with --state"
 
 
 def open_file(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:

@@ -45,9 +45,9 @@ def refusal(machine: Machine, facts: ClassFacts) -> str | None:
     if facts.family == "AL2023" and machine.family == "a1":
         return "AL2023 has no image for a1"
     if facts.nested_virtualization and not machine.nested_virtualization:
-        return "it has no nested virtualization"
+        return "it does not support nested virtualization"
     if facts.connection_tracking and machine.hypervisor != "nitro":
-        return "connection tracking needs the nitro hypervisor"
+        return "connection tracking requires the nitro hypervisor"
     if facts.strategy == "cluster" and not machine.cluster_placement:
         return "it cannot join a cluster placement group"
     return _interface_refusal(machine, facts) if facts.interfaces else None
@@ -55,7 +55,7 @@ def refusal(machine: Machine, facts: ClassFacts) -> str | None:
 
 def _interface_refusal(machine: Machine, facts: ClassFacts) -> str | None:
     if not machine.ena:
-        return "network interfaces need ENA, which it lacks"
+        return "network interfaces require ENA, which it does not support"
     for interface in facts.interfaces:
         if interface.card >= len(machine.cards):
             return f"the class uses network card {interface.card}, it has {len(machine.cards)}"
@@ -127,7 +127,7 @@ class OfferingMaker:
     ) -> _Row:
         refused = refusal(machine, self._facts)
         if machine.name in withdrawn:
-            refused = "EC2 no longer sells it"
+            refused = "EC2 no longer offers it"
         elif refused is None and not self._is_priced(machine, mask, price):
             refused = NO_PRICE
         return _Row(machine, mask, price, refused)

@@ -104,9 +104,7 @@ def decode(content: bytes, source: str = _NAME_OF_FILE) -> tuple[Header, Bundle]
     return Header(version=words[2], digest=words[3]), bundle
 
 
-_REINSTALL: Final = (
-    "reinstall the package, or write it anew with `python -m reconciler.catalog.build`"
-)
+_REINSTALL: Final = "reinstall the package, or rebuild it with `python -m reconciler.catalog.build`"
 _DECODER: Final = msgspec.msgpack.Decoder(Bundle)
 
 

@@ -6,7 +6,7 @@ NodeOverlays change gives another one, and ``digest`` tells any two apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -144,6 +144,14 @@ class Catalog:
         return None
 
 
+RESOLVED_MAX: Final = 64
+"""For how many sets of facts a catalogue keeps its types.
+
+Facts change while a daemon runs, with each capacity reservation and each node whose memory is
+measured: without a limit it would keep the types of every state that there ever was.
+"""
+
+
 class BundledCatalog(Catalog):
     """A region of the bundled data, or of data of that form, under the facts of a node class.
 
@@ -185,7 +193,8 @@ class BundledCatalog(Catalog):
         self._header, self._bundle, self._rows = header, bundle, rows
         self.pricing: Final = pricing
         self._told = (source, notes, warnings)
-        self._resolved: dict[ClassFacts, BundledCatalog] = {facts: self}
+        self._facts = facts
+        self._resolve: Callable[[ClassFacts], BundledCatalog] = lru_cache(RESOLVED_MAX)(self._made)
 
     @property
     def data(self) -> tuple[Header, Bundle]:
@@ -200,23 +209,25 @@ class BundledCatalog(Catalog):
         return PriceOrigin("bundled", _published(self._header))
 
     def for_node_class(self, facts: ClassFacts) -> Catalog:
-        """Return the types as a node class resolves them, made once for the same facts."""
-        known = self._resolved.get(facts)
-        if known is None:
-            source, notes, warnings = self._told
-            known = BundledCatalog(
-                self._header,
-                self._bundle,
-                self.region,
-                facts,
-                pricing=self.pricing,
-                source=source,
-                notes=notes,
-                warnings=warnings,
-            )
-            known._resolved = self._resolved
-            self._resolved[facts] = known
-        return known
+        """Return the types as a node class resolves them, made once for facts in use."""
+        return self if facts == self._facts else self._resolve(facts)
+
+    def _made(self, facts: ClassFacts) -> BundledCatalog:
+        if facts == self._facts:
+            return self
+        source, notes, warnings = self._told
+        made = BundledCatalog(
+            self._header,
+            self._bundle,
+            self.region,
+            facts,
+            pricing=self.pricing,
+            source=source,
+            notes=notes,
+            warnings=warnings,
+        )
+        made._resolve = self._resolve
+        return made
 
     def why_not(self, name: str) -> str | None:
         """Return why a type cannot be launched whatever is asked for, or None."""
@@ -242,7 +253,7 @@ def _notes(rows: AwsRows, bundle: Bundle, region: str, pricing: Pricing | None) 
     notes = [] if quotes_spot else ["spot prices are estimates"]
     if rows.prices_are_estimated and not quotes_on_demand:
         notes.append(
-            f"on-demand prices of {region} are not known: {bundle.price_region}'s stand in"
+            f"on-demand prices of {region} are unknown; those of {bundle.price_region} are used"
         )
     if rows.unpriced:
         notes.append(f"{rows.unpriced} instance types have no known price and are not launched")

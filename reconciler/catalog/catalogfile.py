@@ -55,7 +55,7 @@ class _Type(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
 
 
 _DECODER: Final = msgspec.json.Decoder(tuple[_Type, ...])
-_REMEDY: Final = "see the form of a catalogue in the documentation of --catalog"
+_REMEDY: Final = "the documentation of --catalog describes the format"
 
 
 def read_catalog(content: bytes, source: str) -> Catalog:
@@ -122,7 +122,7 @@ def _repeated(types: Iterable[_Type]) -> list[str]:
     """Return a note for each name that stands twice, as Karpenter's providers allow."""
     counts = Counter(kind.name for kind in types)
     return [
-        f"the instance type {name!r} is listed {count} times; by name, the first is found"
+        f"the instance type {name!r} is listed {count} times; the first entry is used"
         for name, count in counts.items()
         if count > 1
     ]
@@ -135,7 +135,7 @@ def _check_quantities(texts: Quantities, path: str) -> None:
         except ValueError as error:
             raise ValueError(f"{path}.{name}: {error}") from None
         if amount < 0:
-            raise ValueError(f"{path}.{name}: a quantity here is not negative: {text!r}")
+            raise ValueError(f"{path}.{name}: a quantity cannot be negative: {text!r}")
 
 
 def _check_requirements(items: tuple[_Requirement, ...], path: str) -> None:

@@ -68,6 +68,10 @@ class Evaluation:
     findings: tuple[OverlayFinding, ...]
 
 
+PRICE_MAX: Final = 1_000_000.0
+"""No overlay makes an offering dearer than this, in USD an hour."""
+
+
 def adjusted_price(base: float, price: str | None, adjustment: str | None) -> float:
     """Return an offering's price under an overlay: never below 0, in Karpenter's floating point.
 
@@ -78,12 +82,16 @@ def adjusted_price(base: float, price: str | None, adjustment: str | None) -> fl
         ValueError: a text is not a number.
     """
     if price is not None:
-        return max(float(price), 0.0)
+        return _bounded(float(price))
     if adjustment is None:
         return base
     if adjustment.endswith("%"):
-        return max(base * (1 + float(adjustment[:-1]) / 100), 0.0)
-    return max(base + float(adjustment), 0.0)
+        return _bounded(base * (1 + float(adjustment[:-1]) / 100))
+    return _bounded(base + float(adjustment))
+
+
+def _bounded(price: float) -> float:
+    return min(max(price, 0.0), PRICE_MAX)
 
 
 def evaluate(

@@ -51,7 +51,7 @@ def problems(
         path = f"spec.requirements[{index}]"
         found += [(f"{path}.{field}", text) for field, text in _of_requirement(entry)]
     found += [
-        ("spec.capacity", f"{name} is known from the provider and cannot be set")
+        ("spec.capacity", f"{name} comes from the provider and cannot be set")
         for name in sorted(overlay.spec.capacity)
         if name in provider_resources
     ]

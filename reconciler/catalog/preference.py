@@ -119,7 +119,9 @@ def _number(text: str) -> int:
         raise PreferenceError(Problem.INVALID_NUMBER, f"{text!r} is not a number")
     number = int(text)
     if number < 1:
-        raise PreferenceError(Problem.NUMBER_BELOW_ONE, "numbers of preferences begin with 1")
+        raise PreferenceError(
+            Problem.NUMBER_BELOW_ONE, "the number of a preference must be at least 1"
+        )
     return number
 
 
@@ -191,7 +193,9 @@ def _operator(word: str) -> tuple[str, Operator]:
     for sign, operator in ((">", Operator.GT), ("<", Operator.LT), ("=", Operator.IN)):
         if sign in word:
             return sign, operator
-    raise PreferenceError(Problem.MISSING_OPERATOR, f"{word!r} has none of =, !=, > and <")
+    raise PreferenceError(
+        Problem.MISSING_OPERATOR, f"{word!r} has no operator (one of =, !=, >, <)"
+    )
 
 
 def adjustment_text(adjustment: float) -> str:

@@ -40,7 +40,10 @@ class RefusedCatalog(Catalog):
             region=base.region,
             well_known=base.well_known,
             spot_is_estimated=base.spot_is_estimated,
-            notes=(*base.notes, f"{len(refused)} offerings were refused of late and are left out"),
+            notes=(
+                *base.notes,
+                f"{len(refused)} unavailable offerings (insufficient capacity) are excluded",
+            ),
         )
         self.base, self.refused = base, refused
 

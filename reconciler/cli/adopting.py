@@ -1,7 +1,8 @@
-"""``reconciler state adopt``: take over the nodes of a fleet that Karpenter launched.
+"""``reconciler state adopt``: take over nodes that Karpenter launched, or that a lost state forgot.
 
-Shown first, done with ``--yes``. Karpenter must not run any more: it ends every instance of its
-cluster that has no NodeClaim of its own, and both would act on the same nodes.
+Shown first, done with ``--yes``. For nodes of Karpenter's, Karpenter must not run any more: it
+terminates every instance of its cluster that has no NodeClaim of its own, and both would act on
+the same nodes.
 """
 
 from __future__ import annotations
@@ -23,14 +24,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from reconciler.cli import inputs
 
     inputs.add_arguments(parser)
-    parser.add_argument("--yes", action="store_true", help="do it: record the claims, put tags on")
     parser.add_argument(
-        "-o", "--output", choices=["text", "json"], default="text", help="default: text"
+        "--yes",
+        action="store_true",
+        help=("apply the changes: record the NodeClaims and tag the instances"),
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=["text", "json"],
+        default="text",
+        help=("output format (default: text)"),
     )
     parser.add_argument(
         "--karpenter-is-gone",
         action="store_true",
-        help="your word for it where no snapshot shows whether Karpenter still runs",
+        help="confirm that Karpenter is scaled to zero (needed without --snapshot)",
     )
 
 
@@ -52,26 +61,37 @@ def run(args: argparse.Namespace) -> int:
         taken = sum(stake.claim is not None for stake in stakes)
         acts = bool(args.yes and taken)
         if acts:
-            _refuse_two_owners(snapshot, said_gone=args.karpenter_is_gone)
+            if any(_is_karpenters(stake, takeover) for stake in stakes):
+                _refuse_two_owners(snapshot, said_gone=args.karpenter_is_gone)
             problems = takeover.take(stakes)
     if args.output == "json":
         from reconciler.cli.listing import as_json
 
         sys.stdout.write(as_json(_as_value(stakes, takeover, problems, is_done=acts)))
     for problem in problems:
-        print(f"not tagged: {problem}", file=sys.stderr)
+        print(f"cannot tag instances: {problem}", file=sys.stderr)
     if problems:
-        print("give the same command again when that is mended", file=sys.stderr)
+        print("fix the problem, then run the same command again", file=sys.stderr)
         return exitcode.FAILED
     if acts and args.output == "text":
-        print(f"{taken} taken over by fleet {takeover.fleet}.")
+        print(f"Adopted {taken} into fleet {takeover.fleet}.")
     return exitcode.DONE
+
+
+def _is_karpenters(stake: Stake, takeover: Takeover) -> bool:
+    """Return whether the tags of an adopted instance show that it never was this fleet's."""
+    from reconciler.model.ownership import FLEET_TAG
+
+    if stake.claim is None or stake.is_recorded:
+        return False
+    return stake.instance.tags.get(FLEET_TAG) != takeover.fleet
 
 
 def _as_value(
     stakes: Sequence[Stake], takeover: Takeover, problems: Sequence[str], *, is_done: bool
 ) -> dict[str, object]:
     """Return what becomes of each instance as data (``schemas/adoption.v1.json``)."""
+    from reconciler.cli.listing import stamp
     from reconciler.model.labels import NODEPOOL
 
     return {
@@ -83,6 +103,8 @@ def _as_value(
                 "id": stake.instance.id,
                 "instanceType": stake.instance.instance_type,
                 "zone": stake.instance.zone,
+                "launchedAt": stamp(stake.instance.launched_at),
+                "perHour": takeover.price_of(stake),
                 "nodePool": stake.instance.tags.get(NODEPOOL, ""),
                 "nodeClaim": stake.claim.name if stake.claim is not None else "",
                 "becomes": _becomes(stake),
@@ -123,41 +145,56 @@ def _refuse_two_owners(snapshot: Snapshot | None, *, said_gone: bool) -> None:
 
     if snapshot is None and not said_gone:
         raise PolicyError(
-            "whether Karpenter still runs cannot be seen without a snapshot",
-            remedy="give --snapshot FILE, or say --karpenter-is-gone once it is scaled to 0",
+            "without a snapshot it is unknown whether Karpenter still runs",
+            remedy="pass --snapshot FILE, or --karpenter-is-gone once Karpenter is scaled to zero",
         )
     running = running_karpenters(snapshot) if snapshot is not None else []
     if running:
         raise PolicyError(
-            f"Karpenter still runs, as pod {running[0]}: no node may have two owners",
-            remedy="scale it to 0, take the snapshot again, and give the command again",
+            f"Karpenter is still running (pod {running[0]}); a node cannot have two owners",
+            remedy="scale Karpenter to zero, take a new snapshot, and run the command again",
         )
 
 
 def _listed(stakes: Sequence[Stake], takeover: Takeover) -> str:
-    from reconciler.cli.listing import columns
+    from reconciler.cli.listing import clock_time, columns
     from reconciler.model.labels import NODEPOOL
 
     if not stakes:
-        return f"No instance of cluster {takeover.cluster} is left to take over.\n"
+        return f"Cluster {takeover.cluster} has no instances to adopt.\n"
     rows = [
         (
             stake.instance.id,
             stake.instance.instance_type,
             stake.instance.zone,
+            clock_time(stake.instance.launched_at),
+            _dollars(takeover.price_of(stake)),
             stake.instance.tags.get(NODEPOOL, ""),
             stake.claim.name if stake.claim is not None else "",
-            _said(stake),
+            _outcome(stake),
         )
         for stake in stakes
     ]
-    header = ("INSTANCE", "TYPE", "ZONE", "NODEPOOL", "NODECLAIM", "BECOMES")
+    header = (
+        "INSTANCE",
+        "TYPE",
+        "ZONE",
+        "LAUNCHED",
+        "$/HOUR",
+        "NODEPOOL",
+        "NODECLAIM",
+        "BECOMES",
+    )
     taken = sum(stake.claim is not None for stake in stakes)
-    return columns([header, *rows]) + f"\n{taken} of {len(stakes)} can be taken over.\n"
+    return columns([header, *rows]) + f"\n{taken} of {len(stakes)} can be adopted.\n"
 
 
-def _said(stake: Stake) -> str:
+def _dollars(price: float | None) -> str:
+    return "unknown" if price is None else f"{price:.4f}"
+
+
+def _outcome(stake: Stake) -> str:
     if stake.claim is None:
         return f"refused: {stake.refused}"
-    what = "tagged again" if stake.is_recorded else "ours"
+    what = "tags restored" if stake.is_recorded else "ours"
     return "; ".join((what, *stake.notes))

@@ -1,4 +1,4 @@
-"""``reconciler apply``: carry a plan out, and go on until the fleet is as git wants it.
+"""``reconciler apply``: apply a plan until the fleet matches git.
 
 A saved plan is what a reviewer approved, and not an order: the engine plans again from the inputs
 that the command line and the environment name, and carries out its own plan if that equals the
@@ -29,16 +29,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_arguments(parser)
     parser.add_argument(
         "folder", nargs="?", metavar="PATH", default=None,
-        help="folder of the fleet, after the file of a saved plan",
+        help="fleet folder, after the file of a saved plan",
     )  # fmt: skip
+    parser.add_argument("--plan", metavar="FILE", help="apply a plan saved with `plan --out FILE`")
     parser.add_argument(
-        "--plan", metavar="FILE", help="carry out a plan that `plan --out FILE` saved"
+        "--timeout",
+        default="30m",
+        metavar="DURATION",
+        help=("give up after this long (default: 30m)"),
     )
-    parser.add_argument("--timeout", default="30m", metavar="DURATION", help="default: 30m")
-    parser.add_argument("--interval", default="1s", metavar="DURATION", help="between two looks")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print only the sum")
     parser.add_argument(
-        "-o", "--output", choices=["text", "json"], default="text", help="form of the sum"
+        "--interval",
+        default="1s",
+        metavar="DURATION",
+        help=("time between two reconcile passes while work is in progress"),
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only the summary")
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=["text", "json"],
+        default="text",
+        help=("output format of the summary"),
     )
 
 
@@ -88,8 +100,8 @@ def take_saved_plan(args: argparse.Namespace) -> Plan | None:
     folders = [word for word in words if word not in files]
     if len(folders) > 1:
         raise UsageError(
-            f"{folders[0]!r} and {folders[1]!r} are both taken for the fleet's folder",
-            remedy="name one saved plan and one folder, as in `reconciler apply plan.json fleet`",
+            f"{folders[0]!r} and {folders[1]!r} both look like the fleet folder",
+            remedy="pass one saved plan and one folder, as in `reconciler apply plan.json fleet`",
         )
     args.path = folders[0] if folders else None
     file = args.plan or (files[0] if files else None)
@@ -110,12 +122,12 @@ def refuse_other_fleet(args: argparse.Namespace, approved: Plan, file: str) -> N
     from reconciler.model.errors import InvalidFleetError, UnreadableError
 
     where = args.repo or args.path or "."
-    remedy = f"name the folder of the fleet: `reconciler apply {file} FOLDER`"
+    remedy = f"pass the fleet folder: `reconciler apply {file} FOLDER`"
     try:
         fleet, _ = inputs.read_desired(inputs.read_source(args), any_class=False)
     except InvalidFleetError as error:
         if any(d.code == "empty-fleet" for d in error.diagnostics):
-            raise UnreadableError("there is no NodePool", where=where, remedy=remedy) from error
+            raise UnreadableError("no NodePool found", where=where, remedy=remedy) from error
         raise
     except UnreadableError as error:
         if where == ".":
@@ -123,7 +135,9 @@ def refuse_other_fleet(args: argparse.Namespace, approved: Plan, file: str) -> N
         raise
     name = inputs.settings_of(args, fleet).settings.fleet
     if name != approved.fleet:
-        what = f"the saved plan is of fleet {approved.fleet[:80]!r}, and this is fleet {name!r}"
+        what = (
+            f"the saved plan belongs to fleet {approved.fleet[:80]!r}, but this is fleet {name!r}"
+        )
         raise UnreadableError(what, where=where, remedy=remedy)
 
 
@@ -143,10 +157,10 @@ def refuse_repetition(assembly: Assembly, approved: Plan) -> None:
         begun = known.carried_out_at
         is_remembered = pruned is None or begun >= pruned
         if not is_remembered or not _is_unfinished(assembly, known):
-            raise StalePlanError([f"it was carried out already, at {begun:%F %TZ}"])
+            raise StalePlanError([f"it was already applied at {begun:%Y-%m-%d %H:%M} UTC"])
     if known is None and pruned is not None and approved.at < pruned:
         raise StalePlanError(
-            [f"it is older than what is recorded, which begins at {pruned:%F %TZ}"]
+            [f"it is older than the recorded history, which starts at {pruned:%Y-%m-%d %H:%M} UTC"]
         )
 
 
@@ -172,11 +186,9 @@ def mandate_of(settings: Settings, approved: Plan | None = None) -> Mandate:
 
 def tags_of(settings: Settings) -> Mapping[str, str]:
     """Return the tags of every instance of the fleet."""
-    return {
-        "eks:eks-cluster-name": settings.cluster_name,
-        f"kubernetes.io/cluster/{settings.cluster_name}": "owned",
-        "reconciler/fleet": settings.fleet,
-    }
+    from reconciler.model.ownership import Owner
+
+    return Owner(settings.fleet, settings.cluster_name).tags
 
 
 def summary(result: Pass, assembly: Assembly, output: str) -> str:
@@ -196,22 +208,22 @@ def summary(result: Pass, assembly: Assembly, output: str) -> str:
     }
     if output == "json":
         return msgspec.json.encode(facts, order="sorted").decode() + "\n"
-    state = "converged" if result.is_quiet else "stopped; run it again to go on"
+    state = "converged" if result.is_quiet else "stopped; run `reconciler apply` again to continue"
     lines = [f"{assembly.settings.fleet}: {state}"]
     nodes = f"{len(claims)} node{'' if len(claims) == 1 else 's'}"
-    lines.append(f"  {nodes}, ${plan.cost.after:.4f} an hour")
+    lines.append(f"  {nodes}, ${plan.cost.after:.4f}/hour")
     if unplaced:
         shown = ", ".join(unplaced[:5]) + (" …" if len(unplaced) > 5 else "")
-        lines.append(f"  {len(unplaced)} pods have no place: {shown}")
-        lines.append("  `reconciler explain pod NAME` says why")
+        lines.append(f"  {len(unplaced)} pods cannot be scheduled: {shown}")
+        lines.append("  `reconciler explain pod NAME` shows why")
     if result.unapproved:
         more = (
             "1 more action is"
             if result.unapproved == 1
             else f"{result.unapproved} more actions are"
         )
-        lines.append(f"  {more} planned now that the saved plan did not approve")
-        lines.append("  `reconciler plan` shows what")
+        lines.append(f"  {more} needed now, but not part of the saved plan")
+        lines.append("  `reconciler plan` shows them")
     if plan.deferred:
-        lines.append(f"  {len(plan.deferred)} wait for a budget or a schedule")
+        lines.append(f"  {len(plan.deferred)} deferred by a disruption budget or a schedule")
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""The parser of the command line: wrong usage is an error like any other, said in one line."""
+"""The parser of the command line: wrong usage becomes one line of error, like any other error."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ __all__ = ("SUPPRESS", "Arguments", "formatter")
 
 _CHOICE: Final = re.compile(r"invalid choice: '(?P<word>[^']*)' \(choose from (?P<known>.*)\)")
 
+_COMMANDS: Final = ("COMMAND", "SUBCOMMAND")
+
 
 class Arguments(argparse.ArgumentParser):
     """Parses the words of one command."""
@@ -24,12 +26,12 @@ class Arguments(argparse.ArgumentParser):
         """
         from reconciler.model.errors import UsageError
 
-        remedy = f"see `{self.prog} --help`"
-        raise UsageError(_told(message), where=self.prog.partition(" ")[2], remedy=remedy)
+        remedy = f"run `{self.prog} --help`"
+        raise UsageError(_rewritten(message), where=self.prog.partition(" ")[2], remedy=remedy)
 
 
 def formatter(prog: str) -> argparse.HelpFormatter:
-    """Return argparse's formatter of help; told the width, it does not load shutil to find it."""
+    """Return argparse's help formatter; with the width given, it does not load shutil."""
     try:
         columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size().columns
     except (OSError, ValueError):
@@ -37,14 +39,17 @@ def formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.HelpFormatter(prog, width=min(columns, 100) - 2)
 
 
-def _told(message: str) -> str:
-    """Return what argparse says, with the nearest choice instead of a long list of them."""
+def _rewritten(message: str) -> str:
+    """Return argparse's message, with the nearest choice instead of a long list of them."""
     found = _CHOICE.search(message)
     if found is None:
         return message
     from reconciler.model.nearest import did_you_mean
 
     known = [word.strip(" '") for word in found["known"].split(",")]
-    advice = did_you_mean(found["word"], known, f"one of {', '.join(known)}")
-    what = message[: found.start()].removeprefix("argument ")
-    return f"{what}{found['word']!r} is no choice ({advice})"
+    what = message[: found.start()].removeprefix("argument ").removesuffix(": ")
+    if what in _COMMANDS:
+        advice = did_you_mean(found["word"], known)
+        return f'unknown {what.lower()} "{found["word"]}"' + (f" ({advice})" if advice else "")
+    advice = did_you_mean(found["word"], known, f"use one of {', '.join(known)}")
+    return f'{what}: invalid value "{found["word"]}" ({advice})'

@@ -43,12 +43,14 @@ def read_inputs(args: argparse.Namespace, phase: Timings) -> Inputs:
         catalog = read_types(args, resolved, fleet.lock)
     from msgspec.structs import replace
 
+    from reconciler.observed.identity import identified
     from reconciler.observed.state import cluster_state
     from reconciler.plan.inputs import Inputs
 
+    known = identified(snapshot)
     inputs = Inputs(
         fleet=fleet,
-        cluster=cluster_state(snapshot),
+        cluster=cluster_state(known.snapshot),
         catalog=catalog,
         settings=resolved.settings,
         now=now,
@@ -56,7 +58,7 @@ def read_inputs(args: argparse.Namespace, phase: Timings) -> Inputs:
         base=base.objects if base is not None else snapshot.live or None,
         compared_with="base" if base is not None else "cluster" if snapshot.live else "",
         live=snapshot.live,
-        diagnostics=(*findings, *more),
+        diagnostics=(*findings, *more, *known.findings),
         any_class=args.catalog is not None,
         allow_removal=frozenset(args.allow_removal),
         digests=given.digests_of(fleet, observed, catalog, resolved),

@@ -16,9 +16,9 @@ from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled, b
 from reconciler.catalog.live import live_bundle
 from reconciler.catalog.prices import OnDemandQuotes, Pricing, SpotQuotes
 from reconciler.cli.inputs import read_bytes
+from reconciler.cli.listing import clock_time
 from reconciler.model.duration import parse_duration
 from reconciler.model.instancetype import PriceOrigin
-from reconciler.plan.wording import moment
 
 if TYPE_CHECKING:
     import argparse
@@ -68,8 +68,8 @@ def catalog_of(
     """
     warnings: tuple[str, ...] = ()
     if lock is not None and lock.region != settings.region:
-        told = f"reconciler.lock is of {lock.region} and not used in {settings.region}"
-        warnings = (f"{told}: run `reconciler lock --update`",)
+        ignored = f"reconciler.lock is for {lock.region} and is ignored in {settings.region}"
+        warnings = (f"{ignored}; run `reconciler lock --update`",)
     elif lock is not None:
         return locked(settings, lock)
     return unlocked(settings, asking, warnings)
@@ -84,9 +84,9 @@ def locked(settings: Settings, lock: Lock) -> BundledCatalog:
     warnings = []
     if lock.catalog.bundle_digest != release[0].digest[:16]:
         warnings.append(
-            f"reconciler.lock was written beside the catalogue of {lock.catalog.bundle}, this "
-            f"release brings {release[0].version}: what the lock leaves out may differ; "
-            "run `reconciler lock --update`"
+            f"reconciler.lock was written with catalog {lock.catalog.bundle}, but this release "
+            f"has {release[0].version}; instance types that are not locked may differ; run "
+            "`reconciler lock --update`"
         )
     return BundledCatalog(
         header,
@@ -147,11 +147,11 @@ class _Found:
             return release
         known = facts.instance_types()
         if known.value is None or known.at is None:
-            self._fell_back("instance types are the bundled ones", known.problem)
+            self._fell_back("using the bundled instance types", known.problem)
             return release
         self._aged("instance types", known.at, known.problem)
         region = self._settings.region
-        self.source = f"live aws {region}, read {moment(known.at)}"
+        self.source = f"live aws {region}, read {clock_time(known.at)}"
         return live_bundle(region, known.value.machines, known.value.zones, known.at, release)
 
     def pricing(self) -> Pricing:
@@ -162,14 +162,16 @@ class _Found:
             listed = facts.on_demand()
             if listed.value is not None and listed.at is not None:
                 self._aged("on-demand prices", listed.at, listed.problem)
-                self.notes.append(f"on-demand prices are AWS' list, read {moment(listed.at)}")
+                self.notes.append(f"on-demand prices: AWS price list, read {clock_time(listed.at)}")
                 on_demand = OnDemandQuotes(listed.value, PriceOrigin("live", listed.at))
             else:
-                self._fell_back("on-demand prices are the bundled ones", listed.problem)
+                self._fell_back("using the bundled on-demand prices", listed.problem)
             quoted = facts.spot()
             if quoted.value is not None and quoted.at is not None:
                 self._aged("spot prices", quoted.at, quoted.problem)
-                self.notes.append(f"prices of spot are EC2's, read {moment(quoted.at)}")
+                self.notes.append(
+                    f"spot prices: EC2 spot price history, read {clock_time(quoted.at)}"
+                )
                 spot = SpotQuotes(quoted.value, PriceOrigin("spot-history", quoted.at))
             else:
                 self._fell_back("spot prices are estimated", quoted.problem)
@@ -177,7 +179,7 @@ class _Found:
 
     def _aged(self, what: str, at: datetime, problem: str) -> None:
         if problem:
-            self.warnings.append(f"{what} are those of {moment(at)}, newer ones: {problem}")
+            self.warnings.append(f"{what} are from {clock_time(at)}; the update failed: {problem}")
 
     def _fell_back(self, what: str, problem: str) -> None:
         said = f"{what}: {problem}"

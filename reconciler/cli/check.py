@@ -24,18 +24,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_arguments(parser)
     parser.add_argument(
         "--for", choices=["plan", "run"], default="run", dest="need", metavar="WHAT",
-        help="plan: what a plan reads; run: what apply and run need as well (default)",
+        help=(
+            "plan: check only what `plan` needs; run: also check what `apply` and `run` need "
+            "(default)"
+        ),
     )  # fmt: skip
     parser.add_argument(
         "--policy", action="store_true",
-        help="print the IAM policy that is needed instead, filled in for this fleet",
+        help="print the IAM policy for this fleet instead of checking",
     )  # fmt: skip
     parser.add_argument(
         "--commitments", action="store_true",
-        help="print what the account has bought instead: the `commitments` of the config",
+        help=(
+            "print the account's savings plans and reserved instances as `commitments` for "
+            "the config"
+        ),
     )  # fmt: skip
     parser.add_argument(
-        "-o", "--output", choices=["text", "json"], default="text", help="default: text"
+        "-o",
+        "--output",
+        choices=["text", "json"],
+        default="text",
+        help=("output format (default: text)"),
     )
 
 

@@ -34,12 +34,12 @@ def checks(args: argparse.Namespace, imitation: Imitation | None = None) -> list
     from reconciler.adapters.aws.permissions import Need
 
     bench = check_bench(args, imitation)
-    rows = [passed("desired", "", f"{len(bench.classes)} EC2NodeClasses are read")]
+    rows = [passed("desired", "", f"found {len(bench.classes)} EC2NodeClasses")]
     need = Need(args.need)
     known = bench.checks.identity()
     rows += known
     if any(row.verdict is Verdict.FAILED for row in known if row.kind == "credentials"):
-        text = "nothing more was asked of AWS: it does not know who asks"
+        text = "skipped: no AWS credentials"
         rows.append(unknown("region", bench.settings.region, text))
         return [*rows, *_cluster(bench.settings, writes=need is Need.RUN)]
     rows.append(bench.checks.region())
@@ -95,7 +95,7 @@ def _for_the_plan(
         launches = _launches(args, imitation)
         yield passed("plan", "", f"{len(launches)} nodes would be launched now")
     except ReconcilerError as error:
-        yield unknown("plan", "", f"no plan could be made: {error}")
+        yield unknown("plan", "", f"cannot make a plan: {error}")
     for node_class in classes:
         zones = Counter(c.launch.zone for c in launches if c.node_class == node_class.name)
         yield from bench.checks.subnets(node_class, zones)
@@ -120,19 +120,23 @@ def _launches(args: argparse.Namespace, imitation: Imitation | None) -> Sequence
 def _cluster(settings: Settings, *, writes: bool) -> Iterator[Check]:
     """Yield what the cluster's API says, and whether the address that new nodes join answers."""
     if settings.cluster != "kubeconfig":
-        yield unknown("cluster", "", f"it is {settings.cluster}: there is none to reach")
+        yield unknown(
+            "cluster",
+            "",
+            (f"skipped: the cluster is {settings.cluster}, so there is no API server to reach"),
+        )
         return
     yield from cluster_checks(settings, writes=writes)
     yield _endpoint(settings.cluster_endpoint)
 
 
 def _endpoint(url: str) -> Check:
-    """Return whether new nodes would find the cluster: any answer will do."""
+    """Return whether new nodes would reach the cluster; any HTTP answer counts."""
     import urllib.error
     import urllib.request
 
     if not url:
-        return unknown("endpoint", "", "no clusterEndpoint is set")
+        return unknown("endpoint", "", "skipped: clusterEndpoint is not set")
     try:
         import ssl
 
@@ -140,9 +144,9 @@ def _endpoint(url: str) -> Check:
         trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
         request = urllib.request.Request(f"{url.rstrip('/')}/version")  # noqa: S310 - the author's own URL
         with urllib.request.urlopen(request, timeout=_ENDPOINT_TIMEOUT_S, context=trust):  # noqa: S310 - as above
-            return passed("endpoint", url, "it answers")
+            return passed("endpoint", url, "reachable")
     except urllib.error.HTTPError as error:
-        return passed("endpoint", url, f"it answers (HTTP {error.code}, without credentials)")
+        return passed("endpoint", url, f"reachable (HTTP {error.code} without credentials)")
     except (OSError, ValueError) as error:
-        remedy = "look at clusterEndpoint, and at the way there"
-        return failed("endpoint", url, f"it does not answer: {error}", remedy)
+        remedy = "check clusterEndpoint and the network route to it"
+        return failed("endpoint", url, f"not reachable: {error}", remedy)

@@ -10,12 +10,11 @@ if TYPE_CHECKING:
 
     from reconciler.adapters.aws.commitments import Bought
 
-_HEAD = """\
-# What this account has bought, to be put into reconciler.yaml. AWS does not say here how much
-# of it is used: give each usedElsewhere (what others than this fleet use of it), or
-# utilizationPercent (as AWS bills it). What nobody tells counts as used up and steers nothing.
+_HEAD = """# Savings plans and reserved instances of this account, for reconciler.yaml. AWS does not
+# report here how much of each is used: set usedElsewhere (what workloads outside this fleet use)
+# or utilizationPercent (from the AWS bill). Without either, a commitment counts as fully used.
 """
-_NOTHING = "# This account has neither savings plans nor reserved instances that cover nodes.\n"
+_NOTHING = "# This account has no savings plans or reserved instances that apply to nodes.\n"
 
 
 def printed(args: argparse.Namespace) -> str:
@@ -42,7 +41,7 @@ def _text(found: Bought) -> str:
     import yaml
 
     document = _document(found)
-    told = "".join(f"# not covered, {line}\n" for line in found.passed_over)
+    told = "".join(f"# not supported: {line}\n" for line in found.passed_over)
     if not any(document["commitments"].values()):
         return _NOTHING + told
     return _HEAD + told + yaml.safe_dump(document, sort_keys=False)

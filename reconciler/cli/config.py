@@ -18,12 +18,12 @@ _WIDTH_MAX = 60
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("path", nargs="?", default=".", metavar="PATH", help="folder of the fleet")
+    parser.add_argument("path", nargs="?", default=".", metavar="PATH", help="fleet folder")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="form")
-    parser.add_argument("--state", metavar="DIR|URL", help="where the recorded state is")
+    parser.add_argument("--state", metavar="DIR|URL", help="state directory or database URL")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
-        help="a setting, as in reconciler.yaml",
+        help="override a setting of reconciler.yaml",
     )  # fmt: skip
     operatorfile.add_argument(parser)
 
@@ -58,7 +58,9 @@ def _config(path: str) -> dict[str, Any]:
     from reconciler.model.errors import InvalidFleetError, UnreadableError
 
     if not os.path.isdir(path):  # noqa: PTH112
-        raise UnreadableError("there is no such folder", where=path)
+        raise UnreadableError(
+            f'folder "{path}" does not exist', remedy="pass the fleet folder as PATH"
+        )
     for name in CONFIG_FILES:
         file = os.path.join(path, name)  # noqa: PTH118
         try:

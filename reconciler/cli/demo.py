@@ -32,9 +32,9 @@ _PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the stage and the pace."""
     add = parser.add_argument
-    add("--dir", metavar="DIR", help="play in this folder and keep it (default: a temporary one)")
+    add("--dir", metavar="DIR", help="run in this folder and keep it (default: a temporary folder)")
     pace = parser.add_mutually_exclusive_group()
-    pace.add_argument("--fast", action="store_true", help="do not stay for a reader")
+    pace.add_argument("--fast", action="store_true", help="do not pause for reading")
     pace.add_argument("--pause", action="store_true", help="wait for Enter after each chapter")
 
 
@@ -86,7 +86,8 @@ def expect_imitation() -> None:
     missing = [name for name in ("boto3", "moto") if find_spec(name) is None]
     if missing:
         raise UsageError(
-            f"the demo needs {' and '.join(missing)}", remedy="pip install 'reconciler[embedded]'"
+            f"the demo needs {' and '.join(missing)}",
+            remedy=("run `pip install 'reconciler[embedded]'`"),
         )
 
 
@@ -104,7 +105,7 @@ def _pace(args: argparse.Namespace, stop: Callable[[], bool]) -> Pace:
 def _wait_for_enter(stop: Callable[[], bool]) -> None:
     import select
 
-    sys.stdout.write("\n   Enter goes on ")
+    sys.stdout.write("\n   Press Enter to continue ")
     sys.stdout.flush()
     while not stop():
         if select.select([sys.stdin], [], [], _GLANCE_S)[0]:
@@ -131,9 +132,9 @@ def _furnished(folder: Path) -> Path:
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UsageError(
-                "there is something here already",
+                "the folder is not empty",
                 where=str(folder),
-                remedy="name a new folder with --dir",
+                remedy="pass a new folder with --dir",
             )
         with as_file(files("reconciler.cli") / "demofleet") as fleet:
             shutil.copytree(fleet, folder, dirs_exist_ok=True)

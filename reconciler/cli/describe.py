@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli import exitcode, opening
+from reconciler.model.visible import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,7 +22,11 @@ _ENTRIES_MAX: Final = 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is to be described."""
     parser.add_argument("kind", type=kind, metavar="KIND", help=f"one of {', '.join(KINDS)}")
-    parser.add_argument("name", metavar="NAME", help="its name, a plan's digest, a command's id")
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        help=("name of the resource, digest of the plan, or ID of the command"),
+    )
     opening.add_path(parser)
     opening.add_arguments(parser)
 
@@ -30,7 +35,9 @@ def kind(word: str) -> str:
     """Return the kind that ``word`` means, as argparse asks for it."""
     singular = word.lower().removesuffix("s")
     if singular not in KINDS:
-        raise argparse.ArgumentTypeError(f"{word[:60]!r} is none of {', '.join(KINDS)}")
+        raise argparse.ArgumentTypeError(
+            f"unknown kind {word[:60]!r} (use one of {', '.join(KINDS)})"
+        )
     return singular
 
 
@@ -72,24 +79,28 @@ def _told(recorded: Recorded, claim: NodeClaim) -> str:
 
 
 def _claim_facts(recorded: Recorded, claim: NodeClaim) -> list[tuple[str, str]]:
-    from reconciler.cli.listing import age, stamp
+    from reconciler.cli.listing import age, clock_time
     from reconciler.cli.views import phase_of
     from reconciler.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 
     labels, created = claim.metadata.labels, claim.metadata.creation_timestamp
+    since = age(created, recorded.now)
     offering = [labels[k] for k in (INSTANCE_TYPE, CAPACITY_TYPE, ZONE) if labels.get(k)]
     facts = [
         ("NodeClaim:", claim.name),
         ("NodePool:", claim.node_pool),
         ("NodeClass:", claim.spec.node_class_ref.name),
         ("Status:", phase_of(claim)),
-        ("Created:", f"{stamp(created)} ({age(created, recorded.now)} ago)" if created else ""),
+        (
+            "Created:",
+            f"{clock_time(created)} ({since} ago)" if created else "",
+        ),
         ("Instance:", claim.status.provider_id),
         ("Offering:", ", ".join(offering)),
         ("Node:", claim.status.node_name),
         ("Image:", claim.status.image_id),
         ("Taints:", ", ".join(map(str, claim.spec.taints))),
-        ("Expires:", stamp(claim.expires_at) or "never"),
+        ("Expires:", clock_time(claim.expires_at) or "never"),
     ]
     facts += [
         ("Command:", f"{c.id}: {c.reason}, {c.decision}, {c.phase.value}")
@@ -102,7 +113,9 @@ def _claim_facts(recorded: Recorded, claim: NodeClaim) -> list[tuple[str, str]]:
 def _pairs(title: str, pairs: Mapping[str, Any]) -> str:
     if not pairs:
         return ""
-    return f"\n{title}:\n" + "".join(f"  {key}={pairs[key]}\n" for key in sorted(pairs))
+    return f"\n{title}:\n" + "".join(
+        f"  {one_line(f'{key}={pairs[key]}')}\n" for key in sorted(pairs)
+    )
 
 
 def _conditions(recorded: Recorded, claim: NodeClaim) -> str:
@@ -143,7 +156,7 @@ def _journal(recorded: Recorded, targets: set[str]) -> str:
         return ""
     header = ("AT", "VERB", "TARGET", "OUTCOME", "REVISION", "REASON", "MESSAGE")
     rows = rows_of(entries[:_ENTRIES_MAX], 60)
-    return "\nDone to it, newest first:\n" + columns([header, *rows], indent=2)
+    return "\nHistory, newest first:\n" + columns([header, *rows], indent=2)
 
 
 def _node_pool(recorded: Recorded, name: str) -> str:
@@ -186,12 +199,12 @@ def _plan(recorded: Recorded, digest: str) -> str:
 def _command(recorded: Recorded, name: str) -> str:
     from reconciler.cli import views
     from reconciler.cli.history import rows_of
-    from reconciler.cli.listing import age, columns, stamp
+    from reconciler.cli.listing import age, clock_time, columns
     from reconciler.plan.wording import dollars, reason_said
 
     views.found(views.commands(recorded), "commands", name, recorded)
     command = next(c for c in recorded.state.history.commands() if c.id == name)
-    savings = "" if command.savings is None else f"{dollars(command.savings)} an hour"
+    savings = "" if command.savings is None else f"{dollars(command.savings)}/hour"
     ago = age(command.started_at, recorded.now)
     text = columns(
         [
@@ -200,7 +213,7 @@ def _command(recorded: Recorded, name: str) -> str:
             ("Decision:", command.decision),
             ("Phase:", command.phase.value),
             ("Message:", command.message),
-            ("Started:", f"{stamp(command.started_at)} ({ago} ago)"),
+            ("Started:", f"{clock_time(command.started_at)} ({ago} ago)"),
             ("Revision:", command.revision),
             ("Plan:", command.plan),
             ("NodeClaims:", ", ".join(command.node_claims)),
@@ -212,9 +225,7 @@ def _command(recorded: Recorded, name: str) -> str:
     entries = [e for e in journal if e.intent.command == name]
     if entries:
         header = ("AT", "VERB", "TARGET", "OUTCOME", "REVISION", "REASON", "MESSAGE")
-        text += "\nDone for it, newest first:\n" + columns(
-            [header, *rows_of(entries, 60)], indent=2
-        )
+        text += "\nOperations, newest first:\n" + columns([header, *rows_of(entries, 60)], indent=2)
     return text
 
 

@@ -6,9 +6,9 @@ from typing import Final
 
 DONE: Final = 0
 FAILED: Final = 1
+"""Any error, wrong usage of the command line included."""
 CHANGES: Final = 2
-"""``plan --detailed-exitcode``: there are changes. Wrong usage of the command line as well."""
-USAGE: Final = 2
+"""``plan --detailed-exitcode``: there are changes. Nothing else exits with 2."""
 REFUSED: Final = 3
 """A policy of the repository forbids the plan, or the desired state is invalid (``validate``)."""
 STALE: Final = 4

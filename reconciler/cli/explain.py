@@ -1,4 +1,4 @@
-"""``reconciler explain``: why a pod has no node, why a node is disrupted or not, when a pool's may.
+"""``reconciler explain``: why a pod is unschedulable, or a node or NodePool is (not) disrupted.
 
 The answer is read from the reasons that the newest plan kept, or from a plan in a file. With
 inputs of its own (``--snapshot``, ``--catalog``, ``--ref``, ``--repo``), or where nothing has been
@@ -36,9 +36,9 @@ KINDS: Final = {
 
 _NAMED: Final = tuple(dict.fromkeys(KINDS.values()))
 _ADVICE: Final = {
-    "pod": "it runs and stays where it is, or it was not there",
-    "nodepool": "git has no NodePool of that name",
-    "buffer": "no CapacityBuffer of that name is read, or its feature gate is off",
+    "pod": "it is running and is not moved, or it does not exist",
+    "nodepool": "git has no NodePool with this name",
+    "buffer": "no CapacityBuffer with this name was read, or its feature gate is disabled",
 }
 
 
@@ -55,14 +55,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is to be explained, and from which plan."""
     parser.add_argument("kind", type=kind, metavar="KIND", help=", ".join(_NAMED))
     parser.add_argument(
-        "name", metavar="NAME", help="its name; a pod's or buffer's with its namespace, if needed"
+        "name",
+        metavar="NAME",
+        help=(
+            "name; for a pod or buffer, prefix its namespace (NAMESPACE/NAME) if the name is "
+            "ambiguous"
+        ),
     )
     add_input_arguments(parser)
     parser.add_argument(
-        "--plan", metavar="FILE", help="a plan saved with `plan --out` (- for stdin)"
+        "--plan", metavar="FILE", help="plan file saved with `plan --out` (- for stdin)"
     )
     parser.add_argument(
-        "-o", "--output", choices=("text", "json"), default="text", help="form of the answer"
+        "-o", "--output", choices=("text", "json"), default="text", help="output format"
     )
 
 
@@ -70,7 +75,9 @@ def kind(word: str) -> str:
     """Return the kind that ``word`` means, as argparse asks for it."""
     found = KINDS.get(word.lower())
     if found is None:
-        raise argparse.ArgumentTypeError(f"{word[:60]!r} is none of {', '.join(_NAMED)}")
+        raise argparse.ArgumentTypeError(
+            f"unknown kind {word[:60]!r} (use one of {', '.join(_NAMED)})"
+        )
     return found
 
 
@@ -166,9 +173,9 @@ def _no_plan_for_pools() -> Exception:
     from reconciler.model.errors import UsageError
 
     return UsageError(
-        "a saved plan does not keep what NodePools allow when",
+        "a saved plan does not contain the disruption calendar of a NodePool",
         where="--plan",
-        remedy="ask without it, with --snapshot FILE where there is one",
+        remedy="remove --plan, or pass --snapshot FILE",
     )
 
 
@@ -212,7 +219,7 @@ def _answer(source: Source, args: argparse.Namespace, pair: tuple[str, str] | No
     """Return what the plan says about the name.
 
     Raises:
-        UnreadableError: the plan does not speak of it.
+        UnreadableError: it is not in the plan.
     """
     from reconciler.plan import explain
 
@@ -245,7 +252,9 @@ def _of_pod(source: Source, name: str, inquiry: Inquiry | None = None) -> Answer
     if settled is not None:
         return settled
     if len(names) > 1:
-        raise UsageError(f"{name} may be {listed(names)}", remedy="name one of these pods")
+        raise UsageError(
+            (f"pod name {name} is ambiguous: {listed(names)}"), remedy="use one of these names"
+        )
     answer = explain.explain_pod(plan, names[0]) if names else None
     if answer is None:
         raise _unknown("pod", name, source.name, explain.pod_names(plan))
@@ -256,10 +265,9 @@ def _unknown(kind: str, name: str, source: str, names: Sequence[str]) -> Excepti
     from reconciler.model.errors import UnreadableError
     from reconciler.model.nearest import did_you_mean
 
-    advice = _ADVICE.get(kind, "`reconciler get nodes` lists those that are recorded")
+    advice = _ADVICE.get(kind, "`reconciler get nodes` lists the recorded nodes")
     return UnreadableError(
-        f"the plan does not speak of {kind} {name}",
-        where=source,
+        f"{kind} {name} is not in {source}",
         remedy=did_you_mean(name, names, advice),
     )
 

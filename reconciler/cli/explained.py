@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UnsetType
 
-from reconciler.cli.listing import age, columns, stamp
-from reconciler.plan.wording import counted, dollars, listed, moment, price_said
+from reconciler.cli.listing import age, clock_time, columns
+from reconciler.model.visible import one_line, visible
+from reconciler.plan.wording import counted, dollars, listed, price_said
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,99 +18,114 @@ if TYPE_CHECKING:
     from reconciler.plan.answer import Answer, ConstraintCost, FilterCount, NodesAnswer, PoolAnswer
     from reconciler.plan.plan import LaunchOffering, Plan
 
+_WELL_KNOWN: Final = (
+    "karpenter.sh",
+    "kubernetes.io",
+    "node.kubernetes.io",
+    "topology.kubernetes.io",
+)
+"""Domains of labels that are clear without them."""
+
 
 def text_of(
     answer: Answer, plan: Plan, digest: str, earlier: Sequence[GivenReason], now: datetime
 ) -> str:
-    """Return the answer for a person: the verdict, what will be done, what stands against it."""
-    lines = [f"{answer.kind} {answer.name}: {answer.verdict}."]
-    lines += [f"  {fact}" for fact in answer.facts]
+    """Return the answer as text: the verdict, the facts, and what prevents a change."""
+    lines = [one_line(f"{answer.kind} {answer.name}: {answer.verdict}.")]
+    lines += [f"  {visible(fact)}" for fact in answer.facts]
     text = "\n".join(lines) + "\n"
     if answer.reasons:
         rows = [(reason.code, reason.message) for reason in answer.reasons]
-        title = "Holes and contradictions" if answer.kind == "NodePool" else "Why not"
+        gaps = "Gaps and conflicts in the disruption settings"
+        title = gaps if answer.kind == "NodePool" else "Why not"
         text += f"\n{title}:\n" + columns(rows, indent=2)
     if earlier:
-        past = [(stamp(g.at), g.decision.code, g.decision.message) for g in earlier]
-        text += "\nSaid earlier:\n" + columns(past, indent=2)
+        past = [(clock_time(g.at), g.decision.code, g.decision.message) for g in earlier]
+        text += "\nEarlier reasons:\n" + columns(past, indent=2)
     if answer.pools or answer.nodes is not None:
-        text += "\nWere it alone:\n" + _places(answer)
+        text += "\nIf it were the only pending pod:\n" + _places(answer)
     if answer.filters:
-        text += f"\nIts instance types: {_funnel(answer.filters)}\n"
+        text += f"\nInstance types left after each filter: {_funnel(answer.filters)}\n"
     if len(answer.offerings) > 1:
         offers = [_offering(o, plan.at) for o in answer.offerings]
-        text += "\nThe cheapest of them:\n" + columns(offers, indent=2)
+        text += "\nCheapest instance types:\n" + columns(offers, indent=2)
     if answer.constraints:
-        text += "\nWithout a constraint, the same pods placed again:\n"
-        text += columns([(_saved(c), c.constraint) for c in answer.constraints], indent=2)
+        text += "\nEffect of removing one constraint:\n"
+        text += columns([(_effect(c), c.constraint) for c in answer.constraints], indent=2)
     ago = f", {age(plan.at, now)} ago" if now > plan.at else ""
-    return f"{text}\nFrom plan {digest} of {moment(plan.at)}{ago}.\n"
+    return f"{text}\nFrom plan {digest} of {clock_time(plan.at)}{ago}.\n"
 
 
 def _places(answer: Answer) -> str:
     lines = [f"  {_nodes(answer.nodes)}"] if answer.nodes is not None else []
     for pool in answer.pools:
         lines.append(f"  NodePool {pool.node_pool}: {_pool(pool)}")
-        lines.append(f"    instance types: {_funnel(pool.filters)}")
-    return "".join(f"{line}\n" for line in lines)
+        lines.append(f"    instance types left after each filter: {_funnel(pool.filters)}")
+    return "".join(f"{visible(line)}\n" for line in lines)
 
 
 def _nodes(nodes: NodesAnswer) -> str:
     if not nodes.total:
-        return "no node is there"
-    there = f"of {counted(nodes.total, 'node')} that could be used, {nodes.suited} suit it"
+        return "there are no nodes"
+    there = f"{nodes.suited} of {counted(nodes.total, 'existing node')} match its constraints"
     if not nodes.takers:
-        return f"{there} and none would take it now"
-    return f"{there}; it could go to {listed(nodes.takers)}"
+        return f"{there}, but none has room now"
+    return f"{there}; it fits on {listed(nodes.takers)}"
 
 
 def _pool(pool: PoolAnswer) -> str:
     if pool.launch is not None:
         offering = pool.launch
         return (
-            f"would launch {offering.instance_type} {offering.capacity_type} in {offering.zone}"
-            f" for {_price(offering)}"
+            f"launch {offering.instance_type} {offering.capacity_type} in {offering.zone} for "
+            f"{_price(offering)}"
         )
     message = pool.message.removeprefix(f"NodePool {pool.node_pool}: ")
     nearest = ""
     if pool.nearest_type and "nearest" not in message:
-        nearest = f"; the nearest type, {pool.nearest_type}, lacks {pool.lacks}"
+        nearest = f"; the closest instance type, {pool.nearest_type}, lacks {pool.lacks}"
     return f"{message}{nearest}"
 
 
 def _funnel(filters: Iterable[FilterCount]) -> str:
-    return " → ".join(f"{f.types:,} {f.filter}" for f in filters)
+    return " · ".join(f"{_filter_name(f.filter)} {f.types:,}" for f in filters)
+
+
+def _filter_name(name: str) -> str:
+    """Return a filter in words: ``capacity type`` for a label of Karpenter or Kubernetes."""
+    domain, _, label = name.rpartition("/")
+    return label.replace("-", " ") if domain in _WELL_KNOWN else name
 
 
 def _offering(offering: LaunchOffering, now: datetime) -> tuple[str, ...]:
-    """Return an offering with its price, whence that comes and how old it is."""
+    """Return an offering with its price, and the source and age of that price."""
     source = offering.price_source
-    whence = () if isinstance(source, UnsetType) else (price_said(source, now),)
+    origin = () if isinstance(source, UnsetType) else (price_said(source, now),)
     what = (offering.instance_type, offering.capacity_type, offering.zone)
-    return (*what, _price(offering), *whence)
+    return (*what, _price(offering), *origin)
 
 
 def _price(offering: LaunchOffering) -> str:
-    return f"{dollars(offering.price)} an hour"
+    return f"{dollars(offering.price)}/hour"
 
 
-def _saved(cost: ConstraintCost) -> str:
-    said = []
+def _effect(cost: ConstraintCost) -> str:
+    parts = []
     if cost.placed:
-        said.append(f"places {counted(cost.placed, 'more pod')}")
+        parts.append(f"schedules {counted(cost.placed, 'more pod')}")
     if cost.saves > 0:
-        said.append(f"saves {dollars(cost.saves)} an hour")
+        parts.append(f"saves {dollars(cost.saves)}/hour")
     elif cost.saves < 0:
-        said.append(f"costs {dollars(-cost.saves)} an hour")
+        parts.append(f"costs {dollars(-cost.saves)}/hour")
     if cost.nodes > 0:
-        said.append(f"{counted(cost.nodes, 'node')} fewer")
-    return ", ".join(said) or "saves nothing"
+        parts.append(f"{counted(cost.nodes, 'node')} fewer")
+    return ", ".join(parts) or "no effect"
 
 
 def document(
     answer: Answer, plan: Plan, digest: str, earlier: Sequence[GivenReason]
 ) -> dict[str, Any]:
-    """Return the answer as an object; what was not asked for is left out."""
+    """Return the answer as an object, without the parts that do not apply."""
     import msgspec
 
     more = {

@@ -17,13 +17,16 @@ KINDS: Final = ("nodeclaims", "nodes", "nodepools", "plans", "actions", "command
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is listed, and in which form."""
     parser.add_argument(
-        "kind", type=kind, metavar="KIND", help=f"one of {', '.join(KINDS)}; the singular will do"
+        "kind",
+        type=kind,
+        metavar="KIND",
+        help=(f"one of {', '.join(KINDS)} (singular also accepted)"),
     )
     parser.add_argument(
-        "words", nargs="*", metavar="[NAME] [PATH]", help="one of them; folder of the fleet"
+        "words", nargs="*", metavar="[NAME] [PATH]", help="name of one resource; fleet folder"
     )
     parser.add_argument(
-        "-o", "--output", choices=("text", "wide", "json"), default="text", help="form of the list"
+        "-o", "--output", choices=("text", "wide", "json"), default="text", help="output format"
     )
     opening.add_arguments(parser)
 

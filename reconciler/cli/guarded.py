@@ -1,4 +1,4 @@
-"""What ``status`` tells of guards: waves and stops, and what keeps nodes from going."""
+"""The guards in ``status``: rollout waves and halts, and what blocks disruption."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN: Final = 12
 
 
 def rollouts(found: Iterable[Rollout]) -> list[dict[str, Any]]:
-    """Return the rollouts that have something to tell, as objects."""
+    """Return the rollouts that are in progress or have failures, as objects."""
     from reconciler.cli.listing import stamp
 
     return [
@@ -34,7 +34,7 @@ def rollouts(found: Iterable[Rollout]) -> list[dict[str, Any]]:
 
 
 def blockers(plan: Plan | None) -> list[dict[str, Any]]:
-    """Return what keeps nodes from going, as the newest plan has it; money is USD an hour."""
+    """Return what blocks disruption in the newest plan; money is USD an hour."""
     from reconciler.cli.listing import stamp
 
     return [
@@ -54,42 +54,42 @@ def blockers(plan: Plan | None) -> list[dict[str, Any]]:
 
 
 def text(facts: dict[str, Any]) -> str:
-    """Return both for a terminal, nothing where there is nothing to tell."""
+    """Return both as text for a terminal, empty if there are none."""
     return _rollouts(facts["rollouts"]) + _blockers(facts["blockers"])
 
 
 def _rollouts(rows: list[dict[str, Any]]) -> str:
-    from reconciler.cli.listing import columns
+    from reconciler.cli.listing import columns, shown
 
     if not rows:
         return ""
     table = [("NODEPOOL", "WAVE", "NODES", "FAILURES", "STATE")]
     for row in rows:
-        state = row["waitsFor"] or "under way" if row["nodes"] else "between waves"
+        state = row["waitsFor"] or "in progress" if row["nodes"] else "between waves"
         if row["stoppedAt"]:
-            state = f"stopped at {row['stoppedAt']}: {row['stoppedWhy']}"
+            state = f"halted at {shown(row['stoppedAt'])}: {row['stoppedWhy']}"
         size = f"{row['nodes']} of {row['size']}" if row["size"] else str(row["nodes"])
         table.append((row["nodePool"], str(row["wave"]), size, str(row["failures"]), state))
     stopped = any(row["stoppedAt"] for row in rows)
-    advice = "`reconciler resume` lets what is stopped go on.\n" if stopped else ""
+    advice = "Run `reconciler resume` to continue halted rollouts.\n" if stopped else ""
     return "\n" + columns(table) + advice
 
 
 def _blockers(rows: list[dict[str, Any]]) -> str:
-    from reconciler.cli.listing import columns
+    from reconciler.cli.listing import columns, shown
     from reconciler.plan.wording import forgone_said
 
     if not rows:
         return ""
-    table = [("BLOCKER", "NODES", "SINCE", "FORGONE")]
+    table = [("BLOCKER", "NODES", "SINCE", "POTENTIAL SAVINGS")]
     table += [
         (
             f"{row['kind']} {row['name']}",
             str(len(row["nodes"])),
-            row["since"] or "",
+            shown(row["since"] or ""),
             forgone_said(row["forgone"], row["unpriced"]),
         )
         for row in rows[:_SHOWN]
     ]
     rest = len(rows) - _SHOWN
-    return "\n" + columns(table) + (f"and {rest} more: -o json lists all\n" if rest > 0 else "")
+    return "\n" + columns(table) + (f"and {rest} more (-o json lists all)\n" if rest > 0 else "")

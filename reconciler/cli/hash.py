@@ -21,11 +21,13 @@ _KINDS = ("EC2NodeClass", "NodePool")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("file", metavar="FILE", help="YAML or JSON, a folder of it, or - for stdin")
+    parser.add_argument(
+        "file", metavar="FILE", help=("YAML or JSON file, folder of such files, or - for stdin")
+    )
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="form")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
-        help="a setting; clusterCABundle is part of an EC2NodeClass's hash",
+        help="override a setting; clusterCABundle is part of an EC2NodeClass's hash",
     )  # fmt: skip
 
 
@@ -46,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         if entry.kind in _KINDS
     )
     if not rows:
-        raise UnreadableError("no NodePool and no EC2NodeClass in it", where=args.file)
+        raise UnreadableError("contains no NodePool and no EC2NodeClass", where=args.file)
     if args.output == "json":
         import json
 

@@ -19,10 +19,18 @@ _MESSAGE_WIDTH: Final = 60
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare how far to look back, and the form."""
     opening.add_path(parser)
-    parser.add_argument("--limit", type=limit, default=50, metavar="N", help="default: 50")
-    parser.add_argument("--target", metavar="NAME", help="only what was done to this claim or node")
     parser.add_argument(
-        "-o", "--output", choices=("text", "wide", "json"), default="text", help="form of the list"
+        "--limit",
+        type=limit,
+        default=50,
+        metavar="N",
+        help=("maximum number of entries (default: 50)"),
+    )
+    parser.add_argument(
+        "--target", metavar="NAME", help=("only operations on this NodeClaim or node")
+    )
+    parser.add_argument(
+        "-o", "--output", choices=("text", "wide", "json"), default="text", help="output format"
     )
     opening.add_arguments(parser)
 
@@ -47,27 +55,33 @@ def run(args: argparse.Namespace) -> int:
         rows = rows_of(entries, None if args.output == "wide" else _MESSAGE_WIDTH)
         sys.stdout.write(columns([header, *rows]))
     else:
-        print(f"Nothing was done yet for fleet {recorded.fleet}.", file=sys.stderr)
+        print(f"No operations are recorded for fleet {recorded.fleet}.", file=sys.stderr)
     return exitcode.DONE
 
 
 def rows_of(entries: Sequence[JournalEntry], width: int | None) -> list[tuple[str, ...]]:
     """Return a row of cells for each entry; messages are cut to ``width``."""
-    from reconciler.cli.listing import cut, stamp
+    from reconciler.cli.listing import clock_time, cut
     from reconciler.plan.wording import short
 
     return [
         (
-            stamp(e.intent.at),
-            e.intent.verb.value,
+            clock_time(e.intent.at),
+            verb_of(e),
             e.intent.target,
-            e.outcome.value if e.outcome else "in doubt",
+            e.outcome.value if e.outcome else "unknown",
             short(e.intent.revision),
             e.intent.reason,
             cut(e.message, width) if width else e.message,
         )
         for e in entries
     ]
+
+
+def verb_of(entry: JournalEntry) -> str:
+    """Return the verb of an entry in text: unused resources are deleted, not discarded."""
+    verb = entry.intent.verb.value
+    return "delete" if verb == "discard" else verb
 
 
 def document(entry: JournalEntry) -> dict[str, Any]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from reconciler.desired.fleet import Fleet, SourceFile
     from reconciler.desired.settings import Resolved
     from reconciler.model.diagnostics import Diagnostic
+    from reconciler.model.errors import UnreadableError
     from reconciler.observed.snapshot import Snapshot
     from reconciler.plan.plan import InputDigests, Revision
 
@@ -28,23 +29,31 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that say what is planned."""
     add = parser.add_argument
-    add("path", nargs="?", default=None, metavar="PATH", help="folder of the fleet (default: .)")
-    add("--repo", metavar="URL", help="plan a repository, without a checkout")
-    add("--ref", metavar="REF", help="the commit, branch or tag to plan (default: as it stands)")
-    add("--path", dest="below", metavar="DIR", help="the fleet's folder within the repository")
-    add("--base", metavar="REF", help="say what changes from this commit on")
-    add("--snapshot", metavar="FILE", help="the cluster, as `kubectl get … -o json` (- for stdin)")
-    add("--catalog", metavar="FILE", help="instance types (default: the bundled ones of AWS)")
-    add("--now", metavar="TIME", help="the present, as RFC 3339 (default: the clock)")
-    add("--state", metavar="DIR|URL", help="where the recorded state is")
+    add("path", nargs="?", default=None, metavar="PATH", help="fleet folder (default: .)")
+    add("--repo", metavar="URL", help="plan a remote repository, without a checkout")
+    add("--ref", metavar="REF", help="commit, branch or tag to plan (default: the working tree)")
+    add("--path", dest="below", metavar="DIR", help="fleet folder within the repository")
+    add("--base", metavar="REF", help="show what changes compared with this commit")
+    add(
+        "--snapshot",
+        metavar="FILE",
+        help=("cluster objects from `kubectl get … -o json` (- for stdin)"),
+    )
+    add(
+        "--catalog",
+        metavar="FILE",
+        help=("catalog of instance types (default: the bundled AWS catalog)"),
+    )
+    add("--now", metavar="TIME", help="current time in RFC 3339 (default: the system clock)")
+    add("--state", metavar="DIR|URL", help="state directory or database URL")
     add(
         "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE",
-        help="a setting, as in reconciler.yaml",
+        help="override a setting of reconciler.yaml",
     )  # fmt: skip
     operatorfile.add_argument(parser)
     add(
         "--allow-removal", action="append", default=[], metavar="NAME",
-        help="let a NodePool go that git no longer has",
+        help="allow this NodePool to be removed if it is no longer in git",
     )  # fmt: skip
 
 
@@ -102,8 +111,10 @@ def source_of(args: argparse.Namespace, ref: str | None = None) -> Source:
     ref = ref or args.ref
     if args.repo is not None:
         if args.path is not None:
-            remedy = "name the folder with --path DIR"
-            raise UsageError("PATH and --repo are both given", where=args.path, remedy=remedy)
+            remedy = "pass the folder with --path DIR"
+            raise UsageError(
+                ("PATH and --repo cannot be used together"), where=args.path, remedy=remedy
+            )
         return Remote(args.repo, clones(args.state), ref or "HEAD", args.below or ".")
     path = os.path.join(args.path or ".", args.below) if args.below else args.path or "."  # noqa: PTH118
     return AtRef(path, ref) if ref else WorkingTree(path)
@@ -212,14 +223,12 @@ def read_cluster(
     decision reads. Without ``--snapshot`` it is an empty cluster that is to run the fleet's own
     workloads.
     """
-    from reconciler.observed.snapshot import read_snapshot, snapshot_of
+    from reconciler.observed.snapshot import canonical, read_snapshot, snapshot_of
 
     if args.snapshot is not None:
-        import msgspec
-
         source = "stdin" if args.snapshot == "-" else args.snapshot
         snapshot = read_snapshot(read_bytes(args.snapshot), source)
-        return snapshot, msgspec.json.encode(snapshot, order="deterministic"), ()
+        return snapshot, canonical(snapshot), snapshot.findings
     from reconciler.desired.workloads import expand
 
     made, findings = expand(fleet.workloads, now=now)
@@ -229,6 +238,10 @@ def read_cluster(
         *made.priority_classes,
     ]  # fmt: skip
     return snapshot_of(objects), b"", without_errors(findings)
+
+
+BYTES_MAX: Final = 2**31
+"""How large a file named on the command line may be: a snapshot of 100,000 pods is a quarter."""
 
 
 def read_bytes(path: str) -> bytes:
@@ -241,12 +254,25 @@ def read_bytes(path: str) -> bytes:
 
     try:
         if path == "-":
-            return sys.stdin.buffer.read()
-        with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs a start
-            return file.read()
+            content = sys.stdin.buffer.read(BYTES_MAX + 1)
+        else:
+            with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs a start
+                if os.fstat(file.fileno()).st_size > BYTES_MAX:
+                    raise _too_large(path)
+                content = file.read(BYTES_MAX + 1)
     except OSError as error:
         why = error.strerror or str(error)
-        raise UnreadableError(why, where=path, remedy="name a file that can be read") from error
+        raise UnreadableError(why, where=path, remedy="pass a readable file") from error
+    if len(content) > BYTES_MAX:
+        raise _too_large(path)
+    return content
+
+
+def _too_large(path: str) -> UnreadableError:
+    from reconciler.model.errors import UnreadableError
+
+    most = f"more than {BYTES_MAX >> 30} GiB"
+    return UnreadableError(most, where=path, remedy="capture fewer objects")
 
 
 _OF_WHO_APPLIES: Final = frozenset(

@@ -1,4 +1,4 @@
-"""How old is what is known of AWS: the lock of the folder, and answers kept beside the state."""
+"""Ages of the known facts about AWS: the lock of the folder, and answers cached with the state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _NAMES: Final = {"types": "instanceTypes", "on-demand": "onDemandPrices", "spot": "spotPrices"}
-_SAID: Final = {
+_TITLES: Final = {
     "lock": "locked",
     "instanceTypes": "instance types",
     "onDemandPrices": "on-demand prices",
@@ -21,7 +21,7 @@ _SAID: Final = {
 
 
 def known_at(args: argparse.Namespace) -> dict[str, datetime]:
-    """Return when each thing was found out that is not the bundled data of the release."""
+    """Return when each fact was read, without the data bundled with the release."""
     from reconciler.adapters.aws.cache import folder_of
     from reconciler.adapters.aws.facts import kept_at
 
@@ -53,8 +53,8 @@ def document(known: dict[str, datetime]) -> dict[str, Any]:
     return {name: stamp(at) for name, at in known.items()}
 
 
-def said(known: dict[str, datetime], now: datetime) -> str:
+def ages(known: dict[str, datetime], now: datetime) -> str:
     """Return the ages in one line, empty where everything is as bundled."""
     from reconciler.plan.wording import age_said
 
-    return ", ".join(f"{_SAID[name]} {age_said(at, now)}" for name, at in known.items())
+    return ", ".join(f"{_TITLES[name]} {age_said(at, now)}" for name, at in known.items())

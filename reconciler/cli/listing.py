@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from reconciler.model.visible import one_line
 from reconciler.plan.layout import table
 
 
@@ -39,7 +40,7 @@ def as_table(listing: Listing, *, wide: bool) -> str:
 
 def columns(rows: Sequence[Sequence[str]], indent: int = 0) -> str:
     """Return rows as lines of aligned columns; an empty cell is shown as a dash."""
-    shown = [[" ".join(cell.split()) or "-" for cell in row] for row in rows]
+    shown = [[one_line(cell) or "-" for cell in row] for row in rows]
     lines = table(shown, "<" * max((len(row) for row in rows), default=0))
     return "".join(f"{' ' * indent}{line}\n" for line in lines)
 
@@ -96,7 +97,17 @@ def stamp(at: datetime | None) -> str:
     return "" if at is None else f"{at:%Y-%m-%dT%H:%M:%SZ}"
 
 
+def clock_time(at: datetime | None) -> str:
+    """Return a time for a terminal, to the minute: ``2026-01-03 12:00 UTC``."""
+    return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def shown(stamped: str) -> str:
+    """Return a time that ``stamp`` wrote as a terminal shows it."""
+    return clock_time(datetime.fromisoformat(stamped)) if stamped else ""
+
+
 def cut(text: str, width: int) -> str:
     """Return a text on one line of at most ``width`` characters."""
-    line = " ".join(text.split())
+    line = one_line(text)
     return line if len(line) <= width else line[: width - 1] + "…"

@@ -1,8 +1,8 @@
-"""``reconciler lock``: write down what AWS holds and asks for now, for plans that can be repeated.
+"""``reconciler lock``: pin the current images and prices of AWS, so that plans are repeatable.
 
-Without ``--update`` what is locked and still fits stays as it is, and only what is missing is
-looked up; with it everything is looked up anew. The file is written whole or not at all, and only
-if something in it changes but the hour.
+Without ``--update``, entries that still match are kept, and only missing ones are looked up. With
+it, everything is looked up again. The file is replaced atomically, and only if something other
+than a time changes.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is locked, and from what."""
     opening.add_path(parser)
     add = parser.add_argument
-    add("--update", action="store_true", help="look everything up anew")
+    add("--update", action="store_true", help="look up every image and price again")
     add(
         "--check", action="store_true",
-        help="write nothing; exit with 3 if the lock does not fit the folder",
+        help="write nothing; exit with 3 if the lock does not match the folder",
     )  # fmt: skip
     add(
         "--snapshot", metavar="FILE",
-        help="take what EC2NodeClasses found from the cluster's own objects (- for stdin)",
+        help="read what EC2NodeClasses resolved to from the cluster's objects (- for stdin)",
     )  # fmt: skip
     opening.add_arguments(parser)
     parser.set_defaults(repo=None, ref=None, below=None, base=None, catalog=None, allow_removal=[])
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"{LOCK_FILE} is up to date: {_sum(before)}")
         return exitcode.DONE
     _write(os.path.join(args.path or ".", LOCK_FILE), after)  # noqa: PTH118
-    for line in _told(before, after):
+    for line in _changes(before, after):
         print(line)
     print(f"{LOCK_FILE} written: {_sum(after)}")
     return exitcode.DONE
@@ -155,10 +155,13 @@ def _public_catalog(args: argparse.Namespace, resolved: Resolved) -> Catalog:
     if catalog.warnings and wants_live:
         raise CloudError(
             catalog.warnings[0],
-            remedy="nothing was written; aws.instanceTypes and aws.prices can be set to bundled",
+            remedy=(
+                "nothing was written; to use the bundled data, set aws.instanceTypes and "
+                "aws.prices to bundled"
+            ),
         )
     for warning in catalog.warnings:
-        print(f"reconciler: warning: {warning}", file=sys.stderr)
+        print(f"Warning: {warning}", file=sys.stderr)
     return catalog
 
 
@@ -217,9 +220,9 @@ def _resolved(
         if missing:
             said = {c.message for c in status.conditions if c.status == "False" and c.message}
             raise CloudError(
-                f"EC2NodeClass {node_class.name} selects no {' and no '.join(missing)}"
+                f"EC2NodeClass {node_class.name} matches no {' and no '.join(missing)}"
                 + (f" ({'; '.join(sorted(said))})" if said else ""),
-                remedy="nothing was written; look at its selector terms",
+                remedy="nothing was written; check its selector terms",
             )
     return found
 
@@ -257,7 +260,7 @@ def _without_moments(lock: Lock) -> Lock:
     return replace(lock, digest="", locked_at=epoch, catalog=timeless)
 
 
-def _told(before: Lock | None, after: Lock) -> list[str]:
+def _changes(before: Lock | None, after: Lock) -> list[str]:
     """Return what changes: images and places by class, then types and prices in one line."""
     from reconciler.catalog.locked import differences
 
@@ -287,12 +290,13 @@ def _held(entry: LockedClass) -> dict[str, list[str]]:
 
 
 def _sum(lock: Lock) -> str:
-    from reconciler.plan.wording import counted, moment
+    from reconciler.cli.listing import clock_time
+    from reconciler.plan.wording import counted
 
     classes = counted(len(lock.node_classes), "node class", "node classes")
     return (
-        f"{classes}, {counted(len(lock.types), 'instance type')}, "
-        f"locked at {moment(lock.locked_at)}"
+        f"{classes}, {counted(len(lock.types), 'instance type')}, locked at "
+        f"{clock_time(lock.locked_at)}"
     )
 
 
@@ -316,14 +320,14 @@ def _write(path: str, lock: Lock) -> None:
 
 
 def _check(args: argparse.Namespace, file: SourceFile | None) -> int:
-    """Say whether the lock fits the folder, without asking AWS anything."""
+    """Check whether the lock matches the folder, without calling AWS."""
     from reconciler.cli import inputs
     from reconciler.desired.lock import REMEDY, fitting, read_lock
     from reconciler.desired.resource import LOCK_FILE
     from reconciler.model.diagnostics import Diagnostic
 
     if file is None:
-        return _refused(f"there is no {LOCK_FILE}; run `reconciler lock` and commit what it writes")
+        return _refused(f"{LOCK_FILE} does not exist; run `reconciler lock` and commit the file")
     lock = read_lock(file.content)
     if isinstance(lock, Diagnostic):
         return _refused(str(lock))
@@ -334,17 +338,17 @@ def _check(args: argparse.Namespace, file: SourceFile | None) -> int:
         return _refused(str(findings[0]))
     if lock.region != settings.region:
         return _refused(
-            f"{LOCK_FILE} is of {lock.region}, the fleet of {settings.region}; {REMEDY}"
+            f"{LOCK_FILE} is for {lock.region}, but the fleet is in {settings.region}; {REMEDY}"
         )
     from reconciler.cli.catalogs import locked
 
     warnings = locked(settings, lock).warnings
     if warnings:
         return _refused(warnings[0])
-    print(f"{LOCK_FILE} fits: {_sum(fits)}")
+    print(f"{LOCK_FILE} matches: {_sum(fits)}")
     return exitcode.DONE
 
 
 def _refused(why: str) -> int:
-    print(f"reconciler: author: {why}", file=sys.stderr)
+    print(f"Error: {why}", file=sys.stderr)
     return exitcode.REFUSED

@@ -1,4 +1,4 @@
-"""The entry point: which command, and what an error looks like to the one who called it.
+"""The entry point: selects the command and prints errors.
 
 A command is a module of this package with two functions:
 
@@ -11,8 +11,8 @@ To add one, write the module and name it in ``COMMANDS`` with its line of help. 
 the command that runs is imported, and it imports what is heavy inside ``run``: starting fast is a
 promise (``--version`` takes at most three times as long as an empty Python).
 
-An error that a command expects is a ``ReconcilerError``: it becomes one line on stderr. Anything
-else is our mistake: one line as well, and a traceback with ``--debug``.
+An expected error is a ``ReconcilerError``: it becomes one line on stderr. Any other exception is a
+bug: also one line, and a traceback with ``--debug``.
 """
 
 from __future__ import annotations
@@ -30,36 +30,43 @@ if TYPE_CHECKING:
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "validate": (
         "reconciler.cli.validate",
-        "check the desired state; every finding with its place",
+        "check the desired state and show every problem with its location",
     ),
-    "plan": ("reconciler.cli.plan", "say what would be done, why, and what it costs"),
-    "apply": ("reconciler.cli.apply", "carry a plan out, until the fleet is as git wants it"),
-    "run": ("reconciler.cli.run", "the daemon: keep the fleet as git wants it"),
+    "plan": ("reconciler.cli.plan", "show what would change, why, and what it costs"),
+    "apply": ("reconciler.cli.apply", "apply a plan until the fleet matches git"),
+    "run": ("reconciler.cli.run", "run the daemon that keeps the fleet in sync with git"),
     "simulate": (
         "reconciler.cli.simulate",
-        "what happens when: the engine against a simulated cloud, in virtual time",
+        "run the engine against a simulated cloud in virtual time and show the rollout",
     ),
-    "status": ("reconciler.cli.status", "the fleet in one look, from what is recorded"),
+    "status": ("reconciler.cli.status", "show the recorded state of the fleet"),
     "get": ("reconciler.cli.get", "list nodeclaims, nodes, nodepools, plans, actions or commands"),
-    "describe": ("reconciler.cli.describe", "everything that is recorded about one thing"),
+    "describe": ("reconciler.cli.describe", "show all recorded details of one resource"),
     "explain": (
         "reconciler.cli.explain",
-        "why a pod has no node, why a node is or is not disrupted",
+        "explain why a pod is unschedulable or a node is (not) disrupted",
     ),
-    "resume": ("reconciler.cli.resume", "let disruption go on that stopped after failures"),
-    "history": ("reconciler.cli.history", "what was done, when, under which commit, and why"),
-    "lock": ("reconciler.cli.lock", "write down images and prices, so that plans can be repeated"),
+    "resume": ("reconciler.cli.resume", "resume disruption that was halted after failures"),
+    "history": ("reconciler.cli.history", "list past operations with time, commit and reason"),
+    "lock": ("reconciler.cli.lock", "pin images and prices so that plans are repeatable"),
     "check": (
         "reconciler.cli.check",
-        "would it work here: credentials, permissions, quotas, networks, queue; writes nothing",
+        "check credentials, permissions, quotas, networks and the queue; changes nothing",
     ),
-    "hash": ("reconciler.cli.hash", "drift hashes of NodePools and EC2NodeClasses, as Karpenter's"),
-    "config": ("reconciler.cli.config", "the effective settings, and where each came from"),
-    "demo": ("reconciler.cli.demo", "the whole loop on this machine, with nothing to set up"),
-    "snapshot": ("reconciler.cli.snapshot", "capture what `plan --snapshot` reads, with kubectl"),
+    "health": ("reconciler.cli.health", "check whether the daemon is alive"),
+    "hash": (
+        "reconciler.cli.hash",
+        ("compute the drift hashes of NodePools and EC2NodeClasses, as Karpenter does"),
+    ),
+    "config": ("reconciler.cli.config", "show the effective settings and the source of each"),
+    "demo": ("reconciler.cli.demo", "try the full loop on this machine, with nothing to set up"),
+    "snapshot": (
+        "reconciler.cli.snapshot",
+        ("save the cluster objects that `plan --snapshot` reads, using kubectl"),
+    ),
     "state": (
         "reconciler.cli.state",
-        "migrate, check, export or import what is recorded; take a fleet over from Karpenter",
+        "migrate, check, export, import or prune the recorded state; adopt nodes",
     ),
 }
 """Name of a command → (module, line of help), in the order in which help lists them."""
@@ -76,11 +83,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         sys.stdout.write(f"reconciler {__version__}\n")
         return 0
+    from reconciler.cli import door
+
+    with door.opened():
+        return _ended(words, is_process=argv is None)
+
+
+def _ended(words: list[str], *, is_process: bool) -> int:
+    """Run the command line and return its exit code, whatever happens."""
     debug = "--debug" in words
     try:
         code = _run(words)
         sys.stdout.flush()
-        if argv is None and _named(words) in _READERS:
+        if is_process and _named(words) in _READERS:
             _leave(code)
     except BrokenPipeError:
         # The reader has gone (`| head`): nothing is left to say, not even at exit.
@@ -110,8 +125,10 @@ def _run(words: list[str]) -> int:
     except SystemExit as stop:  # argparse has printed help
         return int(stop.code or 0)
     if command is None:
-        parser.print_help()
-        return 0 if not words else 2
+        if not words:
+            parser.print_help()
+            return 0
+        parser.error("no command given")
     code: int = command.run(args)
     return code
 
@@ -135,7 +152,7 @@ def _parser(words: list[str]) -> tuple[argparse.ArgumentParser, Any]:
     parser = Arguments(
         prog="reconciler",
         formatter_class=formatter,
-        description="Plans and runs EC2 node fleets from NodePools in a git repository.",
+        description="Plan and run EC2 node fleets from NodePools in a git repository.",
     )
     parser.add_argument("--version", "-V", action="version", version=f"reconciler {__version__}")
     parser.add_argument("--debug", action="store_true", help="print tracebacks")
@@ -163,9 +180,9 @@ def _parser(words: list[str]) -> tuple[argparse.ArgumentParser, Any]:
 
 
 def _failed(error: Exception, *, debug: bool) -> int:
-    """Say what went wrong in one line and return the exit code that tells it apart."""
+    """Print the error as one line and return its exit code."""
     from reconciler.cli import exitcode
-    from reconciler.model.errors import PolicyError, ReconcilerError, StalePlanError, UsageError
+    from reconciler.model.errors import PolicyError, ReconcilerError, StalePlanError
 
     if debug:
         import traceback
@@ -174,22 +191,24 @@ def _failed(error: Exception, *, debug: bool) -> int:
 
         sys.stderr.write(without_secrets("".join(traceback.format_exception(error))))
     if isinstance(error, ReconcilerError):
-        _say(_line(error))
+        print(_line(error), file=sys.stderr)
         if isinstance(error, StalePlanError):
             return exitcode.STALE
         if isinstance(error, PolicyError):
             return exitcode.REFUSED
-        return exitcode.USAGE if isinstance(error, UsageError) else exitcode.FAILED
+        return exitcode.FAILED
     text = " ".join(str(error).split())[:300]
     more = "" if debug else "; run with --debug for the traceback, and please report it"
-    _say(f"internal error: {type(error).__name__}: {text}{more}")
+    print(f"Error: internal error: {type(error).__name__}: {text}{more}", file=sys.stderr)
     return exitcode.FAILED
 
 
 def _line(error: ReconcilerError) -> str:
-    """Return the error on one line, with whose fault it is in front."""
+    """Return the error on one line; a finding in a file starts with its place instead."""
+    from reconciler.model.errors import InvalidFleetError
+
     text = " ".join(str(error).split())
-    return f"{error.fault}: {text}"
+    return text if isinstance(error, InvalidFleetError) else f"Error: {text}"
 
 
 def _interrupted(*, debug: bool) -> int:
@@ -199,9 +218,5 @@ def _interrupted(*, debug: bool) -> int:
         import traceback
 
         traceback.print_exc()
-    _say("interrupted")
+    print("Interrupted", file=sys.stderr)
     return exitcode.INTERRUPTED
-
-
-def _say(text: str) -> None:
-    print(f"reconciler: {text}", file=sys.stderr)

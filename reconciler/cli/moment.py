@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Final
+
+YEARS: Final = range(1970, 2201)
+"""The years of a present that can be named: every duration can be added to it."""
 
 
 def present(text: str | None, flag: str = "--now") -> datetime:
@@ -21,6 +25,10 @@ def present(text: str | None, flag: str = "--now") -> datetime:
         moment = None
     if moment is None or moment.tzinfo is None or "T" not in text.upper():
         raise UsageError(
-            f"not a time: {text[:60]!r}", where=flag, remedy="write it as 2026-01-31T12:00:00Z"
+            f"invalid time {text[:60]!r}", where=flag, remedy="write it as 2026-01-31T12:00:00Z"
+        )
+    if moment.year not in YEARS:
+        raise UsageError(
+            f"time {text[:60]!r} is not between the years {YEARS[0]} and {YEARS[-1]}", where=flag
         )
     return moment.astimezone(UTC)

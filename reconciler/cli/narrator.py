@@ -1,7 +1,7 @@
-"""Tells a story at a terminal: chapters, commands, and what the engine does, as it does it.
+"""Narrates the demo on a terminal: chapters, commands, and the engine's actions as they happen.
 
-Eighty columns, no control character where nobody looks, and never faster than a person reads
-unless asked to be.
+Eighty columns, control characters only for a terminal, and at reading speed unless asked to be
+faster.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TextIO
 
+from reconciler.model.visible import Painted, one_line, visible
 from reconciler.plan.layout import wrap
 
 WIDTH: Final = 80
@@ -83,11 +84,12 @@ class Narrator:
 
     def quote(self, text: str) -> None:
         """Show what a command prints."""
-        for line in text.rstrip("\n").split("\n"):
+        for line in visible(text).rstrip("\n").split("\n"):
             self._line(f"  {line}" if line else "")
 
     def event(self, at: datetime, sign: str, text: str, aside: str = "") -> None:
         """Show what has just happened; ``aside`` stands at the right edge where there is room."""
+        text, aside = one_line(text), visible(aside)
         room = WIDTH - 2 - _INDENT - len(f"{at:%H:%M:%S}  {sign} ")
         text = text if len(text) <= room else f"{text[: room - 1]}…"
         line = f"{at:%H:%M:%S}  {sign} {text}"
@@ -117,5 +119,5 @@ class Narrator:
             line.encode(self._encoding)
         except UnicodeEncodeError:
             line = line.translate(_ASCII).encode(self._encoding, "replace").decode(self._encoding)
-        self._out.write(line + "\n")
+        self._out.write(Painted(line + "\n"))
         self._out.flush()

@@ -29,19 +29,19 @@ FOLDER: Final = ".reconciler"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that say which state is read."""
     add = parser.add_argument
-    add("--state", metavar="DIR|URL", help="where the recorded state is")
+    add("--state", metavar="DIR|URL", help="state directory or database URL")
     add(
         "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE",
-        help="a setting, as in reconciler.yaml",
+        help="override a setting of reconciler.yaml",
     )  # fmt: skip
     operatorfile.add_argument(parser)
-    add("--now", metavar="TIME", help="the present, as RFC 3339 (default: the clock)")
+    add("--now", metavar="TIME", help="current time in RFC 3339 (default: the system clock)")
 
 
 def add_path(parser: argparse.ArgumentParser) -> None:
     """Declare the folder of the fleet."""
     parser.add_argument(
-        "path", nargs="?", default=None, metavar="PATH", help="folder of the fleet (default: .)"
+        "path", nargs="?", default=None, metavar="PATH", help="fleet folder (default: .)"
     )
 
 
@@ -54,7 +54,7 @@ def name_and_path(words: Sequence[str]) -> tuple[str | None, str | None]:
     if len(words) > 2:
         from reconciler.model.errors import UsageError
 
-        raise UsageError(f"one word too many: {words[2]!r}", remedy="give NAME and PATH only")
+        raise UsageError(f"unexpected argument {words[2]!r}", remedy="pass only NAME and PATH")
     if len(words) == 1 and _is_path(words[0]):
         return None, words[0]
     name, path = (*words, None, None)[:2]
@@ -120,16 +120,16 @@ def _meant(fleet: str, known: Sequence[str], resolved: Resolved, place: str) -> 
         return fleet
     if not known:
         raise StateError(
-            "nothing is recorded here yet",
+            "no recorded state in this folder yet",
             where=place,
-            remedy="`reconciler apply` or `reconciler run` begins it",
+            remedy="it is created by the first `reconciler apply` or `run`",
         )
     if len(known) == 1 and resolved.origins["fleet"] == DEFAULT:
         return known[0]
     raise StateError(
-        f"no fleet {fleet} is recorded here, but {', '.join(known)}",
+        f"fleet {fleet} has no recorded state here; recorded fleets: {', '.join(known)}",
         where=place,
-        remedy="name one with --set fleet=NAME",
+        remedy="select one with --set fleet=NAME",
     )
 
 
@@ -172,9 +172,9 @@ def _refuse_strangers(location: str, folder: str) -> None:
     tracked = tracked_in(location)
     if tracked is not None:
         raise StateError(
-            f"git tracks {tracked}: a state that comes with a repository is never used",
+            f"git tracks {tracked}; for safety, state that comes with a repository is never used",
             where=location,
-            remedy="`git rm -r --cached` it, or name another place with --state",
+            remedy="run `git rm -r --cached` on it, or pass another location with --state",
         )
 
 
@@ -198,7 +198,7 @@ def settings_of(
     ``config`` is the operator's configuration file, by default what ``RECONCILER_CONFIG`` names.
 
     Raises:
-        UnreadableError: there is no such folder, or its config cannot be read.
+        UnreadableError: the folder does not exist, or its config cannot be read.
         InvalidFleetError: its config has errors.
         UsageError: a setting is wrong.
     """
@@ -219,7 +219,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
     if not folder.is_dir():
         raise UnreadableError(
-            "there is no such folder", where=str(folder), remedy="name the folder of the fleet"
+            f'folder "{folder}" does not exist', remedy="pass the fleet folder as PATH"
         )
     name = next((n for n in CONFIG_FILES if (folder / n).is_file()), None)
     if name is None:

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from reconciler.desired.settings import OperatorFile
 
 _VARIABLE: Final = "RECONCILER_CONFIG"
-_REMEDY: Final = "name a file outside the repository"
+_REMEDY: Final = "pass a file outside the repository"
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
     """Declare the flag that names the file."""
     parser.add_argument(
         "--config", metavar="FILE",
-        help="the operator's settings, outside the repository (default: RECONCILER_CONFIG)",
+        help="operator settings, in a file outside the repository (default: $RECONCILER_CONFIG)",
     )  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def read_operator_file(named: str | None, folder: str | None) -> OperatorFile | 
             content = file.read()
     except OSError as error:
         why = error.strerror or str(error)
-        remedy = "name a file that can be read"
+        remedy = "pass a readable file"
         raise UnreadableError(why, where=f"{flag} {path}", remedy=remedy) from error
     return OperatorFile(os.path.abspath(path), _data(path, content))  # noqa: PTH100
 
@@ -64,7 +64,7 @@ def _expect_outside(path: str, folder: str, flag: str) -> None:
     tree = repository.top if repository is not None else real
     as_named = os.path.join(os.path.realpath(os.path.dirname(path) or "."), os.path.basename(path))  # noqa: PTH118, PTH119, PTH120
     if is_inside(as_named, tree) or is_inside(os.path.realpath(path), tree):
-        what = "the operator's configuration file lies inside the fleet's repository"
+        what = "the operator's configuration file is inside the fleet's repository"
         raise UsageError(what, where=f"{flag} {path}", remedy=_REMEDY)
 
 
@@ -87,7 +87,7 @@ def _data(path: str, content: bytes) -> dict[str, object]:
     if not documents:
         return {}
     if len(documents) > 1:
-        raise UsageError("only one document is read here", where=str(documents[1].place()))
+        raise UsageError("must contain exactly one document", where=str(documents[1].place()))
     entry = Entry(documents[0], (), documents[0].data)
     for fault in schema.check("reconciler.v1", entry.plain):
         place = entry.place(fault.pointer, of_key=fault.of_key)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.cli import exitcode
 from reconciler.cli.inputs import add_arguments as add_input_arguments
+from reconciler.model.visible import Painted
 
 if TYPE_CHECKING:
     import argparse
@@ -25,17 +26,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_input_arguments(parser)
     add = parser.add_argument
-    add("-o", "--output", choices=_OUTPUTS, default="text", help="form of the plan")
+    add("-o", "--output", choices=_OUTPUTS, default="text", help="output format")
     add("--out", metavar="FILE", help="save the plan for `reconciler apply FILE`")
     add(
         "--detailed-exitcode", action="store_true",
-        help="exit with 2 when there is something to do",
+        help="exit with 2 if there are changes",
     )  # fmt: skip
     add(
         "--fail-on", action="append", default=[], choices=("unschedulable",), metavar="WHAT",
-        help="exit with 3 when the plan has it: unschedulable (pods that cannot be scheduled)",
+        help="exit with 3 if the plan has it: unschedulable (pods that cannot be scheduled)",
     )  # fmt: skip
-    add("--timings", action="store_true", help="print seconds by phase on stderr, as JSON")
+    add(
+        "--timings",
+        action="store_true",
+        help="print the seconds spent in each phase to stderr, as JSON",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -131,7 +136,7 @@ def next_command(plan: Plan, args: argparse.Namespace) -> str:
         return " ".join(["reconciler apply", *map(_quoted, (args.out, *_inputs_named(args)))])
     folder = f" {args.path}" if args.path else ""
     if args.snapshot or args.catalog:
-        return "save this plan with `--out plan.json`, then run `reconciler apply plan.json`."
+        return "save this plan with `--out plan.json`, then run `reconciler apply plan.json`"
     return f"reconciler apply{folder}"
 
 
@@ -169,5 +174,7 @@ def write(text: str) -> None:
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
+        is_painted = isinstance(text, Painted)
         text = text.translate(_PLAIN).encode(encoding, "replace").decode(encoding)
+        text = Painted(text) if is_painted else text
     sys.stdout.write(text)

@@ -69,7 +69,7 @@ def _unwritable(path: str, error: Exception) -> UnreadableError:
 
     why = getattr(error, "strerror", None) or str(error)
     return UnreadableError(
-        f"cannot be written: {why}", where=path, remedy="name a file in a folder that exists"
+        f"cannot be written: {why}", where=path, remedy="pass a file in an existing folder"
     )
 
 
@@ -100,5 +100,5 @@ def load(path: str) -> Plan:
                 content = file.read(SIZE_MAX + 1)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise UnreadableError(why, where=path, remedy="name a file that can be read") from error
+        raise UnreadableError(why, where=path, remedy="pass a readable file") from error
     return read_saved(content, "stdin" if path == "-" else path)

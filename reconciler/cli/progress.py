@@ -1,9 +1,10 @@
-"""Tells a person what the engine does while it does it: one line for each thing."""
+"""Prints the engine's progress: one line for each event."""
 
 from __future__ import annotations
 
 from typing import TextIO
 
+from reconciler.model.visible import Painted, one_line
 from reconciler.ports import Progress
 
 _COLOURS = {
@@ -30,7 +31,8 @@ class TerminalNotifier:
 
     def tell(self, progress: Progress) -> None:
         """Print one line."""
-        line = f"{progress.kind:<17} {progress.message}"
+        message = one_line(progress.message)
+        line = f"{progress.kind:<17} {message}"
         if line == self._last:
             return
         self._last = line
@@ -38,5 +40,5 @@ class TerminalNotifier:
         code = _COLOURS.get(progress.kind)
         if self._colour and code:
             kind = f"\x1b[{code}m{kind}\x1b[0m"
-        self._out.write(f"{progress.at:%H:%M:%S} {kind} {progress.message}\n")
+        self._out.write(Painted(f"{progress.at:%H:%M:%S} {kind} {message}\n"))
         self._out.flush()

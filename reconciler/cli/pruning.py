@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 _KINDS: Final = {
     "plans": "plans",
-    "commands": "commands that ended",
-    "effects": "effects that are settled",
-    "nodeClaims": "NodeClaims that are gone",
-    "reasons": "reasons that were given",
+    "commands": "finished commands",
+    "effects": "settled operations",
+    "nodeClaims": "terminated NodeClaims",
+    "reasons": "recorded reasons",
     "revisions": "revisions",
-    "refusals": "refusals of EC2",
+    "refusals": "unavailable offerings",
 }
 
 
@@ -30,16 +30,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep",
         metavar="SPAN",
-        help="remove what is older: 30d, 36h; at least a day (default: history.keep)",
+        help=(
+            "remove settled records older than this, such as 30d; at least 24h (default: "
+            "history.keep)"
+        ),
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="say what would go, and remove nothing"
+        "--dry-run", action="store_true", help="show what would be removed, but remove nothing"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Remove it, and say what went and what stays."""
-    from reconciler.cli.listing import as_json, columns, stamp
+    """Remove old records, and print how many were removed and kept."""
+    from reconciler.cli.listing import as_json, clock_time, columns, stamp
 
     keep = _keep(args)
     with opening.recorded(args) as recorded:
@@ -50,12 +53,12 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "json":
         sys.stdout.write(as_json(_document(tallies, stamp(before), dry_run=args.dry_run)))
         return exitcode.DONE
-    went = "WOULD GO" if args.dry_run else "GONE"
+    went = "REMOVABLE" if args.dry_run else "REMOVED"
     rows = [(_KINDS[t.kind], str(t.gone), str(t.kept)) for t in tallies]
-    sys.stdout.write(columns([("OLDER AND SETTLED", went, "STAY"), *rows]))
+    sys.stdout.write(columns([("OLD AND SETTLED", went, "KEPT"), *rows]))
     total = sum(tally.gone for tally in tallies)
-    what = "would go" if args.dry_run else "are removed"
-    print(f"{total} records of fleet {recorded.fleet} from before {stamp(before)} {what}.")
+    what = "would be removed" if args.dry_run else "were removed"
+    print(f"{total} records of fleet {recorded.fleet} from before {clock_time(before)} {what}.")
     return exitcode.DONE
 
 
@@ -75,19 +78,19 @@ def _keep(args: argparse.Namespace) -> timedelta:
     text = args.keep or said
     if text == NEVER:
         raise UsageError(
-            "history.keep is Never, and --keep says nothing else",
+            "history.keep is Never, and --keep is not set",
             where="--keep",
-            remedy="say how much is kept, as in --keep 90d",
+            remedy="set how long to keep records, such as --keep 90d",
         )
     try:
         keep = parse_span(text)
     except ValueError as error:
         raise UsageError(
-            f"not a span: {text[:60]!r}", where="--keep", remedy="write 30d or 36h"
+            f"invalid duration {text[:60]!r}", where="--keep", remedy="write it as 30d or 36h"
         ) from error
     if keep < timedelta(days=1):
         raise UsageError(
-            f"{text} is shorter than a day, as far as the daily maximum looks back",
+            f"{text} is shorter than a day, which the daily disruption limit needs",
             where="--keep",
             remedy="keep at least 24h",
         )

@@ -24,7 +24,7 @@ STARTING: Final = "○"
 LEAVING: Final = "◌"
 _SIGNS: Final = {"Launched": "+", "Unavailable": "!", "LaunchFailed": "!", "Failed": "!"}
 _NAMES_MAX: Final = 2
-_UNSAID: Final = frozenset({"Registered"})
+_HIDDEN: Final = frozenset({"Registered"})
 Line = tuple[datetime, str, str]
 """When, a sign, and a text."""
 
@@ -56,7 +56,7 @@ class Reporter:
         self._told.append(progress)
 
     def end_of_pass(self) -> None:
-        """Report what was told since the last pass; what goes on is said once."""
+        """Report the events since the last pass; what continues is reported once."""
         assert self._store is not None, "a reporter needs a fleet to report on"
         claims, commands = self._store.node_claims(), self._store.commands()
         self._count(claims, commands)
@@ -72,7 +72,9 @@ class Reporter:
 
     def asleep(self, now: datetime, until: datetime) -> None:
         """Report that nothing can change before a moment."""
-        self._narrator.event(now, " ", f"asleep until {until:%H:%M}: nothing can change before")
+        self._narrator.event(
+            now, " ", (f"sleeping until {until:%H:%M} UTC; nothing can change earlier")
+        )
 
     def _picture(self, claims: Sequence[NodeClaim]) -> str:
         """Return the fleet in signs, each NodePool for itself."""
@@ -102,29 +104,37 @@ def _sign(claim: NodeClaim) -> str:
 def _lines(
     told: Sequence[Progress], claims: Sequence[NodeClaim], commands: Sequence[RunningCommand]
 ) -> Iterator[Line]:
-    """Yield the lines that tell what happened in one pass."""
+    """Yield the lines for the events of one pass."""
     by_id = {c.id: c for c in commands}
     nodes = {c.status.node_name: c.name for c in claims if c.status.node_name}
     found = {p.node_claim for p in told if p.kind == "Recovered"}
-    for kind, group in groupby((p for p in told if p.kind not in _UNSAID), key=lambda p: p.kind):
+    for kind, group in groupby((p for p in told if p.kind not in _HIDDEN), key=lambda p: p.kind):
         some = list(group)
         at, names = some[0].at, [p.node_claim for p in some]
         match kind:
             case "Initialized":
-                yield at, "✓", f"{_named(names)} ready"
+                yield at, "✓", f"{_subject(names)} ready"
             case "Terminated":
-                yield at, "-", f"{_named(names)} gone"
+                yield at, "-", f"{_subject(names)} terminated"
             case "Discarded":
-                yield at, "-", f"{counted(len(some), 'leftover')} that nothing uses removed at AWS"
+                yield at, "-", f"removed {counted(len(some), _unused(some))} from AWS"
             case "CommandStarted":
                 yield from ((at, *_started(by_id[p.command])) for p in some if p.command in by_id)
             case "CommandValidated":
-                yield from ((at, " ", _freed(by_id[p.command])) for p in some if p.command in by_id)
+                yield from (
+                    (at, " ", _validated(by_id[p.command])) for p in some if p.command in by_id
+                )
             case _:
-                yield from ((at, *_said(p, nodes, found)) for p in some if kind != "Recovered")
+                yield from ((at, *_message(p, nodes, found)) for p in some if kind != "Recovered")
 
 
-def _named(claims: Sequence[str]) -> str:
+def _unused(removed: Sequence[Progress]) -> str:
+    """Return what was removed: launch templates, or resources of several kinds."""
+    template = "unused launch template"
+    return template if all(template in p.message for p in removed) else "unused resource"
+
+
+def _subject(claims: Sequence[str]) -> str:
     """Return claims as the subject of a sentence that begins with what they are."""
     if len(claims) == 1:
         return f"{claims[0]} is"
@@ -135,21 +145,23 @@ def _started(command: RunningCommand) -> tuple[str, str]:
     going = listed(command.node_claims, 3)
     if not command.replacements:
         return "-", f"remove {going} ({command.reason})"
-    return "±", f"replace {going} by {listed(command.replacements, 3)} ({command.reason})"
+    return "±", f"replace {going} with {listed(command.replacements, 3)} ({command.reason})"
 
 
-def _freed(command: RunningCommand) -> str:
+def _validated(command: RunningCommand) -> str:
     going = listed(command.node_claims, 3)
     if not command.replacements:
-        return f"looked at again, {going} may go"
-    return f"so {going} may drain"
+        return f"revalidated: {going} can be removed"
+    return f"revalidated: {going} can be drained"
 
 
-def _said(progress: Progress, nodes: Mapping[str, str], found: Collection[str]) -> tuple[str, str]:
-    """Return the engine's own words, with nodes called by the names of their claims."""
+def _message(
+    progress: Progress, nodes: Mapping[str, str], found: Collection[str]
+) -> tuple[str, str]:
+    """Return the sign and the engine's message, with nodes named by their claims."""
     text = progress.message
     for node, name in nodes.items():
         text = text.replace(node, name)
     if progress.kind == "Launched" and progress.node_claim in found:
-        return "=", f"{text}, found"
+        return "=", f"{text} (recovered)"
     return _SIGNS.get(progress.kind, " "), text

@@ -25,5 +25,5 @@ def render_requests(plan: Plan, inputs: Inputs) -> str:
         try:
             rows += request_rows(launch, blueprint.instance_type, inputs.settings)
         except CloudError as error:
-            print(f"reconciler: {error.fault}: {error}", file=sys.stderr)
+            print(f"Error: {error}", file=sys.stderr)
     return json.dumps(once_each(rows), indent=2, sort_keys=True) + "\n"

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="only this NodePool (default: every one that is stopped)",
+        help="only this NodePool (default: every halted NodePool)",
     )
     opening.add_arguments(parser)
 
@@ -41,12 +41,12 @@ def run(args: argparse.Namespace) -> int:
             store.put_rollout(resumed(rollout))
     for rollout in meant:
         print(
-            f"Disruption of NodePool {rollout.node_pool} goes on; it had stopped at"
-            f" {rollout.stopped_at:%Y-%m-%d %H:%M %Z} after {rollout.failures} failures,"
-            f" the last: {rollout.stopped_why}."
+            f"Resumed disruption of NodePool {rollout.node_pool}. It was halted at "
+            f"{rollout.stopped_at:%Y-%m-%d %H:%M} UTC after {rollout.failures} failures; the "
+            f"last one: {rollout.stopped_why}."
         )
     if not meant:
-        print("Disruption of no NodePool is stopped.")
+        print("No NodePool is halted.")
     return exitcode.DONE
 
 
@@ -63,8 +63,8 @@ def _meant(rollouts: Sequence[Rollout], names: Sequence[str]) -> list[Rollout]:
 
         known = ", ".join(rollout.node_pool for rollout in stopped) or "none"
         raise UsageError(
-            f"disruption of NodePool {unknown[0]} is not stopped",
+            f"NodePool {unknown[0]} is not halted",
             where="--node-pool",
-            remedy=f"stopped are: {known}",
+            remedy=f"halted NodePools: {known}",
         )
     return [rollout for rollout in stopped if not names or rollout.node_pool in names]

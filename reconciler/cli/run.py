@@ -17,21 +17,25 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is kept, and how often to look."""
-    from reconciler.cli import inputs
+    from reconciler.cli import health, inputs
 
     inputs.add_arguments(parser)
-    parser.add_argument("--interval", default="30s", metavar="DURATION", help="between two looks")
+    health.add_heartbeat(parser)
+    parser.add_argument(
+        "--interval", default="30s", metavar="DURATION", help=("time between two reconcile passes")
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT; the pass in hand is finished first."""
     from reconciler.cli import stopping
     from reconciler.cli.exitcode import DONE
+    from reconciler.cli.health import beating
     from reconciler.cli.progress import TerminalNotifier
 
     notifier = TerminalNotifier(sys.stdout, colour=sys.stdout.isatty())
     with stopping.on_signal() as stop:
-        keep(args, notifier, stop)
+        keep(args, notifier, beating(args.heartbeat, stop))
     return DONE
 
 

@@ -18,21 +18,26 @@ if TYPE_CHECKING:
 
 _OUTPUTS: Final = ("text", "json", "html")
 
+SPAN_MAX: Final = timedelta(days=366)
+"""The longest time that ``--until`` may name."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_input_arguments(parser)
     add = parser.add_argument
-    add(
-        "-o", "--output", choices=("text", "json", "html"), default="text", help="form of the story"
-    )
+    add("-o", "--output", choices=("text", "json", "html"), default="text", help="output format")
     add(
         "--until", metavar="DURATION|TIME",
         help="when to stop (default: when nothing is left to do)",
     )  # fmt: skip
-    add("--seed", type=int, default=0, metavar="N", help="what chance depends on (default: 0)")
-    add("--faults", metavar="FILE", help="what shall go wrong, as YAML")
-    add("--timings", action="store_true", help="print seconds by phase on stderr, as JSON")
+    add("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
+    add("--faults", metavar="FILE", help="fault scenario (YAML)")
+    add(
+        "--timings",
+        action="store_true",
+        help=("print the seconds spent in each phase to stderr, as JSON"),
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -88,14 +93,20 @@ def _until(text: str | None, start: datetime) -> datetime | timedelta | None:
     from reconciler.model.errors import UsageError
 
     wrong = UsageError(
-        f"not a time to stop at: {text[:60]!r}",
+        f"invalid end {text[:60]!r}",
         where="--until",
-        remedy="write a span such as 24h or 7d, or a time after the first moment",
+        remedy="write a duration such as 24h or 7d, or a time after the start",
     )
     is_time = "-" in text and "T" in text.upper()
     span = present(text, "--until") - start if is_time else _span(text, wrong)
     if span <= timedelta(0):
         raise wrong
+    if span > SPAN_MAX:
+        raise UsageError(
+            f"{text[:60]!r} is longer than {SPAN_MAX.days} days",
+            where="--until",
+            remedy="simulate a shorter time",
+        )
     return start + span if is_time else span
 
 

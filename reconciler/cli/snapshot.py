@@ -42,9 +42,14 @@ _UNKNOWN: Final = "the server doesn't have a resource type"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where the snapshot goes, and which cluster it is of."""
-    parser.add_argument("--out", metavar="FILE", help="write it to a file (default: stdout)")
-    parser.add_argument("--context", metavar="NAME", help="the context of kubectl to use")
-    parser.add_argument("--kubectl", default="kubectl", metavar="PROGRAM", help="default: kubectl")
+    parser.add_argument("--out", metavar="FILE", help="write to this file (default: stdout)")
+    parser.add_argument("--context", metavar="NAME", help="kubectl context to use")
+    parser.add_argument(
+        "--kubectl",
+        default="kubectl",
+        metavar="PROGRAM",
+        help=("kubectl executable (default: kubectl)"),
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -78,20 +83,20 @@ def objects_of(kind: str, args: argparse.Namespace) -> Sequence[Any]:
     try:
         done = subprocess.run(command, capture_output=True, check=False)
     except OSError as error:
-        why = f"cannot be run: {error.strerror}"
-        remedy = "install kubectl, or name it with --kubectl"
+        why = f"cannot run kubectl: {error.strerror}"
+        remedy = "install kubectl, or pass its path with --kubectl"
         raise ClusterError(why, where=args.kubectl, remedy=remedy) from error
     said = done.stderr.decode(errors="replace").strip()
     if done.returncode:
         if _UNKNOWN in said and kind.endswith(_OPTIONAL):
             return ()
         last = said.splitlines()[-1] if said else f"exit {done.returncode}"
-        remedy = "look whether the same kubectl command works"
+        remedy = "run the same kubectl command by hand to see why"
         raise ClusterError(last, where=f"kubectl get {kind}", remedy=remedy)
     try:
         items: list[Any] = msgspec.json.decode(done.stdout)["items"]
     except (msgspec.DecodeError, KeyError, TypeError) as error:
-        raise ClusterError("printed no List", where=f"kubectl get {kind}") from error
+        raise ClusterError("the output is not a List", where=f"kubectl get {kind}") from error
     return items
 
 
@@ -115,5 +120,5 @@ def _save(content: bytes, path: str) -> None:
     except OSError as error:
         why = f"cannot be written: {error.strerror}"
         raise UnreadableError(
-            why, where=path, remedy="name a file in a folder that exists"
+            why, where=path, remedy="pass a file in an existing folder"
         ) from error

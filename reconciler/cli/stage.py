@@ -88,7 +88,7 @@ class Stage:
         from reconciler.adapters.aws.clients import connector
         from reconciler.model.settings import Settings
 
-        assert urlsplit(url).hostname == "127.0.0.1", "the story talks to this machine only"
+        assert urlsplit(url).hostname == "127.0.0.1", "the demo connects only to this machine"
         self.folder = folder
         self.clock = clock
         self.ec2 = ec2
@@ -224,7 +224,9 @@ class Stage:
                 thread.join(_THREAD_TIMEOUT_S)
             self.ec2.faults.clear()
             self.ec2.after_call = self._note
-        assert child.returncode == -signal.SIGKILL, f"it ended by itself: {child.returncode}"
+        assert child.returncode == -signal.SIGKILL, (
+            f"the process ended by itself: {child.returncode}"
+        )
         with self.recorded() as state:
             in_doubt = len(state.journal.in_doubt())
         return Crash(-child.returncode, in_doubt, len(self.ledger) - before)

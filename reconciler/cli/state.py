@@ -1,4 +1,4 @@
-"""``reconciler state``: what is to be done with the records themselves."""
+"""``reconciler state``: maintenance of the recorded state."""
 
 from __future__ import annotations
 
@@ -11,51 +11,51 @@ from reconciler.cli import exitcode, opening
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what is to be done with the state."""
-    deeds = parser.add_subparsers(dest="deed", metavar="DEED", required=True)
+    """Declare the subcommands."""
+    subcommands = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", required=True)
     for name, summary in (
-        ("migrate", "bring the state to the form of this release; copies it before"),
-        ("check", "say what is wrong with the state, and what is in doubt"),
-        ("export", "write the fleet's state as lines of JSON"),
-        ("import", "read an export into a state that has nothing of the fleet"),
-        ("prune", "remove what is settled and old; nothing in doubt, nothing that is needed"),
-        ("adopt", "take over the nodes of a fleet that Karpenter launched"),
+        ("migrate", "upgrade the state to this release's format (makes a backup)"),
+        ("check", "check the integrity of the state and list operations with unknown outcome"),
+        ("export", "export the fleet's state as JSON lines"),
+        ("import", "import an export into a state without records of this fleet"),
+        ("prune", "remove old, settled records; keeps operations in progress"),
+        ("adopt", "adopt nodes that the state does not know, or that Karpenter launched"),
     ):
-        deed = deeds.add_parser(
+        sub = subcommands.add_parser(
             name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
         )
         if name == "adopt":
-            _add_adoption(deed)
+            _add_adoption(sub)
             continue
         if name in ("export", "import"):
-            deed.add_argument("file", metavar="FILE", help="the export (- for stdin or stdout)")
-        opening.add_path(deed)
-        deed.add_argument(
+            sub.add_argument("file", metavar="FILE", help="export file (- for stdin or stdout)")
+        opening.add_path(sub)
+        sub.add_argument(
             "--debug", action="store_true", default=argparse.SUPPRESS, help="print tracebacks"
         )
         if name == "prune":
             from reconciler.cli import pruning
 
-            pruning.add_arguments(deed)
+            pruning.add_arguments(sub)
         if name in ("check", "prune"):
-            deed.add_argument(
-                "-o", "--output", choices=("text", "json"), default="text", help="form of the list"
+            sub.add_argument(
+                "-o", "--output", choices=("text", "json"), default="text", help="output format"
             )
-        opening.add_arguments(deed)
+        opening.add_arguments(sub)
 
 
-def _add_adoption(deed: argparse.ArgumentParser) -> None:
+def _add_adoption(sub: argparse.ArgumentParser) -> None:
     from reconciler.cli import adopting
 
-    adopting.add_arguments(deed)
-    deed.add_argument(
+    adopting.add_arguments(sub)
+    sub.add_argument(
         "--debug", action="store_true", default=argparse.SUPPRESS, help="print tracebacks"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it; ``check`` returns 1 where something is wrong."""
-    match args.deed:
+    """Run the subcommand; ``check`` returns 1 if it finds an error."""
+    match args.subcommand:
         case "adopt":
             from reconciler.cli import adopting
 
@@ -117,11 +117,11 @@ def _export(args: argparse.Namespace) -> int:
             raise UnreadableError(
                 f"cannot be written: {error.strerror}",
                 where=args.file,
-                remedy="name a file in a folder that exists",
+                remedy="pass a file in an existing folder",
             ) from error
         finally:
             draft.unlink(missing_ok=True)
-    print(f"{count - 2} rows of fleet {recorded.fleet} are in {args.file}.", file=sys.stderr)
+    print(f"Exported {count - 2} rows of fleet {recorded.fleet} to {args.file}.", file=sys.stderr)
     return exitcode.DONE
 
 
@@ -136,5 +136,5 @@ def _import(args: argparse.Namespace) -> int:
     with opening.recorded(args, create=True) as recorded:
         recorded.state.lease.acquire()
         count = import_lines(recorded.state.database, lines, source)
-    print(f"{count} rows are recorded for fleet {recorded.fleet} in {recorded.where}.")
+    print(f"Imported {count} rows of fleet {recorded.fleet} into {recorded.where}.")
     return exitcode.DONE

@@ -1,4 +1,4 @@
-"""``reconciler status``: the fleet in one look, from what is recorded."""
+"""``reconciler status``: the recorded state of the fleet at a glance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the form."""
     opening.add_path(parser)
     parser.add_argument(
-        "-o", "--output", choices=("text", "json"), default="text", help="form of the status"
+        "-o", "--output", choices=("text", "json"), default="text", help="output format"
     )
     opening.add_arguments(parser)
 
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
             sys.stdout.write(as_json(facts))
         else:
-            sys.stdout.write(_text(recorded, facts, knowledge.said(known, recorded.now)))
+            sys.stdout.write(_text(recorded, facts, knowledge.ages(known, recorded.now)))
     return exitcode.DONE
 
 
@@ -87,6 +87,7 @@ def facts_of(recorded: Recorded) -> dict[str, Any]:
         ],
         "rollouts": guarded.rollouts(store.rollouts()),
         "blockers": guarded.blockers(_newest(recorded)),
+        "ownership": _ownership(_newest(recorded)),
         "plan": _plan(recorded),
     }
 
@@ -113,6 +114,14 @@ def _newest(recorded: Recorded) -> Plan | None:
     return None if found is None else from_json(found.body, f"plan {found.digest}")
 
 
+def _ownership(plan: Plan | None) -> list[dict[str, str]]:
+    """Return what the newest plan found of instances whose owner is in doubt."""
+    from reconciler.engine.ownership import CONTESTED, UNKNOWN
+
+    found = plan.diagnostics if plan is not None else ()
+    return [{"code": f.code, "message": f.message} for f in found if f.code in (UNKNOWN, CONTESTED)]
+
+
 def _plan(recorded: Recorded) -> dict[str, Any] | None:
     """Return the sum of the newest plan."""
     from reconciler.cli.listing import stamp
@@ -135,17 +144,21 @@ def _plan(recorded: Recorded) -> dict[str, Any] | None:
 
 
 def _text(recorded: Recorded, facts: dict[str, Any], known: str) -> str:
-    from reconciler.cli.listing import columns
+    from reconciler.cli.listing import columns, shown
     from reconciler.plan.wording import short
 
     revision = facts["revision"]
-    head = f"{short(revision['head'])} since {revision['since']}" if revision else "none yet"
+    head = (
+        f"synced to commit {short(revision['head'])} since {shown(revision['since'])}"
+        if revision
+        else "none yet"
+    )
     rows = [
         ("Fleet:", facts["fleet"]),
         ("Revision:", head),
         ("State:", f"{facts['state']} at serial {facts['serial']}"),
         ("Engine:", facts["heldBy"] or "not running"),
-        *([("Catalogue:", known)] if known else []),
+        *([("Catalog:", known)] if known else []),
         *_plan_rows(facts["plan"]),
     ]
     text = columns(rows)
@@ -159,10 +172,22 @@ def _text(recorded: Recorded, facts: dict[str, Any], known: str) -> str:
     from reconciler.cli import guarded
 
     text += _commands(recorded) + guarded.text(facts)
-    return text + _doubts(facts) + _unavailable(facts)
+    return text + _in_doubt(facts) + _doubts(facts) + _unavailable(facts)
+
+
+def _in_doubt(facts: dict[str, Any]) -> str:
+    """Return the instances that keep the fleet from changing."""
+    if not facts["ownership"]:
+        return ""
+    lines = "".join(f"  {row['message']}\n" for row in facts["ownership"])
+    return (
+        "\nNo node is launched or disrupted until the owner of these instances is "
+        f"resolved:\n{lines}"
+    )
 
 
 def _plan_rows(plan: dict[str, Any] | None) -> list[tuple[str, str]]:
+    from reconciler.cli.listing import shown
     from reconciler.plan.wording import counted, dollars
 
     if plan is None:
@@ -170,16 +195,18 @@ def _plan_rows(plan: dict[str, Any] | None) -> list[tuple[str, str]]:
     left = [
         counted(plan[part], *words)
         for part, words in (
-            ("unschedulable", ("pod without a place", "pods without a place")),
+            ("unschedulable", ("unschedulable pod", "unschedulable pods")),
             ("blocked", ("blocked node", "blocked nodes")),
-            ("deferred", ("node that waits", "nodes that wait")),
+            ("deferred", ("deferred node", "deferred nodes")),
         )
         if plan[part]
     ]
-    rows = [("Plan:", f"{plan['digest']} of {plan['at']}, {counted(plan['actions'], 'action')}")]
+    rows = [
+        ("Plan:", f"{plan['digest']} of {shown(plan['at'])}, {counted(plan['actions'], 'action')}")
+    ]
     if left:
-        rows.append(("It left:", ", ".join(left)))
-    return [*rows, ("Cost:", f"{dollars(plan['cost']['after'])} an hour once it is carried out")]
+        rows.append(("Remaining:", ", ".join(left)))
+    return [*rows, ("Projected cost:", f"{dollars(plan['cost']['after'])}/hour")]
 
 
 def _commands(recorded: Recorded) -> str:
@@ -212,20 +239,20 @@ def _doubts(facts: dict[str, Any]) -> str:
     if not facts["inDoubt"]:
         return ""
     rows = [(d["verb"], d["target"], d["id"]) for d in facts["inDoubt"]]
-    return "\nBegun and not yet known to have ended; the next pass looks first:\n" + columns(
+    return "\nOperations with unknown outcome (checked first in the next pass):\n" + columns(
         rows, indent=2
     )
 
 
 def _unavailable(facts: dict[str, Any]) -> str:
-    from reconciler.cli.listing import columns
+    from reconciler.cli.listing import columns, shown
 
     if not facts["unavailable"]:
         return ""
     rows = [
         ("UNAVAILABLE", "ZONE", "CAPACITY", "UNTIL", "CODE"),
         *(
-            (u["instanceType"], u["zone"], u["capacityType"], u["until"], u["code"])
+            (u["instanceType"], u["zone"], u["capacityType"], shown(u["until"]), u["code"])
             for u in facts["unavailable"]
         ),
     ]

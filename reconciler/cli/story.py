@@ -25,11 +25,11 @@ _BRANCH: Final = "graviton"
 
 def open_with(narrator: Narrator) -> None:
     """Say what this is, while what is heavy is still being loaded."""
-    narrator.title("A day of a fleet of EC2 nodes that git drives")
+    narrator.title("A day in the life of an EC2 node fleet managed from git")
     narrator.say(
-        "The planner, the engine, git, SQLite and boto3 are the real ones. EC2 and the cluster "
-        "are imitated on this machine, and the clock of the story runs fast. Nothing else is "
-        "touched: no account, no network, no file outside one folder."
+        "The planner, the engine, git, SQLite and boto3 are real. EC2 and the cluster are "
+        "simulated on this machine, and the clock runs fast. Nothing else is touched: no AWS "
+        "account, no network, and no file outside one folder."
     )
 
 
@@ -47,25 +47,26 @@ def play(stage: Stage, narrator: Narrator, kept: str | None) -> None:
 def _first_fleet(stage: Stage, narrator: Narrator) -> None:
     narrator.chapter("A folder of YAML becomes a fleet")
     narrator.say(
-        "Two NodePools, an EC2NodeClass and the Deployments that run on them, committed to git. "
-        "There is no node yet. What would the engine do, and why?"
+        "Two NodePools, an EC2NodeClass and the Deployments that run on them are committed to "
+        "git. There are no nodes yet. What would the engine do, and why?"
     )
     stage.git("init", "--quiet", "--initial-branch=main", "--template=")
     _commit(stage, narrator, "A web shop and its nightly reports", "git init", "git add .")
     stage.seed()
     narrator.command("reconciler plan")
     narrator.quote(_excerpt(stage.plan()))
-    narrator.say("Beside each moment is the fleet: ○ a node that starts, ● ready, ◌ draining.")
+    narrator.say("The fleet is shown on the right: ○ starting, ● ready, ◌ draining.")
     narrator.command("reconciler apply")
     stage.apply()
 
 
 def _pull_request(stage: Stage, narrator: Narrator) -> None:
-    narrator.chapter("A pull request says what it would do")
+    narrator.chapter("A pull request shows its effect")
     stage.clock.set(START.replace(hour=10))
     narrator.say(
-        "A branch moves the web from Intel to Graviton: one word of YAML. Its reviewer sees which "
-        "nodes that drifts, which goes now and which wait, and the dollars of that step."
+        "A branch moves the web pool from Intel to Graviton by changing one word of YAML. The "
+        "reviewer sees which nodes drift, which are replaced now, which are deferred, and "
+        "what this costs."
     )
     stage.git("switch", "--quiet", "--create", _BRANCH)
     stage.edit("nodes/web.yaml", "[amd64]", "[arm64]")
@@ -79,8 +80,9 @@ def _roll_out(stage: Stage, narrator: Narrator) -> None:
 
     narrator.chapter("Merged: one node at a time")
     narrator.say(
-        "The NodePool's budget says `nodes: 1`: one node is replaced at a time. And a node drains "
-        "only when its replacement is ready, so the web never has fewer of them than before."
+        "The NodePool's budget is `nodes: 1`, so one node is replaced at a time. A node is "
+        "drained only after its replacement is ready. So the web pool never has fewer ready "
+        "nodes than before."
     )
     stage.git("switch", "--quiet", "main")
     narrator.command(f"git merge {_BRANCH}")
@@ -89,8 +91,8 @@ def _roll_out(stage: Stage, narrator: Narrator) -> None:
     result = stage.apply()
     most, least = stage.reporter.most_disrupted["web"], stage.reporter.least_ready["web"]
     narrator.say(
-        f"At no moment did more than {counted(most, 'node')} drain, or fewer than {least} serve. "
-        f"The fleet now costs {dollars(result.plan.cost.after)} an hour."
+        f"At most {counted(most, 'node')} drained at a time, and at least {least} stayed "
+        f"ready. The fleet now costs {dollars(result.plan.cost.after)}/hour."
     )
 
 
@@ -100,8 +102,8 @@ def _no_capacity(stage: Stage, narrator: Narrator) -> None:
     stage.clock.set(START.replace(hour=14))
     narrator.say(
         f"A sale begins, the frontend doubles, and EC2 has no {kind} left in {zone}. A launch "
-        "names every type that would do, so it gets the next cheapest at once. The refusal is "
-        "remembered: the next plans leave that offering alone for a while."
+        "request lists every suitable instance type, so EC2 picks the next cheapest at once. "
+        "The offering is then marked unavailable, and the next plans avoid it for a while."
     )
     stage.ec2.market.refuse(kind, zone)
     stage.edit("workloads/frontend.yaml", "replicas: 6", "replicas: 12")
@@ -111,12 +113,12 @@ def _no_capacity(stage: Stage, narrator: Narrator) -> None:
 
 
 def _at_night(stage: Stage, narrator: Narrator) -> None:
-    narrator.chapter("Not before 22:00")
+    narrator.chapter("A disruption window")
     stage.clock.set(START.replace(hour=17))
     narrator.say(
-        "The reports are switched off, so their node is empty. But its NodePool is closed by "
-        "day: `nodes: 0` from 06:00 for 16 hours. The plan says what waits, for what, and until "
-        "when. The daemon sleeps until just then."
+        "The reports are switched off, so their node is empty. But its NodePool is closed "
+        "during the day: `nodes: 0` from 06:00 for 16 hours. The plan shows what is deferred, "
+        "why, and until when. The daemon sleeps until then."
     )
     stage.edit("workloads/reports.yaml", "replicas: 1", "replicas: 0")
     _commit(stage, narrator, "Switch the reports off")
@@ -131,8 +133,8 @@ def _crash(stage: Stage, narrator: Narrator) -> Pass:
     stage.clock.set(START.replace(hour=23))
     stage.ec2.market.clear()
     narrator.say(
-        "The sale needs more nodes still. `apply` is now a process of its own, and it is killed "
-        f"when EC2 has launched {_KILLED_AT} of them, before it can answer."
+        "The sale needs even more nodes. `apply` now runs in its own process. It is killed "
+        f"when EC2 has launched {_KILLED_AT} nodes, before EC2 can answer."
     )
     stage.edit("workloads/frontend.yaml", "replicas: 12", "replicas: 24")
     _commit(stage, narrator, "The night of the sale")
@@ -140,10 +142,10 @@ def _crash(stage: Stage, narrator: Narrator) -> Pass:
     crash = stage.crash(_KILLED_AT)
     narrator.event(stage.clock.now(), "!", f"killed (signal {crash.signal})")
     narrator.say(
-        f"EC2 has launched {crash.launched} of {crash.in_doubt} nodes, and not one answer was "
-        f"read. The journal, written before the calls, has {crash.in_doubt} launches in doubt. "
-        "The next run looks at EC2 first: what is there is taken in (=), and only what is "
-        "missing is launched (+), under the same client tokens."
+        f"EC2 has launched {crash.launched} of {crash.in_doubt} nodes, but the engine has read "
+        f"no answer. The journal, written before the calls, lists {crash.in_doubt} launches "
+        "with unknown outcome. The next run checks EC2 first: existing nodes are recovered "
+        "(=), and only missing ones are launched (+), with the same client tokens."
     )
     stage.clock.advance(_OUTAGE_S)
     narrator.command("reconciler apply")
@@ -151,31 +153,41 @@ def _crash(stage: Stage, narrator: Narrator) -> Pass:
 
 
 def _ending(stage: Stage, narrator: Narrator, last: Pass, kept: str | None) -> None:
+    from reconciler.cli.history import verb_of
     from reconciler.plan.layout import table
     from reconciler.plan.wording import counted, dollars, monthly
 
-    narrator.chapter("What is left")
+    narrator.chapter("Result")
     with stage.recorded() as state:
         claims = state.store.node_claims()
         entries = state.journal.entries(limit=_ENTRIES_MAX)
     cost = last.plan.cost.after
     types = _counts((c.metadata.labels[INSTANCE_TYPE] for c in claims), " × ")
-    verbs = _counts((entry.intent.verb.value for entry in entries), " ")
+    verbs = _counts((verb_of(entry) for entry in entries), " ")
     doubts = sum(entry.outcome is None for entry in entries)
     living, twice = len(stage.ec2.living()), launched_twice(stage.ledger)
     rows = [
-        ("fleet", "converged: nothing left to do" if last.is_quiet else "not converged"),
+        ("fleet", "converged" if last.is_quiet else "not converged"),
         ("nodes", f"{len(claims)}: {types}"),
-        ("dollars", f"{dollars(cost)} an hour, {monthly(cost)} a month"),
-        ("journal", f"{counted(len(entries), 'effect')}, {doubts} in doubt"),
-        ("effects", verbs),
-        ("EC2", f"{counted(living, 'instance')}; {len(stage.ledger)} launched, {twice} twice"),
+        ("cost", f"{dollars(cost)}/hour, {monthly(cost)}/month"),
+        ("journal", f"{counted(len(entries), 'operation')}, {doubts} with unknown outcome"),
+        ("operations", verbs),
+        (
+            "EC2",
+            (
+                f"{counted(living, 'instance')} running; {len(stage.ledger)} launched, {twice} "
+                "launched twice"
+            ),
+        ),
     ]
     narrator.quote("\n".join(table(rows, "<<")))
     if kept is None:
-        narrator.say("The folder is removed now. `reconciler demo --dir shop` keeps it. Then try:")
+        narrator.say(
+            "The demo folder is removed now; to keep it, run `reconciler demo --dir shop`. "
+            "Then try:"
+        )
     else:
-        narrator.say("The repository and everything that is recorded stay. Try:")
+        narrator.say("The repository and the recorded state are kept. Try:")
     folder = kept or FLEET
     narrator.command(
         *(f"reconciler {command} {folder}" for command in ("status", "history", "get nodeclaims"))

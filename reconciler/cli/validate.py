@@ -17,13 +17,11 @@ _OUTPUTS: Final = ("text", "json", "github", "sarif")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("path", nargs="?", default=".", metavar="PATH", help="folder of the fleet")
-    parser.add_argument(
-        "-o", "--output", choices=_OUTPUTS, default="text", help="form of the findings"
-    )
+    parser.add_argument("path", nargs="?", default=".", metavar="PATH", help="fleet folder")
+    parser.add_argument("-o", "--output", choices=_OUTPUTS, default="text", help="output format")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
-        help="a setting, as in reconciler.yaml",
+        help="override a setting of reconciler.yaml",
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from reconciler.cli.listing import Item, Listing, age, stamp
+from reconciler.cli.listing import Item, Listing, age, clock_time, stamp
 from reconciler.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.plan.wording import short
@@ -176,11 +176,11 @@ def kind_of(word: str) -> str:
     """Return the plural that ``word`` means: ``NodeClaim``, ``nodeclaims`` and so on.
 
     Raises:
-        ValueError: there is no such kind.
+        ValueError: the kind is unknown.
     """
     plural = word.lower().removesuffix("s") + "s"
     if plural not in VIEWS:
-        raise ValueError(f"no such kind: {word[:60]!r} (one of {', '.join(VIEWS)})")
+        raise ValueError(f"unknown kind {word[:60]!r} (use one of {', '.join(VIEWS)})")
     return plural
 
 
@@ -200,7 +200,9 @@ def found(listing: Listing, kind: str, name: str, recorded: Recorded) -> Item:
     gone = recorded.state.history.gone_claim(name) if kind == "nodeclaims" else None
     if gone is not None:
         ago = age(gone.at, recorded.now)
-        raise StateError(f"nodeclaim {name} went {ago} ago: {gone.reason}", where=recorded.where)
+        raise StateError(
+            (f"nodeclaim {name} was terminated {ago} ago: {gone.reason}"), where=recorded.where
+        )
     names = [item.name for item in listing.items]
     remedy = did_you_mean(name, names, f"`reconciler get {kind}` lists all")
     raise StateError(f"no {singular} {name} is recorded", where=recorded.where, remedy=remedy)
@@ -291,7 +293,7 @@ def _plan(plan: RecordedPlan, recorded: Recorded) -> Item:
             short(plan.revision),
             str(plan.serial),
             actions,
-            stamp(plan.carried_out_at),
+            clock_time(plan.carried_out_at),
             age(plan.at, recorded.now),
         ),
         tuple(rest),

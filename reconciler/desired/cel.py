@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from reconciler.desired.document import Pointer
 from reconciler.desired.finding import shown
-from reconciler.model.nearest import did_you_mean
+from reconciler.model.nearest import nearest
 
 Violation = tuple[Pointer, str, str]
 Predicate = Callable[[Any], Iterator[Violation]]
@@ -46,6 +46,8 @@ _AWS_POOL: Final = _AWS_OVERLAY | {
     )
 }
 _CORE: Final = frozenset({"karpenter.sh/capacity-type", "karpenter.sh/nodepool"})
+_SLIP: Final = 0.8
+"""The least likeness at which a reserved label may have been meant for another one."""
 _BOUNDS: Final = frozenset({"Gt", "Lt", "Gte", "Lte"})
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
@@ -58,11 +60,11 @@ def _in_domain(key: str, domain: str) -> bool:
 def _key_domain(domain: str, allowed: frozenset[str]) -> Predicate:
     def check(key: str) -> Iterator[Violation]:
         if key not in allowed and _in_domain(key, domain):
-            message = (
-                f"the label {shown(key)} is restricted: {domain} is not for labels of your own"
-            )
-            near = did_you_mean(key, sorted(allowed))
-            yield (), message, near or "use a well-known label, or a domain of your own"
+            message = f"label {shown(key)} is not allowed: the {domain} domain is reserved"
+            near = nearest(key.rpartition("/")[2], [k.rpartition("/")[2] for k in allowed], _SLIP)
+            meant = next((k for k in sorted(allowed) if near and k.endswith(f"/{near}")), "")
+            advice = f"did you mean {meant}?" if meant else "use your own domain"
+            yield (), message, advice
 
     return check
 
@@ -81,7 +83,7 @@ def _map_domain(domain: str, allowed: frozenset[str]) -> Predicate:
 def _not_key(refused: str, why: str) -> Predicate:
     def check(key: str) -> Iterator[Violation]:
         if key == refused:
-            yield (), f"the label {refused} is restricted: {why}", "remove it"
+            yield (), f"label {shown(refused)} is not allowed: {why}", "remove it"
 
     return check
 
@@ -89,7 +91,7 @@ def _not_key(refused: str, why: str) -> Predicate:
 def _not_in_map(refused: str, why: str) -> Predicate:
     def check(labels: dict[str, Any]) -> Iterator[Violation]:
         if refused in labels:
-            yield (refused,), f"the label {refused} is restricted: {why}", "remove it"
+            yield (refused,), f"label {shown(refused)} is not allowed: {why}", "remove it"
 
     return check
 
@@ -114,10 +116,10 @@ def _bound(requirements: list[Any]) -> Iterator[Violation]:
             continue
         values = requirement.get("values") or []
         if len(values) != 1:
-            message = f"has {len(values)} values; {operator} needs exactly one"
-            yield (index, "values"), message, "write one non-negative integer, as text"
+            message = f"{operator} needs exactly one value, not {len(values)}"
+            yield (index, "values"), message, "write one non-negative integer, in quotes"
         elif not is_natural(values[0]):
-            message = f"is {shown(values[0])}; {operator} needs a non-negative integer"
+            message = f"{operator} needs a non-negative integer, not {shown(values[0])}"
             yield (index, "values", 0), message, ""
 
 
@@ -131,8 +133,8 @@ def _min_values(requirements: list[Any]) -> Iterator[Violation]:
         least = requirement.get("minValues")
         values = requirement.get("values") or []
         if requirement.get("operator") == "In" and least is not None and len(values) < least:
-            message = f"is {least}, but only {len(values)} values are listed"
-            yield (index, "minValues"), message, "list more values, or ask for fewer"
+            message = f"minValues is {least}, but only {len(values)} values are listed"
+            yield (index, "minValues"), message, "list more values, or lower minValues"
 
 
 def _budgets(budgets: list[Any]) -> Iterator[Violation]:
@@ -141,7 +143,7 @@ def _budgets(budgets: list[Any]) -> Iterator[Violation]:
         if has_schedule != has_duration:
             missing = "duration" if has_schedule else "schedule"
             present = "schedule" if has_schedule else "duration"
-            message = f"is missing: 'schedule' must be set with 'duration', and {present} is set"
+            message = f"'schedule' must be set with 'duration'; only {present} is set"
             yield (index, missing), message, f"set both, or remove {present}"
 
 
@@ -184,13 +186,13 @@ def _overlay_price(spec: dict[str, Any]) -> Iterator[Violation]:
 
 def _buffer_size(spec: dict[str, Any]) -> Iterator[Violation]:
     if "podTemplateRef" in spec and not {"replicas", "limits"} & set(spec):
-        text = "needs a size beside it: neither replicas nor limits is set"
+        text = "needs replicas or limits; neither is set"
         yield ("podTemplateRef",), text, "set replicas"
 
 
 def _buffer_reference(spec: dict[str, Any]) -> Iterator[Violation]:
     if "podTemplateRef" in spec and "scalableRef" in spec:
-        yield ("scalableRef",), "stands beside a podTemplateRef; only one may", "remove one"
+        yield ("scalableRef",), "cannot be set together with podTemplateRef", "remove one"
 
 
 PREDICATES: Final[dict[str, Predicate]] = {

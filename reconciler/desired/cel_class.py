@@ -27,7 +27,7 @@ def _has_one_of(*fields: str) -> Predicate:
     def check(terms: list[Any]) -> Iterator[Violation]:
         for index, term in enumerate(terms):
             if not any(field in term for field in fields):
-                yield (index,), f"selects nothing: it needs at least one of {words}", ""
+                yield (index,), f"must have at least one of {words}", ""
 
     return check
 
@@ -100,7 +100,7 @@ _ALIAS_FAMILIES: Final = {
 
 def _alias_format(alias: str) -> Iterator[Violation]:
     if re.match(r"[a-zA-Z0-9]+@[^\n]+$", alias) is None:
-        yield (), f"is {shown(alias)}; must be family@version", "example: al2023@v20250610"
+        yield (), f"invalid alias {shown(alias)}; must be family@version", "al2023@v20250610"
 
 
 def _alias_family(alias: str) -> Iterator[Violation]:
@@ -108,7 +108,7 @@ def _alias_family(alias: str) -> Iterator[Violation]:
     if family not in _ALIAS_FAMILIES:
         yield (
             (),
-            f"the family {shown(family)} is not supported",
+            f"unsupported family {shown(family)}",
             f"one of {', '.join(_ALIAS_FAMILIES)}",
         )
 
@@ -116,7 +116,11 @@ def _alias_family(alias: str) -> Iterator[Violation]:
 def _alias_windows(alias: str) -> Iterator[Violation]:
     family, *version = alias.split("@")
     if family.startswith("windows") and family in _ALIAS_FAMILIES and version[:1] != ["latest"]:
-        yield (), f"is {shown(alias)}; Windows knows only the version latest", f"{family}@latest"
+        yield (
+            (),
+            f"unsupported alias {shown(alias)}; Windows only has version latest",
+            f"{family}@latest",
+        )
 
 
 def _family_of_alias(family: str) -> Predicate:
@@ -128,7 +132,7 @@ def _family_of_alias(family: str) -> Predicate:
         if chosen in (None, right, "Custom"):
             return
         if any(re.split("@", t.get("alias", ""))[0] == family for t in spec["amiSelectorTerms"]):
-            message = f"is {chosen}, but the alias is of {right}"
+            message = f"amiFamily is {chosen}, but the alias is of {right}"
             yield ("amiFamily",), message, f"write {right} or Custom, or remove it"
 
     return check
@@ -138,7 +142,7 @@ def _family_missing(spec: dict[str, Any]) -> Iterator[Violation]:
     if "amiFamily" not in spec and not any("alias" in term for term in spec["amiSelectorTerms"]):
         yield (
             ("amiFamily",),
-            "is missing: without an alias the family must be said",
+            "required field `amiFamily` is missing (no alias selects a family)",
             "example: AL2023",
         )
 
@@ -148,7 +152,7 @@ def _role_or_profile(spec: dict[str, Any]) -> Iterator[Violation]:
         message = "must specify exactly one of 'role' and 'instanceProfile', not both"
         yield ("instanceProfile",), message, "remove one of them"
     elif "role" not in spec and "instanceProfile" not in spec:
-        yield ("role",), "is missing: exactly one of 'role' and 'instanceProfile' is needed", ""
+        yield ("role",), "must specify exactly one of 'role' and 'instanceProfile'", ""
 
 
 def _selector_tags(tags: dict[str, Any]) -> Iterator[Violation]:
@@ -165,7 +169,11 @@ def _tag_key(tags: dict[str, Any]) -> Iterator[Violation]:
 def _no_tag(refused: str) -> Predicate:
     def check(tags: dict[str, Any]) -> Iterator[Violation]:
         if refused in tags:
-            yield (refused,), f"the tag {refused} is restricted: the engine writes it", "remove it"
+            yield (
+                (refused,),
+                f"tag {shown(refused)} is not allowed: the engine sets it",
+                "remove it",
+            )
 
     return check
 
@@ -188,7 +196,7 @@ def _volume_source(ebs: dict[str, Any]) -> Iterator[Violation]:
 
 def _volume_initialization(ebs: dict[str, Any]) -> Iterator[Violation]:
     if "volumeInitializationRate" in ebs and not ebs.get("snapshotID"):
-        yield ("volumeInitializationRate",), "needs a snapshotID", "only snapshots are loaded"
+        yield ("volumeInitializationRate",), "requires snapshotID", "only snapshots are initialized"
 
 
 def _root_volume(mappings: list[Any]) -> Iterator[Violation]:
@@ -200,7 +208,7 @@ def _root_volume(mappings: list[Any]) -> Iterator[Violation]:
 def _primary_interface(interfaces: list[Any]) -> Iterator[Violation]:
     primary = {"deviceIndex": 0, "networkCardIndex": 0, "interfaceType": "interface"}
     if interfaces and not any(primary.items() <= interface.items() for interface in interfaces):
-        message = "lacks the primary interface"
+        message = "the primary interface is missing"
         hint = "add networkCardIndex: 0, deviceIndex: 0, interfaceType: interface"
         yield (), message, hint
 
@@ -213,7 +221,8 @@ def _interface_pairs(interfaces: list[Any]) -> Iterator[Violation]:
     for index, (interface, pair) in enumerate(zip(interfaces, pairs, strict=True)):
         card = pair[0]
         if pair in seen:
-            yield (index,), f"network card {card} has device {pair[1]} twice", "number them apart"
+            message = f"duplicate device {pair[1]} of network card {card}"
+            yield (index,), message, "use different deviceIndex values"
         elif interface["interfaceType"] == "efa-only" and cards[card] > 1 and card in efa:
             yield (index,), f"network card {card} has more than one efa-only device", ""
         seen.add(pair)

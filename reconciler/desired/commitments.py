@@ -41,12 +41,12 @@ def reserved_instances(value: Any) -> tuple[ReservedInstancesTerms, ...]:
 def _plan(entry: Mapping[str, Any]) -> SavingsPlanTerms:
     kind, family = text_in(entry, "type"), text_in(entry, "family")
     if kind not in (COMPUTE, EC2_INSTANCE):
-        raise ValueError(f"type: {kind!r} is neither {COMPUTE} nor {EC2_INSTANCE}")
+        raise ValueError(f"type: {kind!r} is not allowed (one of {COMPUTE}, {EC2_INSTANCE})")
     if bool(family) is not (kind == EC2_INSTANCE):
-        raise ValueError(f"family: a plan of type {EC2_INSTANCE} names one, and no other does")
+        raise ValueError(f"family: required with type {EC2_INSTANCE}, and not allowed otherwise")
     commitment = _number(entry, "commitment")
     if not commitment:
-        raise ValueError("commitment: USD an hour above 0 is expected")
+        raise ValueError("commitment: must be an amount in USD an hour above 0")
     return SavingsPlanTerms(
         type=kind,
         commitment=commitment,
@@ -63,10 +63,12 @@ def _plan(entry: Mapping[str, Any]) -> SavingsPlanTerms:
 def _reserved(entry: Mapping[str, Any]) -> ReservedInstancesTerms:
     instance_type = text_in(entry, "instanceType")
     if "." not in instance_type:
-        raise ValueError(f"instanceType: {instance_type!r} is not an instance type (as m5.large)")
+        raise ValueError(
+            f"instanceType: {instance_type!r} is not an instance type (example: m5.large)"
+        )
     count = _count(entry, "count")
     if not count:
-        raise ValueError("count: a number of instances from 1 on is expected")
+        raise ValueError("count: must be an integer of at least 1")
     return ReservedInstancesTerms(
         instance_type=instance_type,
         count=count,
@@ -83,7 +85,7 @@ def _use(entry: Mapping[str, Any]) -> float | None:
     """Return the utilization in percent, which stands in place of what others use."""
     stated, billed = _USE
     if stated in entry and billed in entry:
-        raise ValueError(f"{billed}: tells the same as {stated}; one of them is expected")
+        raise ValueError(f"{billed}: cannot be set together with {stated}")
     return _number(entry, billed, 100.0)
 
 
@@ -92,12 +94,12 @@ def _number(entry: Mapping[str, Any], key: str, most: float = 1e9) -> float | No
         return None
     value = entry[key]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
-        raise ValueError(f"{key}: {value!r} is not a number from 0 to {most:g}")
+        raise ValueError(f"{key}: {value!r} must be a number from 0 to {most:g}")
     return float(value)
 
 
 def _count(entry: Mapping[str, Any], key: str) -> int | None:
     number = _number(entry, key)
     if number is not None and number != int(number):
-        raise ValueError(f"{key}: {entry[key]!r} is not a whole number")
+        raise ValueError(f"{key}: {entry[key]!r} must be an integer")
     return None if number is None else int(number)

@@ -42,6 +42,14 @@ class Document(NamedTuple):
     file: str
     data: Any
     mark: Mark
+    text: str = ""
+
+    def word(self, pointer: Sequence[str | int]) -> str:
+        """Return the plain word that the value at ``pointer`` is written as, if it is one."""
+        place = self.place(pointer)
+        lines = self.text.split("\n", place.line)
+        found = re.match(r"\w+", lines[place.line - 1][place.column - 1 :])
+        return found[0] if found else ""
 
     def place(self, pointer: Sequence[str | int] = (), *, of_key: bool = False) -> Place:
         """Return where the value at ``pointer`` starts, or its key with ``of_key``.
@@ -98,12 +106,16 @@ def _text(file: str, content: bytes, limits: Limits) -> tuple[str, Diagnostic | 
 
     if len(content) > limits.bytes_max:
         size, most = len(content) / 2**20, limits.bytes_max / 2**20
-        return refuse("too-large", f"{size:.1f} MiB are more than {most:.0f} MiB", hint="split it")
+        return refuse(
+            "too-large",
+            f"the file has {size:.1f} MiB; at most {most:.0f} MiB are allowed",
+            hint="split it",
+        )
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return refuse("not-utf8", "the file is UTF-16", hint="save it as UTF-8")
     nul = content.find(b"\0")
     if nul >= 0:
-        return refuse("binary-file", "the file is binary: it holds a NUL byte", nul)
+        return refuse("binary-file", "the file is binary: it contains a NUL byte", nul)
     try:
         text = content.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -187,7 +199,7 @@ class _Composer:
         self.anchors = {}
         data, mark, _ = self._node(self._event(), 0)
         self._event()
-        return Document(self.file, data, mark)
+        return Document(self.file, data, mark, self.text)
 
     def _node(self, event: Any, depth: int) -> tuple[Any, Mark, int]:
         """Return the data, its mark, and how many nodes it counts with aliases written out."""
@@ -219,15 +231,18 @@ class _Composer:
 
     def _alias(self, anchor: str, at: tuple[int, int]) -> tuple[Any, Mark, int]:
         if anchor not in self.anchors:
-            raise _Refused("unknown-anchor", f"no anchor &{anchor[:60]} before this alias", at)
+            raise _Refused("unknown-anchor", f"undefined anchor &{anchor[:60]}", at)
         node = self.anchors[anchor]
         if node is None:
-            raise _Refused("recursive-alias", f"*{anchor[:60]} stands inside its own anchor", at)
+            raise _Refused("recursive-alias", f"*{anchor[:60]} is inside its own anchor", at)
         self.aliases += 1
         self.expanded += node[2]
         if self.aliases > self.limits.aliases_max or self.expanded > self.limits.expanded_max:
             raise _Refused(
-                "alias-bomb", "the aliases write out to too much", at, "write it plainly"
+                "alias-bomb",
+                "the aliases expand to too much data",
+                at,
+                "write the data without aliases",
             )
         return node
 
@@ -274,16 +289,16 @@ class _Composer:
         value, _, _ = self._node(event, depth + 1)
         if isinstance(value, (dict, list)):
             hint = "render Helm templates first" if "{{" in self.text else ""
-            self._find("bad-key", "a key must be text, not a list or mapping", at, hint)
+            self._find("bad-key", "a key must be a string, not a list or mapping", at, hint)
             return None
         key = key_text(value)
         if key is None:
-            self._find("bad-key", "a key must be text, not null", at, 'quote it: "null"')
+            self._find("bad-key", "a key must be a string, not null", at, 'quote it: "null"')
         return key
 
     def _duplicate(self, key: str, at: tuple[int, int], first: tuple[int, int]) -> None:
         where = f"line {first[0]}, column {first[1]}"
-        message = f"the key {_shown(key)} stands here for the second time; first at {where}"
+        message = f"duplicate key {_shown(key)}, first defined at {where}"
         self._find("duplicate-key", message, at, "remove one of them")
 
     def _merge(
@@ -304,7 +319,7 @@ class _Composer:
                 continue
             self.expanded += len(source)
             if self.expanded > self.limits.expanded_max:
-                raise _Refused("alias-bomb", "the merges write out to too much", mark[:2])
+                raise _Refused("alias-bomb", "the merges expand to too much data", mark[:2])
             for key, item in source.items():
                 if key not in data:
                     data[key] = item
@@ -318,7 +333,7 @@ class _Composer:
         else:
             value = self._tagged(tag, text, at)
         if isinstance(value, float) and not isfinite(value):
-            self._find("bad-number", f"{text} is not a number that JSON knows", at, "quote it")
+            self._find("bad-number", f"{text} is not a valid JSON number", at, "quote it")
             return text
         return value
 
@@ -338,7 +353,7 @@ class _Composer:
             case "float":
                 value = real(text.replace("_", ""))
             case _:
-                self._find("unsupported-tag", f"the tag {_shown_tag(tag)} is not read here", at)
+                self._find("unsupported-tag", f"the tag {_shown_tag(tag)} is not supported", at)
                 return text
         if value is None:
             self._find("bad-tag", f"{_shown(text)} is not a {_shown_tag(tag)}", at)
@@ -347,11 +362,11 @@ class _Composer:
 
     def _check_tag(self, event: Any, kind: str, at: tuple[int, int]) -> None:
         if event.tag not in (None, "!", _TAG + kind):
-            self._find("unsupported-tag", f"the tag {_shown_tag(event.tag)} is not read here", at)
+            self._find("unsupported-tag", f"the tag {_shown_tag(event.tag)} is not supported", at)
 
     def _find(self, code: str, message: str, at: tuple[int, int], hint: str = "") -> None:
         if len(self.findings) >= self.limits.findings_max:
-            raise _Refused("too-many-findings", f"more than {len(self.findings)} faults", at)
+            raise _Refused("too-many-findings", f"more than {len(self.findings)} errors", at)
         self.findings.append(self.diagnostic(_Refused(code, message, at, hint)))
 
     def diagnostic(self, refused: _Refused) -> Diagnostic:

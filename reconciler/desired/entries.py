@@ -76,8 +76,9 @@ def _entries(
 ) -> Iterator[tuple[Entry, Finding | None]]:
     entry = Entry(document, base, data)
     if not isinstance(data, dict):
-        message = f"is {shown(data)}, not a Kubernetes object"
-        yield entry, Finding("not-an-object", (), message, "an object is a mapping with a kind")
+        message = f"{shown(data)} is not a Kubernetes object"
+        hint = "an object is a mapping with apiVersion and kind"
+        yield entry, Finding("not-an-object", (), message, hint)
         return
     finding = _header(data)
     if finding is not None:
@@ -87,7 +88,7 @@ def _entries(
     items = data.get("items")
     if kind.endswith("List") and "items" in data and depth < _LIST_DEPTH_MAX:
         if items is not None and not isinstance(items, list):
-            yield entry, Finding("wrong-type", ("items",), f"is {shown(items)}; must be a list")
+            yield entry, Finding("wrong-type", ("items",), f"must be a list, not {shown(items)}")
         for index, item in enumerate(items or ()):
             yield from _entries(document, (*base, "items", index), item, depth + 1)
         return
@@ -98,12 +99,14 @@ def _header(data: dict[str, Any]) -> Finding | None:
     """Return what is wrong with ``apiVersion`` and ``kind``; one finding for both."""
     lacking = [field for field in ("apiVersion", "kind") if data.get(field) in (None, "")]
     if lacking:
-        message = "is missing, as is kind" if len(lacking) == 2 else "is missing"
-        hint = "a Kubernetes object says apiVersion and kind"
+        names = " and ".join(f"`{field}`" for field in lacking)
+        message = f"required {'fields' if len(lacking) > 1 else 'field'} {names} "
+        message += "are missing" if len(lacking) > 1 else "is missing"
+        hint = "every Kubernetes object has apiVersion and kind"
         return Finding("missing-kind", (lacking[0],), message, hint)
     for field in ("apiVersion", "kind"):
         if not isinstance(data[field], str):
-            return Finding("wrong-type", (field,), f"is {shown(data[field])}; must be text")
+            return Finding("wrong-type", (field,), f"must be a string, not {shown(data[field])}")
     return None
 
 
@@ -113,21 +116,24 @@ def _version_fault(kind: str, api_version: str) -> Finding | None:
     successor = SUCCESSORS.get((group, kind))
     if successor is not None:
         return Finding(
-            "old-version", ("kind",), f"{kind} is of the alpha API", f"write a {successor}"
+            "old-version", ("kind",), f"unsupported alpha kind {kind}", f"migrate to {successor}"
         )
     if kind in OURS:
         wanted = "/".join(OURS[kind])
         if api_version != wanted and not (is_other_class(api_version, kind)):
-            message = f"{kind} is read as {wanted}, not as {shown(api_version)}"
-            code = "old-version" if group == OURS[kind][0] else "wrong-version"
-            return Finding(code, ("apiVersion",), message, f"write {wanted}")
+            is_old = group == OURS[kind][0]
+            message = f"unsupported apiVersion {shown(api_version)[1:-1]}"
+            hint = f"migrate to {wanted}" if is_old else f"{kind} is {wanted}"
+            return Finding(
+                "old-version" if is_old else "wrong-version", ("apiVersion",), message, hint
+            )
     if kind in WORKLOADS and api_version != WORKLOADS[kind]:
         wanted = WORKLOADS[kind]
-        message = f"{kind} is read as {wanted}, not as {shown(api_version)}"
+        message = f"unsupported apiVersion {shown(api_version)[1:-1]}"
         if group in ("", group_of(wanted), "extensions"):
-            return Finding("old-version", ("apiVersion",), message, f"write {wanted}")
+            return Finding("old-version", ("apiVersion",), message, f"migrate to {wanted}")
         if nearest(group, [group_of(wanted)], _SLIP) is not None:
-            return Finding("wrong-version", ("apiVersion",), message, f"write {wanted}")
+            return Finding("wrong-version", ("apiVersion",), message, f"{kind} is {wanted}")
     return _kind_fault(kind, api_version)
 
 

@@ -45,11 +45,13 @@ def shown(value: object, width: int = 60) -> str:
     elif value is None:
         text = "null"
     elif isinstance(value, str):
-        text = f"'{value}'"
+        text = f'"{value}"'
     elif isinstance(value, dict):
         text = "a mapping"
     elif isinstance(value, list):
         text = "a list"
     else:
         text = str(value)
-    return text if len(text) <= width else text[: width - 3] + "..."
+    if len(text) <= width:
+        return text
+    return text[: width - 3] + ("…" + '"' if isinstance(value, str) else "…")

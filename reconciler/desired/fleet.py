@@ -6,14 +6,14 @@ objects are kept in a total order by kind, namespace and name, findings by place
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.desired import spellings
 from reconciler.desired.document import Document, Pointer, parse_documents
 from reconciler.desired.entries import Entry, entries
-from reconciler.desired.finding import Finding, field_path
+from reconciler.desired.finding import Finding, field_path, shown
 from reconciler.desired.kinds import (
     NAMESPACED,
     OURS,
@@ -22,14 +22,20 @@ from reconciler.desired.kinds import (
     schema_of,
 )
 from reconciler.desired.resource import CONFIG_FILES, LOCK_FILE, Resource
+from reconciler.desired.schema import value_at
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.nearest import nearest
 
 if TYPE_CHECKING:
     from reconciler.desired.lock import Lock
 
 UNREAD: Final = frozenset({"bad-key", "bad-number", "bad-tag", "unsupported-tag"})
 """Codes of values that the document could not make sense of: their shape tells nothing new."""
-_FINDINGS_MAX: Final = 1000
+FINDINGS_MAX: Final = 1000
+"""How many findings about a folder are reported."""
+
+STATIC_NODES_MAX: Final = 20_000
+"""How many nodes the static NodePools of a folder may keep altogether."""
 
 
 class SourceFile(NamedTuple):
@@ -108,8 +114,27 @@ def read_fleet(
             for document in documents:
                 reading.read_document(document)
     reading.finish(any_class=any_class, allow_empty=allow_empty)
-    found = sorted(reading.diagnostics, key=lambda d: d.order)
-    return reading.fleet(), tuple(found[:_FINDINGS_MAX])
+    return reading.fleet(), _reported(reading.diagnostics)
+
+
+def _reported(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return the findings to report, in order of their places.
+
+    Errors come before warnings where there are too many: an error that is left out would let an
+    invalid fleet pass.
+    """
+    if len(diagnostics) <= FINDINGS_MAX:
+        return tuple(sorted(diagnostics, key=lambda d: d.order))
+    ranked = sorted(diagnostics, key=lambda d: (d.severity is not Severity.ERROR, d.order))
+    shown, rest = ranked[:FINDINGS_MAX], ranked[FINDINGS_MAX:]
+    more = Diagnostic(
+        rest[0].severity,
+        "too-many-findings",
+        f"{len(rest):,} more findings are not shown",
+        rest[0].place,
+        hint="correct those that are shown, then validate again",
+    )
+    return (*sorted(shown, key=lambda d: d.order), more)
 
 
 class _Reading:
@@ -135,9 +160,10 @@ class _Reading:
         for number, document in enumerate(documents):
             entry = Entry(document, (), document.data)
             if number:
-                self._add(entry, Finding("extra-document", (), "only one document is read here"))
+                self._add(entry, Finding("extra-document", (), "only the first document is read"))
             else:
                 faults = schema.check("reconciler.v1", entry.plain)
+                faults += _without(schema.misread("reconciler.v1", entry.plain), faults)
                 if isinstance(entry.plain, dict):
                     faults += misplaced.check(entry.plain)
                 for finding in faults:
@@ -180,6 +206,7 @@ class _Reading:
         name = schema_of(entry.kind)
         old = spellings.check(entry.kind, entry.data)
         shape = _without(schema.check(name, entry.plain), old)
+        shape += _without(schema.misread(name, entry.plain), [*old, *shape])
         semantics = rules.check(name, entry.plain, [*old, *shape])
         self._keep(entry, [*old, *shape, *semantics])
 
@@ -200,7 +227,7 @@ class _Reading:
         first = self.seen.setdefault(key, entry)
         if first is not entry:
             where = first.place(("metadata", "name"))
-            message = f"a {entry.kind} of the name {entry.name} stands already at {where}"
+            message = f"duplicate {entry.kind} {shown(entry.name)}, first defined at {where}"
             pointer = ("metadata", "name")
             self._add(entry, Finding("duplicate-name", pointer, message, "rename or remove one"))
         elif not any(f.severity is Severity.ERROR for f in findings):
@@ -221,6 +248,7 @@ class _Reading:
         )
 
     def _add(self, entry: Entry, finding: Finding) -> None:
+        finding = _as_written(entry, finding)
         place = entry.place(finding.pointer, of_key=finding.of_key)
         path = field_path((*entry.base, *finding.pointer) if not entry.kind else finding.pointer)
         self.diagnostics.append(
@@ -231,13 +259,15 @@ class _Reading:
         """Check what needs all objects."""
         pools = [entry for (kind, _, _), entry in self.seen.items() if kind == "NodePool"]
         if not pools and not self.broken and not self.has_errors():
-            message = "no NodePool in the folder: an empty or unreadable checkout plans nothing"
-            hint = "add a NodePool, or name the folder that holds the fleet"
+            message = "no NodePool in this folder; an empty fleet is not planned"
+            hint = "add a NodePool, or pass the fleet folder as PATH"
             severity = Severity.WARNING if allow_empty else Severity.ERROR
             self.diagnostics.append(Diagnostic(severity, "empty-fleet", message, hint=hint))
         if not any_class and not self.broken:
             for resource, entry in self._kept("NodePool"):
                 self._check_class(resource, entry)
+        self._count_static_nodes()
+        self._count_pods()
         if self.lock is not None and not self.broken:
             self._fit_lock(self.lock)
         if self.skipped:
@@ -246,6 +276,37 @@ class _Reading:
             objects = "object" if count == 1 else "objects"
             message = f"{count} {objects} of other kinds skipped: {kinds}"
             self.diagnostics.append(Diagnostic(Severity.INFO, "skipped-kinds", message))
+
+    def _count_static_nodes(self) -> None:
+        """Refuse more static nodes than a plan can hold: a slip of the keyboard is likelier."""
+        nodes = 0
+        for resource, entry in self._kept("NodePool"):
+            replicas = resource.data["spec"].get("replicas") or 0
+            nodes += replicas
+            if replicas and nodes > STATIC_NODES_MAX:
+                text = f"replicas is {replicas}: the static NodePools of a folder have more than"
+                message = f"{text} {STATIC_NODES_MAX} nodes in total"
+                pointer = ("spec", "replicas")
+                self._add(entry, Finding("too-many-nodes", pointer, message, "lower replicas"))
+
+    def _count_pods(self) -> None:
+        """Refuse more pods than a plan can hold."""
+        if not any(kind in WORKLOADS for kind, _, _ in self.resources):
+            return
+        from reconciler.desired.workload_shape import PODS_MAX, pods_of
+
+        pods = 0
+        for resource, entry in self._kept(*WORKLOADS):
+            count = pods_of(resource.kind, resource.data)
+            if pods + count > PODS_MAX:
+                message = (
+                    f"{resource.kind} {resource.name} has {count} pods; with the {pods} "
+                    f"before it, that is more than {PODS_MAX}"
+                )
+                advice = "lower its replicas, or plan with --snapshot"
+                self._add(entry, Finding("too-many-pods", (), message, advice))
+            else:
+                pods += count
 
     def _fit_lock(self, lock: Lock) -> None:
         from reconciler.desired.lock import fitting
@@ -265,9 +326,12 @@ class _Reading:
         group, kind, name = ref["group"], ref["kind"], ref["name"]
         if group != "karpenter.k8s.aws" or (kind, "", name) in self.seen:
             return
-        message = f"no {kind} of the name {name} in the folder"
-        near = [n for k, _, n in sorted(self.seen) if k == kind]
-        hint = f"there is {', '.join(near[:3])}" if near else "add it, or have it in the cluster"
+        message = f"{kind} {shown(name)} not found in this folder"
+        others = [n for k, _, n in sorted(self.seen) if k == kind]
+        near = nearest(name, others)
+        existing = f"existing: {', '.join(others[:3])}"
+        hint = existing if others else "add it, or create it in the cluster"
+        hint = f"did you mean {shown(near)}?" if near else hint
         self._add(
             entry, Finding("missing-nodeclass", (*at, "name"), message, hint, Severity.WARNING)
         )
@@ -296,6 +360,18 @@ class _Reading:
             config_lines=self.config_lines,
             lock_lines=self.lock_lines,
         )
+
+
+def _as_written(entry: Entry, finding: Finding) -> Finding:
+    """Return a finding on a boolean that should be a string with the word that was written."""
+    value = value_at(entry.data, finding.pointer)
+    if finding.code != "wrong-type" or not isinstance(value, bool):
+        return finding
+    word = entry.document.word((*entry.base, *finding.pointer))
+    if not word or not finding.hint.startswith("quote"):
+        return finding
+    message = f"YAML reads the unquoted `{word}` as the boolean {shown(value)}"
+    return finding._replace(message=message, hint=f'write "{word}"')
 
 
 def _without(findings: list[Finding], told: list[Finding]) -> list[Finding]:

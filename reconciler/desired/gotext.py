@@ -22,6 +22,7 @@ _DECIMAL_SUFFIX: Final = {exponent: suffix for suffix, exponent in _DECIMAL.item
 _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _INT64_DIGITS: Final = 18
 _NANO: Final = -9
+_LENGTH_MAX: Final = 60
 
 
 def quantity_text(value: str | float) -> str:
@@ -32,7 +33,7 @@ def quantity_text(value: str | float) -> str:
     """
     text = str(value).strip()
     match = re.fullmatch(_QUANTITY, text, re.ASCII)
-    if match is None or not text:
+    if match is None or not text or len(text) > _LENGTH_MAX:
         raise ValueError(f"not a quantity: {text[:60]!r} (examples: 2, 500m, 1.5Gi)")
     whole, fraction, suffix = match["whole"] or "0", match["fraction"] or "", match["suffix"]
     if suffix.endswith("i"):

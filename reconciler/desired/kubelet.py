@@ -75,12 +75,12 @@ def _signals(kubelet: dict[str, Any], field: str, fault_of: Any) -> Iterator[Fin
     for signal, value in kubelet.get(field, {}).items():
         at = (*_AT, field, signal)
         if signal not in _SIGNALS:
-            message = f"{shown(signal)} is no eviction signal"
+            message = f"{shown(signal)} is not an eviction signal"
             yield Finding(
                 "kubelet-signal", at, message, f"one of {', '.join(_SIGNALS)}", of_key=True
             )
         elif fault := fault_of(value):
-            yield Finding("kubelet-value", at, f"is {shown(value)}; {fault}")
+            yield Finding("kubelet-value", at, f"invalid value {shown(value)}; {fault}")
 
 
 def _threshold_fault(value: str) -> str:
@@ -115,7 +115,7 @@ def _pairs(kubelet: dict[str, Any]) -> Iterator[Finding]:
         for signal in own:
             if signal not in other:
                 message = f"{signal} has no matching {other_field}"
-                hint = "both must name the same signals"
+                hint = "both must have the same signals"
                 yield Finding("kubelet-pair", (*_AT, field, signal), message, hint, of_key=True)
 
 
@@ -127,7 +127,9 @@ def _reserved(kubelet: dict[str, Any], field: str) -> Iterator[Finding]:
             hint = f"one of {', '.join(_RESERVABLE)}"
             yield Finding("kubelet-reserved", at, message, hint, of_key=True)
         elif value.startswith("-"):
-            yield Finding("kubelet-value", at, f"is {shown(value)}; a quantity cannot be negative")
+            yield Finding(
+                "kubelet-value", at, f"invalid value {shown(value)}; a quantity cannot be negative"
+            )
         else:
             yield from _expression(at, value, is_quantity(value))
 
@@ -143,7 +145,7 @@ def is_quantity(text: str) -> bool:
 
 def _expression(at: Pointer, text: str, is_plain: bool) -> Iterator[Finding]:
     if not is_plain:
-        message = f"{shown(text)} is an expression, which needs the gate NodeClassCEL"
+        message = f"{shown(text)} is an expression, which requires the feature gate NodeClassCEL"
         hint = "set featureGates.NodeClassCEL: true in reconciler.yaml"
         yield Finding("kubelet-expression", at, message, hint, Severity.INFO)
 
@@ -152,14 +154,16 @@ def _numbers(kubelet: dict[str, Any]) -> Iterator[Finding]:
     high, low = "imageGCHighThresholdPercent", "imageGCLowThresholdPercent"
     for field in (high, low):
         if not 0 <= kubelet.get(field, 0) <= 100:
-            message = f"is {kubelet[field]}; must be from 0 to 100"
+            message = f"{kubelet[field]} is out of range; must be from 0 to 100"
             yield Finding("out-of-range", (*_AT, field), message)
     for field in ("podsPerCore", "evictionMaxPodGracePeriod", "maxPods"):
         value = kubelet.get(field, 0)
         if isinstance(value, str):
             yield from _expression((*_AT, field), value, is_plain=False)
         elif value < 0:
-            yield Finding("out-of-range", (*_AT, field), f"is {value}; cannot be negative")
+            yield Finding(
+                "out-of-range", (*_AT, field), f"{value} is out of range; cannot be negative"
+            )
     if high in kubelet and low in kubelet and kubelet[high] <= kubelet[low]:
         message = f"is {kubelet[high]}; must be greater than {low}, which is {kubelet[low]}"
         yield Finding("kubelet-threshold-order", (*_AT, high), message)
@@ -175,13 +179,13 @@ def _supported(spec: dict[str, Any], kubelet: dict[str, Any]) -> Iterator[Findin
         return
     for field in kubelet:
         if field not in _READ and field != "registerWithTaints":
-            hint = f"only {' and '.join(_OPEN_FAMILIES)} take every kubelet setting"
+            hint = f"only {' and '.join(_OPEN_FAMILIES)} support every kubelet setting"
             yield _unsupported(field, f"is not supported with the family {family}", hint)
     if family == "Bottlerocket" and "podsPerCore" in kubelet:
         yield _unsupported("podsPerCore", "is not supported with the family Bottlerocket")
     if len(kubelet.get("clusterDNS", ())) > 1:
         count = len(kubelet["clusterDNS"])
-        yield _unsupported("clusterDNS", f"has {count} addresses; the family {family} takes one")
+        yield _unsupported("clusterDNS", f"has {count} addresses; the family {family} supports one")
 
 
 def _unsupported(field: str, message: str, hint: str = "") -> Finding:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from reconciler.desired.resource import Resource
 
 API_VERSION: Final = "reconciler/v1"
-REMEDY: Final = "run `reconciler lock --update` and commit what it writes"
+REMEDY: Final = "run `reconciler lock --update` and commit the result"
 _DIGEST: Final = 16
 _SELECTORS: Final = (
     "subnetSelectorTerms",
@@ -181,12 +181,16 @@ def read_lock(content: bytes) -> Lock | Diagnostic:
     except msgspec.ValidationError as error:
         return _damaged(f"not a lock file: {error}")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        text = "a merge has left its marks in it" if b"\n<<<<<<< " in content else str(error)
+        text = (
+            "the file contains merge conflict markers" if b"\n<<<<<<< " in content else str(error)
+        )
         return _damaged(f"not JSON: {text}")
     if (lock.api_version, lock.kind) != (API_VERSION, "Lock"):
-        return _damaged(f"{lock.kind} of {lock.api_version}, where a Lock of {API_VERSION} is read")
+        return _damaged(
+            f"expected a Lock of {API_VERSION}, found {lock.kind} of {lock.api_version}"
+        )
     if lock.digest != digest_of(lock):
-        return _damaged("it was changed by hand or put together by a merge: its digest is wrong")
+        return _damaged("wrong digest: the file was edited by hand or merged")
     return lock
 
 
@@ -215,6 +219,6 @@ def fitting(
     if not moved:
         return found, ()
     names = ", ".join(moved[:5]) + (f" and {len(moved) - 5} more" if len(moved) > 5 else "")
-    message = f"{names} changed since the lock was written, which no longer covers it"
+    message = f"the lock is out of date: {names} changed since it was written"
     stale = Diagnostic(Severity.WARNING, "lock-stale", message, Place(LOCK_FILE, 1, 1), hint=REMEDY)
     return found, (stale,)

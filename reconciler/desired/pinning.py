@@ -50,11 +50,11 @@ def _conditions(before: Sequence[Condition], status: EC2NodeClassStatus) -> tupl
     """Return the conditions as they are for a status that was pinned."""
     pinned_kinds = {
         "AMIsReady": (status.amis, "AMINotFound", "no image is locked"),
-        "SubnetsReady": (status.subnets, "SubnetsNotFound", "no locked subnet is there any more"),
+        "SubnetsReady": (status.subnets, "SubnetsNotFound", "no locked subnet exists any more"),
         "SecurityGroupsReady": (
             status.security_groups,
             "SecurityGroupsNotFound",
-            "no locked security group is there any more",
+            "no locked security group exists any more",
         ),
     }
     made: list[Condition] = []

@@ -31,7 +31,7 @@ def nodes(value: Any) -> str:
     """
     text = str(value)
     if isinstance(value, (bool, float)) or (text and not _NODES.fullmatch(text)):
-        raise ValueError(f"{text[:40]!r} is not a count or a share (5, 10%)")
+        raise ValueError(f"{text[:40]!r} is not a number or percentage (5, 10%)")
     return text
 
 
@@ -47,9 +47,9 @@ def budgets(value: Any) -> tuple[Budget, ...]:
     for entry in list_entries(value, ("nodes", "reasons", "schedule", "duration", "timeZone")):
         limit = str(entry.get("nodes", "10%"))
         if not _NODES.fullmatch(limit):
-            raise ValueError(f"nodes: {limit[:40]!r} is not a count or a share (5, 10%)")
+            raise ValueError(f"nodes: {limit[:40]!r} is not a number or percentage (5, 10%)")
         if ("schedule" in entry) is not ("duration" in entry):
-            raise ValueError("a schedule needs a duration, and a duration a schedule")
+            raise ValueError("schedule and duration must be set together")
         if "schedule" in entry:
             _timed(entry)
         reasons = names_in(entry, "reasons", _REASONS) or None
@@ -91,7 +91,7 @@ def suspensions(value: Any) -> tuple[Suspension, ...]:
     for entry in list_entries(value, ("owner", "until", "nodePools", "reasons", "note")):
         owner = text_in(entry, "owner")
         if not owner:
-            raise ValueError("owner: who suspends must be named")
+            raise ValueError("owner: required field is missing")
         made.append(
             Suspension(
                 owner=owner,
@@ -128,14 +128,14 @@ def list_entries(value: Any, allowed: tuple[str, ...]) -> Iterator[Mapping[str, 
     """
     entries = _from_json(value) if isinstance(value, str) else value
     if not isinstance(entries, list):
-        raise ValueError("a list is expected")  # noqa: TRY004 - of the author's making
+        raise ValueError("must be a list")  # noqa: TRY004 - of the author's making
     for index, entry in enumerate(entries):
         if not isinstance(entry, Mapping):
             raise ValueError(f"[{index}] is not an object")  # noqa: TRY004 - likewise
         unknown = sorted(str(key)[:40] for key in entry if key not in allowed)
         if unknown:
             known = ", ".join(allowed)
-            raise ValueError(f"[{index}].{unknown[0]}: no such key (one of {known})")
+            raise ValueError(f"[{index}].{unknown[0]}: unknown key (one of {known})")
         yield entry
 
 
@@ -161,7 +161,7 @@ def _from_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"a list in JSON is expected, not {text[:40]!r}") from error
+        raise ValueError(f"must be a list in JSON, not {text[:40]!r}") from error
 
 
 def names_in(entry: Mapping[str, Any], key: str, allowed: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ def names_in(entry: Mapping[str, Any], key: str, allowed: tuple[str, ...] = ()) 
     """
     value = entry.get(key, [])
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise ValueError(f"{key}: a list of names is expected")
+        raise ValueError(f"{key}: must be a list of names")
     wrong = [name for name in value if allowed and name not in allowed]
     if wrong:
         raise ValueError(f"{key}: {wrong[0][:40]!r} is not allowed (one of {', '.join(allowed)})")
@@ -187,7 +187,7 @@ def text_in(entry: Mapping[str, Any], key: str) -> str:
     """
     value = entry.get(key, "")
     if not isinstance(value, str):
-        raise ValueError(f"{key}: text is expected")  # noqa: TRY004 - of the author's making
+        raise ValueError(f"{key}: must be a string")  # noqa: TRY004 - of the author's making
     return value
 
 
@@ -195,7 +195,7 @@ def _timed(entry: Mapping[str, Any]) -> None:
     """Check schedule, duration and time zone: what cannot be read must not open or close."""
     parse_schedule(text_in(entry, "schedule"))
     if parse_duration(text_in(entry, "duration")).total_seconds() <= 0:
-        raise ValueError("duration: longer than nothing is expected")
+        raise ValueError("duration: must be longer than 0s")
     time_zone(text_in(entry, "timeZone") or None)
 
 
@@ -208,7 +208,9 @@ def until(value: Any) -> datetime:
     try:
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError as error:
-        raise ValueError(f"until: {str(value)[:40]!r} is not a moment") from error
+        raise ValueError(
+            f"until: {str(value)[:40]!r} is not a time (example: 2026-03-01T06:00:00Z)"
+        ) from error
     if moment.tzinfo is None:
-        raise ValueError("until: a moment with its offset is expected (2026-03-01T06:00:00Z)")
+        raise ValueError("until: the time needs a UTC offset (example: 2026-03-01T06:00:00Z)")
     return moment

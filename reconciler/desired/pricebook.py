@@ -25,7 +25,7 @@ def discount(value: Any) -> float:
     except (TypeError, ValueError):
         number = float("nan")
     if isinstance(value, bool) or not -1000 <= number < 100:
-        raise ValueError(f"{value!r} is not a percentage from -1000 to below 100: nothing is free")
+        raise ValueError(f"{value!r} must be a percentage from -1000 to below 100")
     return number
 
 
@@ -40,10 +40,10 @@ def price_rules(value: Any) -> tuple[PriceRule, ...]:
 
 def _rule(entry: Mapping[str, Any]) -> PriceRule:
     if ("price" in entry) is ("discountPercent" in entry):
-        raise ValueError("price: either a price or a discountPercent is expected")
+        raise ValueError("price: set either price or discountPercent")
     kinds = names_in(entry, "capacityTypes", (ON_DEMAND, SPOT))
     if "price" in entry and not kinds:
-        raise ValueError("capacityTypes: a price must say whether it is for on-demand or spot")
+        raise ValueError("capacityTypes: required with a price (on-demand, spot)")
     share = discount(entry["discountPercent"]) if "discountPercent" in entry else None
     return PriceRule(
         families=names_in(entry, "families"),
@@ -59,5 +59,5 @@ def _rule(entry: Mapping[str, Any]) -> PriceRule:
 def _price(value: Any) -> float:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not 0 < value < float("inf"):
-        raise ValueError(f"price: {value!r} is not USD an hour above 0")
+        raise ValueError(f"price: {value!r} must be a price in USD an hour above 0")
     return float(value)

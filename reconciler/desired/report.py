@@ -8,6 +8,14 @@ from typing import Any, Final
 
 from reconciler.desired.document import lines_of
 from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.visible import (
+    Annotations,
+    Painted,
+    annotation_property,
+    annotation_text,
+    one_line,
+    visible,
+)
 
 _COLOURS: Final = {Severity.ERROR: "31", Severity.WARNING: "33", Severity.INFO: "36"}
 _EXCERPT_WIDTH: Final = 120
@@ -39,7 +47,7 @@ def render_text(
                 texts[place.file] = lines_of(text)
             lines += _excerpt(texts[place.file], place.line, place.column, colour=colour)
     lines.append(_sum(diagnostics, colour=colour))
-    return "\n".join(lines) + "\n"
+    return Painted("\n".join(lines) + "\n")
 
 
 def _paint(text: str, code: str, *, colour: bool) -> str:
@@ -47,29 +55,26 @@ def _paint(text: str, code: str, *, colour: bool) -> str:
 
 
 def _headline(diagnostic: Diagnostic, *, colour: bool) -> str:
-    where = _paint(f"{diagnostic.place}: ", "1", colour=colour) if diagnostic.place else ""
+    place = one_line(str(diagnostic.place)) if diagnostic.place else ""
+    where = _paint(f"{place}: ", "1", colour=colour) if place else ""
     severity = _paint(f"{diagnostic.severity}:", _COLOURS[diagnostic.severity], colour=colour)
-    what = f" {_visible(diagnostic.path)}:" if diagnostic.path else ""
-    hint = f"; {_visible(diagnostic.hint)}" if diagnostic.hint else ""
+    what = f" {one_line(diagnostic.path)}:" if diagnostic.path else ""
+    hint = f" ({one_line(diagnostic.hint)})" if diagnostic.hint else ""
     code = _paint(f"[{diagnostic.code}]", "2", colour=colour)
-    return f"{where}{severity}{what} {_visible(diagnostic.message)}{hint} {code}"
+    return f"{where}{severity}{what} {one_line(diagnostic.message)}{hint} {code}"
 
 
 def _excerpt(lines: Sequence[str], line: int, column: int, *, colour: bool) -> list[str]:
     if not 0 < line <= len(lines):
         return []
     start = max(0, column - _EXCERPT_WIDTH + 20)
-    shown = _visible(lines[line - 1][start : start + _EXCERPT_WIDTH])
+    excerpt = lines[line - 1][start : start + _EXCERPT_WIDTH].replace("\t", " ")
+    shown, before = visible(excerpt), visible(excerpt[: max(column - 1 - start, 0)])
     if not shown.strip():
         return []
     margin = f"{line:>5} | "
     caret = _paint("^", "1;31", colour=colour)
-    return [f"{margin}{shown}", f"{'':>5} | {' ' * (column - 1 - start)}{caret}"]
-
-
-def _visible(text: str) -> str:
-    """Return ``text`` on one line and without control characters, which could move a terminal."""
-    return "".join(c if c.isprintable() else " " if c in "\t\n" else "\ufffd" for c in text)
+    return [f"{margin}{shown}", f"{'':>5} | {' ' * len(before)}{caret}"]
 
 
 def _sum(diagnostics: Sequence[Diagnostic], *, colour: bool) -> str:
@@ -127,17 +132,11 @@ def render_github(diagnostics: Sequence[Diagnostic], folder: str = "") -> str:
             path = f"{folder}/{place.file}" if folder else place.file
             fields = {"file": path, "line": str(place.line), "col": str(place.column)}
         fields["title"] = diagnostic.code
-        properties = ",".join(f"{key}={_property(value)}" for key, value in fields.items())
+        properties = ",".join(
+            f"{key}={annotation_property(value)}" for key, value in fields.items()
+        )
         what = f"{diagnostic.path}: " if diagnostic.path else ""
         hint = f" ({diagnostic.hint})" if diagnostic.hint else ""
-        message = _escaped(f"{what}{diagnostic.message}{hint}")
+        message = annotation_text(f"{what}{diagnostic.message}{hint}")
         lines.append(f"::{_COMMANDS[diagnostic.severity]} {properties}::{message}\n")
-    return "".join(lines)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _escaped(text).replace(":", "%3A").replace(",", "%2C")
+    return Annotations("".join(lines))

@@ -14,7 +14,6 @@ from typing import Any, Final
 from reconciler.desired.document import Pointer
 from reconciler.desired.finding import Finding, shown
 from reconciler.model.diagnostics import Severity
-from reconciler.model.duration import NEVER, parse_duration
 from reconciler.model.labels import CAPACITY_TYPE, ON_DEMAND, RESERVED, SPOT, normalized
 
 Rule = Callable[[dict[str, Any]], Iterator[Finding]]
@@ -30,20 +29,20 @@ def key_fault(key: str) -> str:
     """Return what keeps ``key`` from being a qualified name, "" where nothing does."""
     prefix, slash, name = key.rpartition("/")
     if slash and not (0 < len(prefix) <= 253 and _PREFIX.fullmatch(prefix)):
-        return "what stands before the slash must be a DNS subdomain of at most 253 characters"
+        return "the part before the slash must be a DNS subdomain of at most 253 characters"
     if not 0 < len(name) <= 63:
-        return f"the name part has {len(name)} characters; from 1 to 63 are allowed"
+        return f"the name has {len(name)} characters; it must have 1 to 63"
     if _NAME.fullmatch(name) is None:
-        return "letters, digits, '-', '_' and '.' are allowed, with a letter or digit at both ends"
+        return "use letters, digits, '-', '_' and '.', with a letter or digit at both ends"
     return ""
 
 
 def value_fault(value: str) -> str:
     """Return what keeps ``value`` from being a label value, "" where nothing does."""
     if len(value) > 63:
-        return f"a label value has at most 63 characters, not {len(value)}"
+        return f"the value has {len(value)} characters; at most 63 are allowed"
     if _VALUE.fullmatch(value) is None:
-        return "letters, digits, '-', '_' and '.' are allowed, with a letter or digit at both ends"
+        return "use letters, digits, '-', '_' and '.', with a letter or digit at both ends"
     return ""
 
 
@@ -53,7 +52,7 @@ def _labels(data: dict[str, Any]) -> Iterator[Finding]:
         fault = key_fault(key)
         if fault:
             yield Finding(
-                "bad-label-key", (*at, key), f"{shown(key)} is no label: {fault}", of_key=True
+                "bad-label-key", (*at, key), f"invalid label {shown(key)}: {fault}", of_key=True
             )
 
 
@@ -67,12 +66,12 @@ def _taints(at: Pointer) -> Rule:
                 for part in ("key", "value"):
                     fault = key_fault(taint[part]) if taint.get(part) else ""
                     if fault:
-                        message = f"is {shown(taint[part])}: {fault}"
+                        message = f"invalid taint {part} {shown(taint[part])}: {fault}"
                         yield Finding("bad-taint", (*here, part), message)
                 pair = (taint["key"], taint.get("effect", ""))
                 if pair in seen:
-                    message = f"the taint {pair[0]} with effect {pair[1]} stands here twice"
-                    hint = "key and effect must be unique over taints and startupTaints together"
+                    message = f"duplicate taint {pair[0]} with effect {pair[1]}"
+                    hint = "key and effect must be unique across taints and startupTaints"
                     yield Finding("duplicate-taint", here, message, hint)
                 seen.add(pair)
 
@@ -85,12 +84,12 @@ def _requirements(at: Pointer) -> Rule:
             here = (*at, index)
             fault = key_fault(requirement["key"])
             if fault:
-                message = f"is {shown(requirement['key'])}: {fault}"
+                message = f"invalid label {shown(requirement['key'])}: {fault}"
                 yield Finding("bad-label-key", (*here, "key"), message)
             for number, value in enumerate(requirement.get("values", ())):
                 fault = value_fault(value)
                 if fault:
-                    message = f"is {shown(value)}: {fault}"
+                    message = f"invalid label value {shown(value)}: {fault}"
                     yield Finding("bad-label-value", (*here, "values", number), message)
             yield from _capacity_types(requirement, here)
 
@@ -105,33 +104,19 @@ def _capacity_types(requirement: dict[str, Any], here: Pointer) -> Iterator[Find
     known = [v for v in values if v in _CAPACITY_TYPES]
     words = ", ".join(_CAPACITY_TYPES)
     if values and not known:
-        message = f"is {', '.join(map(shown, values[:5]))}, and none is a capacity type"
+        message = f"none of {', '.join(map(shown, values[:5]))} is a capacity type"
         yield Finding("unknown-capacity-type", (*here, "values"), message, f"one of {words}")
         return
     least = requirement.get("minValues")
     if least is not None and len(known) < least <= len(values):
-        message = f"is {least}, but only {len(known)} of the values are capacity types"
+        message = f"minValues is {least}, but only {len(known)} of the values are capacity types"
         yield Finding("requirement-min-values", (*here, "minValues"), message, f"they are {words}")
     for number, value in enumerate(values):
         if value not in _CAPACITY_TYPES:
             at = (*here, "values", number)
-            message = f"{shown(value)} is no capacity type and is ignored"
+            message = f"{shown(value)} is not a capacity type and is ignored"
             hint = f"one of {words}"
             yield Finding("unknown-capacity-type", at, message, hint, Severity.WARNING)
-
-
-def _durations(*fields: Pointer) -> Rule:
-    def check(data: dict[str, Any]) -> Iterator[Finding]:
-        for pointer in fields:
-            text = _get(data, pointer, NEVER)
-            if text == NEVER:
-                continue
-            try:
-                parse_duration(text)
-            except ValueError:
-                yield Finding("bad-duration", pointer, f"is {shown(text)}, which is too long")
-
-    return check
 
 
 def _budgets(data: dict[str, Any]) -> Iterator[Finding]:
@@ -140,7 +125,7 @@ def _budgets(data: dict[str, Any]) -> Iterator[Finding]:
         if "schedule" in budget or "timeZone" in budget:
             yield from _schedule(budget, here)
         if budget.get("nodes") in ("0", "0%") and not {"schedule", "reasons"} & set(budget):
-            message = "allows no voluntary disruption, ever"
+            message = "never allows voluntary disruption"
             yield Finding("never-disrupts", (*here, "nodes"), message, "", Severity.INFO)
 
 
@@ -185,17 +170,11 @@ RUNTIME: Final[dict[str, tuple[Rule, ...]]] = {
         _labels,
         _taints(_TEMPLATE),
         _requirements((*_TEMPLATE, "requirements")),
-        _durations(
-            (*_TEMPLATE, "expireAfter"),
-            (*_TEMPLATE, "terminationGracePeriod"),
-            ("spec", "disruption", "consolidateAfter"),
-        ),
         _budgets,
     ),
     "nodeclaim.v1": (
         _taints(("spec",)),
         _requirements(("spec", "requirements")),
-        _durations(("spec", "expireAfter"), ("spec", "terminationGracePeriod")),
     ),
     "nodeoverlay.v1alpha1": (_requirements(("spec", "requirements")),),
     "ec2nodeclass.v1": (_kubelet,),

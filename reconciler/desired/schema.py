@@ -1,4 +1,4 @@
-"""What a schema of ``schemas/`` has against an object, told in the words of the file's author.
+"""The faults of an object according to a schema of ``schemas/``, in terms of the file's author.
 
 One finding for one fault, at the key or value that is wrong: what was read, what is allowed, and
 the nearest name where one was mistyped. A JSON Schema library would judge as well, but importing
@@ -10,14 +10,16 @@ holds this module against such a library, keyword by keyword and on generated ob
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, Final
 
 from reconciler._resources import resource
 from reconciler.desired.document import Pointer
 from reconciler.desired.finding import Finding, field_path, shown
+from reconciler.model.duration import NEVER, parse_nillable, parse_span
 from reconciler.model.nearest import LIKE, did_you_mean, nearest
+from reconciler.model.quantity import parse_quantity
 
 Schema = dict[str, Any]
 
@@ -53,8 +55,8 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "object": (dict,),
 }
 _TYPE_WORDS: Final = {
-    "string": "text",
-    "integer": "a whole number",
+    "string": "a string",
+    "integer": "an integer",
     "number": "a number",
     "boolean": "true or false",
     "array": "a list",
@@ -90,6 +92,52 @@ def check(name: str, data: Any, definition: str = "") -> list[Finding]:
     return found
 
 
+def misread(name: str, data: Any, definition: str = "") -> list[Finding]:
+    """Return the texts that the model cannot read though they match their pattern.
+
+    ``x-format`` in a schema names the grammar of a text, which is that of the model. So a value
+    without a finding is one that every later stage can use.
+    """
+    root = load(name)
+    return list(_misread(root, root["$defs"][definition] if definition else root, data, ()))
+
+
+def _misread(root: Schema, node: Schema, value: Any, pointer: Pointer) -> Iterator[Finding]:
+    node = resolved(root, node)
+    if isinstance(value, dict):
+        fields, extra = node.get("properties", {}), node.get("additionalProperties")
+        for key, below in value.items():
+            of_key = fields.get(key, extra)
+            if isinstance(of_key, dict):
+                yield from _misread(root, of_key, below, (*pointer, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value if "items" in node else ()):
+            yield from _misread(root, node["items"], item, (*pointer, index))
+    elif "x-format" in node and isinstance(value, (str, int, float)):
+        code, parse = _FORMATS[node["x-format"]]
+        try:
+            parse(str(value))
+        except ValueError as error:
+            yield Finding(code, pointer, str(error))
+
+
+PRICE_MAX: Final = 1_000_000
+"""A NodeOverlay names at most so many USD an hour, or so many percent."""
+
+
+def _price(text: str) -> None:
+    if abs(float(text.removesuffix("%"))) > PRICE_MAX:
+        raise ValueError(f"price {shown(text)} is out of range: at most {PRICE_MAX:,}")
+
+
+_FORMATS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
+    "quantity": ("bad-quantity", parse_quantity),
+    "duration": ("bad-duration", parse_nillable),
+    "price": ("bad-price", _price),
+    "span": ("bad-duration", lambda text: text == NEVER or parse_span(text)),
+}
+
+
 def faults(root: Schema, node: Schema, value: Any, pointer: Pointer) -> Iterator[Finding]:
     """Yield the faults of ``value`` and what is in it, judged by the part ``node`` of ``root``."""
     node = resolved(root, node)
@@ -98,7 +146,7 @@ def faults(root: Schema, node: Schema, value: Any, pointer: Pointer) -> Iterator
         return
     allowed = node["enum"] if "enum" in node else [node["const"]] if "const" in node else None
     if allowed is not None and value not in allowed:
-        message = f"is {shown(value)}; must be {_choice(allowed)}"
+        message = f"{shown(value)} is not allowed; must be {_choice(allowed)}"
         yield Finding("not-allowed", pointer, message, did_you_mean(value, allowed))
     elif isinstance(value, dict):
         yield from _mapping(root, node, value, pointer)
@@ -128,8 +176,10 @@ def _wrong_type(pointer: Pointer, value: Any, wanted: str | list[str]) -> Findin
         hint = "write it without quotes"
     elif "array" in types and is_scalar:
         hint = f"write it as a list: [{shown(value, 40)}]"
-    kind = "empty" if value is None else _kind(value)
-    return Finding("wrong-type", pointer, f"is {kind}; must be {words}", hint)
+    message = f"must be {words}, not {_kind(value)}"
+    if value is None:
+        message = f"is empty; must be {words}"
+    return Finding("wrong-type", pointer, message, hint)
 
 
 def _reads_as(text: str, types: list[str]) -> bool:
@@ -145,9 +195,9 @@ def _reads_as(text: str, types: list[str]) -> bool:
 
 def _kind(value: Any) -> str:
     if isinstance(value, bool):
-        return f"{shown(value)} (a boolean)"
+        return f"the boolean {shown(value)}"
     if isinstance(value, str):
-        return f"the text {shown(value)}"
+        return f"the string {shown(value)}"
     if isinstance(value, (int, float)):
         return f"the number {shown(value)}"
     return shown(value)
@@ -161,9 +211,9 @@ def _mapping(
     meant = {} if isinstance(extra, dict) else _meant(value, fields, is_open=extra is True)
     for key in node.get("required", ()):
         if key not in value and key not in meant.values():
-            yield Finding(
-                "missing-field", (*pointer, key), "is missing", _what(fields.get(key, {}))
-            )
+            message = f"required field `{key}` is missing"
+            hint = "" if key == "spec" else _what(fields.get(key, {}))
+            yield Finding("missing-field", (*pointer, key), message, hint)
     most = node.get("maxProperties")
     if most is not None and len(value) > most:
         yield Finding("too-many", pointer, f"has {len(value)} entries; at most {most} are allowed")
@@ -190,14 +240,14 @@ def _meant(value: dict[str, Any], fields: Schema, *, is_open: bool) -> dict[str,
 
 
 def _what(node: Schema) -> str:
-    """Return what a missing field is: the first sentence of its description."""
-    text: str = node.get("description", "")
-    return text.split(". ", maxsplit=1)[0].rstrip(".")
+    """Return what a missing field is: the first sentence of its description, in lower case."""
+    text: str = node.get("description", "").split(". ", maxsplit=1)[0].rstrip(".")
+    return text[:1].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
 
 
 def _unknown_field(pointer: Pointer, meant: str | None) -> Finding:
     parent = field_path(pointer[:-1])
-    message = f"no such field in {parent}" if parent else "no such field"
+    message = f"unknown field in {parent}" if parent else "unknown field"
     hint = f"did you mean {meant}?" if meant else ""
     replaces = ((*pointer[:-1], meant),) if meant else ()
     return Finding("unknown-field", pointer, message, hint, of_key=True, replaces=replaces)
@@ -212,7 +262,7 @@ def _list(root: Schema, node: Schema, value: list[Any], pointer: Pointer) -> Ite
     if node.get("uniqueItems"):
         for index, item in enumerate(value):
             if item in value[:index]:
-                message = f"{shown(item)} stands in the list twice"
+                message = f"duplicate entry {shown(item)}"
                 yield Finding("duplicate-entry", (*pointer, index), message, "remove one")
     if "items" in node:
         for index, item in enumerate(value):
@@ -228,7 +278,29 @@ def _text(node: Schema, value: str, pointer: Pointer) -> Iterator[Finding]:
     elif "pattern" in node and _pattern(node["pattern"]).search(value) is None:
         examples = ", ".join(str(e) for e in node.get("examples", ()))
         hint = f"examples: {examples}" if examples else ""
-        yield Finding("bad-format", pointer, f"is {shown(value)}, which is not of that form", hint)
+        noun = _NOUNS.get(node.get("x-format", ""), "value")
+        message = f"invalid {noun} {shown(value)}"
+        suffix = _SUFFIX.fullmatch(value) if noun == "quantity" else None
+        if suffix is not None:
+            message += f": unknown suffix {shown(suffix[2])}"
+            hint = _quantities(*suffix.groups()) or hint
+        yield Finding("bad-format", pointer, message, hint)
+
+
+_NOUNS: Final = {"quantity": "quantity", "duration": "duration", "price": "price", "span": "period"}
+_SUFFIX: Final = re.compile(r"([0-9.]+) ?([A-Za-z]{1,20})", re.ASCII)
+
+
+def _quantities(number: str, suffix: str) -> str:
+    """Return a hint with the quantities that ``4Gb`` or ``4gib`` may have been meant for."""
+    letter = "k" if suffix[0] in "kK" else suffix[0].upper()
+    if (
+        suffix.lower().removesuffix("b").removesuffix("i") != letter.lower()
+        or letter not in "kMGTPE"
+    ):
+        return ""
+    binary, decimal = f"{number}{letter.upper()}i", f"{number}{letter}"
+    return f"did you mean {binary}?" if "i" in suffix else f"did you mean {binary} or {decimal}?"
 
 
 @lru_cache(maxsize=128)

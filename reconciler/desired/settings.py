@@ -41,6 +41,8 @@ from reconciler.model.urls import is_unencrypted, without_secrets
 CONFIG_FILE: Final = "reconciler.yaml"
 CONFIG_VARIABLE: Final = "RECONCILER_CONFIG"
 """The variable that names the operator's configuration file."""
+_NO_SETTINGS: Final = frozenset({CONFIG_VARIABLE, "RECONCILER_HEARTBEAT"})
+"""Variables that stand for flags of a command."""
 OPERATOR_ONLY: Final = frozenset(
     {
         "aws.endpointUrl",
@@ -165,12 +167,12 @@ def environment_name(key: str) -> str:
 def misplaced(key: str, value: Any) -> str:
     """Return why a repository may not set ``key`` to ``value``, empty where it may."""
     if key in OPERATOR_ONLY:
-        return "is set by the operator only: it decides where credentials go, or what runs"
+        return "can be set only by the operator: it controls where credentials go or what runs"
     if key == "state" and isinstance(value, str):
         if "://" in value:
-            return "names a server, which only the operator may do: it decides where credentials go"
+            return "can be a server only if the operator sets it: it controls where credentials go"
         if value.startswith(("/", "~", "\\")) or ".." in re.split(r"[/\\]", value):
-            return "leads out of the fleet folder, which only the operator may do"
+            return "is outside the fleet folder; only the operator can set that"
     return ""
 
 
@@ -229,10 +231,10 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[_Given]:
         return
     known = {environment_name(key): key for key in (*_KEYS, *_GROUPS)}
     for name, value in ours.items():
-        if name == CONFIG_VARIABLE or re.fullmatch(_SERVICE_VARIABLE, name):
+        if name in _NO_SETTINGS or re.fullmatch(_SERVICE_VARIABLE, name):
             continue
         if name not in known:
-            raise _unknown(name, "environment", "no such variable", known)
+            raise _unknown(name, "environment", "unknown variable", known)
         yield from _expanded(known[name], value, Origin(Layer.ENVIRONMENT, name), name)
 
 
@@ -241,7 +243,7 @@ def _from_flags(sets: Sequence[str]) -> Iterator[_Given]:
         key, equals, value = text.partition("=")
         if not equals or not key:
             shown = without_secrets(text, is_value=True)
-            raise UsageError(f"--set {shown!r} is not key=value (as in packing=cheapest)")
+            raise UsageError(f"--set {shown!r} is not key=value (example: packing=cheapest)")
         spelled = f"--set {without_secrets(text, is_value=True)}"
         yield from _expanded(key.strip(), value, Origin(Layer.FLAG, "--set"), spelled)
 
@@ -273,7 +275,7 @@ def _known(entry: _Given) -> _Key:
         candidates: Sequence[str] = [f"nodePools.{name}.{option}" for option in _POOL_OPTIONS]
     else:
         candidates = [*_KEYS, *_GROUPS]
-    raise _unknown(entry.key, entry.spelled, "no such setting", candidates)
+    raise _unknown(entry.key, entry.spelled, "unknown setting", candidates)
 
 
 def _pool_option(text: str) -> tuple[str, str]:
@@ -289,7 +291,7 @@ def _pool_option(text: str) -> tuple[str, str]:
 def _unknown(name: str, where: str, what: str, candidates: Iterable[str]) -> UsageError:
     from reconciler.model.nearest import did_you_mean
 
-    remedy = did_you_mean(name, candidates, "`reconciler config` lists all", cutoff=0.7)
+    remedy = did_you_mean(name, candidates, "`reconciler config` lists all settings", cutoff=0.7)
     return UsageError(f"{name[:80]}: {what}", where=where, remedy=remedy)
 
 
@@ -340,14 +342,16 @@ def _values(settings: Settings, chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"text is expected, not {value!r}")  # noqa: TRY004 - of the author's making
+        raise ValueError(f"must be a string, not {value!r}")  # noqa: TRY004 - of the author's making
     return value
 
 
 def _name(value: Any) -> str:
     text = _text(value)
     if not re.fullmatch(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", text, re.ASCII):
-        raise ValueError(f"{text[:80]!r} is not a name: letters, digits and '-', at most 63")
+        raise ValueError(
+            f"{text[:80]!r} is not a valid name: use letters, digits and '-', at most 63 characters"
+        )
     return text
 
 
@@ -365,54 +369,54 @@ def _flag(value: Any) -> bool:
         return value
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
-    raise ValueError(f"{value!r} is neither true nor false")
+    raise ValueError(f"{value!r} must be true or false")
 
 
 def _count(value: Any) -> int:
     text = str(value)
     if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,12}", text, re.ASCII):
-        raise ValueError(f"{value!r} is not a whole number from 0 on")
+        raise ValueError(f"{value!r} must be an integer of at least 0")
     return int(text)
 
 
 def _share(value: Any) -> float:
     number = _amount(value)
     if number > 1:
-        raise ValueError(f"{value!r} is not a share from 0 to 1 (7.5% is 0.075)")
+        raise ValueError(f"{value!r} must be a number from 0 to 1 (7.5% is 0.075)")
     return number
 
 
 def _amount(value: Any) -> float:
     if isinstance(value, bool) or not re.fullmatch(r"[0-9]+(\.[0-9]+)?", str(value), re.ASCII):
-        raise ValueError(f"{value!r} is not a number from 0 on")
+        raise ValueError(f"{value!r} must be a number of at least 0")
     return float(value)
 
 
 def _duration(value: Any) -> str:
     text = _text(value)
     if parse_nanoseconds(text) <= 0:
-        raise ValueError(f"{text!r} is not longer than nothing")
+        raise ValueError(f"{text!r} must be longer than 0s")
     return text
 
 
 def _wait(value: Any) -> str:
     text = _text(value)
     if parse_nanoseconds(text) < 0:
-        raise ValueError(f"{text!r} is shorter than nothing")
+        raise ValueError(f"{text!r} must not be negative")
     return text
 
 
 def _kept(value: Any) -> str:
     text = _text(value)
     if text != NEVER and parse_span(text) < timedelta(days=1):
-        raise ValueError(f"{text!r} is shorter than a day, as far as the daily maximum looks back")
+        raise ValueError(f"{text!r} must be at least 24h, the period of the daily maximum")
     return text
 
 
 def _percent(value: Any) -> float:
     number = _amount(value)
     if number > 100:
-        raise ValueError(f"{value!r} is not a percentage from 0 to 100")
+        raise ValueError(f"{value!r} must be a percentage from 0 to 100")
     return number
 
 
@@ -425,7 +429,7 @@ def _constraints(value: Any) -> tuple[DefaultConstraint, ...]:
 def _region(value: Any) -> str:
     text = _text(value)
     if not re.fullmatch(r"[a-z]{2,}(-[a-z0-9]+)+", text, re.ASCII):
-        raise ValueError(f"{text[:80]!r} is not a region (as eu-central-1)")
+        raise ValueError(f"{text[:80]!r} is not a region (example: eu-central-1)")
     return text
 
 
@@ -459,21 +463,21 @@ def _endpoint(value: Any) -> str:
     if text and "://" in text and not re.match(r"https?://[^/?#\s]", text, re.IGNORECASE):
         raise ValueError("is not an http or https URL")
     if is_unencrypted(text):
-        raise ValueError("plain http is allowed on this machine only (127.0.0.1); use https")
+        raise ValueError("plain http is allowed only for 127.0.0.1; use https")
     return text
 
 
 def _url(value: Any) -> str:
     text = _endpoint(value)
     if text and not re.fullmatch(_URL, text, re.IGNORECASE):
-        raise ValueError("is not an http or https URL (as https://ec2.example.com:8443)")
+        raise ValueError("is not an http or https URL (example: https://ec2.example.com:8443)")
     return text
 
 
 def _role(value: Any) -> str:
     text = _text(value)
     if not re.fullmatch(r"arn:[a-z-]+:iam::[0-9]{12}:role/\S+", text, re.ASCII):
-        raise ValueError(f"{text[:80]!r} is not the ARN of a role (arn:aws:iam::ACCOUNT:role/NAME)")
+        raise ValueError(f"{text[:80]!r} is not a role ARN (arn:aws:iam::ACCOUNT:role/NAME)")
     return text
 
 
@@ -481,7 +485,7 @@ def _session(value: Any) -> str:
     text = _text(value)
     if not re.fullmatch(r"[A-Za-z0-9_+=,.@-]{2,64}", text, re.ASCII):
         raise ValueError(
-            f"{text[:80]!r} is not the name of a session: 2 to 64 of A-Z a-z 0-9 _+=,.@-"
+            f"{text[:80]!r} is not a valid session name: use 2 to 64 of A-Z a-z 0-9 _+=,.@-"
         )
     return text
 

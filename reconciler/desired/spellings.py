@@ -52,12 +52,12 @@ def _disruption(data: dict[str, Any]) -> Iterator[Finding]:
         return
     if disruption.get("consolidationPolicy") == "WhenUnderutilized":
         at = (*_DISRUPTION, "consolidationPolicy")
-        yield _old(at, "WhenUnderutilized is of v1beta1", "write WhenEmptyOrUnderutilized")
+        yield _old(at, "WhenUnderutilized is a v1beta1 value", "write WhenEmptyOrUnderutilized")
     if "expireAfter" in disruption:
         hint = "move it to spec.template.spec.expireAfter"
         yield _old((*_DISRUPTION, "expireAfter"), "has moved in v1", hint)
     if "consolidateAfter" in disruption and disruption["consolidateAfter"] is None:
-        message = "null counts as 0s in v1, where in v1beta1 it switched waiting off"
+        message = "null means 0s in v1; in v1beta1 it disabled consolidateAfter"
         at = (*_DISRUPTION, "consolidateAfter")
         yield Finding(CODE, at, message, "write 0s, or Never", Severity.WARNING)
     budgets = disruption.get("budgets")
@@ -66,7 +66,7 @@ def _disruption(data: dict[str, Any]) -> Iterator[Finding]:
         for number, reason in enumerate(reasons if isinstance(reasons, list) else ()):
             if isinstance(reason, str) and reason in _REASONS:
                 at = (*_DISRUPTION, "budgets", index, "reasons", number)
-                yield _old(at, f"'{reason}' is of v1beta1", f"write {_REASONS[reason]}")
+                yield _old(at, f'"{reason}" is a v1beta1 value', f"write {_REASONS[reason]}")
 
 
 def _claim(data: dict[str, Any], at: Pointer) -> Iterator[Finding]:
@@ -95,7 +95,7 @@ def _annotations(data: dict[str, Any]) -> Iterator[Finding]:
     annotations = value_at(data, at)
     for old, new in _ANNOTATIONS.items():
         if isinstance(annotations, dict) and old in annotations:
-            message = f"is now {new}, and has no effect any more"
+            message = f"is now {new} and no longer has an effect"
             yield Finding(CODE, (*at, old), message, "", Severity.WARNING, of_key=True)
 
 

@@ -34,19 +34,19 @@ def constraints(value: Any) -> tuple[DefaultConstraint, ...]:
     for index, constraint in enumerate(read_entries(value, _KEYS, _constraint)):
         same = (constraint.topology_key, constraint.when_unsatisfiable)
         if any((m.topology_key, m.when_unsatisfiable) == same for m in made):
-            raise ValueError(f"[{index}]: a second constraint on {same[0]} with {same[1]}")
+            raise ValueError(f"[{index}]: duplicate constraint on {same[0]} with {same[1]}")
         made.append(constraint)
     return tuple(made)
 
 
 def _constraint(entry: Mapping[str, Any]) -> DefaultConstraint:
     key = text_in(entry, "topologyKey")
-    fault = key_fault(key) if key else "a label is expected"
+    fault = key_fault(key) if key else "must be a label"
     if fault:
         raise ValueError(f"topologyKey: {key[:80]!r}: {fault}")
     skew = _positive(entry, "maxSkew")
     if skew is None:
-        raise ValueError("maxSkew: a whole number from 1 on is expected")
+        raise ValueError("maxSkew: must be an integer of at least 1")
     return DefaultConstraint(
         topology_key=key,
         max_skew=skew,
@@ -60,7 +60,7 @@ def _constraint(entry: Mapping[str, Any]) -> DefaultConstraint:
 def _positive(entry: Mapping[str, Any], key: str) -> int | None:
     value = entry.get(key)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise ValueError(f"{key}: {value!r} is not a whole number from 1 on")
+        raise ValueError(f"{key}: {value!r} must be an integer of at least 1")
     return value
 
 

@@ -17,13 +17,38 @@ from reconciler.model.diagnostics import Severity
 
 SCHEMA: Final = "workload.v1"
 _TEMPLATED: Final = ("Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "Job")
+
+PODS_MAX: Final = 200_000
+"""How many pods a folder may ask for altogether; beyond it a slip of the keyboard is likelier."""
+
 _VALUELESS: Final = ("Exists", "DoesNotExist")
 _BOUNDS: Final = ("Gt", "Lt")
 
 
 def check(kind: str, data: dict[str, Any]) -> list[Finding]:
     """Return the faults of a workload, one for each."""
-    return schema.check(SCHEMA, data, kind) or list(_faults(kind, data))
+    shape = schema.check(SCHEMA, data, kind)
+    shape += schema.misread(SCHEMA, data, kind) if not shape else []
+    return shape or list(_faults(kind, data))
+
+
+def pods_of(kind: str, data: dict[str, Any]) -> int:
+    """Return how many pods a workload asks for, as ``workloads.expand`` makes them."""
+    spec = data.get("spec") or {}
+    match kind:
+        case "Pod":
+            return 1
+        case "Deployment" | "ReplicaSet" | "StatefulSet":
+            return max(_number(spec, "replicas"), 0)
+        case "Job" if not spec.get("suspend"):
+            count = _number(spec, "parallelism")
+            return max(min(count, _number(spec, "completions", count)), 0)
+    return 0
+
+
+def _number(spec: dict[str, Any], field: str, otherwise: int = 1) -> int:
+    number = spec.get(field)
+    return otherwise if number is None else int(number)
 
 
 def _faults(kind: str, data: dict[str, Any]) -> Iterator[Finding]:
@@ -38,7 +63,7 @@ def _faults(kind: str, data: dict[str, Any]) -> Iterator[Finding]:
         yield from _expressions(spec, ("spec",))
         if {"minAvailable", "maxUnavailable"} <= spec.keys():
             at = ("spec", "maxUnavailable")
-            message = "cannot stand beside minAvailable"
+            message = "cannot be set together with minAvailable"
             yield Finding("budget-both", at, message, "keep one of them", of_key=True)
 
 
@@ -49,7 +74,7 @@ def _selector(spec: dict[str, Any]) -> Iterator[Finding]:
     for key, value in spec.get("selector", {}).get("matchLabels", {}).items():
         if labels.get(key) != value:
             at = ("spec", "selector", "matchLabels", key)
-            message = f"the template has no label {key}: {value}, so the API server refuses it"
+            message = f"the template has no label {key}: {value}, so the API server rejects it"
             yield Finding("selector-mismatch", at, message, "", Severity.WARNING)
 
 
@@ -61,7 +86,7 @@ def _pod(spec: dict[str, Any], at: Pointer) -> Iterator[Finding]:
     for index, spread in enumerate(spec.get("topologySpreadConstraints", ())):
         if "minDomains" in spread and spread["whenUnsatisfiable"] != "DoNotSchedule":
             here = (*at, "topologySpreadConstraints", index, "minDomains")
-            message = "only counts with whenUnsatisfiable: DoNotSchedule"
+            message = "only applies with whenUnsatisfiable: DoNotSchedule"
             yield Finding("spread-min-domains", here, message, "remove it", of_key=True)
     for field in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(field, ())):
@@ -74,7 +99,7 @@ def _toleration(toleration: dict[str, Any], at: Pointer) -> Iterator[Finding]:
         message = "Exists takes no value"
         yield Finding("toleration-value", (*at, "value"), message, "remove it, or write Equal")
     elif operator == "Equal" and not toleration.get("key"):
-        message = "is missing: without a key the operator must be Exists"
+        message = "required field `key` is missing; without a key the operator must be Exists"
         yield Finding("toleration-key", (*at, "key"), message)
 
 
@@ -85,10 +110,11 @@ def _resources(resources: dict[str, Any], at: Pointer) -> Iterator[Finding]:
     for name, text in resources.get("requests", {}).items():
         here = (*at, "requests", name)
         if parse_quantity(str(text)) < 0:
-            yield Finding("negative-quantity", here, f"is {shown(text)}; cannot be negative")
+            yield Finding("negative-quantity", here, f"{shown(text)} cannot be negative")
         elif name in limits and parse_quantity(str(text)) > parse_quantity(str(limits[name])):
-            message = f"is {shown(text)}, above its limit {shown(limits[name])}"
-            yield Finding("requests-above-limits", here, message, "raise the limit, or lower it")
+            message = f"request {shown(text)} is above its limit {shown(limits[name])}"
+            hint = "raise the limit, or lower the request"
+            yield Finding("requests-above-limits", here, message, hint)
 
 
 def _expressions(node: Any, at: Pointer) -> Iterator[Finding]:
@@ -113,5 +139,5 @@ def _expression(expression: Any, at: Pointer) -> Iterator[Finding]:
     elif operator in ("In", "NotIn") and not values:
         yield Finding("expression-values", here, f"is empty: {operator} needs values")
     elif operator in _BOUNDS and (len(values) != 1 or not values[0].lstrip("-").isdigit()):
-        message = f"{operator} needs exactly one integer, as text"
+        message = f"{operator} needs exactly one integer, in quotes"
         yield Finding("expression-values", here, message)

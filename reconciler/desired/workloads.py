@@ -18,6 +18,7 @@ import msgspec
 
 from reconciler.desired.controllers import CONTROLLERS, Controller, Family, family_of
 from reconciler.desired.resource import Resource
+from reconciler.desired.workload_shape import PODS_MAX
 from reconciler.model.cluster import (
     ClaimSpec,
     DaemonSet,
@@ -39,9 +40,6 @@ from reconciler.model.pod import (
     PodStatus,
     Volume,
 )
-
-PODS_MAX: Final = 200_000
-"""How many pods a folder may ask for altogether; beyond it a slip of the keyboard is likelier."""
 
 _DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 _BUILT_IN_PRIORITIES: Final = {
@@ -162,10 +160,12 @@ class _Expansion:
         if len(self.pods) + count <= self.pods_max:
             return True
         message = (
-            f"{resource.kind} {resource.name} asks for {count} pods; with the {len(self.pods)} "
-            f"before it these are more than {self.pods_max}"
+            f"{resource.kind} {resource.name} has {count} pods; with the {len(self.pods)} "
+            f"before it, that is more than {self.pods_max}"
         )
-        self._find(resource, "too-many-pods", message, "lower its number, or plan on a snapshot")
+        self._find(
+            resource, "too-many-pods", message, "lower its replicas, or plan with --snapshot"
+        )
         return False
 
     def _prioritised(self, resource: Resource, spec: PodSpec) -> PodSpec:
@@ -176,7 +176,7 @@ class _Expansion:
             values = {c.metadata.name: c.value for c in classes} | _BUILT_IN_PRIORITIES
             value = values.get(name)
             if value is None:
-                message = f"no PriorityClass of the name {name} in the folder: priority 0 is taken"
+                message = f"PriorityClass {name} not found in this folder; priority 0 is used"
                 self._find(resource, "missing-priorityclass", message, "", Severity.WARNING)
         else:
             value = max((c.value for c in classes if c.global_default), default=None)

@@ -1,11 +1,11 @@
-"""What keeps nodes from going, by who could change it, and what that costs.
+"""What prevents the disruption of nodes, by object or rule, and the savings that it prevents.
 
-Blocks and deferrals are told node by node, by the first rule that says no. Here they are turned
-round: every PodDisruptionBudget, protected pod or node, static NodePool, closed budget, window or
-policy stands once, with the nodes that it holds. A node that several hold stands with each.
+Blocks and deferrals name a node and the first rule that rejects it. Here they are grouped by rule:
+every PodDisruptionBudget, protected pod or node, static NodePool, closed budget, window or policy
+occurs once, with the nodes that it blocks. A node that several rules block occurs with each.
 
-What consolidation of these nodes would save is asked of consolidation itself, as if nothing held
-them, one after another and each as if those before had gone; so the sum counts no room twice.
+The savings come from consolidation itself, computed as if nothing blocked these nodes, one after
+another and each as if those before were gone. So no free capacity is counted twice.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from reconciler.placement.result import Placement
 
 ASKED_MAX: Final = 32
 WORK_MAX: Final = 20_000
-"""Of how many nodes it is asked what they would save, and how many nodes that may look at.
+"""The number of nodes whose savings are computed, and how many nodes that may examine.
 
-The dearest are asked of first; what is not asked of is said to be not priced.
+The most expensive nodes come first; the others have no price.
 """
 
 EXACT_MAX: Final = 300
@@ -93,14 +93,14 @@ def _of_candidate(candidate: Candidate, own: Collection[str]) -> Iterator[Blocke
     pool = candidate.pool
     reason = DisruptionReason.DRIFTED if candidate.drift else DisruptionReason.UNDERUTILIZED
     if pool.is_static and candidate.drift is None:
-        text = "a static NodePool keeps its number of nodes and is not consolidated"
+        text = "a static NodePool has a fixed number of nodes and is not consolidated"
         yield _of_pool(candidate, "Static", text)
     elif pool.spec.disruption.consolidates_after is None and candidate.drift is None:
         text = "consolidateAfter is Never"
         yield _of_pool(candidate, BlockCode.CONSOLIDATION_DISABLED, text)
         return
     if candidate.name in own:
-        code, text = BlockCode.NODE_DO_NOT_DISRUPT, f"the node bears {DO_NOT_DISRUPT}"
+        code, text = BlockCode.NODE_DO_NOT_DISRUPT, f"the node is annotated {DO_NOT_DISRUPT}"
         yield _blocker("Node", candidate.name, code, text, candidate, reason)
     if candidate.pod_refusal is not None:
         yield from _of_pods(candidate, reason)
@@ -112,7 +112,7 @@ def _of_candidate(candidate: Candidate, own: Collection[str]) -> Iterator[Blocke
 def _of_pods(candidate: Candidate, reason: DisruptionReason) -> Iterator[Blocker]:
     for pod in candidate.node.pods:
         if not pod.is_disruptable(candidate.now):
-            text = f"the pod bears {DO_NOT_DISRUPT}"
+            text = f"the pod is annotated {DO_NOT_DISRUPT}"
             code = BlockCode.POD_DO_NOT_DISRUPT
             yield _blocker("Pod", pod.key, code, text, candidate, reason, owner=_owner(pod))
         said = candidate.budgets.refusal(pod, candidate.now)

@@ -127,7 +127,7 @@ def _kept_from(work: Deliberation, node: StateNode) -> DisruptionReason:
 
 
 def _unapproved(work: Deliberation, known: Collection[str]) -> list[Deferral]:
-    """Return what waits until someone allows the removal of a pool that git no longer has."""
+    """Return the nodes of removed NodePools, which wait until someone allows the removal."""
     return [
         Deferral(
             node_claim=node.claim.name,
@@ -136,8 +136,8 @@ def _unapproved(work: Deliberation, known: Collection[str]) -> list[Deferral]:
             reason=ForcefulReason.NODE_POOL_DELETED,
             waits_for=WaitsFor.APPROVAL,
             not_before=None,
-            message=f"NodePool {node.node_pool} is not in git any more: its nodes stay until "
-            f"`--allow-removal {node.node_pool}` says that they may go",
+            message=f"NodePool {node.node_pool} was removed from git; its nodes are kept until "
+            f"the removal is allowed with `--allow-removal {node.node_pool}`",
         )
         for node, refusal in work.roster.refusals
         if node.claim is not None

@@ -136,17 +136,17 @@ class Deliberation:
         """Return whether the pass may ask more, and keep what was cut short if not."""
         if self.simulation.spent < self.work_max:
             return True
-        text = f"{doing} stopped at the limit of work for one pass; what is left comes in the next"
+        text = f"{doing} reached the work limit of one pass; the next pass continues"
         if text not in self.limits_hit:
             self.limits_hit.append(text)
         return False
 
     def refuse(self, candidate: Candidate, reason: str, refusal: Refusal) -> None:
-        """Keep a «no»."""
+        """Record a rejection."""
         self.blocks[refusal.block(candidate.name, reason)] = None
 
     def defer(self, candidate: Candidate, reason: Reason, hold: Hold) -> None:
-        """Keep that a node waits, and for what."""
+        """Record that a node is deferred, and what it waits for."""
         deferral = Deferral(
             node_claim=candidate.claim.name,
             node=candidate.name,
@@ -176,10 +176,12 @@ class Deliberation:
         hold = self.holds.get((pool, reason))
         if hold is None and asked.left_of_pool(pool, reason) == 0:
             state = next(s for s in self.states if (s.node_pool, s.reason) == (pool, reason))
-            hold = self._spent(state, candidate.pool.spec.disruption.budgets, f"NodePool {pool}")
+            hold = self._spent(
+                state, candidate.pool.spec.disruption.budgets, f"NodePool {pool}'s budget"
+            )
         elif hold is None and asked.left_of_fleet(reason) == 0:
             state = next(s for s in self.fleet if s.reason == reason)
-            whose = f"the fleet (disruption.budgets[{state.binding}])"
+            whose = f"the fleet's budget (disruption.budgets[{state.binding}])"
             hold = self._spent(state, self.settings.fleet_budgets, whose)
         elif hold is None:
             cap = asked.spent(pool, reason)
@@ -192,12 +194,12 @@ class Deliberation:
         scheduled = binding is not None and binding.schedule is not None
         change = binding.next_change(self.now) if binding is not None and scheduled else None
         if state.error is not None:
-            message = f"a budget of {whose} cannot be read: {state.error}"
+            message = f"{whose} is invalid: {state.error}"
         else:
             at_once = state.allowed + state.disrupting
             message = (
-                f"the budget of {whose} allows {at_once} of {state.total} nodes at once "
-                f"for {state.reason}, {state.disrupting} are disrupted or not ready"
+                f"{whose} allows {at_once} of {state.total} nodes to be disrupted for "
+                f"{state.reason.cause} at a time ({state.disrupting} disrupted or not ready now)"
             )
         return Hold(WaitsFor.SCHEDULE if scheduled else WaitsFor.BUDGET, change, message)
 

@@ -50,15 +50,15 @@ class Emptiness:
             work.start(self.reason, chosen)
 
     def _wait(self, candidate: Candidate, work: Deliberation) -> None:
-        """Keep that an empty node has only to be quiet a little longer."""
+        """Record that an empty node waits for consolidateAfter."""
         at = consolidatable_at(candidate.claim, candidate.pool)
         until = left_over_until(candidate.claim)
         if until is not None and (at is None or until < at):
             at = until
-            text = "empty, and kept for a while: its command was rolled back and may be tried again"
+            text = "empty; kept because its command was rolled back and may be retried"
         elif at is not None:
             wait = candidate.pool.spec.disruption.consolidate_after or "0s"
-            text = f"empty, and NodePool {candidate.pool.name} waits {wait} before it acts"
+            text = f"empty; consolidateAfter of NodePool {candidate.pool.name} is {wait}"
         else:
             return
         work.defer(candidate, self.reason, Hold(WaitsFor.CONSOLIDATE_AFTER, at, text))

@@ -1,8 +1,8 @@
-"""Guards that count over time, which no budget of Karpenter's does; all of them off by default.
+"""Rate limits for disruption, which Karpenter's budgets do not have; all are off by default.
 
-A budget says how many nodes may be on their way at once. A daily maximum says how many may go
-within any 24 hours; a wave, how many are replaced before somebody looks whether all is well; a
-stop, that too much of it was not. What they need of the past is in ``History``.
+A budget limits how many nodes are disrupted at a time. A daily maximum limits how many are
+disrupted within any 24 hours. A wave limits how many are replaced before their health is checked. A
+halt stops disruption after too many failures. What they need of the past is in ``History``.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ def _daily(
     until = free_again(taken, most) if left == 0 else None  # else from when this plan is begun
     whose = "the fleet" if pool is None else f"NodePool {pool}"
     message = (
-        f"of the {total} nodes of {whose}, {most} may go within {DAY // timedelta(hours=1)} hours"
-        f" ({key}), and {most if left else used} have gone"
+        f"{most} of the {total} nodes of {whose} may be disrupted within"
+        f" {DAY // timedelta(hours=1)} hours ({key}); {most if left else used} were disrupted"
     )
     return Cap(pool, EVERY_REASON, left, Hold(WaitsFor.POLICY, until, message))
 
@@ -131,9 +131,9 @@ def _daily(
 def _stopped(rollout: Rollout) -> Cap:
     pool = rollout.node_pool
     message = (
-        f"disruption of NodePool {pool} stopped by itself at {rollout.stopped_at:%Y-%m-%d %H:%M %Z}"
-        f" after {rollout.failures} failures, the last: {rollout.stopped_why};"
-        f" `reconciler resume --node-pool {pool}` lets it go on"
+        f"disruption of NodePool {pool} was halted at {rollout.stopped_at:%Y-%m-%d %H:%M %Z}"
+        f" after {rollout.failures} failures (last: {rollout.stopped_why});"
+        f" run `reconciler resume --node-pool {pool}` to continue"
     )
     return Cap(pool, WAVE_REASONS, 0, Hold(WaitsFor.APPROVAL, None, message))
 
@@ -148,17 +148,19 @@ def _wave(pool: str, rollout: Rollout | None, total: int, settings: Settings, no
     if rollout is None or not rollout.moves:
         size = wave_size(pool, total, settings, now)
         number = (rollout.wave if rollout is not None else 0) + 1
-        message = f"wave {number} of NodePool {pool} takes {size} nodes ({key})"
+        message = f"wave {number} of NodePool {pool} is limited to {size} nodes ({key})"
         return Cap(pool, WAVE_REASONS, size, Hold(WaitsFor.POLICY, None, message))
     soak = parse_duration(settings.option(pool, "wave_soak"))
     open_ = [move for move in rollout.moves if not move.is_settled(soak, now)]
     waiting = next((m.waits_for for m in open_ if m.healthy_at is None), "")
     well = [m.healthy_at + soak for m in open_ if m.healthy_at is not None]
     until = max(well, default=None) if not waiting and len(well) == len(open_) else None
-    why = waiting or ("it is to stay well for waveSoak" if well else "its commands have to end")
+    why = waiting or (
+        "its nodes must stay healthy for waveSoak" if well else "its commands must finish"
+    )
     message = (
-        f"wave {rollout.wave} of NodePool {pool} has taken its {rollout.taken} nodes of"
-        f" {rollout.size} ({key}); before the next one, {why}"
+        f"wave {rollout.wave} of NodePool {pool} has disrupted {rollout.taken} of"
+        f" {rollout.size} nodes ({key}); before the next wave, {why}"
     )
     left = max(rollout.size - rollout.taken, 0)
     return Cap(pool, WAVE_REASONS, left, Hold(WaitsFor.POLICY, until, message))

@@ -96,9 +96,9 @@ def in_memory(claim: NodeClaim, settings: Settings) -> Iterator[tuple[GivenUp, d
 def undoes(
     candidates: Sequence[Candidate], claim: PlannedClaim | None, settings: Settings, now: datetime
 ) -> Refusal | None:
-    """Return the «no» to a replacement that may become what was given up for one of the nodes.
+    """Reject a replacement that may become an offering that one of the nodes replaced.
 
-    What it would most likely become is no help: EC2 decides among its offerings.
+    Its most likely offering does not matter: EC2 chooses among all of them.
     """
     if claim is None:
         return None
@@ -114,8 +114,8 @@ def undoes(
     pool = next(c.pool.name for c in candidates if c.name == node)
     key = settings.option_key(pool, "undo_period", "undoPeriod")
     text = (
-        f"would undo a consolidation: {one} was given up for {node} at {one.at:%Y-%m-%d %H:%M %Z},"
-        f" and the replacement could be that again ({key})"
+        f"would undo a consolidation: {node} replaced {one} at {one.at:%Y-%m-%d %H:%M %Z},"
+        f" and its replacement could be the same offering again ({key})"
     )
     return Refusal(BlockCode.UNDOES, text, until)
 

@@ -126,7 +126,7 @@ def without_own_types(
     bound = inf
     for candidate in candidates:
         kind = candidate.kind
-        assert kind is not None, "consolidation looks only at nodes of a known type"
+        assert kind is not None, "consolidation considers only nodes of a known type"
         if kind.name in fitting:
             bound = min(bound, cheapest_alike(candidate, kind))
     return cheaper(claim, bound)

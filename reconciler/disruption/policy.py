@@ -1,8 +1,8 @@
-"""What our own config says about disruption beside Karpenter's rules, all of it off by default.
+"""Our own disruption settings beside Karpenter's rules, all of them off by default.
 
-A suspension or a closed window holds a NodePool for a reason, whatever its budgets say; both hold
-every voluntary reason alike. Least savings and least age only make consolidation choosier. The
-sentences name the setting, and who owns it where someone is named.
+A suspension or a closed window defers a NodePool for a reason, regardless of its budgets, and
+applies to every voluntary reason. Minimum savings and minimum age only affect consolidation. The
+messages name the setting, and its owner where one is named.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GRACEFUL = "Graceful"
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Why nothing of a NodePool may go for a reason now, and until when if that is known."""
+    """Why no node of a NodePool can be disrupted for a reason now, and until when if known."""
 
     waits_for: WaitsFor
     until: datetime | None
@@ -61,10 +61,10 @@ def _suspended(
         return None
     endless = [row for row in holding if row[1].until is None]
     index, one = (endless or sorted(holding, key=_end, reverse=True))[0]
-    until = f"until {_said(one.until)}" if one.until is not None else "without an end"
+    until = f"until {_format(one.until)}" if one.until is not None else "indefinitely"
     note = f": {one.note}" if one.note else ""
     text = (
-        f"{one.owner} has suspended {reason} of NodePool {pool} {until} "
+        f"{one.owner} suspended disruption of NodePool {pool} for {reason.cause} {until} "
         f"(disruption.suspend[{index}]){note}"
     )
     return Hold(WaitsFor.POLICY, one.until, text)
@@ -85,51 +85,51 @@ def _outside(
     opening = [(at, index) for index, w in about if (at := w.next_change(now)) is not None]
     at, index = min(opening, default=(None, about[0][0]))
     owner = windows[index].owner
-    whose = f" of {owner}" if owner else ""
-    when = f"the next opens {_said(at)}" if at is not None else "none ever opens"
+    whose = f", owner {owner}" if owner else ""
+    when = f"the next window opens at {_format(at)}" if at is not None else "no window ever opens"
     text = (
-        f"{reason} of NodePool {pool} is allowed only in the windows of disruption.windows, "
-        f"and {when} (disruption.windows[{index}]{whose})"
+        f"disruption windows of NodePool {pool} for {reason.cause} are closed; {when} "
+        f"(disruption.windows[{index}]{whose})"
     )
     return Hold(WaitsFor.SCHEDULE, at, text)
 
 
-def _said(moment: datetime | None) -> str:
+def _format(moment: datetime | None) -> str:
     return f"{moment:%Y-%m-%d %H:%M %Z}" if moment is not None else ""
 
 
 def old_enough_at(claim: NodeClaim, pool: str, settings: Settings) -> datetime | None:
-    """Return from when consolidation may look at the node; None where it may at any time."""
+    """Return when a node is old enough for consolidation; None without a minimum age."""
     age = parse_duration(settings.option(pool, "minimum_age"))
     created = claim.metadata.creation_timestamp
     return created + age if age and created is not None else None
 
 
 def too_young(candidate: Candidate, settings: Settings, now: datetime) -> Hold | None:
-    """Return the wait of a node that is younger than consolidation may move, or None."""
+    """Return why a node that is too young for consolidation waits, or None."""
     pool = candidate.pool.name
     at = old_enough_at(candidate.claim, pool, settings)
     if at is None or now >= at:
         return None
     age = settings.option(pool, "minimum_age")
     key = settings.option_key(pool, "minimum_age", "minimumAge")
-    text = f"younger than {age}, below which consolidation leaves a node alone ({key})"
+    text = f"younger than {age}, the minimum age for consolidation ({key})"
     return Hold(WaitsFor.POLICY, at, text)
 
 
 def too_little(
     candidates: Sequence[Candidate], savings: float, settings: Settings
 ) -> Refusal | None:
-    """Return the «no» to a consolidation that saves less than a NodePool of its nodes asks for."""
+    """Reject a consolidation that saves less than the minimum of a NodePool of its nodes."""
     price = sum(candidate.price for candidate in candidates)
     percent = 100 * savings / price if price > 0 else 0.0
     for pool in sorted({candidate.pool.name for candidate in candidates}):
         least = settings.option(pool, "minimum_savings")
         share = settings.option(pool, "minimum_savings_percent")
-        saved = f"saves ${savings:.4f} an hour ({percent:.1f}%), NodePool {pool} asks for"
+        saved = f"saves ${savings:.4f} an hour ({percent:.1f}%), NodePool {pool} requires"
         if savings < least:
             key = settings.option_key(pool, "minimum_savings", "minimumSavings")
-            return Refusal(BlockCode.MINIMUM_SAVINGS, f"{saved} ${least:.4f} ({key})")
+            return Refusal(BlockCode.MINIMUM_SAVINGS, f"{saved} ${least:.4f} an hour ({key})")
         if percent < share:
             key = settings.option_key(pool, "minimum_savings_percent", "minimumSavingsPercent")
             return Refusal(BlockCode.MINIMUM_SAVINGS, f"{saved} {share:g}% ({key})")

@@ -58,7 +58,7 @@ class Search:
             if not chosen:
                 continue
             if self._is_spent():
-                self._stop("asked about no more wasteful nodes at the limit of its work")
+                self._stop("reached its work limit before it had considered all wasteful nodes")
                 return
             names = {candidate.name for candidate in chosen}
             answer = self._asked(chosen, going - names)
@@ -87,7 +87,7 @@ class Search:
             if not allowed:
                 continue
             if asked == ASKED_MAX or self._is_spent():
-                self._stop(f"asked about the {asked} most wasteful sets, and no more")
+                self._stop(f"considered only the {asked} most wasteful sets")
                 break
             asked += 1
             proposal = self._asked(allowed).proposal

@@ -94,7 +94,7 @@ def _priced(
         return together
     proposal = Proposal(tuple(going.candidates), placement, together)
     if len(together) > 1 and proposal.savings < going.price * LEAST_SAVED:
-        text = f"several replacements save less than {LEAST_SAVED:.0%} of what goes"
+        text = f"the replacements save less than {LEAST_SAVED:.0%} of the cost"
         return Refusal(BlockCode.SEVERAL_REPLACEMENTS, text)
     return proposal
 

@@ -50,12 +50,12 @@ class StaticDrift:
             if work.left(candidate, self.reason) == 0:
                 work.defer_for_budget(candidate, self.reason, said=self._said)
             elif room == 0:
-                text = f'NodePool "{pool.name}" has reached limits.nodes: no room for a replacement'
+                text = f'NodePool "{pool.name}" has reached limits.nodes: cannot add a replacement'
                 work.refuse(candidate, self._said, Refusal(BlockCode.NODE_LIMIT, text))
             else:
                 claim = template_claim(work.pools[pool.name], candidate.claim.name)
                 if claim is None:
-                    text = f'NodePool "{pool.name}" has no instance type that can be launched now'
+                    text = f'NodePool "{pool.name}" has no instance type available now'
                     work.refuse(candidate, self._said, Refusal(BlockCode.UNSCHEDULABLE, text))
                     continue
                 rest = resting([candidate], work.now)

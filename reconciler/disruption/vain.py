@@ -47,7 +47,7 @@ def resting(candidates: Sequence[Candidate], now: datetime) -> tuple[datetime, s
     at, candidate = max(until, key=lambda row: (row[0], row[1].name))
     times = times_in_vain(candidate.claim)
     text = (
-        f"{times} times replacements of {candidate.name} were launched for nothing, "
-        f"so the next try waits until {at:%Y-%m-%d %H:%M %Z}, or until git has moved on"
+        f"replacements of {candidate.name} failed {times} times; the next attempt waits until "
+        f"{at:%Y-%m-%d %H:%M %Z} or until the next commit is synced"
     )
     return at, text

@@ -41,11 +41,11 @@ def _held(reason: str, nodes: Sequence[StateNode], settings: Settings, now: date
 def _of_node(node: StateNode, reason: str, now: datetime) -> str | None:
     """Return who protects the node by annotation, or that it is not empty any more."""
     if node.annotations.get(DO_NOT_DISRUPT) == "true":
-        return f"node {node.name} bears {DO_NOT_DISRUPT}"
+        return f"node {node.name} is annotated {DO_NOT_DISRUPT}"
     if reason == DisruptionReason.EMPTY and any(pod.is_reschedulable for pod in node.pods):
-        return f"node {node.name} is not empty any more"
+        return f"node {node.name} is no longer empty"
     ends = node.claim is not None and node.claim.spec.termination_grace_period is not None
     if reason == DisruptionReason.DRIFTED and ends:
         return None  # what the grace period ends anyhow protects nothing
     pod = next((p for p in node.pods if not p.is_disruptable(now)), None)
-    return f"pod {pod.key} bears {DO_NOT_DISRUPT}" if pod is not None else None
+    return f"pod {pod.key} is annotated {DO_NOT_DISRUPT}" if pod is not None else None

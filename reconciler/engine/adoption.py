@@ -1,56 +1,34 @@
-"""Taking in instances that bear our tags but stand in no record of ours.
+"""The claim of an instance that is taken over and in no record: written anew from its tags.
 
-They are what a lost or restored state leaves behind. Terminating them would turn a lost disk into
-a lost fleet, so their claims are written anew from their tags; drift and consolidation then treat
-them like any other node, and one whose NodePool is not in git is reported and left alone.
+Drift and consolidation then treat its node like any other. A pass takes over nothing by itself
+(decision 15); ``takeover.py`` does, when a person has asked for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from typing import Final
 
 from reconciler.engine import lifecycle, provision
-from reconciler.engine.effects import Effects
-from reconciler.engine.observation import Observation
-from reconciler.engine.termination import CLAIM_TAG, INTENT_TAG, strangers
+from reconciler.engine.ownership import CLAIM_TAG
 from reconciler.model.labels import NODEPOOL
 from reconciler.model.metadata import Metadata
 from reconciler.model.nodeclaim import NodeClaim, NodeClaimSpec
 from reconciler.model.nodepool import NodePool
 from reconciler.ports import Instance
 
-
-def adopt(
-    effects: Effects,
-    seen: Observation,
-    pools: Mapping[str, NodePool],
-    types: provision.TypeLookup,
-) -> bool:
-    """Record a claim for every instance of ours that has none; return whether there was one."""
-    world = effects.world
-    taken = {c.name for c in seen.claims}
-    claims = []
-    for instance in strangers(seen):
-        if world.journal.entry(instance.tags.get(INTENT_TAG, "")) is not None:
-            continue
-        pool = pools.get(instance.tags.get(NODEPOOL, ""))
-        name = instance.tags.get(CLAIM_TAG, "") or _name_of(instance)
-        if pool is None or name in taken:
-            world.tell("Unknown", f"instance {instance.id} bears our tags and fits no NodePool")
-            continue
-        claims.append(claim_of(instance, name, pool, types))
-        world.tell("Adopted", f"{instance.id} as {name}", node_claim=name, node_pool=pool.name)
-    if claims:
-        world.store.put_node_claims(claims)
-    return bool(claims)
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
+"""What may be the name of a claim: a tag can hold any text."""
 
 
-def _name_of(instance: Instance) -> str:
-    """Return a name for the claim of an instance that was launched with others.
+def name_of(instance: Instance) -> str:
+    """Return the name of an instance's claim: its tag, else one made from its NodePool and id.
 
-    It would have got its claim's as a tag when its node joined.
+    An instance that was launched with others gets that tag only when its node has joined.
     """
-    return f"{instance.tags.get(NODEPOOL, '')[:40]}-{instance.id.removeprefix('i-')}"
+    made = f"{instance.tags.get(NODEPOOL, '')[:40]}-{instance.id.removeprefix('i-')}"
+    named = instance.tags.get(CLAIM_TAG, "")
+    return named if _NAME.fullmatch(named) else made
 
 
 def claim_of(

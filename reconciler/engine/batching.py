@@ -20,7 +20,7 @@ import msgspec
 
 from reconciler.engine.effects import Effects
 from reconciler.engine.nomination import NOMINATED
-from reconciler.engine.termination import INTENT_TAG
+from reconciler.engine.ownership import INTENT_TAG
 from reconciler.model.metadata import Metadata
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.ports import Instance, Intent, Launch, Verb

@@ -82,14 +82,14 @@ def untaint_strays(effects: Effects, seen: Observation) -> None:
         if node is None or claim.is_deleting or claim.name in taken:
             continue
         if any(taint.key == DISRUPTED_TAINT for taint in node.spec.taints):
-            stray = effects.intent(Verb.UNTAINT, node.name, reason="nothing takes it")
+            stray = effects.intent(Verb.UNTAINT, node.name, reason="it is no longer possible")
             effects.carry_out([stray], partial(effects.world.cluster.untaint, node.name))
 
 
 def advance(
     effects: Effects, seen: Observation, objection: Objection, pools: Sequence[NodePool]
 ) -> None:
-    """Move every running command as far as it goes now; ``pools`` are those of git."""
+    """Advance every running command as much as is possible now; ``pools`` are those of git."""
     claims = {c.name: c for c in seen.claims}
     queued = sum(len(c.node_claims) for c in seen.commands)
     for command in seen.commands:
@@ -114,7 +114,7 @@ def _advance_waiting(
     if missing:
         roll_back(effects, command, seen, f"its replacement {missing[0]} is gone", failed=True)
     elif waiting and seen.at - command.started_at > patience:
-        late = f"{waiting[0]} was not ready in {patience}"
+        late = f"{waiting[0]} was not ready within {patience}"
         roll_back(effects, command, seen, late, failed=True)
     elif waiting:
         if command.phase is CommandPhase.MARKED:

@@ -27,7 +27,7 @@ from reconciler.ports import RunningCommand
 def mark(effects: Effects, command: RunningCommand, now: datetime, *, failed: bool) -> None:
     """Record of the replacements of a command which no pod has taken that nobody needs them now.
 
-    Where it ``failed``, the nodes that they were launched for in vain are left alone for longer
+    Where it ``failed``, the nodes that they could not replace are left alone for longer
     each time (``disruption/vain.py``).
     """
     store = effects.world.store
@@ -52,16 +52,16 @@ def _once_more_in_vain(claim: NodeClaim, revision: str, now: datetime) -> NodeCl
 
 
 def forgive(effects: Effects) -> None:
-    """Let what was replaced in vain be tried at once where git has moved on: it may be mended."""
+    """Retry failed replacements at once where git has changed: the cause may be fixed."""
     store = effects.world.store
     known = ((claim, claim.condition(IN_VAIN)) for claim in store.node_claims())
-    mended = [
+    fixed = [
         lifecycle.without_condition(claim, IN_VAIN)
         for claim, tried in known
         if tried is not None and tried.reason != effects.revision
     ]
-    if mended:
-        store.put_node_claims(mended)
+    if fixed:
+        store.put_node_claims(fixed)
 
 
 def keep_limits(effects: Effects, pools: Sequence[NodePool], now: datetime) -> None:
@@ -93,11 +93,11 @@ def _let_go(
         if not beyond:
             return
         used.subtract(_capacity(claim))
-        why = f"with it NodePool {pool.name} would be beyond its limit of {', '.join(beyond)}"
+        why = f"it would exceed the limit of NodePool {pool.name} for {', '.join(beyond)}"
         gone = lifecycle.deleted(claim, now)
         gone = lifecycle.with_condition(gone, "DisruptionReason", "True", now, "RolledBack", why)
         world.store.put_node_claims([gone])
-        text = f"{claim.name} goes again: {why}"
+        text = f"{claim.name} is terminated again: {why}"
         world.tell("Failed", text, node_claim=claim.name, node_pool=pool.name)
 
 

@@ -47,7 +47,7 @@ _NO_PODS: Final = sha256(b"").hexdigest()[:16]
 
 REGISTRATION_TIMEOUT: Final = timedelta(minutes=15)
 VANISHED_AFTER: Final = timedelta(seconds=30)
-"""So long EC2 may not show an instance that it has: its lists lag, and may be stale."""
+"""How long EC2 may not list an existing instance: its lists lag and may be stale."""
 
 MISSING: Final = "InstanceMissing"
 TERMINATING: Final = "InstanceTerminating"
@@ -118,7 +118,9 @@ def seen(claim: NodeClaim, node: Node | None, now: datetime) -> NodeClaim:
     if node is None:
         if claim.is_true(REGISTERED):
             return claim
-        return with_condition(claim, REGISTERED, "Unknown", now, "NodeNotFound", "no node yet")
+        return with_condition(
+            claim, REGISTERED, "Unknown", now, "NodeNotFound", ("no node has joined yet")
+        )
     if not claim.is_true(REGISTERED):
         claim = with_condition(claim, REGISTERED, "True", now)
         claim = replace(claim, status=replace(claim.status, node_name=node.name))
@@ -137,10 +139,10 @@ def _obstacle(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
         return "NodeNotReady", "the node is not ready"
     for taint in claim.spec.startup_taints:
         if any(taint.matches(t) for t in node.spec.taints):
-            return "StartupTaintsExist", f"startup taint {taint} is still there"
+            return "StartupTaintsExist", f"startup taint {taint} is still present"
     for taint in node.spec.taints:
         if taint.is_ephemeral:
-            return "KnownEphemeralTaintsExist", f"taint {taint} is still there"
+            return "KnownEphemeralTaintsExist", f"taint {taint} is still present"
     registered = parse_resources(node.status.allocatable)
     for name, amount in sorted(parse_resources(claim.spec.resources.requests).items()):
         if amount > 0 and registered.get(name, 0) <= 0:
@@ -203,7 +205,7 @@ def looked_for(claim: NodeClaim, instance: Instance | None, now: datetime) -> No
     if not claim.status.provider_id:
         return claim
     if instance is None:
-        return with_condition(claim, MISSING, "True", now, MISSING, "EC2 does not show it")
+        return with_condition(claim, MISSING, "True", now, MISSING, "EC2 does not list it")
     claim = without_condition(claim, MISSING)
     labels = _true_labels(claim, instance)
     if labels == claim.metadata.labels and claim.status.provider_id == instance.provider_id:
@@ -233,7 +235,7 @@ def _true_labels(claim: NodeClaim, instance: Instance) -> dict[str, str]:
 def is_gone(claim: NodeClaim, instance: Instance | None, now: datetime) -> bool:
     """Return whether the instance of a launched claim is no more.
 
-    EC2 says so, or it took our call to terminate it, or it has not shown it for so long that a
+    EC2 says so, or it took our call to terminate it, or it has not listed it for longer than a
     list which lags is no explanation. A list without the instance is by itself no proof.
     """
     if not claim.status.provider_id:
@@ -256,7 +258,12 @@ def _lasted(claim: NodeClaim, kind: str, span: timedelta, now: datetime) -> bool
 def asked(claim: NodeClaim, now: datetime) -> NodeClaim:
     """Return the claim as it is recorded just before EC2 is asked for its instance."""
     return with_condition(
-        without_condition(claim, LAUNCHED), LAUNCHED, "Unknown", now, _LAUNCHING, "EC2 is asked"
+        without_condition(claim, LAUNCHED),
+        LAUNCHED,
+        "Unknown",
+        now,
+        _LAUNCHING,
+        ("checking with EC2"),
     )
 
 

@@ -1,8 +1,10 @@
 """Pass after pass: ``converge`` until nothing is left to do, ``run`` for ever.
 
 A pass that cannot look at the world, or cannot read git, decides nothing: it is told, and tried
-again later, ever more slowly. What is under way keeps the pulse short; otherwise the loop sleeps
-until git, the cluster, EC2 or the clock gives a reason to look.
+again later, ever more slowly. So is one that fails on a mistake of our own: the daemon goes on, and
+the next pass looks up every effect whose outcome is unknown before it decides anything. What is
+under way keeps the pulse short; otherwise the loop sleeps until git, the cluster, EC2 or the clock
+gives a reason to look.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from hashlib import sha256
+from traceback import walk_tb
 from typing import Final
 
 from reconciler.engine.desired import Desired, DesiredSource
@@ -27,6 +31,9 @@ from reconciler.plan.plan import Plan
 from reconciler.plan.recall import Recall
 
 PAUSE_MAX: Final = 60.0
+_PACKAGE: Final = "reconciler/"
+_SAID_MAX: Final = 300
+_FINDINGS_MAX: Final = 10
 READ_AGAIN: Final = timedelta(minutes=5)
 
 
@@ -59,6 +66,7 @@ def converge(
 
     Raises:
         StalePlanError: the approved plan no longer fits.
+        UnknownInstancesError: our tags and our records disagree about some instances.
         NotConvergedError: ``deadline`` has passed.
     """
     until = world.clock.now() + deadline
@@ -75,6 +83,8 @@ def converge(
             world.tell("Retrying", str(error))
             world.clock.wait(_backoff(failures, pulse), stop)
             continue
+        if result.seen.doubts:
+            raise result.seen.doubts.error()
         failures = failures + 1 if result.in_vain else 0
         if mandate.approved is not None:
             mandate = replace(mandate, approved=None, decides=False)
@@ -82,7 +92,7 @@ def converge(
             return result
         if stop():
             return result
-        _expect_time(world, until, f"{result.under_way} things are still under way")
+        _expect_time(world, until, f"{result.under_way} operations are still in progress")
         world.clock.wait(_backoff(failures, pulse) if failures else pulse.busy, stop)
 
 
@@ -91,12 +101,12 @@ def _expect_time(
 ) -> None:
     if stop():
         raise NotConvergedError(
-            f"stopped before anything could be looked at: {why}",
+            f"stopped before the first observation: {why}",
             remedy="run `reconciler apply` again",
         )
     if world.clock.now() >= until:
         raise NotConvergedError(
-            f"not converged in time: {why}", remedy="run `reconciler apply` again: it goes on"
+            f"not converged in time: {why}", remedy="run `reconciler apply` again to continue"
         )
 
 
@@ -121,6 +131,7 @@ def run(
     in_force = _InForce(world, source)
     recall, pruning = Recall(), Pruning(world)
     failures = 0
+    complaint = told = ""
 
     def is_elsewhere() -> bool:
         return stop() or in_force.has_moved()
@@ -133,20 +144,36 @@ def run(
         if desired is None:
             world.clock.wait(pulse.quiet, is_elsewhere)
             continue
-        world.arrivals.heed()
         try:
+            world.arrivals.heed()
             result = reconcile(world, desired, mandate, recall)
+            pruning.after(result.seen, desired.settings)
+            pause = _pause(world, result, pulse, next_change)
         except StalePlanError:
             raise
-        except ReconcilerError as error:
+        except Exception as error:  # noqa: BLE001 - a mistake of ours must not end the daemon
             failures += 1
-            world.tell("Failed", str(error))
+            recall = recall if isinstance(error, ReconcilerError) else Recall()
+            world.tell("Failed", problem_of(error))
             world.clock.wait(_backoff(failures, pulse), stop)
             continue
         failures = failures + 1 if result.in_vain else 0
-        pruning.after(result.seen, desired.settings)
-        pause = _backoff(failures, pulse) if failures else _pause(world, result, pulse, next_change)
+        complaint = _complained(world, result, complaint)
+        told = _tell_findings(world, result, told)
+        pause = _backoff(failures, pulse) if failures else pause
         world.clock.wait(pause, has_reason)
+
+
+def _complained(world: World, result: Pass, before: str) -> str:
+    """Tell of instances whose owner is in doubt, once for as long as they are the same."""
+    doubts = result.seen.doubts
+    if doubts and doubts.summary != before:
+        world.tell(
+            "Unknown", (f"launches and disruption are suspended: {doubts.summary}; {doubts.remedy}")
+        )
+    elif before and not doubts:
+        world.tell("Resolved", "every instance of this fleet is recorded again")
+    return doubts.summary
 
 
 @dataclass
@@ -174,11 +201,11 @@ class _InForce:
                 return before
             self._tried, self._fresh_until = fingerprint, None
             desired = self.source.read()
-        except ReconcilerError as error:
-            self._complain(str(error))
+        except Exception as error:  # noqa: BLE001 - what cannot be read must not end the daemon
+            self._complain(problem_of(error))
             return before
         if before is None or desired.revision != before.revision or self._complaint:
-            self.world.tell("Revision", f"desired state is {desired.revision[:12]}")
+            self.world.tell("Revision", f"synced to commit {desired.revision[:12]}")
         self._desired, self._fresh_until, self._complaint = desired, now + READ_AGAIN, ""
         return desired
 
@@ -186,16 +213,48 @@ class _InForce:
         """Return whether git is elsewhere than when it was last tried; never raises."""
         try:
             return self.source.fingerprint() != self._tried
-        except ReconcilerError:
+        except Exception:  # noqa: BLE001 - the next read tells what is wrong
             return False
 
     def _complain(self, problem: str) -> None:
         """Tell of a problem once, and what stays in force."""
         if problem != self._complaint:
             last = self._desired
-            kept = f"; {last.revision[:12]} stays in force" if last is not None else ""
+            kept = f"; {last.revision[:12]} stays in effect" if last is not None else ""
             self.world.tell("InvalidRevision", f"{problem}{kept}")
         self._complaint = problem
+
+
+def problem_of(error: Exception) -> str:
+    """Return what went wrong, in one line.
+
+    An error that nobody expected is a mistake of ours: it is told with where it was made and a
+    reference that is the same whenever the same thing goes wrong at the same place.
+    """
+    if isinstance(error, ReconcilerError):
+        return str(error)
+    frames = [(f.f_code.co_filename, line) for f, line in walk_tb(error.__traceback__)]
+    ours = [(path, line) for path, line in frames if _PACKAGE in path] or frames
+    path, line = ours[-1] if ours else ("", 0)
+    place = f"{path.rpartition(_PACKAGE)[2]}:{line}"
+    reference = sha256(f"{type(error).__name__} {place}".encode()).hexdigest()[:8]
+    text = " ".join(str(error).split())[:_SAID_MAX]
+    return (
+        f"internal error {reference}: {type(error).__name__} at {place}: {text}; it will be "
+        "retried; please report it"
+    )
+
+
+def _tell_findings(world: World, result: Pass, told: str) -> str:
+    """Tell what could not be read of the cluster, where it is not what was told last."""
+    problems = [f"{d.message} ({d.hint})" for d in result.seen.snapshot.findings]
+    text = "\n".join(problems)
+    if text != told:
+        for problem in problems[:_FINDINGS_MAX]:
+            world.tell("Unreadable", problem)
+        if len(problems) > _FINDINGS_MAX:
+            world.tell("Unreadable", f"{len(problems) - _FINDINGS_MAX} more objects")
+    return text
 
 
 def _pause(

@@ -43,7 +43,7 @@ def awaited(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> frozenset
     """Return the claims whose pods are still on their way, from nodes that are being drained.
 
     Those are the replacements of commands that have not ended, and what was launched for a pod
-    that sits on a node which goes. A pod that has been asked to leave waits for no place yet, so
+    that sits on a node which goes. A pod that is being evicted is not scheduled again yet, so
     nothing else says that the empty node will be needed: it would be taken as empty, and launched
     again a moment later. Karpenter places the pods of draining nodes every ten seconds and keeps
     from nodes that it has nominated (``provisioning/controller.go``).

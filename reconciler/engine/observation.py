@@ -12,6 +12,7 @@ from functools import cached_property
 
 from reconciler.engine import lifecycle
 from reconciler.engine.nomination import seated
+from reconciler.engine.ownership import NO_DOUBTS, Doubts, doubts
 from reconciler.engine.world import World
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import ClusterError
@@ -20,6 +21,8 @@ from reconciler.model.labels import INITIALIZED, REGISTERED
 from reconciler.model.node import Node
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.nodepool import NodePool
+from reconciler.model.ownership import NO_OWNER, Owner
+from reconciler.observed.identity import identified
 from reconciler.observed.pods import Pods
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import ClusterState, cluster_state
@@ -31,7 +34,9 @@ class Observation:
     """What was seen at ``at``: the claims stand in ``snapshot`` as the look has left them.
 
     ``findings`` are what could not be seen and decides nothing by itself. ``history`` is what
-    stands in our records of what was done before.
+    stands in our records of what was done before. ``owner`` is the fleet whose look it is, and
+    ``doubts`` are the instances of which nobody can tell whether they are its own. ``disputed``
+    are the claims of which nobody can tell which Node is theirs.
     """
 
     at: datetime
@@ -40,6 +45,9 @@ class Observation:
     commands: tuple[RunningCommand, ...]
     findings: tuple[Diagnostic, ...] = ()
     history: History = NO_HISTORY
+    owner: Owner = NO_OWNER
+    doubts: Doubts = NO_DOUBTS
+    disputed: frozenset[str] = frozenset()
 
     @property
     def claims(self) -> tuple[NodeClaim, ...]:
@@ -74,7 +82,7 @@ def marked_claims(commands: Iterable[RunningCommand]) -> set[str]:
     return {name for c in commands if c.phase in under_way for name in c.node_claims}
 
 
-def observe(world: World, pools: Sequence[NodePool]) -> Observation:
+def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observation:
     """Look at EC2, then at the cluster, and bring the recorded claims up to date.
 
     EC2 is asked before our records are read: an instance that a record does not know yet was
@@ -89,7 +97,11 @@ def observe(world: World, pools: Sequence[NodePool]) -> Observation:
         lifecycle.looked_for(claim, by_id.get(lifecycle.instance_id(claim)), at)
         for claim in recorded
     ]
-    seen = world.cluster.observe(claims, instances)
+    known = identified(
+        world.cluster.observe(claims, instances),
+        {i.id: i.private_dns_name for i in instances if i.private_dns_name},
+    )
+    seen = known.snapshot
     now = world.clock.now()
     nodes = {n.spec.provider_id: n for n in seen.nodes if n.spec.provider_id}
     pods = Pods.of(seen.pods).holding
@@ -109,7 +121,10 @@ def observe(world: World, pools: Sequence[NodePool]) -> Observation:
         instances,
         replace(seen, node_claims=tuple(updated)),
         tuple(world.store.commands()),
-        _unheard(world),
+        (*_unheard(world), *seen.findings, *known.findings),
+        owner=owner,
+        doubts=doubts(instances, updated, world.journal, owner, now),
+        disputed=known.disputed,
     )
 
 
@@ -122,8 +137,8 @@ def _unheard(world: World) -> tuple[Diagnostic, ...]:
         Diagnostic(
             Severity.WARNING,
             "interruption-queue",
-            f"interruptions are not heard: {problem}",
-            hint="nodes that EC2 takes back are noticed only when they are gone",
+            f"cannot receive interruption events: {problem}",
+            hint="a reclaimed node is noticed only after it is gone",
         ),
     )
 
@@ -131,7 +146,7 @@ def _unheard(world: World) -> tuple[Diagnostic, ...]:
 def _unlisted(
     world: World, claims: Iterable[NodeClaim], listed: Iterable[Instance]
 ) -> Sequence[Instance]:
-    """Return the instances of our claims that the list left out, as far as EC2 shows them.
+    """Return the instances of our claims that the list left out and EC2 shows by id.
 
     Those that are terminated are not listed, and a list may lag; asked for by its id an instance
     is shown either way.

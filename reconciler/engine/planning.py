@@ -43,7 +43,7 @@ from reconciler.plan.plan import (
 )
 from reconciler.plan.pools import PoolTypes, node_class_of, pool_types
 from reconciler.plan.recall import Recall
-from reconciler.ports import RecordedObject, RunningCommand, Unavailable
+from reconciler.ports import Instance, RecordedObject, RunningCommand, Unavailable
 
 if TYPE_CHECKING:
     from reconciler.catalog.coverage import Cover
@@ -229,7 +229,12 @@ class PlannedFleet:
             base=[o.data for o in recorded],
             compared_with="records",
             live=[_looked_up(c) for c in self.classes.values()],
-            diagnostics=(*self.diagnostics, *seen.findings),
+            diagnostics=(
+                *self.diagnostics,
+                *seen.findings,
+                *seen.doubts.findings(self._price_of),
+            ),
+            withheld=seen.doubts.summary,
             interrupted={
                 **ending(seen.claims, self.classes, seen.at),
                 **interrupted(seen.claims),
@@ -243,8 +248,13 @@ class PlannedFleet:
             digests=msgspec.structs.replace(self.digests, snapshot=_digest(seen)),
         )
 
+    def _price_of(self, instance: Instance) -> float | None:
+        """Return what an instance costs an hour, None where the catalogue does not know it."""
+        kind = self.catalog.get(instance.instance_type)
+        return None if kind is None else kind.price_of(instance.zone, instance.capacity_type)
+
     def objection(self, command: RunningCommand, seen: Observation) -> str | None:
-        """Say why a command whose replacements are ready may not go on.
+        """Return why a command whose replacements are ready cannot continue.
 
         Git may have moved on since, or somebody may have said that its nodes stay.
         """

@@ -191,7 +191,7 @@ def ask(
 
 def close(effects: Effects, heads: Sequence[Intent]) -> None:
     """Write down that batches are over: each of their launches has its own outcome."""
-    effects.finish(heads, Outcome.SUCCEEDED, "every launch of it has its outcome")
+    effects.finish(heads, Outcome.SUCCEEDED, "all launches have an outcome")
 
 
 class TypeLookup(Protocol):
@@ -221,7 +221,7 @@ def settle(
         _give_up(effects, intent, claim, str(_refusal(answer.refused)))
         return False
     if answer.instance.is_going:
-        _give_up(effects, intent, claim, f"{answer.instance.id} was terminated at once")
+        _give_up(effects, intent, claim, f"{answer.instance.id} was terminated immediately")
         return False
     instance = answer.instance
     kind = types(claim.node_pool, instance.instance_type)
@@ -256,11 +256,11 @@ def _named(answer: LaunchAnswer, call: Launch) -> list[Refusal]:
 
 def _refusal(refused: Sequence[Refusal]) -> ReconcilerError:
     if not refused:
-        return CloudError("EC2 gave neither an instance nor a reason", where="CreateFleet")
+        return CloudError("EC2 returned neither an instance nor a reason", where="CreateFleet")
     first = refused[0]
     more = f" and {len(refused) - 1} more offerings" if len(refused) > 1 else ""
     pool = "/".join(filter(None, (first.instance_type, first.zone, first.capacity_type)))
-    return CloudError(f"{first.code}: no {pool}{more}", where="CreateFleet")
+    return CloudError(f"{first.code} for {pool}{more}", where="CreateFleet")
 
 
 def _give_up(effects: Effects, intent: Intent, claim: NodeClaim, why: str) -> None:

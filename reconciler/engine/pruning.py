@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from reconciler.engine.observation import Observation
-from reconciler.engine.termination import INTENT_TAG
+from reconciler.engine.ownership import INTENT_TAG
 from reconciler.engine.world import World
 from reconciler.model.duration import NEVER, format_duration, parse_span
 from reconciler.model.errors import StateError
@@ -44,8 +44,8 @@ class Pruning:
         try:
             gone = self.world.prune(now, keep, needed)
         except StateError as error:
-            self.world.tell("Retrying", f"what is old stays in the records for a day: {error}")
+            self.world.tell("Retrying", f"cannot prune old records, retrying in a day: {error}")
             return
         if gone:
-            text = f"{gone} settled records older than {format_duration(keep)} are removed"
+            text = f"removed {gone} settled records older than {format_duration(keep)}"
             self.world.tell("Pruned", f"{text} (history.keep)")

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from reconciler.disruption.memory import GAVE_UP, remembered
 from reconciler.engine import (
-    adoption,
     batching,
     commands,
     interruption,
@@ -35,6 +34,7 @@ from reconciler.engine.recollection import history_of
 from reconciler.engine.world import World
 from reconciler.model.errors import StalePlanError
 from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.ownership import Owner
 from reconciler.model.settings import Settings
 from reconciler.plan.approval import departures, moved_inputs
 from reconciler.plan.plan import Plan, from_json, to_json
@@ -95,33 +95,34 @@ def reconcile(
     if mandate.approved is not None:
         _refuse_moved(world, desired, mandate.approved)
     settle = Effects(world, desired.revision, world.store.serial())
-    recovery.recover(settle, desired.instance_type)
+    owner = owner_of(desired.settings)
+    recovery.recover(settle, desired.instance_type, owner)
     restamp(world, desired)
-    seen = observe(world, desired.node_pools)
+    seen = observe(world, desired.node_pools, owner)
     known = {claim.name for claim in seen.claims}
-    pools = {pool.name: pool for pool in desired.node_pools}
-    adopted = adoption.adopt(settle, seen, pools, desired.instance_type)
-    commands.untaint_strays(settle, seen)
-    commands.advance(settle, seen, lambda c: desired.objection(c, seen), desired.node_pools)
+    if not seen.doubts:
+        commands.untaint_strays(settle, seen)
+        commands.advance(settle, seen, lambda c: desired.objection(c, seen), desired.node_pools)
     termination.collect(settle, seen)
     interruption.heed(world, seen, replaces_rebalanced=mandate.replaces_rebalanced)
-    seen = observe(world, desired.node_pools) if adopted else _refreshed(world, seen)
+    seen = _refreshed(world, seen)
     termination.advance(settle, seen)
-    untagged = tagging.advance(settle, seen)
+    untagged = 0 if seen.doubts else tagging.advance(settle, seen)
     seen = _refreshed(world, seen)
     forgotten = known - {claim.name for claim in seen.claims}
     rollouts.advance(world, seen, desired.settings)
     history = history_of(world.store, desired.settings, seen.at)
     seen = with_fields(seen, history=history)
     fresh = _plan(world, desired, seen, recall or Recall())
-    plan = _mandated(world, fresh, mandate)
+    plan = _mandated(world, fresh, mandate, in_doubt=bool(seen.doubts))
     _remember(world, desired, plan)
     stalling.note(world, seen, plan, desired.settings)
     stalling.keep_obstacles(world, seen, plan)
-    if (plan.changes and mandate.decides) or not plan.is_empty:
+    if not seen.doubts and ((plan.changes and mandate.decides) or not plan.is_empty):
         _record_objects(world, desired, seen)
     in_vain = not _act(world, desired, plan, seen, mandate)
-    upkeep.advance(settle, tuple(desired.classes.values()))
+    if not seen.doubts:
+        upkeep.advance(settle, tuple(desired.classes.values()))
     under_way = (
         _under_way(world, desired, seen)
         + len(forgotten)
@@ -129,6 +130,11 @@ def reconcile(
     )
     unapproved = 0 if plan.actions else len(fresh.actions)
     return Pass(plan, seen, under_way + untagged, in_vain, unapproved)
+
+
+def owner_of(settings: Settings) -> Owner:
+    """Return the fleet that acts, as the tags of its instances name it."""
+    return Owner(settings.fleet, settings.cluster_name)
 
 
 def restamp(world: World, desired: Desired) -> None:
@@ -149,8 +155,10 @@ def _plan(world: World, desired: Desired, seen: Observation, recall: Recall) -> 
     return desired.plan(seen, store.unavailable(seen.at), store.objects(), store.serial(), recall)
 
 
-def _mandated(world: World, plan: Plan, mandate: Mandate) -> Plan:
+def _mandated(world: World, plan: Plan, mandate: Mandate, *, in_doubt: bool) -> Plan:
     """Return what of a plan the pass may carry out."""
+    if in_doubt:
+        return plan  # which has no actions, and says why
     if mandate.approved is not None:
         return _approved(world, plan, mandate.approved)
     return plan if mandate.decides else _nothing_of(plan)
@@ -226,7 +234,7 @@ def _act(world: World, desired: Desired, plan: Plan, seen: Observation, mandate:
             provision.launch_of(claim, blueprint, mandate.tags) if blueprint is not None else None
         )
         if call is None:
-            what = "no offering is left" if blueprint is not None else "there is no NodePool"
+            what = ("all offerings are unavailable") if blueprint is not None else "no NodePool"
             world.tell("LaunchFailed", f"{what} for {claim.name}", node_pool=claim.node_pool)
         else:
             calls.append((call, reason))

@@ -9,14 +9,15 @@ doubt is simply written off.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.engine import batching, lifecycle, provision
 from reconciler.engine.effects import Effects
-from reconciler.engine.termination import INTENT_TAG
+from reconciler.engine.ownership import INTENT_TAG, could_have_made, doubts
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.ownership import Owner
 from reconciler.ports import Instance, Intent, Launch, LaunchAnswer, Outcome, Verb
 
 LAG: Final = timedelta(seconds=5)
@@ -25,9 +26,15 @@ LAG: Final = timedelta(seconds=5)
 A server that forgets or ignores client tokens would launch a second one.
 """
 
+ASKED_WITHIN: Final = timedelta(hours=1)
+"""How long a launch may be repeated: EC2 shows a terminated instance for about as long.
 
-def recover(effects: Effects, types: provision.TypeLookup) -> None:
-    """Settle every intent that is in doubt, as far as the world answers."""
+An older record that comes from a backup would otherwise launch what has long been replaced.
+"""
+
+
+def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> None:
+    """Settle every intent with unknown outcome that EC2 and the cluster can answer for."""
     doubtful = effects.world.journal.in_doubt()
     draining = _draining(effects) if doubtful else frozenset()
     launches, heads = [], {}
@@ -37,11 +44,11 @@ def recover(effects: Effects, types: provision.TypeLookup) -> None:
         elif entry.intent.verb is Verb.LAUNCH_BATCH:
             heads[entry.intent.id] = entry.intent
         elif entry.intent.verb is not Verb.DRAIN:
-            effects.finish([entry.intent], Outcome.FAILED, "interrupted; decided again")
+            effects.finish([entry.intent], Outcome.FAILED, "interrupted; planned again")
         elif entry.intent.target not in draining:
             effects.finish([entry.intent], Outcome.SUCCEEDED, "the node is gone")
     claims = {claim.name: claim for claim in effects.world.store.node_claims()}
-    _settle_launches(effects, launches, heads, claims, types)
+    _settle_launches(effects, launches, heads, claims, types, owner)
     _forget_unasked(effects, launches, claims)
 
 
@@ -57,11 +64,13 @@ def _settle_launches(
     heads: Mapping[str, Intent],
     claims: Mapping[str, NodeClaim],
     types: provision.TypeLookup,
+    owner: Owner,
 ) -> None:
     """Settle what EC2 shows of the launches in doubt, and ask again for what it does not.
 
     Their claims are recorded first of all, so that nothing else is launched in their place
-    whatever EC2 answers now.
+    whatever EC2 answers now. Nothing is asked for again while instances are there of which nobody
+    knows whether they are ours: these records may be older than the fleet.
     """
     world = effects.world
     calls = [(intent, batching.call_of(intent, heads)) for intent in intents]
@@ -78,7 +87,7 @@ def _settle_launches(
     if not lots:
         return
     try:
-        shown = _by_intent(world.compute.find(list(lots)))
+        shown = _by_intent(world.compute.find(list(lots)), [*intents, *heads.values()])
     except TransientCloudError as error:
         world.tell("Retrying", str(error), node_claim=intents[0].target if intents else "")
         return
@@ -88,15 +97,36 @@ def _settle_launches(
             again += _settle_batch(effects, heads[token], lot, shown.get(token, ()), claims, types)
         else:
             again += _settle_one(effects, *lot[0], shown.get(token, ()), claims, types)
+    if again and _is_in_doubt(effects, owner):
+        return
+    again = _still_wanted(effects, again, heads, claims, types)
     asked = {call.batch for _, call in again}
     provision.ask(effects, again, [heads[head] for head in heads if head in asked], types)
 
 
-def _by_intent(instances: Sequence[Instance]) -> Mapping[str, Sequence[Instance]]:
+def _by_intent(
+    instances: Sequence[Instance], intents: Sequence[Intent]
+) -> Mapping[str, Sequence[Instance]]:
+    """Return the instances by the intent that made them; a copied tag alone makes none ours."""
+    known = {intent.id: intent for intent in intents}
     found: dict[str, list[Instance]] = {}
     for instance in instances:
-        found.setdefault(instance.tags.get(INTENT_TAG, ""), []).append(instance)
+        intent = known.get(instance.tags.get(INTENT_TAG, ""))
+        if intent is not None and could_have_made(intent, instance):
+            found.setdefault(intent.id, []).append(instance)
     return found
+
+
+def _is_in_doubt(effects: Effects, owner: Owner) -> bool:
+    """Return whether instances are there whose owner is in doubt, or EC2 cannot say."""
+    world = effects.world
+    try:
+        listed = world.compute.instances()
+    except TransientCloudError as error:
+        world.tell("Retrying", str(error))
+        return True
+    claims = world.store.node_claims()
+    return bool(doubts(listed, claims, world.journal, owner, world.clock.now()))
 
 
 def _settle_one(
@@ -152,7 +182,7 @@ def _settle_batch(
         return []
     if short and is_whole:
         return short
-    few = f"EC2 gave {len(mine)} more instances of {head.id}, and none for this claim"
+    few = f"EC2 returned {len(mine)} more instances of {head.id}, and none for this claim"
     for intent, call in short:
         provision.settle(effects, intent, call, CloudError(few, where="CreateFleet"), types)
     provision.close(effects, [head])
@@ -173,13 +203,38 @@ def _found(instances: Sequence[Instance]) -> LaunchAnswer | Exception | None:
 
 
 def _may_ask(effects: Effects, intent: Intent, claim: NodeClaim | None) -> bool:
-    """Return whether EC2 was asked so long ago that it would show an instance by now."""
-    last = (lifecycle.asked_at(claim) if claim is not None else None) or intent.at
-    if effects.world.clock.now() - last >= LAG:
+    """Return whether the call is old enough for EC2 to list its instance by now."""
+    if effects.world.clock.now() - _last_asked(intent, claim) >= LAG:
         return True
-    message = f"whether EC2 has launched {intent.target} already"
+    message = f"checking whether EC2 has already launched {intent.target}"
     effects.world.tell("Looking", message, node_claim=intent.target)
     return False
+
+
+def _still_wanted(
+    effects: Effects,
+    again: Sequence[tuple[Intent, Launch]],
+    heads: Mapping[str, Intent],
+    claims: Mapping[str, NodeClaim],
+    types: provision.TypeLookup,
+) -> list[tuple[Intent, Launch]]:
+    """Return the launches that are asked for again; those of long ago are decided anew."""
+    now, wanted = effects.world.clock.now(), []
+    for intent, call in again:
+        if now - _last_asked(intent, claims.get(intent.target)) <= ASKED_WITHIN:
+            wanted.append((intent, call))
+            continue
+        why = CloudError("it was asked for long ago, and EC2 shows no instance", where="EC2")
+        provision.settle(effects, intent, call, why, types)
+    open_batches = {call.batch for _, call in wanted}
+    over = {call.batch for _, call in again} - open_batches - {""}
+    provision.close(effects, [heads[head] for head in sorted(over)])
+    return wanted
+
+
+def _last_asked(intent: Intent, claim: NodeClaim | None) -> datetime:
+    """Return when EC2 was last asked for an instance."""
+    return (lifecycle.asked_at(claim) if claim is not None else None) or intent.at
 
 
 def _forget_unasked(

@@ -49,7 +49,7 @@ def begin(world: World, plan: Plan, seen: Observation, settings: Settings) -> No
             if not rollout.moves:
                 size = look.size_of_wave(pool, settings)
                 rollout = replace(rollout, wave=rollout.wave + 1, size=size)
-                text = f"wave {rollout.wave} of {pool} begins"
+                text = f"wave {rollout.wave} of {pool} started"
                 world.tell("WaveStarted", text, node_pool=pool, command=command.id)
             move = _move(command, nodes, look, seen.at)
             fresh[pool] = replace(rollout, moves=(*rollout.moves, move))
@@ -58,7 +58,7 @@ def begin(world: World, plan: Plan, seen: Observation, settings: Settings) -> No
 
 
 def is_followed(pool: str, settings: Settings) -> bool:
-    """Return whether anybody wants to know how the replacement of a pool's nodes goes."""
+    """Return whether a guard of the pool needs the outcome of its replacements."""
     return bool(settings.option(pool, "wave_size") or settings.option(pool, "stop_after_failures"))
 
 
@@ -133,7 +133,7 @@ def _ended(world: World, move: Move, now: datetime) -> Move | None:
         return replace(move, ended_at=now, failure=command.message) if command.failed else None
     if command.phase is CommandPhase.DONE:
         return replace(move, ended_at=now)
-    return replace(move, waits_for="its commands have to end")
+    return replace(move, waits_for="its commands must finish")
 
 
 def _looked_at(move: Move, look: _Look, patience: timedelta, now: datetime) -> Move:
@@ -143,7 +143,7 @@ def _looked_at(move: Move, look: _Look, patience: timedelta, now: datetime) -> M
     waits_for = look.ailing(move)
     if not waits_for:
         return replace(move, healthy_at=move.healthy_at or now, waits_for="")
-    failure = f"{waits_for}, after {patience}" if now - move.ended_at >= patience else ""
+    failure = f"{waits_for}, but not within {patience}" if now - move.ended_at >= patience else ""
     return replace(move, healthy_at=None, waits_for=waits_for, failure=failure)
 
 
@@ -158,7 +158,7 @@ def _closed(world: World, rollout: Rollout, settings: Settings, now: datetime) -
         return replace(rollout, moves=(), failures=rollout.failed, stopped_why=why)
     if not rollout.moves or rollout.stopped_at is not None:
         return replace(rollout, moves=())
-    text = f"wave {rollout.wave} of {rollout.node_pool} is well"
+    text = f"wave {rollout.wave} of {rollout.node_pool} passed its health gate"
     world.tell("WaveSettled", text, node_pool=rollout.node_pool)
     return replace(rollout, moves=(), failures=0, stopped_why="")
 
@@ -173,7 +173,7 @@ def _stopped(world: World, rollout: Rollout, settings: Settings, now: datetime) 
     pool = rollout.node_pool
     world.tell(
         "RolloutStopped",
-        f"disruption of {pool} stops after {rollout.failed} failures: {why}",
+        f"disruption of {pool} is halted after {rollout.failed} failures: {why}",
         node_pool=pool,
     )
     kept = tuple(move for move in rollout.moves if not move.failure)
@@ -238,7 +238,7 @@ class _Look:
                 continue
             node = nodes.get(claim.status.provider_id)
             if not claim.is_true(lifecycle.INITIALIZED) or node is None or not node.is_ready:
-                yield f"node {claim.status.node_name or name} has to be ready"
+                yield f"node {claim.status.node_name or name} must be ready"
         for owner, before in move.workloads.items():
             pods = self._pods.get(owner, [])
             well = sum(map(_is_available, pods))

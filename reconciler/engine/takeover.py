@@ -1,4 +1,4 @@
-"""Taking over a fleet that Karpenter launched: which instances may be ours, and as which claims.
+"""Taking over instances: those that Karpenter launched, and those that a lost state left behind.
 
 Two owners of one node would undo each other's work, so an instance is taken only when it is
 nobody else's: not another fleet's, not on its way out, of a NodePool and a class that git has.
@@ -15,10 +15,10 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from reconciler.engine import lifecycle
-from reconciler.engine.adoption import claim_of
+from reconciler.engine.adoption import claim_of, name_of
 from reconciler.engine.effects import intent_id
+from reconciler.engine.ownership import CLAIM_TAG
 from reconciler.engine.provision import TypeLookup
-from reconciler.engine.termination import CLAIM_TAG
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.labels import (
     NODECLASS,
@@ -30,10 +30,10 @@ from reconciler.model.labels import (
 )
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.nodepool import NodePool
+from reconciler.model.ownership import CLUSTER_TAG, FLEET_TAG, Owner
 from reconciler.observed.snapshot import Snapshot
 from reconciler.ports import Clock, Compute, Instance, Intent, Journal, Outcome, StateStore, Verb
 
-FLEET_TAG: Final = "reconciler/fleet"
 _KARPENTER: Final = ("app.kubernetes.io/name", "karpenter")
 
 Hashed = tuple[str, str]
@@ -41,7 +41,7 @@ Hashed = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Stake:
-    """An instance that Karpenter launched, and what is to become of it.
+    """An instance that could be taken over, and what is to become of it.
 
     ``claim`` is how it would be recorded, None where ``refused`` says why it is not taken.
     ``notes`` are what a person should know beforehand. ``is_recorded`` says that only its tags
@@ -57,13 +57,15 @@ class Stake:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What is known on our side: the fleet's name, its files, and what is recorded already.
+    """What is known on our side: the fleet's owner, its files, and what is recorded already.
 
-    ``hash_of`` gives the hash of an object in git by kind and name, ``rehash`` that of one as the
-    cluster has it.
+    ``is_settled`` says of an instance that bears our tags whether a pass will deal with it, as a
+    launch in our journal made it. ``hash_of`` gives the hash of an object in git by kind and
+    name, ``rehash`` that of one as the cluster has it.
     """
 
-    fleet: str
+    owner: Owner
+    is_settled: Callable[[Instance], bool]
     pools: Mapping[str, NodePool]
     classes: frozenset[str]
     recorded: Sequence[NodeClaim]
@@ -88,14 +90,14 @@ def survey(
     stakes = []
     for instance in sorted(instances, key=lambda i: i.id):
         owner = instance.tags.get(FLEET_TAG, "")
-        if owner == ours.fleet and instance.id in known:
+        if ours.owner.owns(instance.tags) and instance.id in known:
             continue
         refusal = _refusal(instance, owner, ours)
         if refusal:
             stakes.append(Stake(instance, refused=refusal))
         elif instance.id in known:
             stakes.append(Stake(instance, known[instance.id], is_recorded=True))
-        elif snapshot is None:
+        elif snapshot is None or owner:
             stakes.append(_anew(instance, ours))
         else:
             stakes.append(_as_it_was(instance, claims.get(instance.id), live, ours))
@@ -105,10 +107,12 @@ def survey(
 def _refusal(instance: Instance, owner: str, ours: Claims) -> str:
     """Return why an instance is not taken whatever its claim says, empty if it may be."""
     pool, node_class = instance.tags.get(NODEPOOL, ""), instance.tags.get(NODECLASS, "")
-    if owner and owner != ours.fleet:
-        return f"it belongs to the fleet {owner}"
-    if owner:
-        return "it bears our tags and stands in no record: the next pass takes it in"
+    if owner and owner != ours.owner.fleet:
+        return f"it belongs to fleet {owner}"
+    if not ours.owner.owns(_tags_of(instance, ours.owner)):
+        return f"its tags do not show that cluster {ours.owner.cluster} owns it"
+    if owner and ours.is_settled(instance):
+        return "this fleet launched it; the next pass records or terminates it"
     if instance.is_going:
         return f"it is {instance.state}"
     if pool not in ours.pools:
@@ -121,11 +125,15 @@ def _refusal(instance: Instance, owner: str, ours: Claims) -> str:
 def _anew(instance: Instance, ours: Claims) -> Stake:
     """Return an instance with a claim as its NodePool would have made it today."""
     pool = ours.pools[instance.tags[NODEPOOL]]
-    claim = claim_of(instance, instance.tags.get(CLAIM_TAG) or instance.id, pool, ours.types)
+    claim = claim_of(instance, name_of(instance), pool, ours.types)
     for kind, name, key, version_key in _hash_keys(claim):
         digest, version = ours.hash_of(kind, name)
         claim = _annotated(claim, {key: digest, version_key: version})
-    return Stake(instance, claim, notes=("made from git: what it was launched with is not known",))
+    return Stake(
+        instance,
+        claim,
+        notes=("created from git, because its original launch settings are unknown",),
+    )
 
 
 def _as_it_was(
@@ -138,14 +146,16 @@ def _as_it_was(
     if claim is None:
         return Stake(instance, refused="the snapshot has no NodeClaim for it")
     if claim.is_deleting:
-        return Stake(instance, refused=f"Karpenter is taking NodeClaim {claim.name} away")
+        return Stake(instance, refused=f"Karpenter is deleting NodeClaim {claim.name}")
     notes = []
     for kind, name, key, version_key in _hash_keys(claim):
         digest, version = _hash(claim, key, live.get((kind, name)), ours.hash_of(kind, name), ours)
         if digest:
             claim = _annotated(claim, {key: digest, version_key: version})
         if digest and digest != ours.hash_of(kind, name)[0]:
-            notes.append(f"it drifts: {kind} {name} in git is not what it was made from")
+            notes.append(
+                f"it will drift: {kind} {name} in git differs from the one it was created from"
+            )
     status = replace(claim.status, provider_id=instance.provider_id)
     metadata = replace(
         claim.metadata, creation_timestamp=claim.metadata.creation_timestamp or instance.launched_at
@@ -199,7 +209,7 @@ def _without_namesakes(stakes: Sequence[Stake], ours: Claims) -> tuple[Stake, ..
     for stake in stakes:
         name = stake.claim.name if stake.claim is not None and not stake.is_recorded else ""
         if name in taken:
-            checked.append(Stake(stake.instance, refused=f"another NodeClaim is called {name}"))
+            checked.append(Stake(stake.instance, refused=f"another NodeClaim is named {name}"))
             continue
         checked.append(stake)
         if name:
@@ -227,21 +237,32 @@ class Hands:
     journal: Journal
 
 
-def take_over(stakes: Iterable[Stake], hands: Hands, fleet: str, revision: str) -> list[str]:
+def _tags_of(instance: Instance, owner: Owner) -> dict[str, str]:
+    """Return the tags that an instance has once it is taken over.
+
+    Karpenter puts the tag with the cluster's name on only when the node has joined.
+    """
+    return {CLUSTER_TAG: owner.cluster, **instance.tags, FLEET_TAG: owner.fleet}
+
+
+def take_over(stakes: Iterable[Stake], hands: Hands, owner: Owner, revision: str) -> list[str]:
     """Record the claims, then tag their instances; return what went wrong with which.
 
     In this order an end in between leaves records without tags, and the same command, given
-    again, puts those on. Tags without records would be taken in by a pass, as if they were new.
+    again, puts those on. Until then a pass acts on nothing, as tags and records disagree.
     """
     taken = [(s, s.claim) for s in stakes if s.claim is not None]
-    intents = [_intent(s, c, fleet, revision, hands) for s, c in taken]
+    intents = [_intent(s, c, owner.fleet, revision, hands) for s, c in taken]
     hands.journal.begin(intents)
     hands.store.put_node_claims([claim for _, claim in taken])
     problems = []
     for (stake, claim), intent in zip(taken, intents, strict=True):
         outcome, message = Outcome.SUCCEEDED, stake.instance.id
         try:
-            hands.compute.tag(stake.instance.id, {FLEET_TAG: fleet, CLAIM_TAG: claim.name})
+            wanted = {**_tags_of(stake.instance, owner), CLAIM_TAG: claim.name}
+            missing = {k: v for k, v in wanted.items() if stake.instance.tags.get(k) != v}
+            if missing:
+                hands.compute.tag(stake.instance.id, missing)
         except ReconcilerError as error:
             outcome, message = Outcome.FAILED, str(error)
             problems.append(f"{stake.instance.id}: {error}")

@@ -1,6 +1,6 @@
 """Taking nodes away: taint, drain, terminate, and forget once EC2 says they are gone.
 
-Each pass moves every claim that is on its way out as far as it goes now; nothing waits. A node is
+Each pass advances every terminating claim as much as is possible now, without waiting. A node is
 terminated only after a look that shows it both tainted and empty, so that a pod bound just before
 the taint is not lost.
 """
@@ -14,6 +14,7 @@ from reconciler.engine import lifecycle
 from reconciler.engine.commands import because
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation
+from reconciler.engine.ownership import CLAIM_TAG, INTENT_TAG, came_of_a_launch
 from reconciler.engine.world import World
 from reconciler.model.errors import ClusterError
 from reconciler.model.labels import DISRUPTED_TAINT, DO_NOT_DISRUPT
@@ -21,15 +22,16 @@ from reconciler.model.node import Node
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.ports import Instance, Outcome, Verb
 
-CLAIM_TAG = "karpenter.sh/nodeclaim"
-INTENT_TAG = "reconciler/intent"
-
 DRAIN_PATIENCE = timedelta(minutes=10)
-"""After so long without an end, a drain is said to be stalled."""
+"""A drain that takes longer than this is reported as stalled."""
 
 
 def advance(effects: Effects, seen: Observation) -> None:
-    """Move every claim that is being deleted as far as it goes now."""
+    """Advance every terminating claim as much as is possible now.
+
+    While the owner of some instance is in doubt, only nodes that EC2 takes back are drained, and
+    nothing is terminated.
+    """
     world, nodes = effects.world, seen.nodes()
     doomed: list[tuple[NodeClaim, Instance]] = []
     for claim in seen.claims:
@@ -42,10 +44,12 @@ def advance(effects: Effects, seen: Observation) -> None:
         node = nodes.get(claim.status.provider_id)
         if lifecycle.is_gone(claim, instance, seen.at):
             _forget(effects, claim, node)
-        elif instance is None or instance.is_going:
+        elif instance is None or instance.is_going or not _may_go(claim, instance, seen):
             continue
         elif _is_empty(effects, claim, node, seen):
             doomed.append((claim, instance))
+    if seen.doubts:
+        return
     if doomed and terminate(effects, [(c.name, i, _reason(c)) for c, i in doomed]):
         world.store.put_node_claims(
             [lifecycle.with_condition(c, "InstanceTerminating", "True", seen.at) for c, _ in doomed]
@@ -57,7 +61,8 @@ def collect(effects: Effects, seen: Observation) -> None:
 
     Claims whose instance somebody else terminated are let go, claims whose node never joined are
     given up, and instances that a launch in our journal made and no claim has are terminated. An
-    instance that our journal does not know is none of ours to end: ``adoption.py`` takes it in.
+    instance that our journal does not know is not ours to terminate (``ownership.py``), and while
+    there is one, the records may be old: then only what is gone is noted.
     """
     world = effects.world
     changed = []
@@ -69,15 +74,19 @@ def collect(effects: Effects, seen: Observation) -> None:
             claim, instance, seen.at
         ):
             world.tell("Vanished", f"the instance of {claim.name} is gone", node_claim=claim.name)
-        elif lifecycle.never_registered(claim, seen.at):
+        elif (
+            lifecycle.never_registered(claim, seen.at)
+            and not seen.doubts
+            and claim.name not in seen.disputed
+        ):
             world.tell("Failed", f"{claim.name} never joined the cluster", node_claim=claim.name)
         else:
             continue
         changed.append(lifecycle.deleted(claim, seen.at))
     if changed:
         world.store.put_node_claims(changed)
-    left_over = [i for i in strangers(seen) if _is_spare(world, i)]
-    if left_over:
+    left_over = [i for i in strangers(seen) if _is_spare(world, i, seen)]
+    if left_over and not seen.doubts:
         terminate(effects, [(i.tags.get(CLAIM_TAG, i.id), i, "Orphaned") for i in left_over])
 
 
@@ -88,12 +97,24 @@ def strangers(seen: Observation) -> list[Instance]:
     return sorted(living, key=lambda i: i.id)
 
 
-def _is_spare(world: World, instance: Instance) -> bool:
+def _may_go(claim: NodeClaim, instance: Instance, seen: Observation) -> bool:
+    """Return whether a node may be drained: it is ours, we know it, and no record is in doubt.
+
+    One that EC2 takes back is drained even then: it goes whatever we do.
+    """
+    if not seen.owner.owns(instance.tags) or claim.name in seen.disputed:
+        return False
+    return not seen.doubts or claim.is_true(lifecycle.INTERRUPTED)
+
+
+def _is_spare(world: World, instance: Instance, seen: Observation) -> bool:
     """Return whether a launch of ours made an instance that nothing needs.
 
     Passes follow one another, so a launch whose end is in the journal has its claim by now. One
     that is in doubt is not over: ``recovery.py`` will find its instance.
     """
+    if not came_of_a_launch(instance, world.journal, seen.owner):
+        return False
     entry = world.journal.entry(instance.tags.get(INTENT_TAG, ""))
     return entry is not None and entry.outcome is not None
 
@@ -130,7 +151,7 @@ def _note_waiting(
     The condition is Karpenter's ``Drained``; it turns ``Stalled`` after ``DRAIN_PATIENCE``.
     """
     some = "s" if remaining > 1 else ""
-    waits_for = f"{remaining} pod{some} to leave"
+    waits_for = f"{remaining} pod{some} to be evicted"
     if not _has_pods(node, seen):
         waits_for = f"{remaining} volume{some} to be detached"
     held = _held_up(node, seen)
@@ -138,7 +159,7 @@ def _note_waiting(
     since = claim.metadata.deletion_timestamp or seen.at
     stalled = seen.at - since >= DRAIN_PATIENCE
     reason, kind = ("Stalled", "Stalled") if stalled else ("Draining", "Draining")
-    message = f"{node.name} waits for {waits_for}{by}"
+    message = f"draining {node.name}: waiting for {waits_for}{by}"
     noted = lifecycle.with_condition(claim, "Drained", "Unknown", seen.at, reason, message)
     if noted != claim:
         world.store.put_node_claims([noted])
@@ -162,8 +183,12 @@ def _held_up(node: Node, seen: Observation) -> list[str]:
         if pod.spec.node_name != node.name or not pod.is_drainable(seen.at):
             continue
         if pod.is_active and pod.do_not_disrupt(seen.at):
-            found.append(f"pod {pod.key} bears {DO_NOT_DISRUPT}")
-        found += [f"PodDisruptionBudget {b.key} holds {pod.key}" for b in empty if b.selects(pod)]
+            found.append(f"pod {pod.key} is annotated {DO_NOT_DISRUPT}")
+        found += [
+            (f"PodDisruptionBudget {b.key} blocks the eviction of {pod.key}")
+            for b in empty
+            if b.selects(pod)
+        ]
     return found
 
 

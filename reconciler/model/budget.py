@@ -36,6 +36,11 @@ class DisruptionReason(StrEnum):
     EMPTY = "Empty"
     DRIFTED = "Drifted"
 
+    @property
+    def cause(self) -> str:
+        """The reason as a noun, for sentences: ``drift``."""
+        return {"Underutilized": "underutilization", "Empty": "emptiness"}.get(self, "drift")
+
 
 class Budget(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One entry of ``spec.disruption.budgets``; ``time_zone`` (IANA) is our addition."""

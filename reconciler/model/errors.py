@@ -14,7 +14,7 @@ from reconciler.model.diagnostics import Diagnostic, Severity
 
 
 class Fault(StrEnum):
-    """Whose fault an error is: the first thing an operator wants to know at 3 a.m."""
+    """Where an error originates: the first thing an operator wants to know at 3 a.m."""
 
     AUTHOR = "author"
     CLOUD = "cloud"
@@ -37,7 +37,7 @@ class ReconcilerError(Exception):
         self.where = where
         self.remedy = remedy
         place = f"{where}: " if where else ""
-        advice = f"; {remedy}" if remedy else ""
+        advice = f" ({remedy})" if remedy.endswith("?") else f"; {remedy}" if remedy else ""
         super().__init__(f"{place}{message}{advice}")
 
 
@@ -54,7 +54,7 @@ class InvalidFleetError(ReconcilerError):
 
 
 class UnreadableError(ReconcilerError):
-    """An input cannot be read or is not what it should be; unknown is not empty, so we stop."""
+    """An input cannot be read or is malformed; unknown is not empty, so we stop."""
 
 
 class UsageError(ReconcilerError):
@@ -63,8 +63,14 @@ class UsageError(ReconcilerError):
     fault = Fault.USAGE
 
 
+class UnnamedClusterError(ReconcilerError):
+    """No cluster name is set, and the operation needs one."""
+
+    fault = Fault.USAGE
+
+
 class StalePlanError(ReconcilerError):
-    """A saved plan no longer fits its inputs, or was carried out already; plan again."""
+    """A saved plan no longer matches its inputs, or was already applied; plan again."""
 
     fault = Fault.STATE
 
@@ -88,11 +94,11 @@ class StateError(ReconcilerError):
 
 
 class PolicyError(ReconcilerError):
-    """A guard of the repository forbids the plan; the message says how to allow it."""
+    """A policy of the repository forbids the plan; the message explains how to allow it."""
 
 
 class CapacityError(ReconcilerError):
-    """EC2 had no capacity for any of the offerings asked for; other offerings may do.
+    """EC2 had no capacity for any of the requested offerings; others may be available.
 
     ``refused`` lists (instance type, zone, capacity type).
     """
@@ -113,7 +119,7 @@ class TransientCloudError(ReconcilerError):
 
 
 class CloudError(ReconcilerError):
-    """The cloud refused a call for a reason that repeating does not mend."""
+    """The cloud refused a call for a reason that a retry does not fix."""
 
     fault = Fault.CLOUD
 

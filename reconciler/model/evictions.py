@@ -36,7 +36,7 @@ def is_healthy(pod: Pod) -> bool:
 def may_evict(pod: Pod, budgets: Sequence[PodDisruptionBudget], pods: Sequence[Pod]) -> bool:
     """Return whether the eviction API would let a pod go now.
 
-    Several budgets on one pod are refused altogether. A pod that is not healthy may go where
+    Several budgets on one pod are refused altogether. An unhealthy pod can be evicted where
     that takes nothing from what the budget protects, or where its policy says so.
     """
     covering = [budget for budget in budgets if budget.selects(pod)]

@@ -7,6 +7,8 @@ month OR day of week as soon as neither is a plain star. A time zone is our addi
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from calendar import monthrange
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -28,7 +30,11 @@ _MONTHS: Final = (
     "dec",
 )
 _DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_DAYS_OF_MONTH: Final = {month: monthrange(2024, month)[1] for month in range(1, 13)}
 _HORIZON_YEARS: Final = 5
+
+LENGTH_MAX: Final = 1000
+"""A schedule is written in at most so many characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +81,26 @@ class Schedule:
 
         A wall-clock time that a time zone skips or repeats is hit once.
         """
+        if self.any_weekday and not self._has_a_day:
+            return None
         start = moment.astimezone(zone).replace(second=0, microsecond=0, tzinfo=None)
+        hours, minutes = sorted(self.hours), sorted(self.minutes)
         for day in self._days_from(start):
-            for hour in sorted(self.hours):
-                for minute in sorted(self.minutes):
+            first = start.hour if day.date() == start.date() else 0
+            for hour in hours[bisect_left(hours, first) :]:
+                is_now = hour == first and day.date() == start.date()
+                earliest = bisect_left(minutes, start.minute) if is_now else 0
+                for minute in minutes[earliest:]:
                     local = day.replace(hour=hour, minute=minute)
-                    if local < start:
-                        continue
                     hit = local.replace(tzinfo=zone).astimezone(UTC)
                     if hit > moment and _exists(local, zone):
                         return hit
         return None
+
+    @property
+    def _has_a_day(self) -> bool:
+        """Whether any of the months has any of the days: 30 February never comes."""
+        return min(self.days) <= max(_DAYS_OF_MONTH[month] for month in self.months)
 
     def _days_from(self, start: datetime) -> Iterator[datetime]:
         day = start.replace(hour=0, minute=0)
@@ -116,6 +131,8 @@ def parse_schedule(text: str) -> Schedule:
     Raises:
         ValueError: the text is not a schedule; the message says which part and why.
     """
+    if len(text) > LENGTH_MAX:
+        raise ValueError(f"not a schedule: {len(text)} characters, at most {LENGTH_MAX} are read")
     line = _DESCRIPTORS.get(text, text)
     if line.startswith("@"):
         raise ValueError(f"unrecognized descriptor: {text!r} (one of {', '.join(_DESCRIPTORS)})")

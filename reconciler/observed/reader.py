@@ -50,8 +50,7 @@ class SnapshotReader:
     ) -> Snapshot:
         """Return the snapshot of whole lists: of each its source, its kind and its items.
 
-        Raises:
-            UnreadableError: an object has not the shape of its kind.
+        An object that cannot be read is set aside with a finding.
         """
         known, fresh, order = self._known, dict[bytes, Any](), list[bytes]()
         for source, kind, items in lists:

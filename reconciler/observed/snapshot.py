@@ -7,7 +7,7 @@ decoded straight into the Struct of its kind: fields that no decision reads are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -32,10 +32,12 @@ from reconciler.model.cluster import (
     StorageClass,
 )
 from reconciler.model.decode import decode
+from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import UnreadableError
 from reconciler.model.node import CSINode, Node
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.pod import Pod
+from reconciler.observed.isolation import Isolated, isolated, isolated_live, undecoded
 from reconciler.observed.places import Place, json_place, yaml_place
 from reconciler.observed.pods import Pods
 
@@ -86,7 +88,8 @@ class Snapshot:
 
     ``live`` are the NodePools, NodeOverlays and EC2NodeClasses of the cluster, as plain data:
     desired state comes from git, they only serve to say what git would change. ``skipped``
-    counts the kinds that no decision reads.
+    counts the kinds that no decision reads. ``findings`` are about objects that cannot be read, for
+    which something stands in.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -109,6 +112,7 @@ class Snapshot:
     services: tuple[Service, ...] = ()
     live: tuple[dict[str, Any], ...] = ()
     skipped: dict[str, int] = field(default_factory=dict)
+    findings: tuple[Diagnostic, ...] = ()
 
 
 def snapshot_of(objects: Iterable[Any], live: Iterable[dict[str, Any]] = ()) -> Snapshot:
@@ -152,6 +156,16 @@ def read_snapshot(content: bytes, source: str) -> Snapshot:
     )
 
 
+def _too_deep(where: str) -> UnreadableError:
+    return UnreadableError("not a snapshot: it is nested too deeply", where=where)
+
+
+def canonical(snapshot: Snapshot) -> bytes:
+    """Return the bytes of what decisions read: neither order nor place of the objects counts."""
+    facts = {f.name: getattr(snapshot, f.name) for f in fields(snapshot) if f.name != "findings"}
+    return msgspec.json.encode(facts, order="deterministic")
+
+
 class Skipped(str):
     """The kind of an object that no decision reads."""
 
@@ -161,23 +175,42 @@ class Skipped(str):
 def decoded(raw: bytes | msgspec.Raw, place: Place) -> Any:
     """Return what the JSON of one object says: a Struct, of our own kinds the plain data.
 
+    One that has the shape of its kind and still cannot be used is ``Isolated``.
+
     Raises:
         UnreadableError: it has not the shape of its kind; the message names object and field.
     """
+    try:
+        return _understood(raw, place)
+    except RecursionError as error:
+        raise _too_deep(place.of(raw)) from error
+
+
+def _understood(raw: bytes | msgspec.Raw, place: Place) -> Any:
     name = _kind_of(raw, place)
     kind = _KINDS.get(name)
     if kind is not None:
-        return _decoded(raw, kind, name, place)
-    return msgspec.json.decode(raw) if name in _LIVE else Skipped(name)
+        item = _decoded(raw, kind, name, place)
+        return isolated(item, lambda: place.of(raw)) or item
+    if name not in _LIVE:
+        return Skipped(name)
+    data = msgspec.json.decode(raw)
+    return isolated_live(data, name, lambda: place.of(raw)) or data
 
 
 def decoded_as(raw: bytes | msgspec.Raw, kind: str, place: Place) -> Any:
     """Return the Struct of an object whose kind is known: a list of the API does not repeat it.
 
-    Raises:
-        UnreadableError: it has not the shape of its kind; the message names object and field.
+    One that cannot be used is ``Isolated``, whatever its shape: whoever runs the cluster mends it,
+    and until then the rest goes on.
     """
-    return _decoded(raw, _KINDS[kind], kind, place)
+    try:
+        item = _decoded(raw, _KINDS[kind], kind, place)
+    except UnreadableError as error:
+        return undecoded(raw, _KINDS[kind], error.message, place.source)
+    except RecursionError:
+        return undecoded(b"{}", _KINDS[kind], "an object is nested too deeply", place.source)
+    return isolated(item, lambda: place.source) or item
 
 
 def assembled(objects: Iterable[Any]) -> Snapshot:
@@ -185,15 +218,20 @@ def assembled(objects: Iterable[Any]) -> Snapshot:
     structs: list[Any] = []
     live: list[dict[str, Any]] = []
     skipped: dict[str, int] = {}
+    findings: list[Diagnostic] = []
     for item in objects:
-        if isinstance(item, Skipped):
+        if isinstance(item, Isolated):
+            findings.append(item.finding)
+            structs += [item.item] if item.item is not None else []
+        elif isinstance(item, Skipped):
             skipped[item] = skipped.get(item, 0) + 1
         elif isinstance(item, dict):
             live.append(item)
         else:
             structs.append(item)
     skipped = {str(kind): count for kind, count in sorted(skipped.items())}
-    return replace(snapshot_of(structs, live), skipped=skipped)
+    told = tuple(sorted(findings, key=lambda d: d.order))
+    return replace(snapshot_of(structs, live), skipped=skipped, findings=told)
 
 
 def _order(item: Any) -> tuple[str, str]:
@@ -211,7 +249,7 @@ def items_of(content: bytes, source: str) -> Iterator[bytes | msgspec.Raw]:
         raise UnreadableError(
             "the snapshot is empty",
             where=source,
-            remedy="capture it again: an empty cluster still prints a List",
+            remedy="capture it again (even an empty cluster prints a List)",
         )
     documents: list[bytes] = [text] if text.startswith(b"{") else _yaml_documents(text, source)
     for document in documents:
@@ -223,6 +261,8 @@ def _unrolled(
 ) -> Iterator[bytes | msgspec.Raw]:
     try:
         page = msgspec.json.decode(document, type=_Page)
+    except RecursionError as error:
+        raise _too_deep(source) from error
     except msgspec.MsgspecError as error:
         where, said = json_place(source, content, error)
         raise UnreadableError(f"not a snapshot: {said}", where=where) from error
@@ -239,10 +279,11 @@ def _unrolled(
 def _yaml_documents(text: bytes, source: str) -> list[bytes]:
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    from reconciler.model.plainyaml import load_all
+
     try:
-        documents = [d for d in yaml.load_all(text, Loader=loader) if d is not None]
-    except (yaml.YAMLError, RecursionError) as error:
+        documents = load_all(text)
+    except yaml.YAMLError as error:
         where, said = yaml_place(source, error)
         raise UnreadableError(f"neither JSON nor YAML: {said}", where=where) from error
     for number, document in enumerate(documents, 1):
@@ -269,7 +310,7 @@ def _as_json(document: Any, name: str, source: str) -> bytes:
 def _rfc3339(value: object) -> str:
     if isinstance(value, datetime):
         return value.isoformat()
-    raise TypeError(f"{value!r} is nothing that JSON can say")
+    raise TypeError(f"{value!r} cannot be represented in JSON")
 
 
 def _kind_of(raw: bytes | msgspec.Raw, place: Place) -> str:

@@ -53,8 +53,8 @@ def answer(
             continue
         reason = Rejection(
             "MinValuesAfterTruncation",
-            f"the 600 cheapest types are less choice than NodePool {claim.template.name} "
-            "asks for with minValues: lower it",
+            f"the 600 cheapest instance types do not satisfy minValues of NodePool "
+            f"{claim.template.name}: lower minValues",
             claim.template.name,
         )
         for _, pods in claim.members:

@@ -47,7 +47,7 @@ class Funnel:
     def rejection(self) -> Rejection:
         """Return the first filter that leaves no type, with what would help."""
         found = self._first_no()
-        return found or self._say("Unschedulable", "no single type meets everything at once")
+        return found or self._say("Unschedulable", "no instance type satisfies everything at once")
 
     def _first_no(self) -> Rejection | None:
         template, shape = self._template, self._view.cohort.shape
@@ -57,7 +57,8 @@ class Funnel:
             self._facts[f"after {key}"] = left.bit_count()
             if not left:
                 return self._say(
-                    "NoTypeMeetsRequirements", f"no instance type left by {wanted}: loosen it"
+                    "NoTypeMeetsRequirements",
+                    f"no instance type left after {wanted}: relax that requirement",
                 )
             mask = left
         spaces = self._spaces() or [template.space]
@@ -66,8 +67,8 @@ class Funnel:
         if not offered:
             return self._say(
                 "NoOffering",
-                "the types that would do cannot be had now in the zones and capacity types that "
-                "are left: allow more of them",
+                "no suitable instance type is available in the allowed zones and capacity types: "
+                "allow more of them",
             )
         fits = template.fitting(offered, shape.requests, ())
         self._facts["after resources"] = fits.bit_count()
@@ -81,21 +82,22 @@ class Funnel:
         if not free:
             ports = ", ".join(str(port.port) for port in shape.ports)
             return self._say(
-                "HostPortTaken", f"a DaemonSet holds the host port it wants ({ports}) everywhere"
+                "HostPortTaken", f"its host port ({ports}) is used by a DaemonSet on every node"
             )
         within = free & self._allowed
         self._facts["after limits"] = within.bit_count()
         if not within:
             return self._say(
-                "LimitReached", "every type that it fits is larger than what spec.limits leave"
+                "LimitReached",
+                "every instance type that it fits on exceeds the remaining spec.limits",
             )
         for space in self._spaces():
             missed = shortfalls(template.table, within & space.mask, space)
             for key, (wanted, achieved) in missed.items():
                 return self._say(
                     "MinValuesUnmet",
-                    f"the types it fits have {achieved} values of {key}, and minValues asks for "
-                    f"{wanted.min_values}: lower it, or ask for less",
+                    f"the instance types that it fits on have {achieved} values of {key}, but "
+                    f"minValues is {wanted.min_values}: lower minValues or the pod's requests",
                 )
         return None
 
@@ -107,7 +109,7 @@ class Funnel:
         template = self._template
         daemons = least(template.daemon_groups, mask)
         requests: Resources = self._view.cohort.shape.requests
-        beside = " beside its DaemonSets" if daemons else ""
+        beside = " (excluding DaemonSets)" if daemons else ""
         for name, amount in requests.items():
             most = template.table.most(name, mask & template.table.usable)
             most -= daemons.get(name, 0)
@@ -116,16 +118,19 @@ class Funnel:
                 self._facts |= {f"needs {name}": wanted, f"largest {name}": largest}
                 self._nearest(mask)
                 return self._say(
-                    "TooLarge", f"needs {wanted} {name}, largest allowed type has {largest}{beside}"
+                    "TooLarge",
+                    f"requests {wanted} {name}, but the largest allowed instance type has"
+                    f" {largest}{beside}",
                 )
         asked = " and ".join(
             f"{amount_text(name, amount)} {name}" for name, amount in _notable(requests).items()
         )
         nearest, lacks = self._nearest(mask)
-        what = f"{asked} together" if asked else "room"
+        what = f"{asked} together" if asked else "enough capacity"
         return self._say(
             "TooLarge",
-            f"no allowed type has {what}{beside}; {nearest} comes nearest and lacks {lacks}",
+            f"no allowed instance type has {what}{beside}; the closest is {nearest}, which lacks"
+            f" {lacks}",
         )
 
     def _nearest(self, mask: int) -> tuple[str, str]:
@@ -147,7 +152,7 @@ class Funnel:
                     said = " and ".join(f"{amount_text(n, gap)} {n}" for n, gap in lacks.items())
                     best = (share, table.names[index], said)
         if best is None:
-            return "no type", "everything"
+            return "no instance type", "everything"
         self._facts |= {"nearest type": best[1], "nearest type lacks": best[2]}
         return best[1], best[2]
 

@@ -57,7 +57,7 @@ def headroom(buffer: CapacityBuffer, known: Templates) -> Headroom:
     """Return what a buffer asks for."""
     if buffer.spec.provisioning_strategy != ACTIVE:
         strategy = buffer.spec.provisioning_strategy
-        text = f"its strategy {strategy} is not {ACTIVE}: another autoscaler sees to it"
+        text = f"provisioningStrategy is {strategy}, not {ACTIVE}: another autoscaler handles it"
         return Headroom(buffer.key, code="OtherStrategy", message=text)
     found = _shape(buffer, known)
     if isinstance(found, Headroom):
@@ -66,12 +66,12 @@ def headroom(buffer: CapacityBuffer, known: Templates) -> Headroom:
     try:
         count = _count(buffer, template, replicas)
     except ValueError as error:
-        return Headroom(buffer.key, code="ResolutionFailed", message=f"cannot be read: {error}")
+        return Headroom(buffer.key, code="ResolutionFailed", message=f"invalid buffer: {error}")
     if count > PODS_MAX:
-        text = f"it comes to {count:,} pods, more than {PODS_MAX:,}: lower replicas or limits"
+        text = f"it needs {count:,} pods, more than {PODS_MAX:,}: lower replicas or limits"
         return Headroom(buffer.key, code="TooManyPods", message=text)
     if count <= 0:
-        text = "it comes to no pods: raise replicas, percentage or limits, or remove it"
+        text = "it needs 0 pods: raise replicas, percentage or limits, or remove the buffer"
         return Headroom(buffer.key, code="BufferEmpty", message=text)
     return Headroom(buffer.key, _pods(buffer, template, count))
 
@@ -83,20 +83,21 @@ def _shape(buffer: CapacityBuffer, known: Templates) -> tuple[PodTemplate, int |
         name = spec.pod_template_ref.name
         template = known.pods.get(f"{buffer.namespace}/{name}")
         if template is None:
-            text = f"there is no PodTemplate {name} in namespace {buffer.namespace}"
+            text = f"PodTemplate {name} not found in namespace {buffer.namespace}"
             return Headroom(buffer.key, code="PodTemplateNotFound", message=text)
         return template, None
     ref = spec.scalable_ref
     if ref is None:
-        text = "it names neither a podTemplateRef nor a scalableRef"
+        text = "neither podTemplateRef nor scalableRef is set"
         return Headroom(buffer.key, code="ResolutionFailed", message=text)
     if ref.kind not in SCALABLE or ref.api_group not in ("", "apps"):
         kind = f"{ref.kind}.{ref.api_group}" if ref.api_group else ref.kind
-        text = f"{kind} is none of {', '.join(SCALABLE)} of apps: use a podTemplateRef"
+        text = f"scalableRef to {kind} is not supported (only {', '.join(SCALABLE)} of apps): "
+        text += "use a podTemplateRef"
         return Headroom(buffer.key, code="ResolutionFailed", message=text)
     workload = known.scalables.get((ref.kind, f"{buffer.namespace}/{ref.name}"))
     if workload is None:
-        text = f"there is no {ref.kind} {ref.name} in namespace {buffer.namespace}"
+        text = f"{ref.kind} {ref.name} not found in namespace {buffer.namespace}"
         return Headroom(buffer.key, code="ScalableRefNotFound", message=text)
     replicas = workload.spec.replicas
     return workload.spec.template, 1 if replicas is None else replicas

@@ -46,15 +46,15 @@ class Constraint:
     def __str__(self) -> str:
         match self.kind:
             case ConstraintKind.SPREAD:
-                return f"the spread over {self.key}"
+                return f"the topology spread over {self.key}"
             case ConstraintKind.AFFINITY:
-                return f"the affinity to pods of one {self.key}"
+                return f"the pod affinity by {self.key}"
             case ConstraintKind.ANTI_AFFINITY:
-                return f"the anti-affinity by {self.key}"
+                return f"the pod anti-affinity by {self.key}"
             case ConstraintKind.LABEL:
-                return f"what the pods ask of {self.key}"
+                return f"the pods' requirement on {self.key}"
             case ConstraintKind.PREFERENCES:
-                return "what the pods prefer"
+                return "the pods' preferences"
             case ConstraintKind.NODE_POOL:
                 return f"the NodePool's requirement on {self.key}"
 

@@ -21,8 +21,8 @@ from reconciler.placement.shape import Shape
 
 CLAIMS_IGNORED: Final = Rejection(
     "ResourceClaimsIgnored",
-    "it asks for devices by ResourceClaim, and which node would have them is not known here: ask "
-    "for an extended resource of a device plugin, or give it a node by hand",
+    "it requests devices with a ResourceClaim, which is not supported: request an extended "
+    "resource of a device plugin, or assign a node manually",
 )
 """Karpenter's answer too, unless it is started with ``--ignore-dra-requests=false``."""
 
@@ -84,7 +84,7 @@ def opts_out(pod: Pod) -> bool:
 def impossible(shape: Shape) -> Rejection | None:
     """Return why pods of a shape have no place anywhere, also those that run already, or None."""
     if shape.unreadable is not None:
-        return Rejection("Unreadable", f"what it asks for cannot be read: {shape.unreadable}")
+        return Rejection("Unreadable", f"invalid pod: {shape.unreadable}")
     if shape.model.spec.claims_devices:
         return CLAIMS_IGNORED
     return shape.volumes.missing
@@ -101,7 +101,8 @@ def invalid(shape: Shape, well_known: frozenset[str]) -> Rejection | None:
     if any(term.match_fields for term in terms):
         return Rejection(
             "MatchFieldsNotSupported",
-            "its required node affinity uses matchFields: select the node by a label instead",
+            "its required node affinity uses matchFields, which is not supported: "
+            "select the node by a label",
         )
     asked = [equals(key, value) for key, value in spec.node_selector.items()]
     for term in terms:
@@ -118,6 +119,7 @@ def _restricted(item: Requirement, well_known: frozenset[str]) -> Rejection | No
         return None
     return Rejection(
         "RestrictedLabel",
-        f"it selects nodes by {item.key}, which no NodePool may set: use a label of your own",
+        f"it selects nodes by the restricted label {item.key}, which no NodePool can set: "
+        "use a label of your own domain",
         facts={"label": item.key},
     )

@@ -1,8 +1,8 @@
-"""Why a pod has no place: one answer for each NodePool, worked out only for those that have none.
+"""Why a pod cannot be scheduled: one reason for each NodePool, computed only for such pods.
 
-A pass only learns that a pod fits nowhere. What stood in the way is found afterwards by asking
-each NodePool again, one filter after another, in the order in which the pass asks (Karpenter
-``nodeclaim.go`` ``CanAdd``): the first that leaves nothing is the answer.
+Scheduling only finds that a pod fits nowhere. The reason is found afterwards by trying each
+NodePool again, filter by filter, in the order of scheduling (Karpenter ``nodeclaim.go``
+``CanAdd``): the first filter that leaves nothing is the reason.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reconciler.placement.template import Template
 from reconciler.placement.topology import Group
 
 NO_NODE_POOLS = Rejection(
-    "NoNodePools", "no dynamic NodePool is ready: add one, or look at the status of those there"
+    "NoNodePools", "no dynamic NodePool is ready: add one, or check the status of the existing ones"
 )
 _COUNTS_SHOWN = 10
 
@@ -76,14 +76,14 @@ class Explainer:
         if left.get(NODES, 1) <= 0:
             return Rejection(
                 "NodeLimitReached",
-                f"NodePool {template.name} may have no more nodes: raise spec.limits.nodes",
+                f"NodePool {template.name} has reached its node limit: raise spec.limits.nodes",
                 template.name,
             )
         texts = {name: amount_text(name, amount) for name, amount in left.items()}
         shown = ", ".join(f"{text} {name}" for name, text in texts.items())
         return Rejection(
             "LimitReached",
-            f"no type of NodePool {template.name} is small enough for what its limits leave "
+            f"no instance type of NodePool {template.name} fits into its remaining limits "
             f"({shown}): raise spec.limits",
             template.name,
             {f"left {name}": text for name, text in texts.items()},
@@ -96,8 +96,8 @@ class Explainer:
         if found.must_wait:
             return Rejection(
                 "ReservedCapacityTaken",
-                f"all reserved capacity that NodePool {template.name} could give it is taken by "
-                "nodes of this pass: the next one tries again",
+                f"nodes of this pass use all reserved capacity of NodePool {template.name}: "
+                "the next pass tries again",
                 template.name,
             )
         return Funnel(view, template, allowed).rejection()
@@ -108,8 +108,8 @@ def _no_types(template: Template) -> Rejection:
     if short:
         return Rejection(
             "MinValuesUnmet",
-            f"the types of NodePool {template.name} are less choice than its minValues ask for: "
-            "lower them, or allow more types",
+            f"the instance types of NodePool {template.name} do not satisfy its minValues: "
+            "lower minValues, or allow more types",
             template.name,
             {"types": template.space.mask.bit_count()},
         )
@@ -129,22 +129,22 @@ def _what_excludes_all(template: Template) -> str:
         if not table.matching(wanted):
             near = _nearest(wanted, table.values(wanted.key))
             hint = f"; did you mean {near}?" if near else ""
-            return f"no instance type has what NodePool {name} wants: {wanted}{hint}"
+            return f"no instance type satisfies the requirement of NodePool {name}: {wanted}{hint}"
     left = table.all
     before: list[str] = []
     for wanted in wishes:
         if not left & table.matching(wanted):
             after = " and ".join(before)
             return (
-                f"no instance type has all that NodePool {name} wants: after {after} none has "
-                f"{wanted}"
+                f"no instance type satisfies all requirements of NodePool {name}: none that has "
+                f"{after} has {wanted}"
             )
         if left & ~table.matching(wanted):
             before.append(str(wanted))
         left &= table.matching(wanted)
     return (
-        f"the types that NodePool {name} allows cannot be had in its zones and capacity types: "
-        "loosen them"
+        f"no instance type that NodePool {name} allows is offered in its zones and capacity types: "
+        "allow more of them"
     )
 
 
@@ -173,7 +173,7 @@ def _requirements(view: View, template: Template) -> Rejection | None:
     if not demand.allows_new_host:
         return Rejection(
             "HostnameRequired",
-            f"wants a certain host ({demand.hostname}), and a new node has another name",
+            f"requires the host {demand.hostname}, which cannot be a new node",
             template.name,
         )
     conflict = template.space.requirements.first_conflict(
@@ -186,18 +186,18 @@ def _requirements(view: View, template: Template) -> Rejection | None:
         hint = f"; did you mean {conflict.suggestion}?" if conflict.suggestion else ""
         return Rejection(
             "LabelUnknown",
-            f"asks for the label {conflict.key}, which NodePool {template.name} does not give "
-            f"its nodes: add it to the template{hint}",
+            f"requires the label {conflict.key}, which nodes of NodePool {template.name} do not "
+            f"have: add it to spec.template.metadata.labels{hint}",
             template.name,
             facts,
         )
     if conflict.key == NODEPOOL:
         return Rejection(
-            "OtherNodePool", f"asks for another NodePool: {conflict.wanted}", template.name, facts
+            "OtherNodePool", f"requires another NodePool: {conflict.wanted}", template.name, facts
         )
     return Rejection(
         "RequirementsConflict",
-        f"asks for {conflict.wanted}, and NodePool {template.name} allows {conflict.existing}",
+        f"requires {conflict.wanted}, but NodePool {template.name} allows {conflict.existing}",
         template.name,
         {**facts, "allowed": str(conflict.existing)},
     )
@@ -213,8 +213,8 @@ def _volumes(view: View, template: Template) -> Rejection | None:
     wanted = " or ".join(f"({d.hostname or d.requirements})" for d in demands)
     return Rejection(
         "VolumeUnreachable",
-        f"its volumes can be attached only where {wanted}, which NodePool {template.name} and "
-        "the pod do not both allow",
+        f"its volumes can be attached only to nodes with {wanted}, which NodePool {template.name} "
+        "and the pod do not both allow",
         template.name,
         {"volumes": wanted},
     )
@@ -248,9 +248,9 @@ _CODES = {
     RuleKind.ANTI_AFFINITY: "PodAntiAffinity",
 }
 _SENTENCES = {
-    RuleKind.SPREAD: "no {key} keeps the spread within maxSkew {skew}",
-    RuleKind.AFFINITY: "no {key} surely has a pod that its affinity names",
-    RuleKind.ANTI_AFFINITY: "no {key} is surely free of pods that anti-affinity keeps apart",
+    RuleKind.SPREAD: "no {key} satisfies the topology spread with maxSkew {skew}",
+    RuleKind.AFFINITY: "no {key} is certain to run a pod that its pod affinity selects",
+    RuleKind.ANTI_AFFINITY: "no {key} is certain to be free of pods that anti-affinity excludes",
 }
 
 

@@ -103,17 +103,15 @@ def _problem(claim: PersistentVolumeClaim, cluster: ClusterState) -> Rejection |
         return _volume_problem(claim, cluster.volumes.get(claim.spec.volume_name))
     storage_class = claim.spec.storage_class_name
     if not storage_class:
-        return _no(
-            "StorageClassMissing", name, "is not bound and names no StorageClass to make a volume"
-        )
+        return _no("StorageClassMissing", name, "is not bound and has no StorageClass")
     known = cluster.storage_classes.get(storage_class)
     if known is None:
-        return _no("StorageClassNotFound", name, f"names StorageClass {storage_class}: not there")
+        return _no("StorageClassNotFound", name, f"refers to missing StorageClass {storage_class}")
     if known.volume_binding_mode == "Immediate":
         return _no(
             "VolumeNotBound",
             name,
-            f"is not bound, and StorageClass {storage_class} binds before a pod has a node: "
+            f"is not bound yet, and StorageClass {storage_class} binds immediately: "
             "wait for its volume, or use volumeBindingMode WaitForFirstConsumer",
         )
     return None
@@ -124,7 +122,7 @@ def _volume_problem(
 ) -> Rejection | None:
     name, wanted = claim.metadata.name, claim.spec.volume_name
     if volume is None:
-        return _no("PersistentVolumeNotFound", name, f"names PersistentVolume {wanted}: not there")
+        return _no("PersistentVolumeNotFound", name, f"refers to missing PersistentVolume {wanted}")
     if volume.metadata.deletion_timestamp is not None:
         return _no(
             "PersistentVolumeDeleting", name, f"is bound to {wanted}, which is being deleted"

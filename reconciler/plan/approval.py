@@ -1,9 +1,9 @@
-"""Whether a plan that was made now is the plan that was approved.
+"""Whether a new plan is the plan that was approved.
 
-Both are plans of the same fleet at different moments. They are equal when their inputs are equal
-and when they would carry out the same: the same launches from the same node classes, the same
-disruption commands, in the same order. What depends on the moment alone (ages, when a window opens,
-texts) and the names of NodeClaims, which are drawn anew for each plan, do not count.
+Both are plans of the same fleet at different times. They are equal when their inputs are equal and
+when they do the same: the same launches from the same node classes, the same disruption commands,
+in the same order. Times (ages, when a window opens), texts and the names of NodeClaims, which are
+random in each plan, are not compared.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def moved_inputs(
     """
     moved = [name for name in approved.moved(now) if getattr(now, name)]
     return [
-        f"{name} moved ({_INPUTS[name]}: {_from_to(name, approved, now, then_at, now_at)})"
+        f"{name} changed ({_INPUTS[name]}: {_from_to(name, approved, now, then_at, now_at)})"
         for name in moved
     ]
 
@@ -63,9 +63,9 @@ def _from_to(
     if name == "git" and (then_at.head, then_at.dirty) != (now_at.head, now_at.dirty):
         return f"planned at {_commit(then_at)}, now at {_commit(now_at)}"
     if name == "engine":
-        return f"planned with {_text(approved.engine)}, this is {now.engine}"
+        return f"planned with {_text(approved.engine)}, now {now.engine}"
     if name == "snapshot" and approved.snapshot == input_digest(b""):
-        return "planned without a cluster, and there is one now"
+        return "planned without a cluster, now with one"
     old, new = getattr(approved, name)[:DIGEST_LENGTH], getattr(now, name)[:DIGEST_LENGTH]
     return f"digest {_text(old)}, now {new}"
 
@@ -80,21 +80,21 @@ def _commit(revision: Revision) -> str:
 def departures(approved: Plan, fresh: Plan) -> list[str]:
     """Return how ``fresh`` differs from the plan that was approved; empty where it is the same."""
     if approved.fleet != fresh.fleet:
-        return [f"it is a plan of fleet {_text(approved.fleet)}, and this is {_text(fresh.fleet)}"]
+        return [f"the plan is of fleet {_text(approved.fleet)}, not {_text(fresh.fleet)}"]
     found = moved_inputs(approved.inputs, fresh.inputs, approved.revision, fresh.revision)
     if not found and approved.inputs != fresh.inputs:
-        found = ["the plan states inputs that cannot be compared"]
+        found = ["the plan has inputs that cannot be compared"]
     found += _commands(approved, fresh)
     found += _launches(approved, fresh)
     found += _classes(approved, fresh)
     if not found and Counter(_steps(approved)) != Counter(_steps(fresh)):
-        found = ["the actions, or the order of them, are not those that are planned now"]
+        found = ["the actions or their order have changed"]
     rest = len(found) - SHOWN_MAX
     return found if rest <= 0 else [*found[:SHOWN_MAX], f"and {rest} more differences"]
 
 
 def _commands(approved: Plan, fresh: Plan) -> list[str]:
-    """Return how the disruption commands differ, with what holds back those that are gone."""
+    """Return how the disruption commands differ, and why some are no longer planned."""
     old, new = _one_sided(
         approved.commands, fresh.commands, _command_key(approved), _command_key(fresh)
     )
@@ -107,8 +107,8 @@ def _commands(approved: Plan, fresh: Plan) -> list[str]:
             found.append(f"no longer planned: {what}{_why_not(command, fresh)}")
         else:
             fields = _differing(_plain_command(command), _plain_command(other))
-            fields = fields or ["what replaces it is another"]
-            found.append(f"planned otherwise: {what}: {'; '.join(fields)}")
+            fields = fields or ["its replacement differs"]
+            found.append(f"planned differently: {what}: {'; '.join(fields)}")
     found += [
         f"not in the approved plan: {c.decision} {_names(c.nodes)} ({c.reason})"
         for c in successors.values()
@@ -121,7 +121,7 @@ def _why_not(command: PlannedCommand, fresh: Plan) -> str:
     for deferred in fresh.deferred:
         if {deferred.node_claim, deferred.node} & named:
             when = f", not before {deferred.not_before:%F %H:%M %Z}" if deferred.not_before else ""
-            return f": it waits for its {deferred.waits_for}{when} ({deferred.message})"
+            return f": deferred by {deferred.waits_for}{when} ({deferred.message})"
     for blocked in fresh.blocked:
         if blocked.node in named:
             return f": {blocked.message}"
@@ -129,7 +129,7 @@ def _why_not(command: PlannedCommand, fresh: Plan) -> str:
 
 
 def _launches(approved: Plan, fresh: Plan) -> list[str]:
-    """Return how the launches differ; of one NodePool, those that resemble are told as one."""
+    """Return how the launches differ; similar launches of one NodePool are matched."""
     old, new = _one_sided(
         approved.node_claims, fresh.node_claims, _claim_key(approved), _claim_key(fresh)
     )
@@ -141,8 +141,8 @@ def _launches(approved: Plan, fresh: Plan) -> list[str]:
         others = waiting.get(claim.node_pool)
         if others:
             fields = _differing(_plain_claim(claim), _plain_claim(others.pop(0)))
-            fields = fields or ["it belongs to another command"]
-            found.append(f"planned otherwise: launch of {_machine(claim)}: {'; '.join(fields)}")
+            fields = fields or ["it belongs to a different command"]
+            found.append(f"planned differently: launch of {_machine(claim)}: {'; '.join(fields)}")
         else:
             found.append(f"no longer planned: launch of {_machine(claim)}")
     return found + [

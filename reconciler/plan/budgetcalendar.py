@@ -132,12 +132,12 @@ def _cause(
         return hold.message
     own = allowance(pool.spec.disruption.budgets, reason, totals[0], at)
     if own.nodes == 0:
-        return f"budgets[{own.binding}] allows none"
+        return f"budgets[{own.binding}] allows 0 nodes"
     fleet = allowance(settings.fleet_budgets, reason, totals[1], at)
     cap = guards.cap(reason, at)
     if fleet.nodes > 0 and cap is not None:
         return cap.hold.message
-    return f"disruption.budgets[{fleet.binding}] of the fleet allows none"
+    return f"the fleet's disruption.budgets[{fleet.binding}] allows 0 nodes"
 
 
 def explain_node_pool(
@@ -147,7 +147,7 @@ def explain_node_pool(
     now: datetime,
     history: History = NO_HISTORY,
 ) -> Answer:
-    """Return the calendar of a NodePool, with its holes and contradictions as reasons."""
+    """Return the calendar of a NodePool; its reasons are the gaps and conflicts."""
     totals = _totals(pool, settings, nodes, now)
     total = totals[0]
     spans = calendar_of(pool, settings, nodes, now, history)
@@ -166,13 +166,13 @@ def explain_node_pool(
         )
     ]
     verdict = (
-        f"it has {counted(total, 'node')} that count; nodes that may go at once in the next 7 days"
+        f"allowed disruptions over the next 7 days ({counted(total, 'node')} in this NodePool)"
     )
     rows = [_row(span) for span in spans[:_ROWS_MAX]]
     if len(spans) > _ROWS_MAX:
         rows.append(f"and {len(spans) - _ROWS_MAX} more changes until {moment(spans[-1].end)}")
     if not is_whole:
-        rows.append(f"too many changes for 7 days: looked at until {moment(spans[-1].end)} only")
+        rows.append(f"too many changes for 7 days; shown until {moment(spans[-1].end)}")
     return Answer(
         kind="NodePool", name=pool.name, verdict=verdict, facts=tuple(rows), reasons=tuple(found)
     )
@@ -186,7 +186,7 @@ def _row(span: Span) -> str:
 def _unreadable(pool: NodePool, now: datetime) -> Iterator[tuple[str, str]]:
     found = allowance(pool.spec.disruption.budgets, DisruptionReason.DRIFTED, 1, now)
     if found.error is not None:
-        text = f"budgets[{found.binding}] cannot be read, which closes the pool: {found.error}"
+        text = f"budgets[{found.binding}] is invalid, so no node can be disrupted: {found.error}"
         yield "BudgetUnreadable", text
 
 
@@ -198,12 +198,12 @@ def _holes(
         closed = _closed(spans, reason)
         if closed and all(span.allowed[reason] == 0 for span in spans):
             why = cause(reason, spans[0].start)
-            yield "NeverOpen", f"no node may go as {reason} in the next 7 days: {why}"
+            yield "NeverOpen", f"no disruption for {reason.cause} in the next 7 days: {why}"
         elif closed:
             start, end = max(closed, key=lambda row: row[1] - row[0])
             if end - start >= _LONG_HOLE:
                 hours = int((end - start).total_seconds() // 3600)
-                text = f"no node may go as {reason} for {hours} hours from {moment(start)}"
+                text = f"no disruption for {reason.cause} for {hours} hours from {moment(start)}"
                 yield "LongHole", f"{text}: {cause(reason, start)}"
 
 
@@ -221,7 +221,7 @@ def _closed(spans: Sequence[Span], reason: DisruptionReason) -> list[tuple[datet
 
 
 def _contradictions(pool: NodePool, now: datetime, total: int) -> Iterator[tuple[str, str]]:
-    """Yield the budgets that never matter: out of season, or always above another one."""
+    """Yield the budgets without effect: out of season, or always less strict than another one."""
     budgets = pool.spec.disruption.budgets
     for index, budget in enumerate(budgets):
         try:
@@ -230,14 +230,14 @@ def _contradictions(pool: NodePool, now: datetime, total: int) -> Iterator[tuple
             continue  # told as unreadable
         if budget.schedule is not None and change is None and is_active:
             hits = parse_schedule(budget.schedule).next_after(now) is not None
-            why = "begins again before it ends" if hits else "never hits"
-            text = f"budgets[{index}]: {budget.schedule!r} {why}, so it holds at all times"
+            why = "starts again before it ends" if hits else "never starts"
+            text = f"budgets[{index}]: schedule {budget.schedule!r} {why}, so it always applies"
             yield "AlwaysHolds" if hits else "NeverHits", text
         elif budget.schedule is not None and not is_active and change and change > now + SPAN:
-            yield "OutOfSeason", f"budgets[{index}] next holds at {moment(change)}"
+            yield "OutOfSeason", f"budgets[{index}] next applies at {moment(change)}"
         rival = _rival(budgets, index, total, now)
         if rival is not None:
-            text = f"budgets[{index}] never counts: budgets[{rival}] always allows as few or fewer"
+            text = f"budgets[{index}] has no effect: budgets[{rival}] is always at least as strict"
             yield "Shadowed", text
 
 
@@ -267,13 +267,13 @@ def _limit(budget: Budget, total: int, now: datetime) -> int | None:
 
 
 def _powerless(pool: NodePool) -> Iterator[tuple[str, str]]:
-    """Yield why a reason is not acted on whatever the budgets allow."""
+    """Yield why a reason disrupts nothing, regardless of the budgets."""
     disruption = pool.spec.disruption
     if pool.is_static:
-        yield "Static", "a static pool is not consolidated: budgets count for Drifted alone"
+        yield "Static", "a static NodePool is not consolidated: its budgets only limit drift"
     elif disruption.consolidates_after is None:
-        text = "consolidateAfter is Never: nothing goes as Empty or Underutilized"
+        text = "consolidateAfter is Never: no disruption for emptiness or underutilization"
         yield "ConsolidationDisabled", text
     elif disruption.consolidation_policy == "WhenEmpty":
-        text = "consolidationPolicy is WhenEmpty: nothing goes as Underutilized"
+        text = "consolidationPolicy is WhenEmpty: no disruption for underutilization"
         yield "WhenEmpty", text

@@ -56,13 +56,13 @@ def with_paid(cluster: ClusterState, coverage: Coverage) -> ClusterState:
 
 
 def of_commitments(coverage: Coverage) -> Iterator[Finding]:
-    """Name the commitments of which nobody says how much is used."""
+    """Report the commitments whose utilization is unknown."""
     for name in coverage.unknown:
         yield Finding(
             severity="warning",
             code="commitment-use-unknown",
-            message=f"{name} steers no launch: how much of it is used is not known",
-            hint="state usedElsewhere or utilizationPercent",
+            message=f"{name} does not affect prices: its utilization is unknown",
+            hint="set usedElsewhere or utilizationPercent",
         )
 
 

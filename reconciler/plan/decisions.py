@@ -1,7 +1,7 @@
-"""Why something is not done, by the pod, node or claim that it is about.
+"""The reasons why something is not done, by pod, node or claim.
 
-A plan keeps every rejection where it arose; here they are one list, for ``explain`` to search and
-for the recorded state to remember when the plan itself is no longer the newest.
+A plan keeps every rejection where it arose. Here they are one list, which ``explain`` searches and
+which the recorded state keeps after the plan itself has been superseded.
 """
 
 from __future__ import annotations

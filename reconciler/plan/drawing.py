@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import Final
 
+from reconciler.model.visible import html_text
 from reconciler.plan.plan import Action
 from reconciler.plan.wording import short_node
 
@@ -54,7 +54,7 @@ def _box(action: Action, x: int, y: int) -> str:
     kind = " ".join(filter(None, (action.instance_type, action.capacity_type)))
     lines = (f"{verb} {name}", kind or action.reason)
     texts = "".join(
-        f'<text x="{x + 10}" y="{y + 17 + 15 * i}">{escape(_cut(line))}</text>'
+        f'<text x="{x + 10}" y="{y + 17 + 15 * i}">{html_text(_cut(line))}</text>'
         for i, line in enumerate(lines)
     )
     corner = f'x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="6"'

@@ -38,14 +38,14 @@ def finding(diagnostic: Diagnostic) -> Finding:
 
 
 def of_lock(lock: Lock | None) -> Iterator[Finding]:
-    """Say that images, places and prices are those of a lock."""
+    """Report that images, zones and prices come from a lock."""
     if lock is not None:
-        message = f"locked at {moment(lock.locked_at)}"
+        message = f"images, subnets and prices locked at {moment(lock.locked_at)}"
         yield Finding(severity="info", code="locked", message=message, file=LOCK_FILE)
 
 
 def of_catalog(catalog: Catalog, claims: Sequence[PlannedNodeClaim]) -> Iterator[Finding]:
-    """Say where prices come from, and whether an estimate stands in the sum."""
+    """Report where prices come from, and how many launches use an estimate."""
     for warning in catalog.warnings:
         yield Finding(severity="warning", code="catalog-fallback", message=warning)
     source = catalog.source.rpartition("/")[2]  # wherever the file lies, it is the same input
@@ -54,14 +54,15 @@ def of_catalog(catalog: Catalog, claims: Sequence[PlannedNodeClaim]) -> Iterator
     for note in catalog.notes:
         is_estimate = catalog.spot_is_estimated and note.startswith("spot")
         code = "spot-estimated" if is_estimate else "catalog-note"
-        launches = f"; {counted(estimated, 'launch', 'launches')} of this plan priced so"
-        shown = note + (launches if code == "spot-estimated" and estimated else "")
-        yield Finding(severity="info", code=code, message=shown)
+        if is_estimate and estimated:
+            uses = "launch uses" if estimated == 1 else "launches use"
+            note = f"{estimated:,} {uses} estimated spot prices"
+        yield Finding(severity="info", code=code, message=note)
     yield from _sources(claims)
 
 
 def _sources(claims: Sequence[PlannedNodeClaim]) -> Iterator[Finding]:
-    """Say whence the prices of launches come, where any is not the release's own."""
+    """Report the sources of launch prices, where any is not bundled with the release."""
     counts: dict[str, int] = {}
     told = False
     for claim in claims:
@@ -72,26 +73,26 @@ def _sources(claims: Sequence[PlannedNodeClaim]) -> Iterator[Finding]:
         said = price_said(source)
         counts[said] = counts.get(said, 0) + 1
     if told:
-        parts = (f"{counted(n, 'launch', 'launches')} by {said}" for said, n in counts.items())
-        yield Finding(severity="info", code="prices", message=f"prices: {'; '.join(parts)}")
+        parts = (f"{said} ({counted(n, 'launch', 'launches')})" for said, n in counts.items())
+        yield Finding(severity="info", code="prices", message=f"price sources: {', '.join(parts)}")
 
 
 def of_daemon_sets(cluster: ClusterState) -> Iterator[Finding]:
-    """Name the DaemonSets that cannot be read, and how they count."""
+    """Report the DaemonSets that cannot be read, and how they are counted."""
     for name, why in unreadable(cluster):
         message = (
-            f"DaemonSet {name} cannot be read, so it counts on every node that it tolerates: {why}"
+            f"invalid DaemonSet {name}: {why}; it is assumed to run on every node that it tolerates"
         )
         yield Finding(severity="warning", code="daemonset-unreadable", message=message)
 
 
 def of_decisions(decisions: Decisions | Places) -> Iterator[Finding]:
-    """Say where work was cut short, what was given up, and which budgets cannot be read."""
+    """Report limits of work, dropped preferences and invalid budgets."""
     for limit in decisions.limits_hit:
         yield Finding(severity="warning", code="work-limit", message=limit)
     broken = {(s.node_pool, s.error): s.binding for s in decisions.budgets if s.error is not None}
     for (pool, error), index in broken.items():
-        message = f"a budget of NodePool {pool} cannot be read, so no node of it may go: {error}"
+        message = f"invalid budget of NodePool {pool}, so its nodes cannot be disrupted: {error}"
         path = None if index is None else f"spec.disruption.budgets[{index}]"
         yield Finding(severity="warning", code="budget-unreadable", message=message, path=path)
     if decisions.placement is not None and decisions.placement.given_up is not None:
@@ -99,13 +100,13 @@ def of_decisions(decisions: Decisions | Places) -> Iterator[Finding]:
 
 
 def _too_dear(given_up: GivenUp) -> Finding:
-    """Name the pods whose preferences were too dear, and what that saves."""
+    """Report the pods whose preferences cost too much, and the savings of dropping them."""
     pods = given_up.preferences
     whose = f"{counted(len(pods), 'pod')} ({pods_said(pods)})"
     saved = f", which saves {dollars(given_up.saving)} an hour" if given_up.saving > 0 else ""
     return Finding(
         severity="warning",
         code="preferences-given-up",
-        message=f"preferences of {whose} are given up{saved}",
-        hint="to keep them whatever they cost, set maximumPreferenceCostPercent to 100",
+        message=f"soft preferences of {whose} are dropped{saved}",
+        hint="to honour them at any cost, set maximumPreferenceCostPercent to 100",
     )

@@ -80,9 +80,12 @@ def slowness(guards: Guards, now: datetime) -> Iterator[tuple[str, str]]:
         a_day = cap.covers(guards.pool, DisruptionReason.EMPTY)  # waves do not count empty nodes
         if a_day and 0 < cap.left < total:
             days = -(-total // cap.left)
-            whose = "pool" if cap.node_pool else "fleet, other pools included,"
-            text = f"of the {whose} {counted(cap.left, 'node')} may go within 24 hours"
-            yield "DailyMaximum", f"{text}: all {total} take {counted(days, 'day')} or more"
+            whose = "this NodePool" if cap.node_pool else "the fleet"
+            text = f"{counted(cap.left, 'node')} of {whose} may be disrupted within 24 hours"
+            yield (
+                "DailyMaximum",
+                f"{text}: replacing all {total} takes {counted(days, 'day')} or more",
+            )
 
 
 def memories(
@@ -94,11 +97,11 @@ def memories(
     if young:
         key = settings.option_key(pool, "minimum_age", "minimumAge")
         last = moment(max(young))
-        text = f"{counted(len(young), 'node')} younger than {key}: none of them goes as"
-        yield "TooYoung", f"{text} Underutilized before its age, the last from {last}"
+        text = f"{counted(len(young), 'node')} younger than {key}: consolidation ignores"
+        yield "TooYoung", f"{text} them until they are old enough, the last until {last}"
     ends = [[until for _, until in in_memory(c, settings) if until > now] for c in claims]
     kept = [max(row) for row in ends if row]
     if kept:
         key = settings.option_key(pool, "undo_period", "undoPeriod")
-        text = f"{counted(len(kept), 'node')} may not become again what consolidation gave up"
+        text = f"consolidation of {counted(len(kept), 'node')} must not be undone"
         yield "Remembered", f"{text} ({key}), the last until {moment(max(kept))}"

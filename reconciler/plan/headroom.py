@@ -110,26 +110,26 @@ def _planned(
 def _said(total: int, there: int, new: int, left: int) -> str:
     pods = counted(total, "pod")
     if there == total:
-        return f"room for {pods}, on nodes that are there"
+        return f"capacity for {pods} on existing nodes"
     parts = [
-        f"{there} on nodes that are there" if there else "",
+        f"{there} on existing nodes" if there else "",
         f"{new} on nodes to be launched" if new else "",
-        f"{left} nowhere" if left else "",
+        f"{left} unschedulable" if left else "",
     ]
-    return f"room for {pods}: {', '.join(filter(None, parts))}"
+    return f"capacity for {pods}: {', '.join(filter(None, parts))}"
 
 
 def of_buffers(inputs: Inputs, rooms: Iterable[Headroom]) -> Iterator[Finding]:
-    """Say which buffers ask for nothing though their author meant something by them."""
+    """Report the buffers that have no effect, where that is probably not intended."""
     if not inputs.settings.gate("CapacityBuffer"):
         names = ", ".join(buffer.key for buffer in _buffers(inputs))
         yield Finding(
             severity="warning",
             code="capacitybuffer-gate-off",
-            message=f"CapacityBuffers keep no room, since their gate is off: {names}",
+            message=f"CapacityBuffers have no effect because their feature gate is off: {names}",
             hint="set featureGates.CapacityBuffer=true",
         )
     for room in rooms:
         if room.code and room.code not in _QUIET:
-            message = f"CapacityBuffer {room.buffer} keeps no room: {room.message}"
+            message = f"CapacityBuffer {room.buffer} has no effect: {room.message}"
             yield Finding(severity="warning", code="capacitybuffer-unresolved", message=message)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
-from html import escape
+from hashlib import sha256
 from typing import Final
 
+from reconciler.model.visible import html_text
 from reconciler.plan.drawing import render_svg
 from reconciler.plan.plan import Change, Plan
 from reconciler.plan.steps import Step, grouped, steps_of
 from reconciler.plan.summary import summary_lines
 from reconciler.plan.wording import (
+    blocker_title,
     compared,
     counted,
     fields_summary,
@@ -58,12 +61,6 @@ fill:var(--ink)}svg .box{fill:var(--wash);stroke:var(--line)}
 svg .edge{fill:none;stroke:var(--soft)}
 svg .provision{stroke:var(--go)}svg .replace{stroke:var(--swap)}svg .terminate{stroke:var(--gone)}
 """
-_HEAD: Final = (
-    '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-    '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
-    '<meta http-equiv="Content-Security-Policy" '
-    "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-)
 _VERBS: Final = {"launch": "go", "replace": "swap", "remove": "gone"}
 _OPS: Final = {"create": "go", "update": "swap", "delete": "gone"}
 
@@ -71,8 +68,7 @@ _OPS: Final = {"create": "go", "update": "swap", "delete": "gone"}
 def render_html(plan: Plan) -> str:
     """Return the page."""
     parts = [
-        _HEAD,
-        f"<title>{escape(f'Plan for {plan.fleet}')}</title>\n<style>{_STYLE}</style></head><body>",
+        page_head(f"Plan for {plan.fleet}", _STYLE),
         _header(plan),
         *(section(plan) for section in _SECTIONS),
         "</body></html>",
@@ -80,18 +76,35 @@ def render_html(plan: Plan) -> str:
     return "\n".join(filter(None, parts)) + "\n"
 
 
+def page_head(title: str, style: str) -> str:
+    """Return a page up to its first words.
+
+    Its Content-Security-Policy allows this style sheet, known by its hash, and nothing else: no
+    script, no handler, no style of an element, nothing that is fetched, no form and no base.
+    """
+    known = b64encode(sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{known}'; base-uri 'none'; form-action 'none'"
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
+        f"<title>{html_text(title)}</title>\n<style>{style}</style></head><body>"
+    )
+
+
 def _header(plan: Plan) -> str:
     facts = [f"plan {plan.digest}", f"of {moment(plan.at)}", plan.revision.repo or ""]
-    lines = "".join(f"<p>{escape(line)}</p>" for line in summary_lines(plan))
+    lines = "".join(f"<p>{html_text(line)}</p>" for line in summary_lines(plan))
     return (
-        f"<h1>{escape(plan.fleet)} <small class=soft>at {escape(revision_said(plan))}</small></h1>"
-        f"<p class=soft>{escape(' '.join(filter(None, facts)))}</p><div class=sum>{lines}</div>"
+        f"<h1>{html_text(plan.fleet)} "
+        f"<small class=soft>at {html_text(revision_said(plan))}</small></h1>"
+        f"<p class=soft>{html_text(' '.join(filter(None, facts)))}</p><div class=sum>{lines}</div>"
     )
 
 
 def _section(title: str, note: str, body: str) -> str:
-    small = f"<small>{escape(note)}</small>" if note else ""
-    return f"<h2>{escape(title)}{small}</h2>\n{body}"
+    small = f"<small>{html_text(note)}</small>" if note else ""
+    return f"<h2>{html_text(title)}{small}</h2>\n{body}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> str:
@@ -105,13 +118,13 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> st
     rest = len(every) - ROWS_MAX
     if rest > 0:
         lines.append(f"<tr><td colspan={len(head)} class=soft>… and {rest:,} more</td></tr>")
-    titles = "".join(f"<th{k}>{escape(t)}</th>" for t, k in zip(head, kinds, strict=True))
+    titles = "".join(f"<th{k}>{html_text(t)}</th>" for t, k in zip(head, kinds, strict=True))
     body = "\n".join(lines)
     return f"<div class=wide><table><tr>{titles}</tr>\n{body}</table></div>"
 
 
 def _code(text: str) -> str:
-    return f"<code>{escape(text)}</code>" if text else ""
+    return f"<code>{html_text(text)}</code>" if text else ""
 
 
 def _pools(plan: Plan) -> str:
@@ -129,10 +142,10 @@ def _pools(plan: Plan) -> str:
                 _moved(f"{pool.nodes_before:,}", f"{pool.nodes_after:,}"),
                 _moved(hourly(pool.before), hourly(pool.after)),
                 shown if hourly(pool.before) != hourly(pool.after) else "",
-                escape(monthly(pool.after)),
+                html_text(monthly(pool.after)),
             )
         )
-    head = ("NodePool", "nodes", "USD an hour", "change", "a month")
+    head = ("NodePool", "nodes", "$/hour", "change", "$/month")
     return _section("NodePools", "", _table(head, rows, "<>>>>"))
 
 
@@ -146,9 +159,9 @@ def _changes(plan: Plan) -> str:
     rows = [
         (
             f"<span class='mark {_OPS[c.op]}'>{c.op}</span>",
-            f"{escape(c.kind)} {_code(c.name)}{_fields(c)}",
+            f"{html_text(c.kind)} {_code(c.name)}{_fields(c)}",
             _code(f"{c.file}:{c.line}" if c.file and c.line else c.file or ""),
-            f"drifts {counted(len(c.drifted), 'node')}" if c.drifted else "",
+            f"{counted(len(c.drifted), 'node')} drifted" if c.drifted else "",
         )
         for c in plan.changes
     ]
@@ -164,38 +177,40 @@ def _fields(change: Change) -> str:
     for field in change.fields:
         lists = list_changes(field.old, field.new)
         old, new = lists if lists is not None else ([field.old], [field.new])
-        tag = " <span class='tag swap'>drifts nodes</span>" if field.drifts else ""
-        gone = "".join(f"<div class='mono gone'>- {escape(value_said(v, 300))}</div>" for v in old)
-        come = "".join(f"<div class='mono go'>+ {escape(value_said(v, 300))}</div>" for v in new)
+        tag = " <span class='tag swap'>causes drift</span>" if field.drifts else ""
+        gone = "".join(
+            f"<div class='mono gone'>- {html_text(value_said(v, 300))}</div>" for v in old
+        )
+        come = "".join(f"<div class='mono go'>+ {html_text(value_said(v, 300))}</div>" for v in new)
         lines.append(f"<div>{_code(field.path)}{tag}{gone}{come}</div>")
     summary = fields_summary(change)
     if summary is None:
         return "".join(lines)
-    return f"<details><summary>{escape(summary)}</summary>{''.join(lines)}</details>"
+    return f"<details><summary>{html_text(summary)}</summary>{''.join(lines)}</details>"
 
 
 def _actions(plan: Plan) -> str:
     steps = steps_of(plan)
     if not steps:
         return ""
-    head = ("", "what", "NodePool", "USD an hour", "why")
+    head = ("", "nodes", "NodePool", "$/hour", "reason")
     table = _table(head, map(_step, steps), "<<<><")
     drawing = render_svg(plan.actions)
-    folded = f"<details><summary>In which order</summary>{drawing}</details>" if drawing else ""
+    folded = f"<details><summary>Order of actions</summary>{drawing}</details>" if drawing else ""
     return _section("Actions", "", table + folded)
 
 
 def _step(step: Step) -> tuple[str, ...]:
-    said = " by ".join(escape(part) for part in (step.going, step.coming) if part)
+    said = " with ".join(html_text(part) for part in (step.going, step.coming) if part)
     nodes = listed(map(short_node, step.nodes), 12) if step.verb != "launch" else ""
     force = " <span class='tag gone'>forceful</span>" if step.forceful else ""
-    details = "".join(f"<div>{escape(d)}</div>" for d in step.details)
+    details = "".join(f"<div>{html_text(d)}</div>" for d in step.details)
     return (
         f"<span class='mark {_VERBS[step.verb]}'>{step.verb}</span>",
         f"{said}<div class=soft>{_code(nodes)}</div>",
         _code(step.node_pool),
         "?" if step.delta is None else hourly(step.delta, signed=True),
-        f"<b>{escape(step.reason)}</b>{force}{details}",
+        f"<b>{html_text(step.reason)}</b>{force}{details}",
     )
 
 
@@ -209,16 +224,16 @@ def _deferred(plan: Plan) -> str:
         (
             _code(listed((short_node(d.node or d.node_claim) for d in group), 12)),
             _code(group[0].node_pool),
-            escape(group[0].reason),
-            escape(group[0].waits_for),
-            escape(until(group[0].not_before, plan.at)) if group[0].not_before else "",
-            escape(group[0].message),
+            html_text(group[0].reason),
+            html_text(group[0].waits_for),
+            html_text(until(group[0].not_before, plan.at)) if group[0].not_before else "",
+            html_text(group[0].message),
         )
         for group in groups
     ]
     head = ("nodes", "NodePool", "reason", "waits for", "not before", "")
-    note = f"{counted(len(plan.deferred), 'node')} may go later"
-    return _section("Waiting", note, _table(head, rows, "<<<<<<"))
+    note = f"{counted(len(plan.deferred), 'node')} to be disrupted later"
+    return _section("Deferred", note, _table(head, rows, "<<<<<<"))
 
 
 def _blocked(plan: Plan) -> str:
@@ -229,15 +244,14 @@ def _blocked(plan: Plan) -> str:
         (
             _code(listed((short_node(b.node) for b in group), 12)),
             _code(group[0].node_pool),
-            escape(group[0].reason),
-            escape(group[0].message),
+            html_text(group[0].reason),
+            html_text(group[0].message),
         )
         for group in groups
     ]
-    note = f"{counted(len({b.node for b in plan.blocked}), 'node')} may not go"
-    return _section(
-        "Blocked", note, _table(("nodes", "NodePool", "reason", "who says so"), rows, "<<<<")
-    )
+    note = f"{counted(len({b.node for b in plan.blocked}), 'node')} cannot be disrupted"
+    head = ("nodes", "NodePool", "reason", "blocked because")
+    return _section("Blocked", note, _table(head, rows, "<<<<"))
 
 
 def _blockers(plan: Plan) -> str:
@@ -245,16 +259,16 @@ def _blockers(plan: Plan) -> str:
         return ""
     rows = [
         (
-            f"{escape(one.kind)} {_code(one.name)}",
+            html_text(blocker_title(one.kind, one.name)),
             _code(listed(map(short_node, one.nodes), 12)),
-            escape(moment(one.since)) if one.since else "",
-            escape(forgone_said(one.forgone, one.unpriced)),
-            escape(f"{one.message} ({one.owner})" if one.owner else one.message),
+            html_text(moment(one.since)) if one.since else "",
+            html_text(forgone_said(one.forgone, one.unpriced)),
+            html_text(f"{one.message} ({one.owner})" if one.owner else one.message),
         )
         for one in plan.held_by
     ]
-    table = _table(("what", "nodes", "since", "forgone", ""), rows, "<<<><")
-    return _section("Blockers", "what keeps nodes from going, and what it costs", table)
+    table = _table(("blocker", "nodes", "since", "savings forgone", ""), rows, "<<<><")
+    return _section("Blockers", "savings forgone per month", table)
 
 
 def _unschedulable(plan: Plan) -> str:
@@ -264,14 +278,14 @@ def _unschedulable(plan: Plan) -> str:
         (
             _code(pods_said(p.pod for p in group)),
             "".join(
-                f"<div>{_code(r.node_pool or '')} {escape(r.message)}</div>"
+                f"<div>{_code(r.node_pool or '')} {html_text(r.message)}</div>"
                 for r in group[0].reasons
             ),
         )
         for group in grouped(plan.unschedulable, lambda p: p.reasons)
     ]
     note = f"{counted(len(plan.unschedulable), 'pod')} cannot be scheduled"
-    return _section("Unschedulable", note, _table(("pods", "why not"), rows, "<<"))
+    return _section("Unschedulable", note, _table(("pods", "reasons"), rows, "<<"))
 
 
 def _headroom(plan: Plan) -> str:
@@ -280,15 +294,16 @@ def _headroom(plan: Plan) -> str:
     rows = [
         (
             _code(room.buffer),
-            f"<div>{escape(room.message)}</div>"
+            f"<div>{html_text(room.message)}</div>"
             + "".join(
-                f"<div>{_code(r.node_pool or '')} {escape(r.message)}</div>" for r in room.reasons
+                f"<div>{_code(r.node_pool or '')} {html_text(r.message)}</div>"
+                for r in room.reasons
             ),
         )
         for room in plan.buffers
     ]
-    note = f"room that {counted(len(rows), 'CapacityBuffer')} keep"
-    return _section("Headroom", note, _table(("buffer", "room"), rows, "<<"))
+    note = counted(len(rows), "CapacityBuffer")
+    return _section("Headroom", note, _table(("buffer", "capacity"), rows, "<<"))
 
 
 def _budgets(plan: Plan) -> str:
@@ -297,15 +312,15 @@ def _budgets(plan: Plan) -> str:
     rows = [
         (
             _code(b.node_pool),
-            escape(b.reason),
+            html_text(b.reason),
             f"{b.total:,}",
             f"{b.disrupting:,}",
             "no limit" if b.allowed >= b.total else f"{b.allowed:,}",
-            escape(until(b.next_change, plan.at)) if b.next_change else "",
+            html_text(until(b.next_change, plan.at)) if b.next_change else "",
         )
         for b in plan.budgets
     ]
-    head = ("NodePool", "reason", "nodes", "disrupting", "may go now", "next window")
+    head = ("NodePool", "reason", "nodes", "disrupting", "allowed now", "next change")
     table = _table(head, rows, "<<>>><")
     return f"<details><summary>Budgets</summary>{table}</details>"
 
@@ -318,12 +333,12 @@ def _places(plan: Plan) -> str:
             _code(p.pod),
             _code(p.node or p.node_claim or ""),
             "new" if p.node_claim else "",
-            escape("; ".join(p.relaxed)),
+            html_text("; ".join(p.relaxed)),
         )
         for p in plan.placements
     ]
-    table = _table(("pod", "goes to", "", "gave up"), rows, "<<<<")
-    title = f"Where {counted(len(plan.placements), 'pod')} would go"
+    table = _table(("pod", "node", "", "dropped preferences"), rows, "<<<<")
+    title = f"Placement of {counted(len(plan.placements), 'pod')}"
     return f"<details><summary>{title}</summary>{table}</details>"
 
 
@@ -332,7 +347,7 @@ def _notes(plan: Plan) -> str:
         return ""
     colours = {"error": "gone", "warning": "swap", "info": "soft"}
     rows = [
-        (f"<span class={colours[severity]}>{severity}</span>", escape(text))
+        (f"<span class={colours[severity]}>{severity}</span>", html_text(text))
         for severity, text in findings_said(plan.diagnostics)
     ]
     return _section("Notes", "", _table(("", ""), rows, "<<"))

@@ -41,7 +41,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     ``nominated`` are NodeClaims whose pods are still on their way from nodes that go.
     ``history`` is what the guards remember, None where nobody keeps a record;
     ``lists_blockers`` says whether anybody wants to know what keeps nodes from going, and what
-    that costs.
+    that costs. ``withheld`` says why nothing may be launched or removed now, empty where it may.
     """
 
     fleet: Fleet
@@ -66,3 +66,4 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     nominated: frozenset[str] = frozenset()
     history: History | None = None
     lists_blockers: bool = True
+    withheld: str = ""

@@ -1,7 +1,7 @@
-"""Deeper answers, where the inputs of a plan are at hand: what else was possible, at which price.
+"""Detailed answers, where the inputs of a plan are available: the alternatives and their prices.
 
-A recorded plan keeps what was decided. With its inputs the scheduler can be asked further: where
-a pod could go were it alone, and what the same pods would cost without one constraint or other.
+A recorded plan keeps what was decided. With its inputs, the scheduler can answer more: where a pod
+could go if it were the only pending one, and what the pods would cost without one constraint.
 """
 
 from __future__ import annotations
@@ -80,17 +80,17 @@ class Inquiry:
             return None
         name, pod = keys[0], self._by_key[keys[0]]
         if pod.is_daemon:
-            verdict = "a DaemonSet runs it on its node; nothing has to be placed"
+            verdict = "a DaemonSet runs it on its own node; it is not scheduled by a plan"
         elif pod.is_virtual:
-            verdict = f"it stands for the room of CapacityBuffer {buffer_of(pod)}: ask about that"
+            verdict = f"it is a virtual pod of CapacityBuffer {buffer_of(pod)}; explain that buffer"
         elif pod.spec.node_name:
             verdict = f"it runs on node {pod.spec.node_name} and stays there"
         else:
-            verdict = "it does not wait for a node of a NodePool"
+            verdict = "it is not waiting for a node of a NodePool"
         return Answer(kind="Pod", name=name, verdict=verdict)
 
     def of_pod(self, answer: Answer) -> Answer:
-        """Return the answer with every place that the pod could have were it alone."""
+        """Return the answer with every place of the pod if it were the only pending one."""
         pod = self._by_key.get(answer.name)
         if pod is None or pod.is_daemon:
             return answer
@@ -187,7 +187,7 @@ class Inquiry:
         if cheapest is None:
             return answer
         said = (
-            "the cheapest that its requirements allow now is "
+            "cheapest offering that its requirements allow now: "
             f"{cheapest.instance_type} {cheapest.capacity_type} in {cheapest.zone}"
             f" for {dollars(cheapest.price)} an hour"
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from reconciler.model.visible import Painted
+
 _CODES: Final = {
     "bold": "1",
     "dim": "2",
@@ -18,7 +20,10 @@ _COLUMN_MIN: Final = 24
 
 
 class Paper:
-    """What a rendering is written on: so many columns, with colour or without."""
+    """What a rendering is written on: so many columns, with colour or without.
+
+    Text from others is made visible before it is written here.
+    """
 
     def __init__(self, width: int, *, colour: bool = False) -> None:
         self.width: Final = max(width, 40)
@@ -33,10 +38,10 @@ class Paper:
         return f"\x1b[{codes}m{text}\x1b[0m"
 
     def heading(self, text: str, note: str = "") -> None:
-        """Begin a section."""
+        """Start a section with a heading and an optional note after it."""
         if self.lines:
             self.lines.append("")
-        rest = f"  {self.paint(note, 'dim')}" if note else ""
+        rest = f" {self.paint(note, 'dim')}" if note else ""
         self.lines.append(self.paint(text, "bold") + rest)
 
     def line(self, text: str = "") -> None:
@@ -73,7 +78,7 @@ class Paper:
 
     def text(self) -> str:
         """Return everything that was written."""
-        return "\n".join(self.lines) + "\n"
+        return Painted("\n".join(line.replace("\n", " ") for line in self.lines) + "\n")
 
 
 def wrap(text: str, width: int, hanging: int = 0) -> list[str]:
@@ -109,7 +114,7 @@ def table(rows: Sequence[Sequence[str]], align: str) -> list[str]:
 
 
 def fitting(names: Iterable[str], room: int) -> str:
-    """Return as many names as ``room`` columns hold, and how many there are besides."""
+    """Return as many names as fit into ``room`` columns, and the number of others."""
     every = list(names)
     for shown in range(len(every), 0, -1):
         rest = len(every) - shown
@@ -117,7 +122,7 @@ def fitting(names: Iterable[str], room: int) -> str:
         text = ", ".join(every[:shown]) + more
         if len(text) <= room:
             return text
-    return f"{len(every):,} of them" if len(every) > 1 else "".join(every)
+    return f"{len(every):,} nodes" if len(every) > 1 else "".join(every)
 
 
 def clipped(text: str, width: int) -> str:

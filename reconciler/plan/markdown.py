@@ -1,7 +1,7 @@
-"""The plan as a comment on a pull request: one line that says it all, the rest to fold out.
+"""The plan as a comment on a pull request: a summary, with the details folded below it.
 
 Names, messages and values come from files that anybody may have written, so every one of them is
-escaped: it can neither leave its cell, nor mention people, nor become a link or an image.
+escaped: it cannot leave its cell, mention people, or become a link or an image.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from reconciler.model.visible import markdown_code, markdown_text
+from reconciler.plan.layout import clipped
 from reconciler.plan.mermaid import render_mermaid
 from reconciler.plan.plan import Change, Plan
 from reconciler.plan.steps import Step, grouped, steps_of
 from reconciler.plan.summary import summary_lines
 from reconciler.plan.wording import (
+    blocker_title,
     compared,
     counted,
     fields_summary,
@@ -33,29 +36,23 @@ from reconciler.plan.wording import (
 CHARACTERS_MAX: Final = 65_536
 """GitHub refuses a longer comment."""
 
-_ROWS: Final = ((400, 600), (100, 400), (30, 300), (10, 200), (3, 100))
+_SUMMARY_MAX: Final = 2000
+_ROWS: Final = ((400, 600), (100, 400), (30, 300), (10, 200), (3, 100), (3, 40))
 """How many rows a table may have and how long a cell may be, tried until the comment fits."""
 
 _CHART_MAX: Final = 40
-_SPECIAL: Final = frozenset("&<>|`*_~[]\\@#$!")
 _SIGNS: Final = {"create": "+", "update": "~", "delete": "-"}
 _VERBS: Final = {"launch": "launch", "replace": "replace", "remove": "remove"}
 
 
 def render_markdown(plan: Plan) -> str:
-    """Return the comment; where it would be too long, tables are cut and say so."""
+    """Return the comment; where it would be too long, its tables are truncated with a note."""
     text = ""
     for rows, cell in _ROWS:
         text = _Comment(plan, rows, cell).text()
         if len(text) <= CHARACTERS_MAX:
             return text
-    raise AssertionError(f"a comment of {len(text)} characters, cut as short as it can be")
-
-
-def escaped(text: str) -> str:
-    """Return text that Markdown and HTML show as it stands, on one line."""
-    plain = (f"&#{ord(c)};" if c in _SPECIAL else c for c in " ".join(text.split()))
-    return "".join(plain).replace("://", "&#58;//").replace("www.", "www&#46;")
+    return _Comment(plan, *_ROWS[-1]).head()
 
 
 class _Comment:
@@ -67,11 +64,8 @@ class _Comment:
         self._cell = cell
 
     def text(self) -> str:
-        plan = self._plan
-        summary = " ".join(summary_lines(plan))
         parts = [
-            f"### Plan for {self._say(plan.fleet)}",
-            f"**{escaped(summary)}**",
+            *self._title(),
             *self._pools(),
             *self._changes(),
             *self._actions(),
@@ -86,12 +80,20 @@ class _Comment:
         ]
         return "\n\n".join(parts) + "\n"
 
+    def head(self) -> str:
+        """Return the comment without any table, which fits whatever the names are."""
+        note = "The tables of this plan are too long for a comment. Use `-o html` to see them."
+        return "\n\n".join([*self._title(), note, self._foot()]) + "\n"
+
+    def _title(self) -> list[str]:
+        summary = clipped(" ".join(summary_lines(self._plan)), _SUMMARY_MAX)
+        return [f"### Plan for {self._say(self._plan.fleet)}", f"**{markdown_text(summary)}**"]
+
     def _say(self, text: str) -> str:
-        shown = text if len(text) <= self._cell else text[: self._cell - 1] + "…"
-        return escaped(shown)
+        return markdown_text(clipped(text, self._cell))
 
     def _code(self, text: str) -> str:
-        return f"<code>{self._say(text)}</code>" if text else ""
+        return markdown_code(clipped(text, self._cell))
 
     def _table(self, head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:
         marks = {"<": ":--", ">": "--:"}
@@ -118,7 +120,7 @@ class _Comment:
             )
             for name, p in pools
         ]
-        return [self._table(("NodePool", "nodes", "USD an hour", "change"), rows, "<>>>")]
+        return [self._table(("NodePool", "nodes", "$/hour", "change"), rows, "<>>>")]
 
     def _changes(self) -> list[str]:
         changes = self._plan.changes
@@ -127,7 +129,7 @@ class _Comment:
         rows = [(_SIGNS[c.op], self._object(c), self._place(c), self._drifts(c)) for c in changes]
         since = compared(self._plan)
         parts = [
-            f"#### Git changes {escaped(since)}".rstrip(),
+            f"#### Git changes {markdown_text(since)}".rstrip(),
             self._table(("", "object", "where", "effect"), rows, "<<<<"),
         ]
         fields = [
@@ -148,7 +150,7 @@ class _Comment:
 
     @staticmethod
     def _drifts(change: Change) -> str:
-        return f"drifts {counted(len(change.drifted), 'node')}" if change.drifted else ""
+        return f"{counted(len(change.drifted), 'node')} drifted" if change.drifted else ""
 
     def _fields(self, change: Change) -> Iterable[tuple[str, ...]]:
         summary = fields_summary(change)
@@ -166,7 +168,7 @@ class _Comment:
                 self._code(field.path),
                 self._code(value_said(old, self._cell)),
                 self._code(value_said(new, self._cell)),
-                "drifts nodes" if field.drifts else "",
+                "causes drift" if field.drifts else "",
             )
 
     def _actions(self) -> list[str]:
@@ -180,15 +182,15 @@ class _Comment:
                 self._code(step.node_pool),
                 "?" if step.delta is None else hourly(step.delta, signed=True),
                 f"{self._say(step.reason)}{' (forceful)' if step.forceful else ''}<br>"
-                + "<br>".join(map(self._say, step.details)),
+                + "<br>".join(map(self._say, step.details[: self._rows])),
             )
             for step in steps
         ]
-        head = ("", "what", "NodePool", "USD an hour", "why")
+        head = ("", "nodes", "NodePool", "$/hour", "reason")
         return ["#### Actions", self._table(head, rows, "<<<><")]
 
     def _what(self, step: Step) -> str:
-        said = " by ".join(self._say(part) for part in (step.going, step.coming) if part)
+        said = " with ".join(self._say(part) for part in (step.going, step.coming) if part)
         if step.verb == "launch":
             return said
         return f"{said}<br>{self._code(listed(map(short_node, step.nodes), 4))}"
@@ -197,7 +199,7 @@ class _Comment:
         actions = self._plan.actions
         if len(actions) > _CHART_MAX or not any(action.depends_on for action in actions):
             return []
-        return [_folded("In which order", f"```mermaid\n{render_mermaid(self._plan)}```")]
+        return [_folded("Order of actions", f"```mermaid\n{render_mermaid(self._plan)}```")]
 
     def _deferred(self) -> list[str]:
         plan = self._plan
@@ -219,7 +221,7 @@ class _Comment:
             for group in groups
         ]
         head = ("nodes", "NodePool", "reason", "waits for", "not before", "")
-        title = f"{counted(len(plan.deferred), 'node')} may go later"
+        title = f"Deferred: {counted(len(plan.deferred), 'node')} to be disrupted later"
         return [_folded(title, self._table(head, rows, "<<<<<<"))]
 
     def _blocked(self) -> list[str]:
@@ -236,8 +238,9 @@ class _Comment:
             )
             for group in groups
         ]
-        title = f"{counted(len({b.node for b in plan.blocked}), 'node')} may not go"
-        table = self._table(("nodes", "NodePool", "reason", "who says so"), rows, "<<<<")
+        nodes = counted(len({b.node for b in plan.blocked}), "node")
+        title = f"Blocked: {nodes} cannot be disrupted"
+        table = self._table(("nodes", "NodePool", "reason", "blocked because"), rows, "<<<<")
         return [_folded(title, table)]
 
     def _blockers(self) -> list[str]:
@@ -246,17 +249,17 @@ class _Comment:
             return []
         rows = [
             (
-                f"{self._say(one.kind)} {self._code(one.name)}",
+                self._say(blocker_title(one.kind, one.name)),
                 self._code(listed(map(short_node, one.nodes), 4)),
                 moment(one.since) if one.since else "",
-                escaped(forgone_said(one.forgone, one.unpriced)),
+                markdown_text(forgone_said(one.forgone, one.unpriced)),
                 self._say(f"{one.message} ({one.owner})" if one.owner else one.message),
             )
             for one in held
         ]
-        head = ("what", "nodes", "since", "forgone", "")
+        head = ("blocker", "nodes", "since", "savings forgone", "")
         table = self._table(head, rows, "<<<><")
-        return [_folded("What keeps nodes from going, and what it costs", table)]
+        return [_folded("Blockers (savings forgone per month)", table)]
 
     def _unschedulable(self) -> list[str]:
         pods = self._plan.unschedulable
@@ -272,8 +275,8 @@ class _Comment:
             )
             for group in grouped(pods, lambda p: p.reasons)
         ]
-        title = f"{counted(len(pods), 'pod')} cannot be scheduled"
-        return [_folded(title, self._table(("pods", "why not"), rows, "<<"), opened=True)]
+        title = f"Unschedulable: {counted(len(pods), 'pod')} cannot be scheduled"
+        return [_folded(title, self._table(("pods", "reasons"), rows, "<<"), opened=True)]
 
     def _headroom(self) -> list[str]:
         rooms = self._plan.buffers
@@ -295,8 +298,8 @@ class _Comment:
             for room in rooms
         ]
         missing = any(room.unschedulable for room in rooms)
-        title = f"Headroom of {counted(len(rooms), 'CapacityBuffer')}"
-        return [_folded(title, self._table(("buffer", "room"), rows, "<<"), opened=missing)]
+        title = f"Headroom ({counted(len(rooms), 'CapacityBuffer')})"
+        return [_folded(title, self._table(("buffer", "capacity"), rows, "<<"), opened=missing)]
 
     def _notes(self) -> list[str]:
         found = self._plan.diagnostics
@@ -309,8 +312,8 @@ class _Comment:
 
     def _foot(self) -> str:
         plan = self._plan
-        facts = f"Plan {plan.digest} of {revision_said(plan)}, {moment(plan.at)}"
-        return f"<sub>{escaped(facts)}</sub>"
+        of = markdown_code(clipped(revision_said(plan), _SUMMARY_MAX))
+        return f"<sub>Plan {markdown_code(plan.digest)} of {of}, {moment(plan.at)}</sub>"
 
 
 def _moved(before: str, after: str) -> str:

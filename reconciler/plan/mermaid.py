@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from reconciler.model.visible import mermaid_text
 from reconciler.plan.plan import Action, Plan
 from reconciler.plan.wording import counted
 
@@ -11,23 +12,6 @@ ACTIONS_MAX: Final = 120
 """A chart with more boxes helps nobody, and renderers refuse long ones."""
 
 _LABEL_MAX: Final = 80
-_ENTITIES: Final = str.maketrans(
-    {
-        "#": "#35;",
-        "&": "#amp;",
-        '"': "#quot;",
-        "<": "#lt;",
-        ">": "#gt;",
-        "`": "#96;",
-        "\\": "#92;",
-        "[": "#91;",
-        "]": "#93;",
-        "{": "#123;",
-        "}": "#125;",
-        "|": "#124;",
-        "%": "#37;",
-    }
-)
 _HEAD: Final = (
     "flowchart LR",
     "  classDef provision fill:#dafbe1,stroke:#1a7f37,color:#0b3d1a",
@@ -68,5 +52,4 @@ def _label(action: Action) -> str:
 def escaped(text: str) -> str:
     """Return text that a quoted Mermaid label shows as it stands."""
     line = " ".join(text.split())
-    shown = line if len(line) <= _LABEL_MAX else line[: _LABEL_MAX - 1] + "…"
-    return shown.translate(_ENTITIES)
+    return mermaid_text(line if len(line) <= _LABEL_MAX else line[: _LABEL_MAX - 1] + "…")

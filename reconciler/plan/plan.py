@@ -539,8 +539,8 @@ def from_json(content: bytes, source: str = "the plan") -> Plan:
         ) from error
     if (plan.api_version, plan.kind) != (API_VERSION, "Plan"):
         raise UnreadableError(
-            f"not a plan of version {API_VERSION}, but {plan.kind} of {plan.api_version}",
+            f"not a plan of {API_VERSION}: found {plan.kind} of {plan.api_version}",
             where=source,
-            remedy="plan again with this release",
+            remedy="run `reconciler plan --out FILE` again with this release",
         )
     return plan

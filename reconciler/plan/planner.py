@@ -193,7 +193,7 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
     drifted = drifted_claims(drift)
     blocked = tuple(decided.blocked_node(b, facts.cluster) for b in decisions.blocked)
     deferred = tuple(map(decided.deferred_claim, decisions.deferred))
-    return Plan(
+    plan = Plan(
         fleet=inputs.settings.fleet,
         at=inputs.now,
         serial=inputs.serial,
@@ -228,6 +228,11 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
         ),
         at_rest=at_rest,
     )
+    if not inputs.withheld:
+        return plan
+    from reconciler.plan.withholding import withheld
+
+    return withheld(plan, inputs.withheld, {pod.key for pod in facts.cluster.pending})
 
 
 class Outcome(msgspec.Struct, frozen=True):

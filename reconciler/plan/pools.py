@@ -134,7 +134,7 @@ def _overlaid(
     wished, findings = _wished(pools, overlays)
     if overlays and not settings.gate("NodeOverlay"):
         names = ", ".join(o.name for o in overlays)
-        message = f"NodeOverlays are not applied, since their gate is off: {names}"
+        message = f"NodeOverlays are not applied because their feature gate is off: {names}"
         hint = "set featureGates.NodeOverlay=true"
         findings.append(
             Finding(severity="warning", code="overlay-gate-off", message=message, hint=hint)
@@ -182,14 +182,14 @@ def _unready(
     if node_class is not None and not node_class.is_ready:
         return _launches_nothing(pool, "nodeclass-not-ready", f"{ref.kind} {ref.name} is not ready")
     if node_class is None and not any_class:
-        missing = f"{ref.kind or 'node class'} {ref.name} is not in the fleet folder"
+        missing = f"{ref.kind or 'node class'} {ref.name} not found in the fleet folder"
         return _launches_nothing(pool, "missing-nodeclass", missing)
     if not pool.is_ready:
-        return _launches_nothing(pool, "nodepool-not-ready", "its status says it is not ready")
+        return _launches_nothing(pool, "nodepool-not-ready", "its status is not ready")
     return None
 
 
 def _launches_nothing(pool: NodePool, code: str, why: str) -> Finding:
     return Finding(
-        severity="warning", code=code, message=f"NodePool {pool.name} launches nothing: {why}"
+        severity="warning", code=code, message=f"NodePool {pool.name} cannot launch nodes: {why}"
     )

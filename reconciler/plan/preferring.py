@@ -52,11 +52,11 @@ def preferred(
 def _objection(preference: Preference, *, is_taken: bool) -> str:
     """Return why a preference cannot become an overlay, nothing where it can."""
     if is_taken:
-        return "the number is given twice"
+        return "duplicate number"
     if preference.number > _WEIGHT_MAX:
-        return f"numbers end with {_WEIGHT_MAX}"
+        return f"the number must be at most {_WEIGHT_MAX}"
     if not is_admitted(adjustment_text(preference.adjustment)):
-        return "the adjustment is neither above nor below 0%, or below -100%"
+        return "the adjustment must not be 0% or below -100%"
     return ""
 
 
@@ -71,6 +71,6 @@ def _rounded(preference: Preference) -> Iterator[Finding]:
         yield Finding(
             severity="info",
             code="preference-rounded",
-            message=f"NodePool {preference.node_pool}: {ANNOTATION}{preference.number} counts as"
-            f" {text}, since preferences are whole percents",
+            message=f"NodePool {preference.node_pool}: {ANNOTATION}{preference.number} is rounded"
+            f" to {text}, because preferences are whole percentages",
         )

@@ -29,7 +29,7 @@ PROGRESS_DEADLINE: Final = "progress-deadline"
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """A drifted NodeClaim that should have been replaced by now, and what holds it."""
+    """A drifted NodeClaim that should have been replaced by now, and what blocks it."""
 
     node_claim: str
     node: str | None
@@ -42,13 +42,13 @@ class Overdue:
     def __str__(self) -> str:
         node = f" (node {self.node})" if self.node else ""
         return (
-            f"NodeClaim {self.node_claim}{node} of NodePool {self.node_pool} is drifted since"
-            f" {self.since:%Y-%m-%d %H:%M %Z} and not replaced, longer than {self.deadline}"
-            f" ({self.key}): {self.why}"
+            f"NodeClaim {self.node_claim}{node} of NodePool {self.node_pool} has been drifted since"
+            f" {self.since:%Y-%m-%d %H:%M %Z}, longer than {self.deadline} ({self.key}), and is not"
+            f" replaced: {self.why}"
         )
 
     def finding(self) -> Finding:
-        """Return it as a plan says it."""
+        """Return it as a finding of a plan."""
         return Finding(severity="warning", code=PROGRESS_DEADLINE, message=str(self))
 
 

@@ -44,7 +44,8 @@ def read_saved(content: bytes, source: str) -> Plan:
     """
     if len(content) > SIZE_MAX:
         raise UnreadableError(
-            f"larger than {SIZE_MAX // 2**20} MiB, which no saved plan is", where=source
+            f"the file is larger than {SIZE_MAX // 2**20} MiB, the maximum size of a saved plan",
+            where=source,
         )
     plan = from_json(content, source)
     try:
@@ -65,21 +66,19 @@ def read_saved(content: bytes, source: str) -> Plan:
     if digest != _digest(own):
         found = str(digest)[:DIGEST_LENGTH]
         raise UnreadableError(
-            f"the plan was changed after it was saved: its digest is {found!r}, "
-            f"but that of its content is {_digest(own)[:DIGEST_LENGTH]!r}",
+            f"the plan was changed after it was saved: it states the digest {found!r}, "
+            f"but its content has {_digest(own)[:DIGEST_LENGTH]!r}",
             where=source,
             remedy=_SAVE,
         )
     if stated != msgspec.json.decode(own):
         raise UnreadableError(
-            f"the plan has content that is not part of a plan of {API_VERSION}",
+            f"the plan has fields that are unknown in {API_VERSION}",
             where=source,
             remedy=_SAVE,
         )
     if not isinstance(plan.approved_as, msgspec.UnsetType):
-        raise UnreadableError(
-            "the plan is the record of one that was carried out", where=source, remedy=_SAVE
-        )
+        raise UnreadableError("the plan has been applied already", where=source, remedy=_SAVE)
     return plan
 
 

@@ -1,6 +1,6 @@
-"""What a plan does, as a person would tell it: alike actions together, each with its reason.
+"""The actions of a plan for people: similar actions grouped, each group with its reason.
 
-The renderings for people share these steps; machines read the actions themselves.
+All renderings for people share these steps; programs read the actions themselves.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from reconciler.plan.wording import (
     pods_said,
     reason_said,
     side_said,
+    zones_text,
 )
 
 T = TypeVar("T")
@@ -29,9 +30,9 @@ KINDS_MAX: Final = 3
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """Alike launches, replacements or removals.
+    """Similar launches, replacements or removals.
 
-    ``going`` and ``coming`` are what the machines are (``3 × m7g.large spot``); ``delta`` is USD
+    ``going`` and ``coming`` are types of nodes (``3 × m7g.large spot``); ``delta`` is in USD
     an hour, None where a part of it has no price.
     """
 
@@ -80,7 +81,7 @@ def _image(action: Action) -> str:
 
 
 def _images(actions: Iterable[Action]) -> str:
-    """Return the images that launches boot, once each."""
+    """Return the images that nodes are launched with, once each."""
     return listed(dict.fromkeys(filter(None, map(_image, actions))), 3)
 
 
@@ -90,8 +91,7 @@ def _launch(group: Sequence[Action], claims: dict[str, PlannedNodeClaim]) -> Ste
     pods = [pod for claim in made for pod in claim.pods]
     why = reason_said(first.reason)
     if first.reason == "Unschedulable":
-        waits = "waits" if len(pods) == 1 else "wait"
-        why = f"{counted(len(pods), 'pod')} {waits} for a node: {pods_said(pods)}"
+        why = f"{counted(len(pods), 'pending pod')}: {pods_said(pods)}"
     return Step(
         verb="launch",
         reason=first.reason,
@@ -107,8 +107,8 @@ def _launch(group: Sequence[Action], claims: dict[str, PlannedNodeClaim]) -> Ste
 def _choice(group: Sequence[Action], made: Sequence[PlannedNodeClaim]) -> str:
     zones = sorted({a.zone for a in group if a.zone})
     types = max((claim.instance_types_total for claim in made), default=0)
-    where = f"in {listed(zones)}" if zones else ""
-    others = f"{counted(types - 1, 'other type')} would do" if types > 1 else ""
+    where = f"{'zone' if len(zones) == 1 else 'zones'} {zones_text(zones)}" if zones else ""
+    others = counted(types - 1, "alternative instance type") if types > 1 else ""
     return "; ".join(filter(None, (where, others)))
 
 
@@ -130,7 +130,7 @@ def _command(
     coming = [a for a in actions if a.kind == "provision"]
     first = group[0][0]
     pools = sorted({a.node_pool for a in going if a.node_pool})
-    where = (f"of NodePools {', '.join(pools)}",) if len(pools) > 1 else ()
+    where = (f"NodePools: {', '.join(pools)}",) if len(pools) > 1 else ()
     return Step(
         verb="replace" if coming else "remove",
         reason=first.reason,
@@ -153,11 +153,11 @@ def _why(
     causes = list(dict.fromkeys(_cause(drift[name]) for name in claims if name in drift))
     why = "; ".join(causes) if causes and commands[0].reason == "Drifted" else ""
     moved = sum(command.pods_evicted for command in commands)
-    moves = f"{counted(moved, 'pod')} {'moves' if moved == 1 else 'move'}" if moved else ""
+    moves = f"{counted(moved, 'pod')} rescheduled" if moved else ""
     if moves and all(command.saved_for_each_pod is not None for command in commands):
         saved = fsum(command.savings or 0.0 for command in commands)
-        moves += f", {dollars(saved / moved)} an hour saved for each"
-    forceful = "budgets are not asked" if commands[0].forceful else ""
+        moves += f"; saves {dollars(saved / moved)}/hour per pod moved"
+    forceful = "disruption budgets do not apply" if commands[0].forceful else ""
     words = list(dict.fromkeys(command.event for command in commands if command.event))
     said = why or (listed(words, 2) if words else reason_said(commands[0].reason))
     return (said, *filter(None, ("; ".join(filter(None, (moves, forceful))),)))
@@ -165,19 +165,23 @@ def _why(
 
 def _cause(drift: DriftedClaim) -> str:
     fields = listed([field.path for field in drift.fields], 3)
-    who = ", ".join(filter(None, (drift.reason, side_said(drift.side))))
-    return f"{fields} ({who})" if fields else who
+    side = side_said(drift.side)
+    if fields and drift.side == "git":
+        return f"{fields} {side}"
+    if fields:
+        return f"{drift.reason}: {fields}{' ' if side else ''}{side}"
+    return f"{drift.reason} ({side})" if side else drift.reason
 
 
 def machines(actions: Iterable[Action]) -> str:
-    """Return what the nodes of these actions are: ``2 × m7g.large spot, 1 × m5.xlarge spot``."""
+    """Return the types of the nodes of actions: ``2 × m7g.large spot, 1 × m5.xlarge spot``."""
     kinds: dict[str, int] = {}
     for action in actions:
         kind = " ".join(filter(None, (action.instance_type, action.capacity_type)))
         kinds[kind or "node"] = kinds.get(kind or "node", 0) + 1
     ordered = sorted(kinds.items(), key=lambda item: (-item[1], item[0]))
     if len(ordered) > KINDS_MAX:
-        return f"{sum(kinds.values()):,} nodes of {len(ordered)} kinds"
+        return f"{sum(kinds.values()):,} nodes of {len(ordered)} types"
     return ", ".join(f"{number}\xa0×\xa0{kind}" for kind, number in ordered)
 
 

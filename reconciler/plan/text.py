@@ -1,19 +1,31 @@
-"""The plan for a terminal: what a person has to see before saying yes, in a fixed order.
+"""The plan for a terminal: what a person has to see before approving it, in a fixed order.
 
-First where it comes from and what git changes, then what that does to nodes and dollars, then
-what does not happen and why; last the sum and the next command.
+First the source of the plan and the changes in git, then the effect on nodes and cost, then what
+is deferred or blocked and why; last the summary and the next command.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Final
 
+from reconciler.model.visible import one_line
 from reconciler.plan.layout import Paper, clipped, fitting, table
-from reconciler.plan.plan import BlockedNode, Change, DeferredClaim, FieldChange, Plan, PoolCost
+from reconciler.plan.plan import (
+    BlockedNode,
+    Blocker,
+    Change,
+    DeferredClaim,
+    FieldChange,
+    Plan,
+    PoolCost,
+)
+from reconciler.plan.printable import all_visible
 from reconciler.plan.steps import Step, grouped, steps_of
 from reconciler.plan.summary import summary_lines, summed
 from reconciler.plan.wording import (
+    blocker_title,
     compared,
     counted,
     fields_summary,
@@ -43,7 +55,8 @@ _SEVERITIES: Final = {"error": "red", "warning": "yellow", "info": "cyan"}
 def render_text(
     plan: Plan, *, width: int = 80, colour: bool = False, next_command: str = ""
 ) -> str:
-    """Return the plan for a person at a terminal of ``width`` columns."""
+    """Return the plan for a terminal of ``width`` columns."""
+    plan = all_visible(plan)
     paper = Paper(width, colour=colour)
     _header(paper, plan)
     _changes(paper, plan)
@@ -89,21 +102,21 @@ def _change(paper: Paper, change: Change) -> None:
     sign = _CHANGE_SIGNS[change.op]
     place = f"{change.file}:{change.line}" if change.file and change.line else change.file or ""
     drifted = len(change.drifted)
-    effect = f"drifts {counted(drifted, 'node')}" if drifted else ""
+    effect = f"{counted(drifted, 'node')} drifted" if drifted else ""
     right = "  ".join(filter(None, (effect, place)))
     left = f"{sign} {change.kind} {change.name}"
     paper.row(left, right, 2, _edge(paper), _COLOURS[sign])
     if change.op == "update":
         summary = fields_summary(change)
         if summary is not None:
-            paper.line(f"      {summary}: -o json lists all")
+            paper.line(f"      {summary} (`-o json` lists all)")
             return
         for field in change.fields:
             _field(paper, field)
 
 
 def _field(paper: Paper, field: FieldChange) -> None:
-    mark = "  drifts nodes" if field.drifts else ""
+    mark = "  causes drift" if field.drifts else ""
     lists = list_changes(field.old, field.new)
     if lists is not None:
         paper.line(f"      {field.path}{paper.paint(mark, 'yellow')}")
@@ -123,7 +136,7 @@ def _field(paper: Paper, field: FieldChange) -> None:
 def _pools(paper: Paper, plan: Plan) -> None:
     if not plan.cost.by_node_pool:
         return
-    rows: list[tuple[str, ...]] = [("NodePool", "nodes", "", "", "$ an hour", "", "", "")]
+    rows: list[tuple[str, ...]] = [("NodePool", "nodes", "", "", "$/hour", "", "", "")]
     rows += [_pool(clipped(name, paper.width - 46), pool) for name, pool in _shown(plan)]
     lines = table([(r[0], *_span(r[1:4]), *_span(r[4:7]), r[7]) for r in _aligned(rows)], "<>>>")
     paper.heading(lines[0])
@@ -132,7 +145,7 @@ def _pools(paper: Paper, plan: Plan) -> None:
 
 
 def _shown(plan: Plan) -> list[tuple[str, PoolCost]]:
-    """Return the pools that change and a few others; the rest is summed up in one line."""
+    """Return the pools that change and some others; one line sums up the rest."""
     pools = sorted(plan.cost.by_node_pool.items())
     moved = [name for name, p in pools if (p.nodes_before, p.before) != (p.nodes_after, p.after)]
     still = [name for name, _ in pools if name not in moved]
@@ -140,7 +153,7 @@ def _shown(plan: Plan) -> list[tuple[str, PoolCost]]:
     shown = [(name or "(no NodePool)", pool) for name, pool in pools if name in kept]
     others = [pool for name, pool in pools if name not in kept]
     if others:
-        shown.append((f"and {counted(len(others), 'other')}", summed(others)))
+        shown.append((counted(len(others), "other NodePool"), summed(others)))
     return shown
 
 
@@ -160,7 +173,7 @@ def _pool(name: str, pool: PoolCost) -> tuple[str, ...]:
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Give the parts of ``before → after`` one width each, so that arrows stand in a line."""
+    """Give the parts of ``before → after`` one width each, so that the arrows align."""
     widths = [max(len(row[i]) for row in rows[1:]) for i in range(8)]
     return [
         rows[0],
@@ -176,7 +189,7 @@ def _steps(paper: Paper, plan: Plan) -> None:
     steps = steps_of(plan)
     if not steps:
         return
-    paper.heading("Actions", "and what each changes in $ an hour")
+    paper.heading("Actions", "(cost change, $/hour)")
     heads = [_subject(step) for step in steps]
     rights = table([(step.node_pool, _delta(step)) for step in steps], "<>")
     subjects = max(map(len, heads))
@@ -189,7 +202,7 @@ def _subject(step: Step) -> str:
     if step.verb == "launch":
         return f"+ launch {step.coming}"
     if step.verb == "replace":
-        return f"± replace {step.going} by {step.coming}"
+        return f"± replace {step.going} with {step.coming}"
     return f"- remove {step.going}"
 
 
@@ -199,7 +212,8 @@ def _delta(step: Step) -> str:
 
 def _reasons(paper: Paper, step: Step) -> None:
     force = " (forceful)" if step.forceful else ""
-    paper.wrapped(f"{step.reason}{force}: {step.details[0]}", 6)
+    why = "" if step.reason == "Unschedulable" else f"{step.reason}{force}: "
+    paper.wrapped(f"{why}{step.details[0]}", 6)
     for detail in step.details[1:]:
         paper.wrapped(detail, 6)
     if step.verb != "launch":
@@ -210,7 +224,7 @@ def _reasons(paper: Paper, step: Step) -> None:
 def _deferred(paper: Paper, plan: Plan) -> None:
     if not plan.deferred:
         return
-    paper.heading("Waiting", f"{counted(len(plan.deferred), 'node')} may go later")
+    paper.heading("Deferred:", f"{counted(len(plan.deferred), 'node')} to be disrupted later")
 
     def key(item: DeferredClaim) -> object:
         return (item.node_pool, item.reason, item.waits_for, item.not_before, item.message)
@@ -229,11 +243,11 @@ def _deferred(paper: Paper, plan: Plan) -> None:
 def _wait(waits_for: str) -> str:
     return {
         "budget": "its disruption budget",
-        "schedule": "a window of its schedule",
+        "schedule": "its disruption window",
         "consolidateAfter": "consolidateAfter",
         "validation": "validation",
-        "policy": "a policy",
-        "approval": "an approval",
+        "policy": "a disruption policy",
+        "approval": "approval",
     }.get(waits_for, waits_for)
 
 
@@ -245,7 +259,7 @@ def _nodes(paper: Paper, names: Sequence[str], of: DeferredClaim | BlockedNode) 
 
 
 def _edge(paper: Paper) -> int:
-    """Return where lines with a right part end: wide terminals need not be crossed."""
+    """Return the column where right-aligned parts end, which wide terminals do not move."""
     return min(paper.width, 100)
 
 
@@ -253,7 +267,7 @@ def _blocked(paper: Paper, plan: Plan) -> None:
     if not plan.blocked:
         return
     nodes = len({item.node for item in plan.blocked})
-    paper.heading("Blocked", f"{counted(nodes, 'node')} may not go")
+    paper.heading("Blocked:", f"{counted(nodes, 'node')} cannot be disrupted")
 
     def key(item: BlockedNode) -> object:
         return (item.reason, item.code, item.message, item.node_pool)
@@ -270,23 +284,30 @@ def _blockers(paper: Paper, plan: Plan) -> None:
     held = plan.held_by
     if not held:
         return
-    paper.heading("Blockers", "what keeps nodes from going, and what it costs")
+    paper.heading("Blockers", "(savings forgone per month)")
     for one in held[:GROUPS_MAX]:
         right = f"{counted(len(one.nodes), 'node')}  {forgone_said(one.forgone, one.unpriced)}"
-        left = clipped(f"{one.kind} {one.name}", _edge(paper) - 4 - len(right))
+        left = clipped(blocker_title(one.kind, one.name), _edge(paper) - 4 - len(right))
         paper.row(left, right, 2, _edge(paper))
-        since = f", since {moment(one.since)}" if one.since else ""
-        when = f", not before {until(one.until, plan.at)}" if one.until else ""
         owner = f" ({one.owner})" if one.owner else ""
-        paper.wrapped(f"{one.message}{owner}{since}{when}", 6, "dim")
+        times = _times(one, plan.at)
+        paper.wrapped("; ".join(filter(None, (f"{one.message}{owner}", times))), 6, "dim")
     _rest(paper, len(held) - GROUPS_MAX, "blocker")
+
+
+def _times(one: Blocker, now: datetime) -> str:
+    """Return since when a blocker holds nodes, and when that ends, where it is known."""
+    is_window = one.kind == "Schedule"
+    since = f"{'closed ' if is_window else ''}since {until(one.since, now)}" if one.since else ""
+    ends = "next opens" if is_window else "not before"
+    return ", ".join(filter(None, (since, f"{ends} {until(one.until, now)}" if one.until else "")))
 
 
 def _unschedulable(paper: Paper, plan: Plan) -> None:
     if not plan.unschedulable:
         return
     number = counted(len(plan.unschedulable), "pod")
-    paper.heading("Unschedulable", f"{number} cannot be scheduled")
+    paper.heading("Unschedulable:", f"{number} cannot be scheduled")
     groups = grouped(plan.unschedulable, lambda item: item.reasons)
     for group in groups[:GROUPS_MAX]:
         paper.wrapped(pods_said(item.pod for item in group), 2, "red", hanging=2)
@@ -301,7 +322,7 @@ def _unschedulable(paper: Paper, plan: Plan) -> None:
 def _headroom(paper: Paper, plan: Plan) -> None:
     if not plan.buffers:
         return
-    paper.heading("Headroom", f"room that {counted(len(plan.buffers), 'CapacityBuffer')} keep")
+    paper.heading("Headroom", f"({counted(len(plan.buffers), 'CapacityBuffer')})")
     for room in plan.buffers[:GROUPS_MAX]:
         paper.wrapped(room.buffer, 2)
         paper.wrapped(room.message, 6, *(() if room.replicas else ("dim",)))
@@ -328,7 +349,7 @@ def _tint(severity: str) -> Iterable[str]:
 
 def _rest(paper: Paper, number: int, noun: str) -> None:
     if number > 0:
-        paper.line(f"  … and {counted(number, 'more ' + noun)}: -o json lists all")
+        paper.line(f"  … and {counted(number, 'more ' + noun)} (`-o json` lists all)")
 
 
 def _sum(paper: Paper, plan: Plan, next_command: str) -> None:
@@ -336,4 +357,4 @@ def _sum(paper: Paper, plan: Plan, next_command: str) -> None:
     for line in summary_lines(plan):
         paper.wrapped(line, 0, "bold")
     if next_command:
-        paper.line(f"Next: {paper.paint(next_command, 'cyan')}")
+        paper.line(f"Next: {paper.paint(one_line(next_command), 'cyan')}")

@@ -1,4 +1,4 @@
-"""How the facts of a plan are said: money, moments, counts, lists. Every rendering says them so."""
+"""How every rendering of a plan formats money, times, counts and lists."""
 
 from __future__ import annotations
 
@@ -19,41 +19,47 @@ from reconciler.plan.plan import (
 )
 
 _REASONS = {
-    "Unschedulable": "pods wait for a node",
-    "Headroom": "CapacityBuffers keep room for pods to come",
-    "Static": "the pool keeps a fixed number of nodes",
-    "NotLaunched": "the claim was made before and has no instance yet",
-    "Drifted": "no longer what git wants",
-    "Empty": "without pods",
-    "Underutilized": "the pods fit elsewhere for less",
-    "Expired": "older than expireAfter allows",
-    "Interrupted": "the cloud takes the instance back",
+    "Unschedulable": "pending pods",
+    "Headroom": "headroom for CapacityBuffers",
+    "Static": "the NodePool has a fixed number of replicas",
+    "NotLaunched": "the NodeClaim exists but has no instance yet",
+    "Drifted": "no longer matches the desired configuration",
+    "Empty": "no pods to reschedule",
+    "Underutilized": "its pods fit on cheaper capacity",
+    "Expired": "older than expireAfter",
+    "Interrupted": "the cloud provider is reclaiming the instance",
     "Unhealthy": "unhealthy for too long",
-    "Overprovisioned": "the pool has more nodes than replicas",
-    "NodePoolDeleted": "the NodePool is gone from git",
+    "Overprovisioned": "the NodePool has more nodes than replicas",
+    "NodePoolDeleted": "the NodePool was removed from git",
     "Orphaned": "no NodePool owns the instance",
 }
 _PRICES = {
-    "bundled": "the bundled list",
-    "live": "AWS' price list",
-    "spot-history": "spot history",
-    "estimate": "an estimate",
-    "reservation": "its reservation",
-    "book": "the price book",
-    "overlay": "a NodeOverlay",
-    "commitment": "what is paid for already",
+    "bundled": "bundled list",
+    "live": "AWS price list",
+    "spot-history": "spot price history",
+    "estimate": "estimate",
+    "reservation": "capacity reservation",
+    "book": "price book",
+    "overlay": "NodeOverlay",
+    "commitment": "commitment",
+}
+_RULES = {
+    "Budget": "disruption budget",
+    "Schedule": "disruption window",
+    "Policy": "disruption policy",
+    "Approval": "approval",
 }
 _LOUDEST = ("error", "warning", "info")
-_SIDES = {"git": "git moved", "world": "the world moved", "us": "this release moved"}
+_SIDES = {"git": "changed in git", "world": "changed in AWS", "us": "changed by this release"}
 
 
 def reason_said(reason: str) -> str:
-    """Return a reason in half a sentence, the word itself where it is not one of ours."""
+    """Return a short explanation of a reason, or the reason itself if it is not known."""
     return _REASONS.get(reason, reason)
 
 
 def side_said(side: str) -> str:
-    """Return who moved away from what was agreed."""
+    """Return where a change that caused drift was made."""
     return _SIDES.get(side, side)
 
 
@@ -77,7 +83,7 @@ def monthly(amount: float, *, signed: bool = False) -> str:
 def _sign(amount: float, digits: int, *, signed: bool) -> str:
     if not round(abs(amount), digits):
         return ""
-    return "-" if amount < 0 else "+" if signed else ""
+    return "−" if amount < 0 else "+" if signed else ""
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
@@ -86,11 +92,19 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def listed(names: Iterable[str], most: int = 5) -> str:
-    """Return the first names, and how many there are besides."""
+    """Return the first names, and the number of others."""
     every = list(names)
     if len(every) <= most + 1:
         return ", ".join(every)
     return f"{', '.join(every[:most])} and {len(every) - most:,} more"
+
+
+def zones_text(zones: Sequence[str]) -> str:
+    """Return zones of one region with the region once: ``us-east-1a/b/c``."""
+    stems = {zone[:-1] for zone in zones}
+    if len(stems) > 1 or not all(zone[-1:].isalpha() for zone in zones):
+        return listed(zones)
+    return "/".join((zones[0], *(zone[-1] for zone in zones[1:])))
 
 
 def short_node(name: str) -> str:
@@ -124,9 +138,8 @@ def image_label(image: PlannedImage) -> str:
 
 
 def moment(at: datetime) -> str:
-    """Return a time for people, in UTC: ``Sat 3 Jan 2026 02:00 UTC``."""
-    utc = at.astimezone(UTC)
-    return f"{utc:%a} {utc.day} {utc:%b %Y %H:%M} UTC"
+    """Return a time for people, in UTC: ``2026-01-03 02:00 UTC``."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def age_said(at: datetime, now: datetime) -> str:
@@ -142,9 +155,9 @@ def age_said(at: datetime, now: datetime) -> str:
 
 
 def price_said(source: PriceSource, now: datetime | None = None) -> str:
-    """Return whence a price comes: ``spot history of Sat 3 Jan 2026 02:00 UTC``.
+    """Return the source of a price: ``spot price history of 2026-01-03``.
 
-    With ``now`` its age is told in place of the moment: ``spot history, 3 h old``.
+    With ``now``, the age replaces the date: ``spot price history, 3 h old``.
     """
     basis = "" if isinstance(source.basis, UnsetType) else source.basis
     said = _PRICES.get(source.source, source.source)
@@ -155,16 +168,25 @@ def price_said(source: PriceSource, now: datetime | None = None) -> str:
     if isinstance(source.at, UnsetType):
         return said
     return (
-        f"{said} of {moment(source.at)}" if now is None else f"{said}, {age_said(source.at, now)}"
+        f"{said} of {source.at.astimezone(UTC):%Y-%m-%d}"
+        if now is None
+        else f"{said}, {age_said(source.at, now)}"
     )
 
 
 def forgone_said(forgone: float | None, unpriced: int) -> str:
-    """Return what something costs a month by standing in the way: ``$1,204 a month``."""
+    """Return the savings that a blocker prevents: ``$1,204/month``."""
     if forgone is None:
-        return "not priced"
-    some = f" and {counted(unpriced, 'node')} not priced" if unpriced else ""
-    return f"{monthly(forgone)} a month{some}"
+        return "no price"
+    some = f" ({counted(unpriced, 'node')} without a price)" if unpriced else ""
+    return f"{monthly(forgone)}/month{some}"
+
+
+def blocker_title(kind: str, name: str) -> str:
+    """Return what blocks nodes: an object, or a rule of a NodePool for one reason."""
+    pool, _, reason = name.rpartition("/")
+    rule = _RULES.get(kind)
+    return f"{kind} {name}" if rule is None else f"NodePool {pool}: {rule} ({reason})"
 
 
 def duration_said(text: str) -> str:
@@ -178,17 +200,13 @@ def duration_said(text: str) -> str:
 
 
 def until(at: datetime, now: datetime) -> str:
-    """Return a coming moment as people say it: the day only where it is not today."""
-    utc, today = at.astimezone(UTC), now.astimezone(UTC).date()
-    clock = f"{utc:%H:%M} UTC"
-    if utc.date() == today:
-        return clock
-    year = f" {utc.year}" if utc.year != today.year else ""
-    return f"{utc:%a} {utc.day} {utc:%b}{year} {clock}"
+    """Return a time near ``now``, without its date if that is the same day."""
+    utc = at.astimezone(UTC)
+    return f"{utc:%H:%M} UTC" if utc.date() == now.astimezone(UTC).date() else moment(at)
 
 
 def revision_said(plan: Plan) -> str:
-    """Return which state of the repository was planned, and whether it is committed."""
+    """Return the commit that was planned, and whether there are uncommitted changes."""
     revision = plan.revision
     if revision.head is None:
         return "a folder outside git"
@@ -197,26 +215,26 @@ def revision_said(plan: Plan) -> str:
 
 
 def compared(plan: Plan) -> str:
-    """Return since what git changes what it changes."""
+    """Return what the changes in git are compared with."""
     match plan.compared_with:
         case "base":
             head = short(plan.revision.head or "this folder")
             return f"{short(plan.revision.base or 'base')} → {head}"
         case "cluster":
-            return "against what the cluster has"
+            return "compared with the cluster"
         case "records":
-            return "since what was carried out last"
+            return "since the last apply"
     return ""
 
 
 def short(commit: str) -> str:
-    """Return a commit as git abbreviates it; anything else as it is."""
+    """Return a commit abbreviated as git does; return any other text unchanged."""
     is_hash = len(commit) in (40, 64) and all(c in "0123456789abcdef" for c in commit)
     return commit[:8] if is_hash else commit
 
 
 def value_said(value: Any, width: int = 60) -> str:
-    """Return a value of a field in one line, cut to ``width``."""
+    """Return the value of a field on one line, truncated to ``width``."""
     text = _value(value)
     return text if len(text) <= width else text[: width - 1] + "…"
 
@@ -249,7 +267,7 @@ def _requirement(entry: dict[str, Any]) -> str:
 
 
 def list_changes(old: Any, new: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
-    """Return what a list loses and gains, None where the values are not lists of objects."""
+    """Return the entries removed and added, None where the values are not lists of objects."""
     both = (old or []), (new or [])
     if not all(isinstance(side, (list, tuple)) for side in both):
         return None
@@ -261,9 +279,9 @@ def list_changes(old: Any, new: Any) -> tuple[Sequence[Any], Sequence[Any]] | No
 
 
 def fields_summary(change: Change) -> str | None:
-    """Return many changes of instance types in one line, None where each has its own.
+    """Return many changes of instance types as one line: ``312 prices from -4.2% to +10.0%``.
 
-    ``312 prices from -4.2% to +10.0%``; of few changes each is told.
+    Return None where there are few changes, which are listed one by one.
     """
     if change.kind != "Lock" or not change.name.startswith("types") or len(change.fields) < 4:
         return None
@@ -282,12 +300,12 @@ def fields_summary(change: Change) -> str | None:
     )
     lost = sum(new is None for _, new in pairs)
     found = sum(old is None for old, _ in pairs)
-    more = [f"{found:,} new" if found else "", f"{lost:,} no longer known" if lost else ""]
+    more = [f"{found:,} new" if found else "", f"{lost:,} removed" if lost else ""]
     return ", ".join(filter(None, (f"{counted(len(pairs), 'price')}{span}", *more)))
 
 
 def findings_said(findings: Iterable[Finding]) -> list[tuple[str, str]]:
-    """Return diagnostics as severity and text, loudest first; alike ones once, with all places."""
+    """Return findings as severity and text, most severe first; equal ones once, with all places."""
     alike: dict[tuple[str | None, ...], list[str]] = {}
     for f in findings:
         place = ":".join(str(p) for p in (f.file, f.line, f.column) if p is not None)

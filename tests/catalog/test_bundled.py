@@ -1,11 +1,20 @@
 """The bundled catalogue: what it holds, how node classes change it, how it fails."""
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
 
 from reconciler.catalog.bundle import PATH, decode, encode, load
-from reconciler.catalog.catalog import bundled, bundled_regions
+from reconciler.catalog.catalog import (
+    DEFAULT_FACTS,
+    RESOLVED_MAX,
+    BundledCatalog,
+    bundled,
+    bundled_data,
+    bundled_regions,
+)
 from reconciler.catalog.classfacts import ClassFacts, Interface, Reservation, Volume
 from reconciler.catalog.columns import columns_of
 from reconciler.model.errors import UnreadableError, UsageError
@@ -144,7 +153,7 @@ def test_what_cannot_be_launched_says_why() -> None:
     for kind in CATALOG.types:
         assert (reasons[kind.name] is None) == any(o.available for o in kind.offerings)
     assert reasons["a1.large"] == "AL2023 has no image for a1"
-    assert reasons["g4ad.xlarge"] == "EC2 no longer sells it"
+    assert reasons["g4ad.xlarge"] == "EC2 no longer offers it"
     assert "no price is known" in reasons.values()
     assert reasons["m5.large"] is None
 
@@ -292,7 +301,7 @@ def test_windows_runs_on_amd64_only_and_offers_addresses() -> None:
         ("m5.large", {"interfaces": (Interface(1, 0),)}, "uses network card 1"),
         ("m5.large", {"interfaces": (Interface(0, 3),)}, "no device 3"),
         ("m5.large", {"interfaces": (Interface(0, 0), Interface(0, 1, True))}, "0 EFA"),
-        ("c3.large", {"interfaces": (Interface(0, 0),)}, "need ENA"),
+        ("c3.large", {"interfaces": (Interface(0, 0),)}, "require ENA"),
     ],
 )
 def test_a_class_refuses_types_that_cannot_do_what_it_asks(
@@ -300,3 +309,16 @@ def test_a_class_refuses_types_that_cannot_do_what_it_asks(
 ) -> None:
     why = CATALOG.for_node_class(ClassFacts(**facts)).why_not(name)  # type: ignore[arg-type]
     assert (reason in (why or "")) if reason else (why is None)
+
+
+def test_types_are_kept_for_facts_in_use_and_not_for_all_that_there_ever_were() -> None:
+    header, bundle = bundled_data()
+    catalog = BundledCatalog(header, bundle, "us-east-1", DEFAULT_FACTS)
+    first = weakref.ref(catalog.for_node_class(ClassFacts(max_pods=1)))
+    used = catalog.for_node_class(ClassFacts(max_pods=2))
+    for pods in range(3, RESOLVED_MAX + 3):
+        latest = catalog.for_node_class(ClassFacts(max_pods=pods))
+        assert latest.for_node_class(ClassFacts(max_pods=2)) is used
+        assert latest.for_node_class(DEFAULT_FACTS) is catalog
+    gc.collect()
+    assert first() is None

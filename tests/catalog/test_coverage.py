@@ -16,6 +16,7 @@ from reconciler.model.commitment import (
     ReservedInstancesTerms,
     SavingsPlanTerms,
 )
+from tests.examples import examples
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 REGION = "eu-central-1"
@@ -115,7 +116,7 @@ plans = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(750), deadline=None)
 @given(nodes, plans)
 def test_plans_pay_for_no_more_than_they_hold(
     running: list[RunningNode], terms: list[SavingsPlanTerms]

@@ -80,7 +80,7 @@ def test_a_type_that_ec2_no_longer_lists_keeps_its_price_and_is_not_launched() -
     catalog = a_catalog(rest, offered)
     kind = catalog.get("m5.large")
     assert kind is not None
-    assert catalog.why_not("m5.large") == "EC2 no longer sells it"
+    assert catalog.why_not("m5.large") == "EC2 no longer offers it"
     assert kind.price_of("us-east-1a", "on-demand") == 0.096
     assert not any(o.available for o in kind.offerings)
 

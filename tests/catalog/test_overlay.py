@@ -104,7 +104,7 @@ def test_a_conflict_in_one_pool_rejects_the_overlay_in_all() -> None:
     [
         ({"price": "much"}, "not a number"),
         ({"capacity": {"example.com/fuse": "x"}}, r"spec\.capacity\.example\.com/fuse"),
-        ({"capacity": {"cpu": "1"}}, r"spec\.capacity: cpu is known"),
+        ({"capacity": {"cpu": "1"}}, r"spec\.capacity: cpu comes from the provider"),
     ],
 )
 def test_an_overlay_that_makes_no_sense_is_refused_and_told(

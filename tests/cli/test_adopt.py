@@ -205,7 +205,7 @@ def test_the_list_writes_nothing(site: Site, capsys: pytest.CaptureFixture[str])
     before = site.tags(instance)
     assert site.adopt() == 0
     said = capsys.readouterr().out
-    assert "1 of 1 can be taken over." in said
+    assert "1 of 1 can be adopted." in said
     assert next(w for w in said.splitlines() if instance in w).split()[-2:] == ["web-1", "ours"]
     assert site.tags(instance) == before
     assert not (site.folder / ".reconciler").exists()
@@ -230,7 +230,7 @@ def test_it_is_done_once(site: Site, capsys: pytest.CaptureFixture[str]) -> None
     assert site.adopt("--yes") == 0
     calls = len(site.cloud.calls)
     assert site.adopt("--yes") == 0
-    assert "No instance of cluster web is left" in capsys.readouterr().out
+    assert "Cluster web has no instances to adopt" in capsys.readouterr().out
     assert "CreateTags" not in [c.operation for c in site.cloud.calls[calls:]]
 
 
@@ -240,7 +240,10 @@ def test_git_that_differs_from_the_cluster_drifts_and_says_so_beforehand(
     site.launch("web-1")
     site.write(a_pool(version="2"), site.node_class)
     assert site.adopt("--yes") == 0
-    assert "it drifts: NodePool web in git is not what it was made from" in capsys.readouterr().out
+    assert (
+        "it will drift: NodePool web in git differs from the one it was created from"
+        in capsys.readouterr().out
+    )
     assert [d["reason"] for d in site.plan(capsys)["drift"]] == ["NodePoolDrifted"]
 
 
@@ -250,7 +253,10 @@ def test_a_claim_that_had_drifted_from_its_class_still_does(
     site.launch("web-1")
     site.claims[0]["metadata"]["annotations"][CLASS_HASH] = "1"
     assert site.adopt("--yes") == 0
-    assert "EC2NodeClass default in git is not what it was made from" in capsys.readouterr().out
+    assert (
+        "EC2NodeClass default in git differs from the one it was created from"
+        in capsys.readouterr().out
+    )
     assert [d["reason"] for d in site.plan(capsys)["drift"]] == ["NodeClassDrift"]
 
 
@@ -266,11 +272,11 @@ def test_what_is_somebody_elses_or_nobodys_is_refused_with_the_reason(
     twin = [site.launch("web-5"), site.launch("web-5")]
     assert site.adopt("--yes") == 0
     said = {w.split()[0]: w for w in capsys.readouterr().out.splitlines() if w.startswith("i-")}
-    assert "refused: it belongs to the fleet other" in said[other]
+    assert "refused: it belongs to fleet other" in said[other]
     assert "refused: git has no NodePool gone" in said[lost]
-    assert "refused: Karpenter is taking NodeClaim web-3 away" in said[going]
+    assert "refused: Karpenter is deleting NodeClaim web-3" in said[going]
     assert "refused: the snapshot has no NodeClaim for it" in said[stray]
-    assert sorted("another NodeClaim is called web-5" in said[i] for i in twin) == [False, True]
+    assert sorted("another NodeClaim is named web-5" in said[i] for i in twin) == [False, True]
     ours = [i for i, t in site.cloud.living().items() if t.get("reconciler/fleet") == "web"]
     assert ours == [min(twin)]
 
@@ -298,7 +304,7 @@ def test_without_a_snapshot_somebody_must_say_that_karpenter_is_gone(
     assert site.adopt("--yes", snapshot=False) == 3
     assert "--karpenter-is-gone" in capsys.readouterr().err
     assert site.adopt("--yes", "--karpenter-is-gone", snapshot=False) == 0
-    assert "made from git" in capsys.readouterr().out
+    assert "created from git" in capsys.readouterr().out
     assert site.tags(instance)["reconciler/fleet"] == "web"
     assert site.plan(capsys)["drift"] == []
 
@@ -309,9 +315,9 @@ def test_tags_that_could_not_be_put_on_are_put_on_by_the_same_command(
     instances = [site.launch(f"web-{n}") for n in range(2)]
     site.cloud.faults.add("CreateTags", Fault.DENIED)
     assert site.adopt("--yes") == 1
-    assert "not tagged: " in capsys.readouterr().err
+    assert "cannot tag instances: " in capsys.readouterr().err
     assert site.adopt("--yes") == 0
-    assert "tagged again" in capsys.readouterr().out
+    assert "tags restored" in capsys.readouterr().out
     assert all(site.tags(i)["reconciler/fleet"] == "web" for i in instances)
 
 

@@ -96,10 +96,10 @@ def test_what_is_printed_is_read_back_from_the_config(
             },
         ],
     }
-    assert "# not covered, savings plan sp-3: it is of the type SageMaker" in text
-    assert "# not covered, savings plan sp-5: it is in CNY" in text
-    assert "# not covered, reserved instances ri-3: they are for Windows" in text
-    assert "# not covered, reserved instances ri-4: their tenancy is dedicated" in text
+    assert "# not supported: savings plan sp-3: its type is SageMaker" in text
+    assert "# not supported: savings plan sp-5: its currency is CNY" in text
+    assert "# not supported: reserved instances ri-3: they are for Windows" in text
+    assert "# not supported: reserved instances ri-4: their tenancy is dedicated" in text
     config = "apiVersion: reconciler/v1\nkind: Configuration\n" + text
     (tmp_path / "reconciler.yaml").write_text(config)
     assert main(["config", str(tmp_path), "-o", "json"]) == 0
@@ -119,7 +119,7 @@ def test_an_account_that_has_bought_nothing_says_so(
 ) -> None:
     cloud.contracts = type(cloud.contracts)()
     assert main(words) == 0
-    assert capsys.readouterr().out.startswith("# This account has neither ")
+    assert capsys.readouterr().out.startswith("# This account has no ")
 
 
 def test_pages_make_the_same_list_and_a_lost_one_makes_none(cloud: EmbeddedEC2) -> None:
@@ -138,5 +138,5 @@ def test_who_may_not_ask_reads_which_permission_is_missing(
     cloud.faults.add("DescribeReservedInstances", Fault.DENIED, times=None)
     assert main(words) == 1
     said = capsys.readouterr().err
-    assert "allow ec2:DescribeReservedInstances to the credentials" in said
+    assert "allow ec2:DescribeReservedInstances for these credentials" in said
     assert len(said.splitlines()) == 1

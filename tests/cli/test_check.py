@@ -150,7 +150,7 @@ def test_without_credentials_one_row_fails_and_nothing_more_is_asked(
     site.cloud.faults.add("GetCallerIdentity", Fault.DENIED, times=None)
     rows = site.rows(capsys)
     assert [kind for kind, row in rows.items() if row["verdict"] == "failed"] == ["credentials"]
-    assert "it does not know who asks" in rows["region us-east-1"]["message"]
+    assert "skipped: no AWS credentials" in rows["region us-east-1"]["message"]
     assert {call.operation for call in site.cloud.calls} == {"GetCallerIdentity"}
 
 

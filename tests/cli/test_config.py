@@ -86,7 +86,7 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
 def test_on_the_command_line_a_wrong_setting_is_wrong_usage(
     fleet: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["config", str(fleet), "--set", "packing=fast"]) == 2
+    assert main(["config", str(fleet), "--set", "packing=fast"]) == 1
     streams = capsys.readouterr()
     assert (streams.out, streams.err.count("\n")) == ("", 1)
     assert "one of default, cheapest" in streams.err

@@ -76,25 +76,28 @@ def _document(text: str) -> dict[str, Any]:
 
 def test_a_node_is_told_what_would_replace_it_and_its_budgets(ask: Ask) -> None:
     text = ask("node", "n")
-    assert "Node n: it is to go: Underutilized" in text
-    assert "the cheapest replacement considered is small for $0.1000 an hour" in text
-    assert "the budgets of default let 1 more of its 1 nodes go as Drifted" in text
+    assert "Node n: to be disrupted: Underutilized" in text
+    assert "cheapest replacement considered: small for $0.1000 an hour" in text
+    assert "budget of default: 1 of 1 node may be disrupted for drift now" in text
     assert _document(ask("node", "n", "-o", "json"))["about"] == {"kind": "Node", "name": "n"}
 
 
 def test_a_pool_is_told_its_calendar_and_its_contradictions(ask: Ask) -> None:
     text = ask("nodepool", "default")
-    assert "Mon 5 Jan 2026 12:00 UTC to Mon 12 Jan 2026 12:00 UTC: Drifted 1, Empty 1" in text
-    assert "Holes and contradictions:\n  Shadowed  budgets[1] never counts" in text
+    assert "2026-01-05 12:00 UTC to 2026-01-12 12:00 UTC: Drifted 1, Empty 1" in text
+    assert (
+        "Gaps and conflicts in the disruption settings:\n  Shadowed  budgets[1] has no effect"
+        in text
+    )
     found = _document(ask("nodepool", "default", "-o", "json"))
     assert [reason["code"] for reason in found["reasons"]] == ["Shadowed"]
 
 
 def test_the_config_is_part_of_the_calendar(ask: Ask) -> None:
     suspend = 'disruption.suspend=[{"owner": "me"}]'
-    assert "no node may go as Drifted" in ask("nodepool", "default", "--set", suspend)
+    assert "no disruption for drift" in ask("nodepool", "default", "--set", suspend)
 
 
 def test_a_pool_that_is_not_there_and_a_saved_plan_are_refused(ask: Ask) -> None:
     assert "did you mean default?" in ask("nodepool", "defalt", code=1)
-    assert "--plan: a saved plan does not keep" in ask("nodepool", "x", "--plan", "p", code=2)
+    assert "--plan: a saved plan does not contain" in ask("nodepool", "x", "--plan", "p", code=1)

@@ -41,22 +41,22 @@ def test_resuming_starts_the_count_again_and_is_recorded(
     ]
     assert main(["resume", str(folder), "--node-pool", "batch"]) == 0
     assert capsys.readouterr().out == (
-        "Disruption of NodePool batch goes on; it had stopped at 2026-01-03 10:00 UTC after"
-        " 3 failures, the last: its replacement batch-5 is gone.\n"
+        "Resumed disruption of NodePool batch. It was halted at 2026-01-03 10:00 UTC after"
+        " 3 failures; the last one: its replacement batch-5 is gone.\n"
     )
     after = status(folder, capsys)
     assert [r["nodePool"] for r in after["rollouts"]] == ["web"]
     assert after["serial"] > before["serial"], "a plan made before is stale"
     assert main(["resume", str(folder)]) == 0
-    assert capsys.readouterr().out == "Disruption of no NodePool is stopped.\n"
+    assert capsys.readouterr().out == "No NodePool is halted.\n"
 
 
 def test_a_pool_that_is_not_stopped_is_not_resumed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["resume", str(folder), "--node-pool", "web"]) == 2
+    assert main(["resume", str(folder), "--node-pool", "web"]) == 1
     said = capsys.readouterr().err
-    assert "disruption of NodePool web is not stopped" in said
-    assert "stopped are: batch" in said
+    assert "NodePool web is not halted" in said
+    assert "halted NodePools: batch" in said
     with open_state(str(folder / ".reconciler"), "web") as state:
         assert [r.stopped_at is not None for r in state.store.rollouts()] == [True, False]

@@ -306,7 +306,7 @@ def test_check_asks_the_api_for_each_permission(
     assert rows["rbac create pods/eviction"]["verdict"] == "failed"
     assert rows["rbac patch nodes"]["verdict"] == "passed"
     (api,) = [row for row in found if row["kind"] == "cluster"]
-    assert api["message"] == "v1.33.2, by context shop"
+    assert api["message"] == "v1.33.2, with credentials of context shop"
     assert [row["verdict"] for row in found if row["kind"] == "plan"] == ["passed"]
     assert {call.method for call in site.town.kube.calls} == {"GET", "POST"}
     assert {c.resource for c in site.town.kube.calls if c.method == "POST"} == {
@@ -327,6 +327,8 @@ def test_another_cluster_than_nodes_join_is_refused_before_anything_is_done(
     path.write_text(yaml.safe_dump(config))
     assert main([*site.words("apply"), "--set", f"clusterCABundle={authority}"]) != 0
     said = capsys.readouterr().err
-    assert "new nodes would join elsewhere: clusterCABundle is that of another cluster" in said
+    assert (
+        "new nodes would join another cluster: clusterCABundle belongs to another cluster" in said
+    )
     assert site.town.cloud.living() == {}
     assert site.town.kube.calls == []

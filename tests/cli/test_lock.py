@@ -129,7 +129,7 @@ def test_a_check_tells_a_lock_that_fits_from_one_that_does_not(
 ) -> None:
     check = ["lock", str(folder), "--check"]
     assert main(check) == 3
-    assert "there is no reconciler.lock" in capsys.readouterr().err
+    assert "reconciler.lock does not exist" in capsys.readouterr().err
     assert lock(folder, endpoint) == 0
     assert main(check) == 0
     (folder / "class.yaml").write_text(CLASS.replace("VERSION", "v2"), encoding="utf-8")
@@ -149,7 +149,7 @@ def test_a_damaged_lock_stops_a_plan_in_one_line_and_an_update_mends_it(
     assert main(["plan", str(folder), "--now", NOW]) == 1
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
-    assert said[0].startswith("reconciler: author: reconciler.lock:1:1: error: it was changed")
+    assert said[0].startswith("reconciler.lock:1:1: error: wrong digest")
     assert main(["validate", str(folder)]) == 3
     assert lock(folder, endpoint) == 1
     assert lock(folder, endpoint, "--update") == 0

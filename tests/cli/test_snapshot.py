@@ -47,8 +47,8 @@ def test_it_prints_where_no_file_is_named(
     [
         ("echo 'Unable to connect: refused' >&2; exit 1", "Unable to connect: refused"),
         ("echo 'error: no permission on nodes' >&2; exit 1", "no permission"),
-        ("echo garbage", "printed no List"),
-        ("echo '[]'", "printed no List"),
+        ("echo garbage", "the output is not a List"),
+        ("echo '[]'", "the output is not a List"),
     ],
 )
 def test_a_cluster_that_answers_in_part_gives_no_snapshot(

@@ -47,7 +47,7 @@ def test_an_export_comes_back_as_it_was(
     target = str(tmp_path / "other") if kind == "sqlite" else a_database()
     assert main(["state", "export", "web.jsonl"]) == 0
     assert main(["state", "import", "web.jsonl", "--state", target]) == 0
-    assert "26 rows are recorded for fleet web" in capsys.readouterr().out
+    assert "26 rows of fleet web" in capsys.readouterr().out
     assert exported(capsys, "--state", target) == (fleet_folder / "web.jsonl").read_text()
     assert main(["state", "check", "--state", target]) == 0
 
@@ -74,7 +74,8 @@ def test_rare_separators_within_a_text_survive(
     assert main(["state", "export", "web.jsonl"]) == 0
     assert main(["state", "import", "web.jsonl", "--state", str(tmp_path / "other")]) == 0
     other = exported(capsys, "--state", str(tmp_path / "other"))
-    assert other == (fleet_folder / "web.jsonl").read_text()
+    written = (fleet_folder / "web.jsonl").read_text()
+    assert [*map(json.loads, other.splitlines())] == [*map(json.loads, written.split("\n")[:-1])]
 
 
 def _now():
@@ -89,7 +90,7 @@ def test_a_state_that_holds_something_is_not_imported_into(
     record(fleet_folder / ".reconciler")
     assert main(["state", "export", "web.jsonl"]) == 0
     assert main(["state", "import", "web.jsonl"]) == 1
-    assert "already; import into an empty state" in capsys.readouterr().err
+    assert "import into an empty state" in capsys.readouterr().err
 
 
 def _lines(text: str) -> list[dict]:
@@ -97,13 +98,13 @@ def _lines(text: str) -> list[dict]:
 
 
 SPOILT = {
-    "cut off": (lambda lines: lines[:-1], "it does not end, 26 were read"),
-    "a row short": (lambda lines: [*lines[:-2], lines[-1]], "should have 26 rows, 25 were read"),
-    "no head": (lambda lines: lines[1:], "does not begin as an export does"),
+    "cut off": (lambda lines: lines[:-1], "the end is missing, but 26 were read"),
+    "a row short": (lambda lines: [*lines[:-2], lines[-1]], "expected 26 rows, but 25 were read"),
+    "no head": (lambda lines: lines[1:], "the first line is not an export header"),
     "empty": (lambda _: [], "line 1 is not JSON"),
     "not an object": (lambda lines: [lines[0], [1]], "line 2 is not an object"),
-    "newer": (lambda lines: [{**lines[0], "migration": "0099"}], "it is of migration 0099"),
-    "no table": (lambda lines: [lines[0], {"table": "fleet"}], "no such table: 'fleet'"),
+    "newer": (lambda lines: [{**lines[0], "migration": "0099"}], "it is at migration 0099"),
+    "no table": (lambda lines: [lines[0], {"table": "fleet"}], "unknown table fleet"),
     "no such column": (
         lambda lines: [lines[0], {"table": "shelf", "row": {"x": 1}}],
         "line 2: not a row of shelf",
@@ -148,7 +149,7 @@ def test_an_import_waits_for_no_engine(
     with open_state(str(tmp_path / "target"), "web") as state:
         state.lease.acquire()
         assert main(["state", "import", "web.jsonl", "--state", str(tmp_path / "target")]) == 1
-    assert "holds this state directory" in capsys.readouterr().err
+    assert "is using this state directory" in capsys.readouterr().err
 
 
 def test_an_old_state_is_migrated_on_demand(
@@ -199,16 +200,16 @@ def test_what_is_old_and_settled_is_removed_and_told(
     before = exported(capsys)
     assert main([*words, "--dry-run"]) == 0
     told = capsys.readouterr().out
-    assert "WOULD GO" in told
+    assert "REMOVABLE" in told
     assert exported(capsys) == before
     assert main(words) == 0
     gone = capsys.readouterr().out
-    alike = gone.replace("GONE", "WOULD GO").replace("are removed", "would go")
+    alike = gone.replace("REMOVED", "REMOVABLE").replace("were removed", "would be removed")
     assert alike.split() == told.split()
-    assert "from before 2026-02-11T00:00:00Z are removed" in gone
+    assert "from before 2026-02-11 00:00 UTC were removed" in gone
     assert len(exported(capsys)) < len(before)
     assert main(["state", "check"]) == 0
-    assert "in doubt" in exported_history(capsys)
+    assert "unknown" in exported_history(capsys)
     assert main([*words, "-o", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     schema = json.loads(Path(resource("schemas", "pruning.v1.json")).read_bytes())
@@ -226,9 +227,9 @@ def exported_history(capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--keep", "23h"], 2, "23h is shorter than a day"),
-        (["--keep", "soon"], 2, "not a span: 'soon'"),
-        (["--set", "history.keep=Never"], 2, "say how much is kept"),
+        (["--keep", "23h"], 1, "23h is shorter than a day"),
+        (["--keep", "soon"], 1, "invalid duration 'soon'"),
+        (["--set", "history.keep=Never"], 1, "set how long to keep"),
     ],
 )
 def test_how_much_is_kept_has_to_be_said_well(
@@ -248,7 +249,7 @@ def test_records_that_an_engine_holds_are_not_pruned(
     with open_state(str(fleet_folder / ".reconciler"), "web") as state:
         state.lease.acquire()
         assert main(["state", "prune"]) == 1
-        assert "holds this state directory" in capsys.readouterr().err
+        assert "is using this state directory" in capsys.readouterr().err
         assert main(["state", "prune", "--dry-run"]) == 0, "to look disturbs nobody"
 
 
@@ -267,6 +268,6 @@ def test_a_plan_from_before_the_records_is_not_carried_out(fleet_folder: Path) -
         assembly = SimpleNamespace(state=state)
         refuse_repetition(assembly, saved)
         state.history.prune(NOW + timedelta(days=40), timedelta(days=2))
-        with pytest.raises(StalePlanError, match="older than what is recorded"):
+        with pytest.raises(StalePlanError, match="older than the recorded history"):
             refuse_repetition(assembly, saved)
         refuse_repetition(assembly, SimpleNamespace(digest="x", at=NOW + timedelta(days=39)))

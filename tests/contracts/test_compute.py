@@ -320,14 +320,31 @@ def test_of_two_instances_of_one_intent_the_oldest_stays(local: Site) -> None:
     assert local.living("i1") == [first.id]
 
 
-TIMES = pytest.mark.parametrize(
-    "times", [(1, 3), (None,)], ids=["once-and-three-times", "for-ever"]
-)
+TIMES = {"once-and-three-times": (1, 3), "for-ever": (None,)}
 
 
-@TIMES
-@pytest.mark.parametrize("fault", Fault)
-@pytest.mark.parametrize("call", ["CreateFleet", "DescribeInstances", "CreateLaunchTemplate"])
+def disturbed(*calls: str) -> pytest.MarkDecorator:
+    """Parametrize with each call, each fault, and how often it comes.
+
+    The default run tries each pair of call and fault with one of the times, in turn; an exhaustive
+    run tries the other.
+    """
+    cases = [
+        pytest.param(
+            call,
+            fault,
+            times,
+            id=f"{call}-{fault.value}-{name}",
+            marks=pytest.mark.exhaustive if (c + f + t) % len(TIMES) else (),
+        )
+        for c, call in enumerate(calls)
+        for f, fault in enumerate(Fault)
+        for t, (name, times) in enumerate(TIMES.items())
+    ]
+    return pytest.mark.parametrize(("call", "fault", "times"), cases)
+
+
+@disturbed("CreateFleet", "DescribeInstances", "CreateLaunchTemplate")
 def test_whatever_fails_there_is_one_instance_for_one_intent(
     local: Site, call: str, fault: Fault, times: tuple[int | None, ...]
 ) -> None:
@@ -345,19 +362,18 @@ def test_whatever_fails_there_is_one_instance_for_one_intent(
         assert local.living(f"i{count}") == [instance.id]
 
 
-@TIMES
-@pytest.mark.parametrize("fault", Fault)
+@disturbed("TerminateInstances")
 def test_whatever_fails_what_shall_go_goes(
-    local: Site, fault: Fault, times: tuple[int | None, ...]
+    local: Site, call: str, fault: Fault, times: tuple[int | None, ...]
 ) -> None:
     for count in times:
         ids = [local.launched(f"i{count}-{n}").id for n in range(3)]
-        local.cloud.faults.add("TerminateInstances", fault, times=count)
+        local.cloud.faults.add(call, fault, times=count)
         try:
             local.compute.terminate(ids[:2])
         except (TransientCloudError, CloudError) as error:
             assert count is None or fault is Fault.DENIED
-            assert_addressed(error, "TerminateInstances", fault)
+            assert_addressed(error, call, fault)
         local.cloud.faults.clear()
         local.compute.terminate(ids[:2])
         assert local.living() == ids[2:]

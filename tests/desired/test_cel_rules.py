@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from reconciler.desired import cel, cel_class
 from reconciler.desired.schema import load
+from tests.examples import examples
 
 celpy = pytest.importorskip("celpy", reason="cel-python has no wheel for this Python")
 celtypes = celpy.celtypes
@@ -220,13 +221,14 @@ def test_every_rule_of_the_schemas_has_a_predicate_and_the_other_way_round() -> 
     assert sorted(RULES) == sorted(PREDICATES)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize(("name", "text"), [(n, t) for n, texts in RULES.items() for t in texts])
 def test_the_predicate_says_what_the_rule_says(name: str, text: str) -> None:
     seen = {True: 0, False: 0}
     program(text)  # compiling raises the recursion limit, which hypothesis would take amiss
 
     @settings(
-        max_examples=80,
+        max_examples=examples(300),
         deadline=None,
         derandomize=True,
         database=None,

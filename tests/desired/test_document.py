@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from reconciler.desired.document import Document, Limits, parse_documents
 from reconciler.desired.fleet import SourceFile, read_fleet
+from tests.examples import examples
 
 FEW = Limits(nodes_max=500, expanded_max=500, aliases_max=50, depth_max=20, documents_max=20)
 
@@ -186,7 +187,7 @@ def check_law_8(content: bytes) -> None:
             assert inside(text, diagnostic.place.line, diagnostic.place.column), diagnostic
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(600), deadline=None, derandomize=True, database=None)
 @given(st.binary(max_size=300))
 @example(b"\xef\xbb\xbf")
 @example(b"\xef\xbb\xbf\xff")
@@ -195,7 +196,7 @@ def test_any_bytes_give_a_fleet_or_findings_inside_the_text(content: bytes) -> N
     check_law_8(content)
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(600), deadline=None, derandomize=True, database=None)
 @given(st.text(alphabet=":-[]{}&*!|>'\"%@#?,~<\n\t aé1\u2028\x85\r", max_size=60))
 def test_any_marks_of_yaml_do_too(text: str) -> None:
     check_law_8(text.encode())
@@ -204,7 +205,7 @@ def test_any_marks_of_yaml_do_too(text: str) -> None:
 SAMPLE = (Path(__file__).parent / "fleet.yaml").read_bytes()
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(600), deadline=None, derandomize=True, database=None)
 @given(st.data())
 def test_a_spoiled_fleet_does_too(data: st.DataObject) -> None:
     content = bytearray(SAMPLE)

@@ -17,6 +17,7 @@ from reconciler.desired.objects import node_classes, node_overlays, node_pools
 from reconciler.desired.report import render_json
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from tests.desired.examples import a_class, a_file, a_pool, a_pool_requiring, an_overlay
+from tests.examples import examples
 
 SAMPLE = (Path(__file__).parent / "fleet.yaml").read_bytes()
 SCENARIOS = (
@@ -60,7 +61,7 @@ def test_the_fleet_decodes_into_the_model() -> None:
     assert [c.spec.role for c in node_classes(fleet)] == ["nodes"]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(60), deadline=None, derandomize=True, database=None)
 @given(st.randoms(use_true_random=False), st.booleans())
 def test_no_order_of_files_or_keys_makes_a_difference(shuffle: random.Random, spoil: bool) -> None:
     objects = [a_pool(f"p{i}", weight=i + 1) for i in range(4)]

@@ -121,10 +121,10 @@ def test_a_change_of_one_price_is_a_change_of_one_line_beside_the_digest() -> No
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        (b"0.0816", b"0.0001", "changed by hand"),
-        (b"ami-1", b"ami-2", "changed by hand"),
+        (b"0.0816", b"0.0001", "edited by hand"),
+        (b"ami-1", b"ami-2", "edited by hand"),
         (b'"region"', b'"regiom"', "not a lock file"),
-        (b"{\n", b"<<<<<<< ours\n{\n<<<<<<< theirs\n", "a merge has left its marks"),
+        (b"{\n", b"<<<<<<< ours\n{\n<<<<<<< theirs\n", "merge conflict markers"),
         (b"\n}\n", b"\n", "not JSON"),
         (b"reconciler/v1", b"reconciler/v9", "Lock of reconciler/v9"),
     ],

@@ -16,7 +16,7 @@ FINDINGS = (
     Diagnostic(
         Severity.ERROR,
         "unknown-field",
-        "no such field in spec",
+        "unknown field in spec",
         Place("pools/a.yaml", 3, 3),
         "spec.wieght",
         "did you mean weight?",

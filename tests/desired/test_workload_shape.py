@@ -11,6 +11,7 @@ from reconciler.desired.kinds import WORKLOADS
 from reconciler.desired.schema import load
 from reconciler.desired.workload_shape import SCHEMA, check
 from reconciler.model.pod import Container, PodSpec, TopologySpreadConstraint
+from tests.examples import examples
 
 
 def a_pod(**spec: Any) -> dict[str, Any]:
@@ -65,7 +66,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(400), deadline=None, derandomize=True, database=None)
 @given(
     kind=st.sampled_from(sorted(WORKLOADS)),
     field=st.sampled_from(["affinity", "containers", "tolerations", "template", "x", "selector"]),

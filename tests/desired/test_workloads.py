@@ -215,7 +215,7 @@ def test_too_many_pods_are_refused_before_they_are_made() -> None:
     assert perf_counter() - started < 1
     assert len(workloads.pods) == 10
     assert (finding.code, finding.severity) == ("too-many-pods", Severity.ERROR)
-    assert "Deployment b asks for 1000000000 pods" in finding.message
+    assert "Deployment b has 1000000000 pods" in finding.message
 
 
 def test_what_cannot_be_read_is_a_finding_with_a_path() -> None:

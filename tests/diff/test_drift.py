@@ -117,6 +117,7 @@ def test_a_claim_that_is_deleted_or_has_not_launched_never_drifts() -> None:
     unlaunched = _node(_hashed("1"))
     unlaunched[1]["status"]["conditions"] = [{"type": "Launched", "status": "Unknown"}]
 
+    assert _found(_node(_hashed("1")), pool_hashes={"default": "2"}) != ()
     for node in (deleted, unlaunched):
         assert _found(node, pool_hashes={"default": "2"}) == ()
 

@@ -110,7 +110,9 @@ def test_what_somebody_has_suspended_is_a_blocker() -> None:
     made = resolve({"disruption": {"suspend": [{"owner": "platform-team"}]}}, {}).settings
     [found] = blockers(*a_node("a"), settings=made).values()
     assert (found.kind, found.name) == ("Policy", "default/Empty")
-    assert found.message.startswith("platform-team has suspended Empty")
+    assert found.message.startswith(
+        "platform-team suspended disruption of NodePool default for emptiness"
+    )
 
 
 def test_what_has_no_price_is_said_to_have_none() -> None:

@@ -128,7 +128,7 @@ def test_one_unreadable_budget_closes_the_pool_for_every_reason() -> None:
 
     assert brief(decisions) == []
     assert all(state.error for state in decisions.budgets)
-    assert "cannot be read" in decisions.deferred[0].message
+    assert "budget is invalid" in decisions.deferred[0].message
 
 
 def test_emptiness_comes_before_drift_unless_the_methods_are_given_otherwise() -> None:

@@ -67,8 +67,8 @@ def test_a_node_that_waits_for_the_day_says_when_the_next_may_go() -> None:
     assert {d.not_before for d in decisions.deferred} == {NOW + 21 * HOUR}
     [message] = {d.message for d in decisions.deferred}
     assert message == (
-        "of the 4 nodes of the fleet, 2 may go within 24 hours (disruption.maximumPerDay),"
-        " and 2 have gone"
+        "2 of the 4 nodes of the fleet may be disrupted within 24 hours (disruption.maximumPerDay);"
+        " 2 were disrupted"
     )
 
 
@@ -125,14 +125,14 @@ def test_a_wave_takes_so_many_nodes_and_names_itself() -> None:
     decisions = four_drifted(History(), configured(waveSize="50%"))
     assert len(decisions.commands) == 2
     assert {d.message for d in decisions.deferred} == {
-        "wave 1 of NodePool default takes 2 nodes (waveSize)"
+        "wave 1 of NodePool default is limited to 2 nodes (waveSize)"
     }
 
 
 @pytest.mark.parametrize(
     ("move", "why", "until"),
     [
-        (a_move(), "its commands have to end", None),
+        (a_move(), "its commands must finish", None),
         (
             a_move(ended_at=NOW - HOUR, waits_for="1 of 3 pods of x/ReplicaSet/y are available"),
             "1 of 3 pods of x/ReplicaSet/y are available",
@@ -140,7 +140,7 @@ def test_a_wave_takes_so_many_nodes_and_names_itself() -> None:
         ),
         (
             a_move(ended_at=NOW - HOUR, healthy_at=NOW - timedelta(minutes=5)),
-            "it is to stay well for waveSoak",
+            "its nodes must stay healthy for waveSoak",
             NOW + timedelta(minutes=15),
         ),
     ],
@@ -150,8 +150,8 @@ def test_the_next_wave_says_what_the_last_one_waits_for(move: Move, why: str, un
     decisions = four_drifted(rolling(move), made)
     assert decisions.commands == ()
     [(message, at)] = {(d.message, d.not_before) for d in decisions.deferred}
-    wave = "wave 3 of NodePool default has taken its 2 nodes of 2 (waveSize)"
-    assert (message, at) == (f"{wave}; before the next one, {why}", until)
+    wave = "wave 3 of NodePool default has disrupted 2 of 2 nodes (waveSize)"
+    assert (message, at) == (f"{wave}; before the next wave, {why}", until)
 
 
 def test_a_wave_that_is_not_full_goes_on() -> None:
@@ -171,8 +171,8 @@ def test_a_stopped_rollout_holds_until_somebody_resumes_it() -> None:
     assert {d.waits_for for d in decisions.deferred} == {WaitsFor.APPROVAL}
     [message] = {d.message for d in decisions.deferred}
     assert message == (
-        "disruption of NodePool default stopped by itself at 2026-01-05 11:00 UTC after 3 failures,"
-        " the last: no capacity; `reconciler resume --node-pool default` lets it go on"
+        "disruption of NodePool default was halted at 2026-01-05 11:00 UTC after 3 failures"
+        " (last: no capacity); run `reconciler resume --node-pool default` to continue"
     )
     assert len(four_drifted(history, configured()).commands) == 4, "nobody asks for stops any more"
 
@@ -193,8 +193,8 @@ def test_what_was_given_up_within_the_period_is_not_taken_back() -> None:
     [deferral] = decisions.deferred
     assert deferral.not_before == NOW + 23 * HOUR
     assert deferral.message == (
-        "would undo a consolidation: medium on-demand in zone-a was given up for n at"
-        " 2026-01-05 11:00 UTC, and the replacement could be that again (undoPeriod)"
+        "would undo a consolidation: n replaced medium on-demand in zone-a at 2026-01-05 11:00 UTC,"
+        " and its replacement could be the same offering again (undoPeriod)"
     )
     assert brief(decided(*fresh(stamp(NOW - HOUR)))), "without a period nothing is remembered"
 

@@ -7,7 +7,8 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from reconciler.desired.settings import resolve
@@ -27,8 +28,12 @@ from tests.disruption.builders import (
     drifted,
     stamp,
 )
+from tests.examples import examples
 
 POOLS = ("alpha", "beta")
+FINDING = settings(
+    max_examples=500, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
+)
 
 budgets = st.lists(
     st.fixed_dictionaries(
@@ -82,7 +87,15 @@ def _situation(cluster: ClusterState, pools: list[dict[str, Any]], gone: tuple[s
     return a_situation(cluster, [a_pool(**pool) for pool in pools], drifted=drifted(*gone))
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.parametrize("reason", DisruptionReason)
+def test_these_laws_are_tried_on_commands_of_every_reason(reason: DisruptionReason) -> None:
+    def has_one(fleet: tuple[list[Any], list[dict[str, Any]], tuple[str, ...]]) -> bool:
+        return any(command.reason is reason for command in _decide(*fleet).commands)
+
+    assert find(fleets(), has_one, settings=FINDING)
+
+
+@settings(max_examples=examples(200), deadline=None)
 @given(fleets())
 def test_no_pass_takes_more_than_a_budget_allows(
     fleet: tuple[list[Any], list[dict[str, Any]], tuple[str, ...]],
@@ -106,7 +119,7 @@ def test_no_pass_takes_more_than_a_budget_allows(
         assert together <= max(allowed[pool, reason] for reason in DisruptionReason)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(fleets(), budgets)
 def test_no_pass_takes_more_of_the_fleet_than_its_budget_allows(
     fleet: tuple[list[Any], list[dict[str, Any]], tuple[str, ...]],
@@ -127,16 +140,39 @@ def test_no_pass_takes_more_of_the_fleet_than_its_budget_allows(
     assert sum(taken.values()) <= max(allowed.values())
 
 
-@settings(max_examples=100, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.integers(-2, 3), st.integers(0, 4), st.booleans()), min_size=1, max_size=6
-    ),
-    budgets,
+ages = st.lists(
+    st.tuples(st.integers(-2, 3), st.integers(0, 4), st.booleans()), min_size=1, max_size=6
 )
+"""Nodes by the hours past their expiry, their number of pods, and whether they are ready."""
+
+
+def test_graceful_expiry_is_tried_on_nodes_that_it_takes() -> None:
+    def takes_one(drawn: list[tuple[int, int, bool]]) -> bool:
+        decisions, _ = _expire_gracefully(drawn, [{"nodes": "100%"}])
+        return any(command.placement for command in decisions.commands)
+
+    assert find(ages, takes_one, settings=FINDING)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(ages, budgets)
 def test_graceful_expiry_keeps_the_budgets_and_brings_room_for_every_pod(
     drawn: list[tuple[int, int, bool]], of_pool: list[dict[str, Any]]
 ) -> None:
+    decisions, allowed = _expire_gracefully(drawn, of_pool)
+
+    assert {str(c.reason) for c in decisions.commands} <= {"Expired"}
+    assert not any(c.is_forceful for c in decisions.commands)
+    assert sum(len(c.nodes) for c in decisions.commands) <= allowed
+    for command in decisions.commands:
+        assert command.placement is not None
+        assert not command.placement.unschedulable
+
+
+def _expire_gracefully(
+    drawn: list[tuple[int, int, bool]], of_pool: list[dict[str, Any]]
+) -> tuple[Decisions, int]:
+    """Return what is decided, and how many nodes the budgets allow."""
     objects: list[Any] = []
     for index, (hours, pods, ready) in enumerate(drawn):
         born = stamp(NOW - timedelta(hours=24 + hours))
@@ -153,17 +189,10 @@ def test_graceful_expiry_keeps_the_budgets_and_brings_room_for_every_pod(
     states = budget_states([pool], cluster.nodes, NOW)
     allowed = next(s.allowed for s in states if s.reason is DisruptionReason.DRIFTED)
 
-    decisions = decide(a_situation(cluster, [pool], settings=made))
-
-    assert {str(c.reason) for c in decisions.commands} <= {"Expired"}
-    assert not any(c.is_forceful for c in decisions.commands)
-    assert sum(len(c.nodes) for c in decisions.commands) <= allowed
-    for command in decisions.commands:
-        assert command.placement is not None
-        assert not command.placement.unschedulable
+    return decide(a_situation(cluster, [pool], settings=made)), allowed
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(fleets())
 def test_a_node_goes_once_and_no_pod_goes_to_a_node_that_goes(
     fleet: tuple[list[Any], list[dict[str, Any]], tuple[str, ...]],
@@ -183,7 +212,7 @@ def test_a_node_goes_once_and_no_pod_goes_to_a_node_that_goes(
     assert len(names) == len(set(names))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(fleets(), st.integers(0, 2**32))
 def test_the_order_of_the_input_changes_nothing(
     fleet: tuple[list[Any], list[dict[str, Any]], tuple[str, ...]], seed: int
@@ -197,7 +226,7 @@ def test_the_order_of_the_input_changes_nothing(
     assert _decide(objects, pools, gone) == _decide(shuffled, other_pools, tuple(other_gone))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(fleets())
 def test_consolidation_never_costs_more(
     fleet: tuple[list[Any], list[dict[str, Any]], tuple[str, ...]],

@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from reconciler.disruption.command import Decisions, WaitsFor
 from reconciler.disruption.simulation import after
+from reconciler.model.budget import DisruptionReason
 from reconciler.placement.result import Placement
 from tests.disruption.builders import (
     a_cluster,
@@ -54,7 +56,7 @@ def test_room_that_one_command_takes_is_gone_for_the_next() -> None:
         drifted=drifted("n1", "n2"),
     )
 
-    assert sorted(c.decision for c in decisions.commands) == ["delete", "replace"]
+    assert brief(decisions) == [("Drifted", "delete", ("n1",)), ("Drifted", "replace", ("n2",))]
 
 
 def test_a_limit_that_one_command_uses_up_stops_the_next() -> None:
@@ -69,6 +71,7 @@ def test_a_limit_that_one_command_uses_up_stops_the_next() -> None:
         drifted=drifted("n1", "n2"),
     )
 
+    assert brief(decisions) == [("Drifted", "replace", ("n1",)), ("Drifted", "replace", ("n2",))]
     launched = [t.types[0].name for c in decisions.commands for t in c.replacements]
     assert launched == ["medium", "medium"]
     most = sum(
@@ -91,7 +94,7 @@ def test_a_limit_without_room_for_two_lets_one_go() -> None:
         drifted=drifted("n1", "n2"),
     )
 
-    assert len(decisions.commands) == 1
+    assert brief(decisions) == [("Drifted", "replace", ("n1",))]
 
 
 def test_pods_that_one_command_moves_count_for_the_spread_of_the_next() -> None:
@@ -120,13 +123,11 @@ def test_pods_that_repel_each_other_do_not_meet_through_two_commands() -> None:
 
     decisions = decided(*nodes, *pods, room, pools=[a_pool(**NEVER)], drifted=drifted("n0", "n1"))
 
-    seats = [
-        node
-        for command in decisions.commands
-        if command.placement is not None
-        for node in command.placement.on_nodes.values()
-    ]
-    assert len(seats) == len(set(seats))
+    assert brief(decisions) == [("Drifted", "delete", ("n0",)), ("Drifted", "replace", ("n1",))]
+    on_nodes = [c.placement.on_nodes for c in decisions.commands if c.placement is not None]
+    assert on_nodes == [{"default/p0": "n9"}, {}], "p1 may not join p0, although n9 has room"
+    launched = [claim.pods for c in decisions.commands for claim in c.replacements]
+    assert launched == [("default/p1",)]
 
 
 def test_a_pod_that_repels_others_does_so_where_it_goes() -> None:
@@ -149,12 +150,19 @@ def test_a_pod_that_repels_others_does_so_where_it_goes() -> None:
 
 
 def test_an_empty_node_does_not_go_as_underutilized_past_its_own_budget() -> None:
-    pool = a_pool(budgets=[{"nodes": "0", "reasons": ["Empty"]}])
+    def with_budget(nodes: str) -> Decisions:
+        pool = a_pool(budgets=[{"nodes": nodes, "reasons": ["Empty"]}])
+        return decided(a_node("n1"), a_node("n2"), pools=[pool])
 
-    decisions = decided(a_node("n1"), a_node("n2"), pools=[pool])
+    closed, open_ = with_budget("0"), with_budget("2")
 
-    assert brief(decisions) == []
-    assert refusal_of(decisions, "n1") == ""
+    assert brief(closed) == []
+    assert [(d.node, d.reason, d.waits_for) for d in closed.deferred] == [
+        ("n1", DisruptionReason.EMPTY, WaitsFor.BUDGET),
+        ("n2", DisruptionReason.EMPTY, WaitsFor.BUDGET),
+    ]
+    assert refusal_of(closed, "n1") == ""
+    assert brief(open_) == [("Empty", "delete", ("n1", "n2"))]
 
 
 ZONE = "topology.kubernetes.io/zone"

@@ -86,7 +86,8 @@ def test_a_suspension_names_its_owner_its_end_and_its_note() -> None:
     [deferral] = decided(*a_node("n"), settings=made).deferred
     assert deferral.not_before == NOW + HOUR
     assert deferral.message == (
-        "platform-team has suspended Empty of NodePool default until 2026-01-05 13:00 UTC "
+        "platform-team suspended disruption of NodePool default for emptiness until "
+        "2026-01-05 13:00 UTC "
         "(disruption.suspend[0]): release"
     )
 
@@ -104,14 +105,14 @@ def test_of_two_suspensions_the_one_that_ends_last_is_told() -> None:
     made = configured(disruption={"suspend": [FROZEN, endless]})
     [deferral] = decided(*a_node("n"), settings=made).deferred
     assert deferral.not_before is None
-    assert "security has suspended" in deferral.message
+    assert "security suspended" in deferral.message
 
 
 def test_within_a_window_nodes_go_and_outside_it_says_when_it_opens() -> None:
     made = configured(disruption={"windows": [NIGHT]})
     [deferral] = decided(*a_node("n"), settings=made).deferred
     assert (deferral.waits_for, deferral.not_before) == (WaitsFor.SCHEDULE, NOW + 10 * HOUR)
-    assert "(disruption.windows[0] of night-shift)" in deferral.message
+    assert "(disruption.windows[0], owner night-shift)" in deferral.message
     assert brief(decided(*a_node("n"), settings=made, now=NOW + 11 * HOUR))
 
 
@@ -119,7 +120,7 @@ def test_a_window_whose_schedule_never_hits_never_opens() -> None:
     made = configured(disruption={"windows": [{**NIGHT, "schedule": "0 0 31 2 *"}]})
     [deferral] = decided(*a_node("n"), settings=made).deferred
     assert deferral.not_before is None
-    assert "none ever opens" in deferral.message
+    assert "no window ever opens" in deferral.message
 
 
 def test_forceful_ways_are_not_held() -> None:
@@ -136,19 +137,19 @@ def test_the_budget_of_the_fleet_holds_over_its_pools() -> None:
     [deferral] = decisions.deferred
     assert (deferral.node, deferral.waits_for) == ("b1", WaitsFor.BUDGET)
     assert deferral.message == (
-        "the budget of the fleet (disruption.budgets[0]) allows 1 of 2 nodes at once for Empty, "
-        "0 are disrupted or not ready"
+        "the fleet's budget (disruption.budgets[0]) allows 1 of 2 nodes to be disrupted for "
+        "emptiness at a time (0 disrupted or not ready now)"
     )
 
 
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"minimumSavings": 0.7}, "asks for $0.7000 (minimumSavings)"),
-        ({"minimumSavingsPercent": 80}, "asks for 80% (minimumSavingsPercent)"),
+        ({"minimumSavings": 0.7}, "requires $0.7000 an hour (minimumSavings)"),
+        ({"minimumSavingsPercent": 80}, "requires 80% (minimumSavingsPercent)"),
         (
             {"nodePools": {"default": {"minimumSavings": 0.7}}},
-            "asks for $0.7000 (nodePools.default.minimumSavings)",
+            "requires $0.7000 an hour (nodePools.default.minimumSavings)",
         ),
     ],
 )

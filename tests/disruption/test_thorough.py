@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+import pytest
+from hypothesis import Phase, find, given
 from hypothesis import settings as tuned
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from reconciler.disruption.pricing import Choice
 from reconciler.disruption.simulation import after
 from reconciler.disruption.situation import open_pass
 from reconciler.disruption.wasteful import by_waste, small_sets
+from reconciler.model.budget import DisruptionReason
 from reconciler.model.settings import PoolOptions, Settings
 from reconciler.observed.state import ClusterState
 from reconciler.placement.result import Placement
@@ -27,6 +29,7 @@ from tests.disruption.builders import (
     a_situation,
     decided,
 )
+from tests.examples import examples
 
 THOROUGH = Settings(consolidation_search="thorough")
 
@@ -199,8 +202,22 @@ def a_budget(allowed: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize("decision", ["delete", "replace"])
+def test_these_laws_are_tried_on_commands_of_both_kinds(decision: str) -> None:
+    pool = a_pool()
+
+    def has_one(fleet: list[Any]) -> bool:
+        commands = _decided(a_cluster(*fleet), pool, THOROUGH).commands
+        return any(
+            c.reason is DisruptionReason.UNDERUTILIZED and c.decision == decision for c in commands
+        )
+
+    quick = tuned(deadline=None, derandomize=True, database=None, phases=[Phase.generate])
+    assert find(fleets(), has_one, settings=quick)
+
+
 @given(fleet=fleets(), allowed=st.integers(0, 1), nodes=st.integers(0, 3))
-@tuned(deadline=None, max_examples=15)
+@tuned(deadline=None, max_examples=examples(30))
 def test_no_command_costs_more_or_breaks_a_budget_or_leaves_a_pod_without_a_place(
     fleet: list[Any], allowed: int, nodes: int
 ) -> None:
@@ -236,7 +253,7 @@ def _price(labels: Any) -> float:
 
 
 @given(fleet=fleets())
-@tuned(deadline=None, max_examples=15)
+@tuned(deadline=None, max_examples=examples(30))
 def test_a_pass_saves_at_least_what_it_saves_without_the_search(fleet: list[Any]) -> None:
     cluster, pool = a_cluster(*fleet), a_pool()
 

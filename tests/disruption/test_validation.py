@@ -29,14 +29,14 @@ def test_what_nobody_speaks_for_goes(reason: str) -> None:
 
 def test_a_pod_that_came_stops_an_empty_node_and_no_other() -> None:
     fleet = [a_node("n1"), a_node("n2"), a_pod("p", "n2", "3")]
-    assert said("Empty", *fleet) == "node n2 is not empty any more"
+    assert said("Empty", *fleet) == "node n2 is no longer empty"
     assert said("Underutilized", *fleet) is None
 
 
 @pytest.mark.parametrize("reason", ["Drifted", "Underutilized"])
 def test_a_pod_that_must_not_move_stops_it(reason: str) -> None:
     fleet = [a_node("n1"), a_pod("p", "n1", metadata=PROTECTED)]
-    assert said(reason, *fleet) == "pod default/p bears karpenter.sh/do-not-disrupt"
+    assert said(reason, *fleet) == "pod default/p is annotated karpenter.sh/do-not-disrupt"
 
 
 def test_a_grace_period_ends_what_a_pod_says_against_drift() -> None:
@@ -50,7 +50,7 @@ def test_a_grace_period_ends_what_a_pod_says_against_drift() -> None:
 
 def test_a_node_that_bears_the_annotation_stays() -> None:
     node = a_node("n1", annotations={"karpenter.sh/do-not-disrupt": "true"})
-    assert said("Drifted", node) == "node n1 bears karpenter.sh/do-not-disrupt"
+    assert said("Drifted", node) == "node n1 is annotated karpenter.sh/do-not-disrupt"
 
 
 @pytest.mark.parametrize("reason", ["Drifted", "Removed"])
@@ -58,7 +58,7 @@ def test_what_was_suspended_meanwhile_stays_as_long_as_that_holds(reason: str) -
     suspension = {"owner": "platform-team", "until": stamp(NOW + timedelta(hours=1))}
     config = {"disruption": {"suspend": [suspension]}}
     settings = resolve(config, {}).settings
-    assert "platform-team has suspended Drifted" in (
+    assert "platform-team suspended disruption of NodePool default for drift" in (
         said(reason, a_node("n1"), settings=settings) or ""
     )
     assert said(reason, a_node("n1"), settings=settings, later=timedelta(hours=2)) is None

@@ -107,12 +107,12 @@ def cut(points: Points, number: int) -> None:
 
 def in_a_fork(work: Callable[[], Any]) -> Any:
     """Do ``work`` in a copy of this whole process and return its picklable result."""
-    gc.freeze()  # nothing of all this is garbage: the copy need not look through it again
     reader, writer = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
+        gc.freeze()  # nothing of all this is garbage: the copy need not look through it again
         os.close(reader)
         try:
             result = work()
@@ -121,7 +121,6 @@ def in_a_fork(work: Callable[[], Any]) -> Any:
         with os.fdopen(writer, "wb") as pipe:
             pickle.dump(result, pipe)
         os._exit(0)
-    gc.unfreeze()
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         content = pipe.read()

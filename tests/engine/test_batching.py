@@ -119,12 +119,35 @@ def scarce() -> World:
 
 
 @pytest.mark.parametrize("make", [plain, scarce])
+def test_a_process_may_be_killed_at_the_first_point_of_each_kind_of_a_batch(
+    make: Callable[[], World],
+) -> None:
+    names = points_of_a_batch(make)
+    first = {name: number for number, name in reversed([*names.items()])}
+    assert len(first) >= 6, sorted(first)
+    assert "after ec2.CreateFleet" in first
+    ends_alike_where_killed(make, {number: name for name, number in first.items()})
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("make", [plain, scarce])
 def test_a_process_may_be_killed_at_every_point_of_a_batch(make: Callable[[], World]) -> None:
+    names = points_of_a_batch(make)
+    assert len(names) > 20, names
+    ends_alike_where_killed(make, names)
+
+
+def points_of_a_batch(make: Callable[[], World]) -> dict[int, str]:
+    """Return the points around the first launch after each of which something has changed."""
     whole = Points()
     whole.wrap(make()).converge(batch_from=2)
-    ends = [n for n, name in enumerate(whole.names, 1) if name.startswith("after")]
     asked = whole.names.index("after ec2.CreateFleet") + 1
-    for number in [n for n in ends if n <= asked + 40][:: 1 if make is plain else 2]:
+    numbered = enumerate(whole.names[: asked + 40], 1)
+    return {number: name for number, name in numbered if name.startswith("after")}
+
+
+def ends_alike_where_killed(make: Callable[[], World], names: dict[int, str]) -> None:
+    for number, name in names.items():
         points = Points()
         world = points.wrap(make())
 
@@ -139,8 +162,8 @@ def test_a_process_may_be_killed_at_every_point_of_a_batch(make: Callable[[], Wo
             points.at = lambda _: None
             world.converge(batch_from=2)
         points.at = lambda _: None
-        assert complaints(world, 4) == [], whole.names[number - 1]
-        assert ever_launched(world) == 4, whole.names[number - 1]
+        assert complaints(world, 4) == [], name
+        assert ever_launched(world) == 4, name
 
 
 def test_what_ec2_lists_late_is_dealt_out_when_it_shows() -> None:
@@ -175,6 +198,7 @@ def test_where_the_state_is_lost_before_they_are_named_they_are_adopted() -> Non
     world.engine().run_once(batch_from=2)
     assert set(world.instances().values()) == {""}
     world.store, world.journal = MemoryStateStore(), MemoryJournal()
+    world.adopt()
     world.converge(batch_from=2)
     assert ever_launched(world) == 3
     assert complaints(world, 3) == []
@@ -191,14 +215,15 @@ def test_a_batch_whose_answer_is_lost_is_found_again(fault: Fault, honours_token
     assert complaints(world, 3) == []
 
 
-def test_a_thousand_launches_cost_few_calls() -> None:
-    world = many(1000)
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.exhaustive)])
+def test_many_launches_cost_few_calls(count: int) -> None:
+    world = many(count)
     engine = world.engine()
     engine.source.read()
     before = len(world.cloud.calls)
     engine.run_once(batch_from=33)
     calls = Counter(call.operation for call in world.cloud.calls[before:])
-    assert len(world.instances()) == 1000
+    assert len(world.instances()) == count
     assert calls["CreateFleet"] == 1
     assert calls.total() <= 40, calls
 

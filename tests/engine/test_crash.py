@@ -20,6 +20,7 @@ from tests.engine.world import (
     a_pool,
     a_world,
 )
+from tests.examples import examples
 
 LARGE = [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m7i.large"]}]
 EITHER = [
@@ -133,16 +134,38 @@ def end_of(world: World, expected: Counter[tuple[str, str, str]]) -> list[str]:
     return complaints(world, expected)
 
 
-@pytest.mark.slow
+def test_a_process_may_be_killed_at_the_first_point_of_each_kind() -> None:
+    tried: set[str] = set()
+
+    def is_new(name: str) -> bool:
+        return name not in tried and tried.add(name) is None
+
+    points, failed = killed_wherever(is_new)
+    assert failed == {}
+    assert len(points.names) > 200
+    assert len(tried) > 10, sorted(tried)
+
+
+@pytest.mark.exhaustive
 def test_a_process_may_be_killed_at_every_point() -> None:
+    points, failed = killed_wherever(lambda _: True)
+    assert failed == {}
+    assert len(points.names) > 200
+
+
+def killed_wherever(
+    is_chosen: Callable[[str], bool],
+) -> tuple[Points, dict[tuple[int, str], list[str]]]:
+    """Run the story; at each chosen point, let a copy be killed and note what is wrong then."""
     fleets = expected_of(hostile)
+    assert sum(fleets[0].values()) >= 5
     points, failed = Points(), {}
     world = points.wrap(hostile())
     for step, expected in zip(story(world), fleets, strict=True):
         step()
 
         def killed(number: int, expected: Counter[tuple[str, str, str]] = expected) -> None:
-            if points.is_like_the_last:
+            if points.is_like_the_last or not is_chosen(points.names[-1]):
                 return
 
             def rest() -> list[str]:
@@ -156,13 +179,11 @@ def test_a_process_may_be_killed_at_every_point() -> None:
         points.at = killed
         world.converge()
         points.at = lambda _: None
-    assert failed == {}
-    assert len(points.names) > 200
-    assert sum(fleets[0].values()) >= 5
+    return points, failed
 
 
 @settings(
-    max_examples=40,
+    max_examples=examples(40),
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

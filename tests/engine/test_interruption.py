@@ -172,6 +172,10 @@ def test_an_instance_whose_checks_fail_waits_for_no_pod(*, ails: bool) -> None:
 def test_an_instance_that_ends_without_us_takes_its_claim_with_it(state: str) -> None:
     world = three_spot_nodes()
     instance, claim = victim_of(world)
+    if state in ("stopping", "stopped"):
+        world.cloud._account.backend.get_instance(instance)._state.name = state
+    else:
+        world.cloud.vanish(instance)
     say(world, "EC2 Instance State-change Notification", instance_id=instance, state=state)
     listening(world).converge()
     assert claim not in world.claims
@@ -211,7 +215,14 @@ def test_a_node_that_waits_for_its_replacement_does_not_wait_any_longer() -> Non
     waiting = next(c for c in world.store.commands() if c.phase is CommandPhase.WAITING)
     claim = waiting.node_claims[0]
     instance = next(i for i, name in world.instances().items() if name == claim)
-    warn(world, instance)
+    say(
+        world,
+        "AWS Health Event",
+        "aws.health",
+        service="EC2",
+        eventTypeCategory="scheduledChange",
+        affectedEntities=[{"entityValue": instance}],
+    )
     for _ in range(3):
         a_pass(engine)
     assert instance not in world.instances()

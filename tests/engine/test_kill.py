@@ -1,6 +1,7 @@
 """``kill -9`` at any moment, and what the next process makes of it, counted instance by instance.
 
-``RECONCILER_KILL_SEEDS=200`` tries more moments than a run of all tests has time for.
+A seed decides on the moments. The default run kills once in each phase. An exhaustive run kills
+several times, with four seeds or as many as ``RECONCILER_KILL_SEEDS`` says.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pytest
 from reconciler.adapters.simulated.faults import Fault
 from tests.engine.processes import Site, a_site
 
-SEEDS = range(int(os.environ.get("RECONCILER_KILL_SEEDS", "2")))
+SEEDS = range(int(os.environ.get("RECONCILER_KILL_SEEDS", "4")))
 QUICK = ("--interval", "100ms", "-q")
 
 
@@ -29,13 +30,18 @@ def spoil(site: Site, chance: random.Random) -> None:
         site.cloud.market.refuse(zone=chance.choice(["us-east-1a", "us-east-1b", "us-east-1c"]))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_killed_apply_goes_on_where_it_was(seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("seed", "kills"),
+    [
+        pytest.param(0, 1),
+        *(pytest.param(seed, 2, marks=pytest.mark.exhaustive) for seed in SEEDS),
+    ],
+)
+def test_a_killed_apply_goes_on_where_it_was(seed: int, kills: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     with a_site(tmp_path) as site:
         spoil(site, chance)
-        for _ in range(2):
+        for _ in range(kills):
             site.killed_at(chance, 14, "apply", *QUICK)
         site.finish("apply", *QUICK)
         first = site.fleet()
@@ -43,7 +49,7 @@ def test_a_killed_apply_goes_on_where_it_was(seed: int, tmp_path: Path) -> None:
         assert sum(first.values()) >= 3
         site.change("nodes/pool.yaml", "expireAfter: 336h", "expireAfter: 300h")
         before = set(site.cloud.living())
-        for _ in range(2):
+        for _ in range(kills):
             site.killed_at(chance, 30, "apply", *QUICK)
         site.finish("apply", *QUICK)
         # How many nodes it takes follows from where the pods were when theirs was replaced, and a
@@ -60,13 +66,20 @@ def test_a_killed_apply_goes_on_where_it_was(seed: int, tmp_path: Path) -> None:
 JOINED = ("--set", "aws.batchLaunchesFrom=2")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_killed_apply_deals_out_what_joined_launches_gave(seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("seed", "kills"),
+    [
+        pytest.param(0, 1),
+        *(pytest.param(seed, 3, marks=pytest.mark.exhaustive) for seed in SEEDS),
+    ],
+)
+def test_a_killed_apply_deals_out_what_joined_launches_gave(
+    seed: int, kills: int, tmp_path: Path
+) -> None:
     chance = random.Random(f"joined {seed}")
     with a_site(tmp_path) as site:
         spoil(site, chance)
-        for _ in range(3):
+        for _ in range(kills):
             site.killed_at(chance, 10, "apply", *QUICK, *JOINED)
         site.finish("apply", *QUICK, *JOINED)
         names = [tags.get("karpenter.sh/nodeclaim") for tags in site.cloud.living().values()]

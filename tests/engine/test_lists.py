@@ -18,6 +18,7 @@ from reconciler.adapters.simulated.faults import Fault
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
 from reconciler.adapters.simulated.wire import Answer, Request
 from reconciler.adapters.simulated.wire import error as aws_error
+from reconciler.engine.ownership import UnknownInstancesError
 from reconciler.model.errors import CloudError, ClusterError, TransientCloudError
 from reconciler.model.labels import NODEPOOL_HASH, NODEPOOL_HASH_VERSION
 from tests.engine.test_crash import LARGE, complaints
@@ -162,13 +163,13 @@ def test_a_cluster_that_cannot_be_listed_is_left_alone() -> None:
 
 
 def test_what_stands_on_the_last_page_is_there() -> None:
-    """A state that is lost knows no id to look up: what one pass takes in was listed."""
+    """A state that is lost knows no id to look up: what one pass reports was listed."""
     world = three_nodes()
     world.page_size = 1
     world.store, world.journal, world.shelf = MemoryStateStore(), MemoryJournal(), MemoryShelf()
-    world.engine().run_once(decides=False)
-    assert set(world.claims) == set(world.instances().values())
-    assert len(world.claims) == 3
+    seen = world.engine().run_once(decides=False).seen
+    assert {i.id for i in seen.doubts.unknown} == set(world.instances())
+    assert len(seen.doubts.unknown) == 3
 
 
 def test_what_is_not_listed_is_looked_up_before_it_is_given_up() -> None:
@@ -222,10 +223,14 @@ def test_a_server_that_ignores_filters_shows_nothing_of_others() -> None:
     assert len(world.claims) == 3
 
 
-def test_a_lost_state_takes_the_fleet_in_again_at_once() -> None:
+def test_a_lost_state_stops_the_fleet_until_it_is_adopted() -> None:
     world = three_nodes()
     before = world.instances()
     world.store, world.journal, world.shelf = MemoryStateStore(), MemoryJournal(), MemoryShelf()
+    with pytest.raises(UnknownInstancesError, match="reconciler state adopt"):
+        world.converge()
+    assert (world.instances(), world.claims, launches(world)) == (before, {}, 3)
+    assert world.adopt() == []
     world.converge()
     assert world.instances() == before
     assert {c.name for c in world.claims.values()} == set(before.values())
@@ -239,6 +244,7 @@ def test_a_node_that_a_lost_state_left_tainted_is_given_back() -> None:
     assert tainted(world)
     world.store, world.journal = MemoryStateStore(), MemoryJournal()
     moved(world, budget="0")
+    world.adopt()
     world.converge()
     assert tainted(world) == []
 

@@ -21,8 +21,10 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 def test_a_daemon_that_is_told_to_stop_finishes_its_pass(site: Site) -> None:
-    daemon = site.start("run", "--interval", "1s")
+    heartbeat = site.folder.parent / "heartbeat"
+    daemon = site.start("run", "--interval", "1s", "--heartbeat", str(heartbeat))
     wait_for(lambda: any(c.operation == "CreateFleet" for c in site.cloud.calls))
+    wait_for(heartbeat.exists)
     daemon.send_signal(signal.SIGTERM)
     said, _ = daemon.communicate(timeout=60)
     assert daemon.returncode == 0, said
@@ -56,5 +58,5 @@ def test_a_checkout_that_turns_out_empty_changes_nothing(site: Site) -> None:
     daemon.send_signal(signal.SIGTERM)
     said, _ = daemon.communicate(timeout=60)
     assert daemon.returncode == 0, said
-    assert said.count("stays in force") == 1
+    assert said.count("stays in effect") == 1
     assert set(site.cloud.living()) == before

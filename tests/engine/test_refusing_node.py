@@ -113,7 +113,7 @@ def test_what_is_waited_for_after_the_pods_are_volumes() -> None:
     for _ in range(3):
         engine.run_once()
         world.clock.advance(1)
-    assert world.ears.said("Draining")[-1].endswith("waits for 2 volumes to be detached")
+    assert world.ears.said("Draining")[-1].endswith("waiting for 2 volumes to be detached")
     assert victim in world.instances()
     stubborn.volumes = 0
     world.converge()

@@ -24,6 +24,7 @@ from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.catalogfile import read_catalog
+from reconciler.cli.takeover import Takeover
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_classes, node_pools
 from reconciler.desired.workloads import Workloads, expand
@@ -298,6 +299,15 @@ class World:
     def converge(self, **how: Any) -> Pass:
         """Start a process and let it run until nothing is left to do."""
         return self.engine().converge(**how)
+
+    def adopt(self) -> list[str]:
+        """Take over the instances that the records do not know; return who was refused, and why."""
+        engine = self.engine()
+        desired = engine.source.read()
+        takeover = Takeover(engine.ports.compute, desired, self.store, self.journal, self.clock)  # type: ignore[arg-type]
+        stakes = takeover.survey(None)
+        assert takeover.take(stakes) == []
+        return [stake.refused for stake in stakes if stake.refused]
 
     @property
     def claims(self) -> dict[str, NodeClaim]:

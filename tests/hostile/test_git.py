@@ -245,6 +245,23 @@ def test_a_git_in_the_tree_is_not_git(
     assert not canary.ran
 
 
+@attack(Threat.GIT, "a program called git in the folder where the command runs")
+@pytest.mark.parametrize("entry", ["", ".", "bin"], ids=["empty", "dot", "relative"])
+def test_a_git_in_the_current_folder_is_not_git(
+    entry: str, repository: Repository, canary: Canary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = repository.commit({"pool.yaml": POOL})
+    here = canary.program.parent
+    (here / "bin").mkdir()
+    for path in (here / "git", here / "bin/git"):
+        shutil.copy(canary.program, path)
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("PATH", f"{entry}:{os.environ['PATH']}")
+    assert working_revision(str(repository.path)).head == head
+    assert head_of(Remote(str(repository.path), str(here / "c"))) == head
+    assert not canary.ran
+
+
 @attack(Threat.GIT, "a variable that names a program or a repository")
 @pytest.mark.parametrize(
     "variable",
@@ -323,8 +340,10 @@ def test_the_settings_of_a_clone_do_not_count(
     (clone,) = (path for path in (tmp_path / "c").iterdir() if path.is_dir())
     with (clone / "config").open("a") as config:
         config.write(f"[core]\n\tfsmonitor = {canary.program}\n\thooksPath = {clone}/hooks\n")
-        config.write(f'[url "ext::{canary.program} "]\n\tinsteadOf = /\n')
         config.write(f"\talternateRefsCommand = {canary.program}\n")
+    alternates = clone / "objects/info/alternates"
+    alternates.parent.mkdir(exist_ok=True)
+    alternates.write_text(f"{repository.path}/.git/objects\n")
     (clone / "hooks").mkdir(exist_ok=True)
     shutil.copy(canary.program, clone / "hooks/reference-transaction")
     head = repository.commit({"more.yaml": "{}"})
@@ -486,7 +505,7 @@ def test_odd_refs_are_refused_in_one_line(
     repository: Repository, canary: Canary, ref: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     repository.commit({"pool.yaml": POOL})
-    assert main(["plan", str(repository.path), f"--ref={ref}"]) == exitcode.USAGE
+    assert main(["plan", str(repository.path), f"--ref={ref}"]) == exitcode.FAILED
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 

@@ -20,6 +20,7 @@ import pytest
 
 from reconciler.cli.main import main
 from reconciler.engine.observation import observe
+from reconciler.engine.reconcile import owner_of
 from reconciler.model.errors import StalePlanError, UnreadableError
 from reconciler.plan.approval import departures
 from reconciler.plan.plan import Plan
@@ -41,7 +42,7 @@ def plan_of(world: World) -> Plan:
     """Return the plan that a preview makes of the world as it is."""
     engine = world.engine()
     desired = engine.source.read()
-    seen = observe(engine.ports, desired.node_pools)
+    seen = observe(engine.ports, desired.node_pools, owner_of(desired.settings))
     store = world.store
     return desired.plan(seen, store.unavailable(seen.at), store.objects(), store.serial(), Recall())
 
@@ -326,7 +327,7 @@ def test_a_window_that_closed_makes_the_plan_stale() -> None:
     assert len(plan.commands) == 1
     world.clock.advance(1200)
     before = touched(world)
-    with pytest.raises(StalePlanError, match=r"no longer planned: replace .*: it waits for its"):
+    with pytest.raises(StalePlanError, match=r"no longer planned: replace .*: deferred by"):
         world.engine().run_once(approved=plan)
     assert touched(world) == before
 
@@ -469,10 +470,10 @@ BAD_FILES: dict[str, tuple[Callable[[dict[str, Any]], bytes], str]] = {
     "edited": (lambda d: json.dumps({**d, "nodeClaims": []}).encode(), "was changed after"),
     "content of its own": (
         lambda d: json.dumps({**d, "sourcePath": "/etc"}).encode(),
-        "not part of a plan",
+        "fields that are unknown",
     ),
-    "another kind": (_with(kind="Order"), "not a plan of version"),
-    "a record of what was carried out": (_with(approvedAs="0" * 12), "carried out"),
+    "another kind": (_with(kind="Order"), "not a plan of reconciler"),
+    "a record of what was carried out": (_with(approvedAs="0" * 12), "applied already"),
     "the text output of plan": (lambda _: b"web at abc\n  + launch 1", "not a plan"),
 }
 
@@ -505,7 +506,7 @@ def test_a_file_that_is_too_large_is_not_read_to_its_end(
     capsys.readouterr()
     monkeypatch.setattr("reconciler.plan.saved.SIZE_MAX", 1000)
     assert main(["apply", str(fleet.parent / "plan.json"), str(fleet)]) == 1
-    assert "which no saved plan is" in capsys.readouterr().err
+    assert "maximum size of a saved plan" in capsys.readouterr().err
 
 
 @attack(Threat.PLAN, "a plan file that names the folder of the fleet itself")
@@ -519,7 +520,7 @@ def test_a_plan_does_not_say_where_its_fleet_is(
     monkeypatch.chdir(elsewhere)
     capsys.readouterr()
     assert main(["apply", "../plan.json"]) == 1
-    assert "name the folder of the fleet: `reconciler apply ../plan.json FOLDER`" in (
+    assert "pass the fleet folder: `reconciler apply ../plan.json FOLDER`" in (
         capsys.readouterr().err
     )
     assert list(elsewhere.iterdir()) == []
@@ -532,7 +533,7 @@ def test_a_plan_of_another_fleet_is_refused(
     saved(fleet, "--set", "fleet=other")
     capsys.readouterr()
     assert main(["apply", str(fleet.parent / "plan.json"), str(fleet)]) == 1
-    assert "is of fleet 'other', and this is fleet 'fleet'" in capsys.readouterr().err
+    assert "belongs to fleet 'other', but this is fleet 'fleet'" in capsys.readouterr().err
 
 
 @attack(Threat.PLAN, "a symbolic link at the place of a saved plan")
@@ -599,7 +600,7 @@ def test_a_saved_plan_from_plan_to_apply(shop: Shop, tmp_path: Path) -> None:
 
     shop.commit(3)
     assert main([*shop.words("apply", "--plan", out, *QUIET)]) == 4
-    assert "git moved" in shop.capsys.readouterr().err
+    assert "git changed" in shop.capsys.readouterr().err
     assert shop.cloud.living() == {}
 
     shop.commit(2)
@@ -611,5 +612,5 @@ def test_a_saved_plan_from_plan_to_apply(shop: Shop, tmp_path: Path) -> None:
     assert {i.instance_type for i in shop.cloud._account.backend.all_instances()} == planned
 
     assert main([*shop.words("apply", "--plan", out, *QUIET)]) == 4
-    assert "it was carried out already" in shop.capsys.readouterr().err
+    assert "it was already applied" in shop.capsys.readouterr().err
     assert shop.rests(2)

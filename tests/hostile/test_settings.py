@@ -150,7 +150,7 @@ def test_the_operators_file_is_outside_the_repository(
         monkeypatch.setenv("RECONCILER_CONFIG", str(inside))
     assert main(["config", str(repository.path / "fleet"), *words]) != 0
     (line,) = capsys.readouterr().err.splitlines()
-    assert "lies inside the fleet's repository" in line
+    assert "is inside the fleet's repository" in line
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_the_operators_file_is_outside_the_repository(
     [
         ("packin: cheapest\n", "operator.yaml:1:1"),
         ("packing: [\n", "operator.yaml"),
-        ("packing: default\n---\npacking: default\n", "only one document"),
+        ("packing: default\n---\npacking: default\n", "exactly one document"),
         ("aws: {endpointUrl: 'http://10.0.0.1'}\n", "aws.endpointUrl"),
     ],
 )
@@ -285,7 +285,14 @@ def test_a_link_is_not_followed(
         (place / name).symlink_to(victim)
     content = sorted(p.name for p in victim.glob("*"))
     words = ["apply", str(repository.path), "--set", "clusterName=shop"]
-    words += ["--set", "cluster=embedded", "--set", "aws.endpointUrl=http://127.0.0.1:1"]
+    words += [
+        "--timeout",
+        "1s",
+        "--set",
+        "cluster=embedded",
+        "--set",
+        "aws.endpointUrl=http://127.0.0.1:1",
+    ]
     assert main(words) == 1
     (said,) = capsys.readouterr().err.splitlines()
     assert "symbolic link" in said

@@ -103,7 +103,9 @@ def test_the_smaller_locks_are_parts_of_the_complete_one(name: str) -> None:
 @pytest.mark.parametrize("path", INSTALLING, ids=lambda path: path.name)
 def test_every_installation_checks_hashes(path: Path) -> None:
     text = path.read_text(encoding="utf-8").replace("\\\n", " ")
-    for arguments in re.findall(r"pip install([^&\n`]*)", text):
+    found = re.findall(r"pip install([^&\n`]*)", text)
+    assert found
+    for arguments in found:
         assert "--require-hashes" in arguments or (
             "--no-deps" in arguments and "--no-build-isolation" in arguments
         ), arguments

@@ -15,6 +15,7 @@ from reconciler.placement.packing import covering
 from reconciler.placement.packing.simplex import Program, maximum
 from reconciler.placement.pending import pods_to_place
 from reconciler.placement.result import Placement
+from tests.examples import examples
 from tests.placement.builders import (
     CAPACITY_TYPE,
     NOW,
@@ -42,7 +43,7 @@ def bounded(world: Iterable[Object], packing: str = "default") -> tuple[Placemen
 
 
 @given(worlds(), st.sampled_from(["default", "cheapest"]))
-@how_often(thorough, max_examples=150)
+@how_often(thorough, max_examples=examples(150))
 def test_no_placement_costs_less(world: list[Object], packing: str) -> None:
     placement, bound = bounded(world, packing)
     assert bound.cost <= cost(placement) * (1 + 1e-9)
@@ -107,7 +108,7 @@ def limited(count: int) -> Rows:
 
 
 @given(programs)
-@how_often(thorough, max_examples=200)
+@how_often(thorough, max_examples=examples(200))
 def test_rows_added_between_solutions_lead_to_the_same_optimum(
     program: tuple[list[float], Rows],
 ) -> None:
@@ -125,7 +126,7 @@ def test_rows_added_between_solutions_lead_to_the_same_optimum(
 
 
 @given(programs)
-@how_often(thorough, max_examples=200)
+@how_often(thorough, max_examples=examples(200))
 def test_another_solver_finds_the_same_optimum(
     program: tuple[list[float], Rows],
 ) -> None:

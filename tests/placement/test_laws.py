@@ -20,13 +20,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.placement.builders import TYPES, Object, a_pool, placed, plan_of, pods, spread
 from tests.placement.worlds import worlds
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("CONFORMANCE") or ROOT.parent / "shared" / "conformance")
 thorough = settings(
-    max_examples=200,
+    max_examples=examples(200),
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
     deadline=None,
     derandomize=True,

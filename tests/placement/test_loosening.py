@@ -42,16 +42,16 @@ EVERYTHING: dict[str, Any] = {
     "topologySpreadConstraints": [spread(ZONE), spread(HOST), spread("rack", soft=True)],
 }
 NAMES = (
-    "the affinity to pods of one kubernetes.io/hostname",
-    f"the affinity to pods of one {ZONE}",
-    "the anti-affinity by rack",
-    f"what the pods ask of {ARCH}",
-    "what the pods ask of team",
-    f"what the pods ask of {ZONE}",
+    "the pod affinity by kubernetes.io/hostname",
+    f"the pod affinity by {ZONE}",
+    "the pod anti-affinity by rack",
+    f"the pods' requirement on {ARCH}",
+    "the pods' requirement on team",
+    f"the pods' requirement on {ZONE}",
     f"the NodePool's requirement on {ARCH}",
-    "what the pods prefer",
-    "the spread over kubernetes.io/hostname",
-    f"the spread over {ZONE}",
+    "the pods' preferences",
+    "the topology spread over kubernetes.io/hostname",
+    f"the topology spread over {ZONE}",
 )
 POOL = decode(a_pool("default", wanted(ARCH, "In", "amd64")), NodePool)
 

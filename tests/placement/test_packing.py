@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from reconciler.model.settings import PoolOptions
 from reconciler.placement.result import Placement
+from tests.examples import examples
 from tests.placement.builders import (
     CAPACITY_TYPE,
     HOST,
@@ -40,7 +41,7 @@ UNEVEN = (
     a_type("fat", 4, 0.22, memory="64Gi"),
     a_type("giant", 48, 4.0),
 )
-often = how_often(thorough, max_examples=120)
+often = how_often(thorough, max_examples=examples(120))
 
 
 def cost(placement: Placement, node_cost: float = 0.0) -> float:
@@ -73,7 +74,7 @@ def test_an_independent_check_accepts_it(world: list[Object]) -> None:
 
 
 @given(worlds(), st.randoms(use_true_random=False))
-@how_often(thorough, max_examples=60)
+@how_often(thorough, max_examples=examples(60))
 def test_the_order_of_the_input_changes_nothing(world: list[Object], random: Any) -> None:
     shuffled = list(world)
     random.shuffle(shuffled)

@@ -58,7 +58,9 @@ def test_every_pool_says_what_it_would_launch_or_why_not() -> None:
     arm = _pool(found, "arm")
     assert arm.cheapest is None
     assert arm.rejection is not None
-    assert arm.rejection.message == ("NodePool arm: needs 10 cpu, largest allowed type has 7.9")
+    assert arm.rejection.message == (
+        "NodePool arm: requests 10 cpu, but the largest allowed instance type has 7.9"
+    )
     assert arm.rejection.facts["nearest type"] == "arm"
     assert arm.filters[-1] == ("resources", 0)
     assert _pool(found, "dear").filters[-1] == ("team=red:NoSchedule", 0)

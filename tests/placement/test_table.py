@@ -13,13 +13,14 @@ from reconciler.model.instancetype import InstanceType
 from reconciler.model.requirement import requirement
 from reconciler.model.requirements import Requirements
 from reconciler.model.resources import fits
+from tests.examples import examples
 from tests.placement.builders import ARCH, CAPACITY_TYPE, TYPES, ZONE, a_catalog
 
 CATALOG = bundled()
 TABLE = TypeTable(CATALOG)
 KINDS: list[InstanceType] = list(CATALOG.types)
 AWS = "karpenter.k8s.aws/"
-quick = settings(max_examples=60, deadline=None, derandomize=True)
+quick = settings(max_examples=examples(300), deadline=None, derandomize=True)
 
 
 def _entry(key: str, *values: str) -> st.SearchStrategy[tuple[str, str, tuple[str, ...]]]:

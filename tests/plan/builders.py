@@ -280,7 +280,7 @@ def pull_request() -> Plan:
                     Reason(
                         node_pool="batch",
                         code="Resources",
-                        message="needs 70 cpu, largest allowed type has 63.77",
+                        message="requests 70 cpu, but the largest allowed instance type has 63.77",
                     ),
                     Reason(
                         node_pool="general",
@@ -325,7 +325,7 @@ def pull_request() -> Plan:
                 kind="Pod",
                 name="web/db-0",
                 code="PodDoNotDisrupt",
-                message="the pod bears karpenter.sh/do-not-disrupt",
+                message="the pod is annotated karpenter.sh/do-not-disrupt",
                 owner="StatefulSet web/db",
                 nodes=(nodes[11].name,),
                 node_pools=("general",),

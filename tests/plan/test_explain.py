@@ -25,12 +25,13 @@ from reconciler.plan.plan import (
     UnschedulablePod,
 )
 from reconciler.plan.wording import moment, reason_said
+from tests.examples import examples
 from tests.plan.builders import NOW, a_claim, a_plan
 from tests.plan.strategies import plans
 
 
 @given(plans)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_every_reason_of_a_plan_is_found_by_the_name_it_is_about(plan: Plan) -> None:
     found = set()
     for name in pod_names(plan):
@@ -92,9 +93,9 @@ def test_a_node_that_goes_is_told_with_its_company_and_what_it_waits_for() -> No
         forceful=True,
     )
     answer = explain_node(a_plan(commands=(command,)), "n1", "g-1")
-    assert answer.verdict == "it is to go: Expired (older than expireAfter allows)"
+    assert answer.verdict == "to be disrupted: Expired (older than expireAfter)"
     assert answer.facts == (
-        "command c will replace n1, n2 once g-3 is ready, whatever the budgets say",
+        "command c: replace n1, n2 once g-3 is ready, regardless of disruption budgets",
     )
 
 
@@ -102,9 +103,13 @@ def test_a_claim_to_come_and_one_that_came_read_differently() -> None:
     plan = a_plan(node_claims=(a_claim("g-1"),))
     coming = explain_node(plan, "", "g-1", "NodeClaim")
     assert (coming.kind, coming.name) == ("NodeClaim", "g-1")
-    assert coming.verdict.startswith("it is to be launched")
+    assert coming.verdict.startswith("to be launched")
     came = explain_node(plan, "n1", "g-1")
-    assert (came.kind, came.name, came.verdict) == ("Node", "n1", "nothing wants to disrupt it")
+    assert (came.kind, came.name, came.verdict) == (
+        "Node",
+        "n1",
+        "there is no reason to disrupt it",
+    )
 
 
 def test_node_and_claim_are_paired_where_the_plan_names_both() -> None:

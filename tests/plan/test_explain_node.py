@@ -48,14 +48,15 @@ def test_a_protected_node_names_whose_protection_it_is_and_what_it_costs() -> No
         "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "api"}],
     }
     facts = told(asked(*a_node("n"), pod), "n").facts
-    assert facts[0] == "it is large on-demand in z-a, $0.3500 an hour, with 1 pod to move"
-    assert facts[1].startswith("the first that says no: pod has")
+    assert facts[0] == "large on-demand in z-a, $0.3500 an hour; 1 pod to reschedule"
+    assert facts[1].startswith("blocked: pod has")
     assert "(Pod=web/p)" in facts[1]
     assert (
-        facts[2] == f"for it to go, ReplicaSet web/api must do without the annotation {PROTECTED}"
+        facts[2]
+        == f"to allow disruption: remove the annotation {PROTECTED} from ReplicaSet web/api"
     )
-    assert facts[3].startswith("the cheapest replacement considered is small for $0.05")
-    assert facts[4] == "the fleet forgoes $219 a month"
+    assert facts[3].startswith("cheapest replacement considered: small for $0.05")
+    assert facts[4] == "potential savings: $219 a month"
 
 
 def test_a_node_that_is_as_cheap_as_can_be_says_what_would_have_to_change() -> None:
@@ -63,9 +64,9 @@ def test_a_node_that_is_as_cheap_as_can_be_says_what_would_have_to_change() -> N
     for item in node:
         item["metadata"]["labels"]["karpenter.sh/capacity-type"] = "spot"
     facts = told(asked(*node, a_pod("p", 500, "n")), "n").facts
-    assert "it is medium spot in z-a, $0.0950 an hour, with 1 pod to move" in facts
-    assert any(fact.startswith("consolidation says no: SpotToSpot") for fact in facts)
-    assert any(fact.startswith("for it to go, the NodePool has to allow more") for fact in facts)
+    assert "medium spot in z-a, $0.0950 an hour; 1 pod to reschedule" in facts
+    assert any(fact.startswith("consolidation blocked: SpotToSpot") for fact in facts)
+    assert any(fact.startswith("to allow disruption: allow more") for fact in facts)
 
 
 def test_a_node_that_waits_its_turn_names_the_command_before_it() -> None:
@@ -74,9 +75,9 @@ def test_a_node_that_waits_its_turn_names_the_command_before_it() -> None:
     [command] = make_plan(question).commands
     [other] = {"a", "b"} - {*command.nodes}
     answer = told(question, other)
-    assert answer.verdict == "it may go, in a later pass"
+    assert answer.verdict == "it can be consolidated, in a later pass"
     assert f"other commands of this plan come first: {command.id}" in " ".join(answer.facts)
-    assert told(question, command.nodes[0]).verdict.startswith("it is to go")
+    assert told(question, command.nodes[0]).verdict.startswith("to be disrupted")
 
 
 def test_a_setting_that_says_no_is_told_with_its_name() -> None:
@@ -113,37 +114,37 @@ def test_the_calendar_covers_seven_days_without_a_gap() -> None:
             {"budgets": [{"nodes": "0"}]},
             {},
             "NeverOpen",
-            "no node may go as Drifted in the next 7 days: budgets[0] allows none",
+            "no disruption for drift in the next 7 days: budgets[0] allows 0 nodes",
         ),
         (
             {"budgets": [{"nodes": "10%"}, {"nodes": "50%", "reasons": ["Empty"]}]},
             {},
             "Shadowed",
-            "budgets[1] never counts: budgets[0] always allows as few or fewer",
+            "budgets[1] has no effect: budgets[0] is always at least as strict",
         ),
         (
             {"budgets": [{"nodes": "0", "schedule": "0 0 31 2 *", "duration": "1h"}]},
             {},
             "NeverHits",
-            "budgets[0]: '0 0 31 2 *' never hits, so it holds at all times",
+            "budgets[0]: schedule '0 0 31 2 *' never starts, so it always applies",
         ),
         (
             {"budgets": [{"nodes": "0", "schedule": "0 0 1 6 *", "duration": "1h"}]},
             {},
             "OutOfSeason",
-            "budgets[0] next holds at Mon 1 Jun 2026 00:00 UTC",
+            "budgets[0] next applies at 2026-06-01 00:00 UTC",
         ),
         (
             {},
             {"disruption": {"suspend": [{"owner": "me", "until": "2026-01-05T12:00:00Z"}]}},
             "LongHole",
-            "no node may go as Drifted for 48 hours from Sat 3 Jan 2026 12:00 UTC: me",
+            "no disruption for drift for 48 hours from 2026-01-03 12:00 UTC: me",
         ),
         (
             {},
             {"disruption": {"budgets": [{"nodes": "0", "reasons": ["Drifted"]}]}},
             "NeverOpen",
-            "no node may go as Drifted in the next 7 days: disruption.budgets[0] of the fleet",
+            "no disruption for drift in the next 7 days: the fleet's disruption.budgets[0]",
         ),
         ({"consolidateAfter": "Never"}, {}, "ConsolidationDisabled", "consolidateAfter is Never"),
     ],
@@ -171,7 +172,13 @@ def test_a_day_that_is_used_up_is_a_hole_until_the_first_is_free_again() -> None
     assert answer.facts[0].endswith("16:00 UTC: Drifted 0, Empty 0, Underutilized 0")
     assert answer.facts[1].endswith(": Drifted 1, Empty 1, Underutilized 1")
     assert [(r.code, r.message) for r in answer.reasons] == [
-        ("DailyMaximum", "of the pool 1 node may go within 24 hours: all 2 take 2 days or more")
+        (
+            "DailyMaximum",
+            (
+                "1 node of this NodePool may be disrupted within 24 hours: replacing all 2 "
+                "takes 2 days or more"
+            ),
+        )
     ]
 
 
@@ -181,7 +188,7 @@ def test_a_rollout_that_stopped_is_a_hole_without_an_end_for_what_moves_pods() -
     assert answer.facts[0].endswith(": Drifted 0, Empty 2, Underutilized 0")
     found = {r.message.partition(":")[0] for r in answer.reasons if r.code == "NeverOpen"}
     assert found == {
-        f"no node may go as {r} in the next 7 days" for r in ("Drifted", "Underutilized")
+        f"no disruption for {r} in the next 7 days" for r in ("drift", "underutilization")
     }
 
 
@@ -192,8 +199,8 @@ def test_a_wave_that_is_full_is_a_hole_until_its_nodes_have_been_well_for_long_e
     assert answer.facts[0].endswith(": Drifted 0, Empty 2, Underutilized 0")
     assert answer.facts[1].endswith(": Drifted 1, Empty 2, Underutilized 1")
     hole = next(r.message for r in answer.reasons if r.code == "LongHole")
-    assert hole.startswith("no node may go as Drifted for 30 hours from ")
-    assert "wave 2 of NodePool general has taken its 1 nodes of 1 (waveSize)" in hole
+    assert hole.startswith("no disruption for drift for 30 hours from ")
+    assert "wave 2 of NodePool general has disrupted 1 of 1 nodes (waveSize)" in hole
 
 
 def test_nodes_that_consolidation_leaves_alone_for_a_time_are_counted() -> None:
@@ -219,15 +226,15 @@ def test_nodes_that_may_not_become_again_what_was_given_up_are_counted_until_the
 
     def remembered(**config: object) -> list[str]:
         return [
-            r.message for r in pool_told(asked(*nodes, **config)).reasons if "gave" in r.message
+            r.message for r in pool_told(asked(*nodes, **config)).reasons if "undone" in r.message
         ]
 
-    text = "2 nodes may not become again what consolidation gave up (undoPeriod), the last until"
-    assert remembered(undoPeriod="24h") == [f"{text} Sun 4 Jan 2026 09:00 UTC"]
+    text = "consolidation of 2 nodes must not be undone (undoPeriod), the last until"
+    assert remembered(undoPeriod="24h") == [f"{text} 2026-01-04 09:00 UTC"]
     assert remembered() == []
     [own] = remembered(nodePools={"general": {"undoPeriod": "11h"}, "other": {"undoPeriod": "24h"}})
-    assert own.startswith("2 nodes may not become again what consolidation gave up (nodePools.")
-    assert own.endswith("the last until Sat 3 Jan 2026 20:00 UTC")
+    assert own.startswith("consolidation of 2 nodes must not be undone (nodePools.")
+    assert own.endswith("the last until 2026-01-03 20:00 UTC")
     answer = pool_told(asked(*nodes, undoPeriod="24h"))
     assert [r.code for r in answer.reasons] == ["Remembered"]
 
@@ -236,9 +243,7 @@ def test_a_calendar_of_too_many_changes_says_how_far_it_looked() -> None:
     often = {"nodes": "0", "schedule": "*/5 * * * *", "duration": "2m"}
     answer = pool_told(asked(*a_node("n"), rules={**ACT, "budgets": [often]}))
     assert answer.reasons == ()
-    assert answer.facts[-1] == (
-        "too many changes for 7 days: looked at until Sun 4 Jan 2026 08:50 UTC only"
-    )
+    assert answer.facts[-1] == ("too many changes for 7 days; shown until 2026-01-04 08:50 UTC")
 
 
 def test_windows_that_overlap_hold_always() -> None:
@@ -251,7 +256,7 @@ def test_a_pool_without_fault_has_only_its_calendar() -> None:
     answer = pool_told(asked(*a_node("n")))
     assert answer.reasons == ()
     [row] = answer.facts
-    assert row.startswith("Sat 3 Jan 2026 12:00 UTC to Sat 10 Jan 2026 12:00 UTC: ")
+    assert row.startswith("2026-01-03 12:00 UTC to 2026-01-10 12:00 UTC: ")
     assert row.endswith(": Drifted 1, Empty 1, Underutilized 1")
 
 

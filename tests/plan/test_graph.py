@@ -25,6 +25,8 @@ def test_waves_agree_with_the_graph(every: tuple[Action, ...]) -> None:
 def test_a_replacement_is_ready_before_what_it_replaces_goes() -> None:
     plan = PLANS["pull_request"]()
     edges = graph(plan)
+    assert any(command.replacements for command in plan.commands)
+    assert not all(command.replacements for command in plan.commands)
     for command in plan.commands:
         for name in command.node_claims:
             before = nx.ancestors(edges, f"terminate/{name}")

@@ -18,6 +18,7 @@ from reconciler.plan.markdown import render_markdown
 from reconciler.plan.plan import Plan, from_json, to_json
 from reconciler.plan.planner import make_plan
 from reconciler.plan.text import render_text
+from tests.examples import examples
 from tests.plan.test_planner import (
     a_class,
     a_node,
@@ -98,7 +99,7 @@ def test_room_on_nodes_that_are_there_launches_nothing() -> None:
     assert plan.node_claims == ()
     (room,) = plan.buffers
     assert (room.code, room.nodes) == ("FitsExistingCapacity", {"n-1": 3})
-    assert room.message == "room for 3 pods, on nodes that are there"
+    assert room.message == "capacity for 3 pods on existing nodes"
 
 
 def test_real_pods_take_the_room_and_it_is_made_anew() -> None:
@@ -267,7 +268,7 @@ def test_once_room_has_moved_it_is_counted_where_it_is_and_nowhere_else() -> Non
 
 
 @given(clusters, st.integers(0, 4), st.integers(100, 2500))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_with_room_in_it_a_plan_hangs_together(cluster: tuple, count: int, cpu: int) -> None:
     buffer = a_buffer(podTemplateRef={"name": "web"}, replicas=count)
     desired = [a_pool(disruption={"budgets": [{"nodes": "100%"}]}), a_class(), buffer]
@@ -310,9 +311,9 @@ def test_every_rendering_names_the_buffers_and_where_their_room_is(plan: Plan) -
     for rendering in (text, markdown, html):
         assert "Headroom" in rendering
         assert "web/huge" in rendering
-        assert "there is no PodTemplate lost" in rendering
-    assert "room for 3 pods: 2 on nodes that are there, 1 on nodes to be launched" in text
-    assert "room for 2 pods: 2 nowhere" in text
+        assert "PodTemplate lost not found" in rendering
+    assert "capacity for 3 pods: 2 on existing nodes, 1 on nodes to be launched" in text
+    assert "capacity for 2 pods: 2 unschedulable" in text
 
 
 def test_a_plan_without_buffers_does_not_speak_of_them() -> None:
@@ -330,6 +331,6 @@ def test_explain_tells_of_a_buffer_by_name(plan: Plan) -> None:
     assert "2 pods on node n-1" in full.facts
     assert huge is not None
     assert [r.code for r in huge.reasons] == ["TooLarge"]
-    assert "keeps no room (PodTemplateNotFound)" in explain_buffer(plan, "lost").verdict
+    assert "reserves no capacity (PodTemplateNotFound)" in explain_buffer(plan, "lost").verdict
     assert explain_buffer(plan, "nobody") is None
     assert explain_pod(plan, "web/capacity-buffer-web-1") is None

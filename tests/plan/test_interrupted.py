@@ -36,8 +36,8 @@ def interrupted(**fields: str) -> Plan:
 
 def test_explain_names_the_word() -> None:
     said = explain_node(interrupted(message=WORD), "node-1", "web-1")
-    assert said.verdict.startswith("it is to go: Interrupted")
-    assert any(fact.endswith(f"interrupted by {WORD}") for fact in said.facts)
+    assert said.verdict.startswith("to be disrupted: Interrupted")
+    assert any(fact.endswith(f"(interrupted by {WORD})") for fact in said.facts)
 
 
 def test_the_text_of_a_plan_names_the_word() -> None:
@@ -52,4 +52,4 @@ def test_a_plan_with_a_word_is_read_back_as_it_was_written() -> None:
 def test_a_command_without_a_word_is_written_as_ever() -> None:
     (command,) = json.loads(to_json(interrupted()))["commands"]
     assert "message" not in command
-    assert "the cloud takes the instance back" in render_text(interrupted())
+    assert "the cloud provider is reclaiming the instance" in render_text(interrupted())

@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 from reconciler._resources import resource
 from reconciler.model.errors import UnreadableError
 from reconciler.plan.plan import InputDigests, Plan, from_json, to_json
+from tests.examples import examples
 from tests.plan.builders import PLANS, a_plan
 from tests.plan.strategies import plans
 
@@ -24,7 +25,7 @@ def validator() -> Draft202012Validator:
 
 
 @given(plans)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_plan_survives_its_json_and_keeps_the_schema(plan: Plan) -> None:
     content = to_json(plan)
     assert from_json(content) == plan

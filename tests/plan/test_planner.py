@@ -24,6 +24,7 @@ from reconciler.plan.graph import graph
 from reconciler.plan.inputs import Inputs
 from reconciler.plan.plan import InputDigests, Plan, to_json
 from reconciler.plan.planner import facts_of, make_plan
+from tests.examples import examples
 
 NOW = datetime(2026, 1, 3, 12, tzinfo=UTC)
 SIZES = {"small": (2, 0.1), "medium": (4, 0.19), "large": (8, 0.35)}
@@ -172,7 +173,7 @@ def objects_of(cluster: tuple) -> list[dict]:
 
 
 @given(clusters, st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_plan_hangs_together(cluster: tuple, data: st.DataObject) -> None:
     observed = objects_of(cluster)
     desired = [a_pool(disruption={"budgets": [{"nodes": "100%"}]}), a_class()]
@@ -203,7 +204,7 @@ def assert_hangs_together(plan: Plan) -> None:
 
 
 @given(st.lists(st.integers(1, 9000), min_size=1, max_size=8))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_where_nothing_runs_the_short_way_decides_the_same(cpus: list[int]) -> None:
     waiting = [a_pod(f"p-{i}", cpu) for i, cpu in enumerate(cpus)]
     asked = inputs([a_pool(), a_class()], waiting)
@@ -320,7 +321,7 @@ def test_preferences_that_are_given_up_are_named_with_what_that_saves() -> None:
     (said,) = (f for f in plan.diagnostics if f.code == "preferences-given-up")
     assert said.severity == "warning"  # so that a pull request shows it unfolded
     assert said.message == (
-        "preferences of 3 pods (web/web-*\xa0(3)) are given up, which saves $0.1000 an hour"
+        "soft preferences of 3 pods (web/web-*\xa0(3)) are dropped, which saves $0.1000 an hour"
     )
     assert [p.given_up for p in plan.placements] == [p.relaxed for p in plan.placements]
     usual = make_plan(inputs([a_class(), a_pool()], pods))

@@ -34,6 +34,7 @@ from reconciler.plan.plan import Plan, to_json
 from reconciler.plan.planner import make_plan
 from reconciler.plan.recall import Recall, steady_until
 from tests.disruption.builders import NOW, SIZES, a_catalog, a_node, a_pod, stamp
+from tests.examples import examples
 from tests.plan.watched import Notes, Present
 
 READS_THE_CLOCK = {
@@ -311,7 +312,7 @@ def _other_objects(draw: st.DrawFn, objects: tuple[dict[str, Any], ...]) -> tupl
     return (*objects[:at], *draw(st.sampled_from(others)), *objects[at + 1 :])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(worlds(), st.data())
 def test_a_loop_that_recalls_plans_as_one_that_does_not(world: World, data: st.DataObject) -> None:
     recall, reader, now = Recall(), SnapshotReader(), NOW
@@ -331,7 +332,7 @@ def _moments(inputs: Inputs) -> st.SearchStrategy[datetime]:
     return st.one_of(later, st.sampled_from(near)) if near else later
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(worlds(), LATER)
 def test_no_rule_asks_the_clock_for_a_moment_that_is_not_reckoned_with(
     world: World, later: timedelta

@@ -20,6 +20,7 @@ from reconciler.engine.rollouts import resumed
 from reconciler.ports import CommandPhase, RunningCommand
 from tests.engine.test_crash import LARGE
 from tests.engine.world import a_deployment, a_pdb, a_pool
+from tests.examples import examples
 from tests.simulated.simulations import Parsed, in_a_folder
 
 HOUR = timedelta(hours=1)
@@ -92,7 +93,7 @@ class Told:
         return [e.message for e in (*chronicle.events, *chronicle.notes) if e.kind == kind]
 
     def waiting(self) -> list[str]:
-        """Return what the last plan says of nodes that wait."""
+        """Return what the last plan says of deferred nodes."""
         assert self.last is not None
         return [d.message for d in self.last.plan.deferred]
 
@@ -220,7 +221,7 @@ def test_pods_that_do_not_come_back_keep_the_next_wave_and_stop_the_rollout(
     told.play(12 * HOUR)
     assert len(told.voluntary()) == 2, "the first wave only"
     [said] = told.kinds("RolloutStopped")
-    assert said.startswith("disruption of web stops after 2 failures: 2 of 4 pods of")
+    assert said.startswith("disruption of web is halted after 2 failures: 2 of 4 pods of")
     assert all("`reconciler resume --node-pool web`" in message for message in told.waiting())
 
 
@@ -342,7 +343,7 @@ CONFIGS = st.fixed_dictionaries(
 
 
 @settings(
-    max_examples=12,
+    max_examples=examples(30),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -18,6 +18,7 @@ from reconciler.cli.simulation.building import Setting, SimulatedFleet
 from reconciler.cli.simulation.driver import Played, play
 from reconciler.engine.reconcile import Mandate, Pass
 from tests.engine.world import a_deployment, a_pdb, a_pool
+from tests.examples import examples
 from tests.simulated.simulations import Parsed, in_a_folder
 
 VOLUNTARY = {"Drifted", "Empty", "Underutilized"}
@@ -122,7 +123,7 @@ def living(setting: Setting) -> list[Machine]:
 
 
 @settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ from reconciler.desired.settings import resolve
 from reconciler.plan.plan import to_json
 from tests.engine.test_crash import LARGE
 from tests.engine.world import a_deployment, a_pool
+from tests.examples import examples
 from tests.simulated.smallworld import SmallWorld
 
 GUARDS: dict[str, Any] = {
@@ -105,7 +107,7 @@ def prune(world: SmallWorld, state: DatabaseState) -> int:
 
 
 @example([Step(1, 3, "lost", 1, 50), Step(1, 3, "", 4, 0)])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(steps)
 def test_what_is_pruned_around_every_pass_changes_no_decision(history: list[Step]) -> None:
     with recorded() as (whole, kept), recorded() as (short, state):
@@ -127,10 +129,11 @@ def test_what_is_pruned_around_every_pass_changes_no_decision(history: list[Step
         assert left.items() <= ours.items()
 
 
-def test_of_a_fleet_that_moves_every_day_no_more_stays_than_of_one_that_is_young() -> None:
+@pytest.mark.parametrize("days", [6, pytest.param(12, marks=pytest.mark.exhaustive)])
+def test_of_a_fleet_that_moves_every_day_no_more_stays_than_of_one_that_is_young(days: int) -> None:
     with recorded() as (world, state):
         sizes = []
-        for day in range(12):
+        for day in range(days):
             begin(world, Step(1 + day % 2, 3, "", 1, 0))
             for _ in range(25):
                 world.look()

@@ -3,8 +3,8 @@
 A history is a handful of events, most followed by a pass of the engine. After each of them the
 world itself is asked: no budget is breached, nothing was launched twice, nothing is leaked, no
 limit is passed. In the end the faults stop, and the fleet has to come to rest and stay there.
-A history that fails is printed step by step. ``--hypothesis-profile=thorough`` tries a hundred
-times as many.
+A history that fails is printed step by step. ``-m exhaustive`` tries five times as many, and
+``--hypothesis-profile=thorough`` a hundred times as many as that.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from reconciler.adapters.simulated.conditions import Offer, Refused, Stale, Wind
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.model.labels import NODEPOOL, SPOT
 from tests.engine.world import ZONES, a_deployment, a_pdb, a_pool
+from tests.examples import examples
 from tests.simulated.smallworld import SmallWorld
 
 POOLS = ("job", "web")
@@ -301,13 +302,12 @@ def rooms(budget: str, nodes: int) -> int:
     return int(budget)
 
 
-@pytest.mark.slow
+@pytest.mark.property
 def test_whatever_happens_the_laws_hold() -> None:
-    times = settings().max_examples // settings.get_profile("default").max_examples
     run_state_machine_as_test(
         Histories,
         settings=settings(
-            max_examples=1000 * max(times, 1),
+            max_examples=examples(1000),
             phases=[Phase.generate],  # seven steps are short enough to read: none is shrunk
             report_multiple_bugs=False,
             stateful_step_count=7,

@@ -71,7 +71,7 @@ class Images:
         now = self._clock.now()
         if alias:
             candidates = self._by_alias(alias)
-            problem = f"no image is published for the alias {alias}"
+            problem = f"no image is published for alias {alias}"
         else:
             candidates = self._by_terms(terms)
             problem = "no image matches spec.amiSelectorTerms"
@@ -179,8 +179,10 @@ class Images:
             raise CloudError(
                 failed.message,
                 where=failed.where,
-                remedy=f"an image alias needs the version of the cluster {name}: set clusterName, "
-                "or select images by id or ssmParameter",
+                remedy=(
+                    f"an image alias needs the Kubernetes version of cluster {name}; set "
+                    "clusterName, or select images by id or ssmParameter"
+                ),
             ) from error
         version: str = answer["cluster"]["version"]
         return version

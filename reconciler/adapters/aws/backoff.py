@@ -23,5 +23,5 @@ def backoff_s(token: str, attempt: int) -> float:
 
 
 def pause(clock: Clock, token: str, attempt: int) -> None:
-    """Wait so long on the clock of the engine."""
+    """Wait this time on the clock of the engine."""
     clock.wait(backoff_s(token, attempt), lambda: False)

@@ -61,18 +61,20 @@ class Checks:
             answer = self._connect("sts", _ATTEMPTS).get_caller_identity()
         except boto_errors() as error:
             ours = our_error("sts:GetCallerIdentity", error)
-            return [_refused("credentials", "", ours), unknown("clock", "", "AWS did not answer")]
+            return [_refused("credentials", "", ours), unknown("clock", "", "no answer from AWS")]
         who = f"{answer['Arn']} in account {answer['Account']}"
         return [passed("credentials", "", who), self._skew(answer)]
 
     def _skew(self, answer: Mapping[str, Any]) -> Check:
         stated = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
         if not stated:
-            return unknown("clock", "", "the answer bears no date")
+            return unknown("clock", "", "the answer has no date")
         skew = abs(self._clock.now() - parsedate_to_datetime(stated))
-        text = f"{skew.total_seconds():.0f} s from AWS's"
+        text = f"{skew.total_seconds():.0f} s difference to AWS"
         if skew >= SKEW_MOST:
-            return failed("clock", "", text, "set the clock of this machine, by NTP for example")
+            return failed(
+                "clock", "", text, ("synchronize the clock of this machine, for example with NTP")
+            )
         return passed("clock", "", text)
 
     def region(self) -> Check:
@@ -80,9 +82,9 @@ class Checks:
         name = self._settings.region
         trial = tried("ec2:DescribeSubnets", self._ec2().describe_subnets, DryRun=True)
         if trial.is_passing and trial.error is not None and "no answer" in trial.error.where:
-            remedy = "look at aws.region, at aws.endpointUrl, and at the way there"
+            remedy = "check aws.region, aws.endpointUrl and the network route to them"
             return failed("region", name, str(trial.error), remedy)
-        return passed("region", name, "EC2 answers")
+        return passed("region", name, "EC2 is reachable")
 
     def permissions(
         self, need: Need, classes: Sequence[EC2NodeClass], validation: Validation
@@ -111,10 +113,12 @@ class Checks:
         if call.service == "ec2":
             return self._ec2_trial(call, mine)
         if call.service == "sqs" and not self._settings.interruption_queue:
-            return "no interruptionQueue is set"
+            return "skipped: interruptionQueue is not set"
         if call.service in ("iam", "eks") and is_imitated(self._settings):
-            return "an imitation does not ask for it"
-        return self._reads().get(call.operation, "it cannot be tried without doing it")
+            return "skipped: simulated account"
+        return self._reads().get(
+            call.operation, ("skipped: this call cannot be tried without side effects")
+        )
 
     def _reads(self) -> Mapping[str, Callable[[], Any]]:
         """Return calls beside EC2's that only read, by operation."""
@@ -149,7 +153,7 @@ class Checks:
 
             read, more = getattr(ec2, xform_name(call.operation)), _READS.get(call.operation, {})
             return lambda: read(DryRun=True, **more)
-        return "there is nothing of ours yet to try it on"
+        return "skipped: no resource of this fleet exists yet to try it on"
 
     def _launching(
         self, classes: Sequence[EC2NodeClass], validation: Validation
@@ -157,7 +161,7 @@ class Checks:
         """Return the checks of the calls that a launch makes, tried with a class that is found."""
         found = next((c for c in classes if c.status.amis and c.status.subnets), None)
         if found is None:
-            why = "no EC2NodeClass finds what it would need to try it"
+            why = "skipped: no EC2NodeClass resolves to the resources it needs"
             return {o: unknown("permission", f"ec2:{o}", why) for o in _LAUNCHING}
         rows: dict[str, Check] = {}
         for operation, trial in validation.trials(found):
@@ -198,9 +202,11 @@ class Checks:
             free[row["AvailabilityZone"]] += row.get("AvailableIpAddressCount", 0)
         for zone in sorted(free):
             name = f"{node_class.name} in {zone}"
-            text = f"{free[zone]} free, {wanted.get(zone, 0)} wanted by the plan"
+            text = f"{free[zone]} free addresses, {wanted.get(zone, 0)} needed by the plan"
             if free[zone] <= 0 or free[zone] < wanted.get(zone, 0):
-                remedy = "add a subnet there to spec.subnetSelectorTerms, or free addresses"
+                remedy = (
+                    "add a subnet in this zone to spec.subnetSelectorTerms, or free up addresses"
+                )
                 yield failed("addresses", name, text, remedy)
             else:
                 yield passed("addresses", name, text)
@@ -222,11 +228,13 @@ class Checks:
                 limit = limit_of(self._connect("service-quotas", _ATTEMPTS), code)
             except boto_errors() as error:
                 ours = our_error("service-quotas:GetServiceQuota", error)
-                yield unknown("quota", name, f"{cpus} vCPUs are wanted; {ours}")
+                yield unknown("quota", name, f"{cpus} vCPUs needed; {ours}")
                 continue
-            text = f"{cpus} vCPUs are wanted by the plan, {limit:.0f} allowed at once ({code})"
+            text = f"{cpus} vCPUs needed by the plan, limit {limit:.0f} ({code})"
             if cpus > limit:
-                yield failed("quota", name, text, f"ask for more under {code} in Service Quotas")
+                yield failed(
+                    "quota", name, text, (f"request an increase of {code} in Service Quotas")
+                )
             else:
                 yield passed("quota", name, text)
 
@@ -234,7 +242,11 @@ class Checks:
         """Return whether the interruption queue is there."""
         name = self._settings.interruption_queue
         if not name:
-            return unknown("queue", "", "no interruptionQueue is set: interruptions are not heard")
+            return unknown(
+                "queue",
+                "",
+                ("skipped: interruptionQueue is not set, so no interruption events are received"),
+            )
         try:
             url = self._queue_url()["QueueUrl"]
         except boto_errors() as error:

@@ -8,6 +8,7 @@ of the same account and region share their clients, and the rate at which they m
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlparse
@@ -146,6 +147,7 @@ class _Session:
         import boto3
 
         session: Any = boto3.session.Session(region_name=self._account.region or None)
+        _share_models(session._session)  # noqa: SLF001 - boto3 gives no other way to its botocore session
         if self._account.is_imitation:
             providers = session._session.get_component("credential_provider")  # noqa: SLF001 - boto3 gives no other way to its botocore session
             providers.remove("iam-role")
@@ -191,7 +193,27 @@ class _Session:
             refresh_using=fetcher.fetch_credentials, method="assume-role"
         )
         self._made_up = {}
-        return boto3.session.Session(botocore_session=inner, region_name=account.region or None)
+        assumed = boto3.session.Session(botocore_session=inner, region_name=account.region or None)
+        _share_models(inner)
+        return assumed
+
+
+def _share_models(session: Any) -> None:
+    """Let a botocore session use the API models that other sessions have read."""
+    loader = _loader(session.get_config_variable("data_path"))
+    session.register_component("data_loader", loader)
+
+
+@lru_cache(maxsize=4)
+def _loader(data_path: str | None) -> Any:
+    """Return the loader of the API models, which keeps what it has read.
+
+    Each fleet and each role has a session. A session with a loader of its own reads the model of
+    EC2 again, which takes about 30 MB and a quarter of a second.
+    """
+    import botocore.loaders
+
+    return botocore.loaders.create_loader(data_path)
 
 
 def _expect_encrypted(url: str) -> None:
@@ -202,7 +224,7 @@ def _expect_encrypted(url: str) -> None:
     """
     if is_unencrypted(url):
         raise UsageError(
-            "plain http is allowed on this machine only",
+            "plain http is allowed only for this machine",
             where=f"endpoint {without_secrets(url, is_value=True)}",
             remedy="use https in AWS_ENDPOINT_URL_* and in the profile of the AWS configuration",
         )

@@ -81,8 +81,8 @@ def _reserved(connect: Connect) -> list[Mapping[str, Any]]:
 def _no_plan_of_ours(row: Mapping[str, Any]) -> str:
     """Return why a plan covers no node, empty where it may."""
     if row.get("savingsPlanType") not in (COMPUTE, EC2_INSTANCE):
-        return f"it is of the type {row.get('savingsPlanType')}"
-    return f"it is in {row['currency']}" if row.get("currency", "USD") != "USD" else ""
+        return f"its type is {row.get('savingsPlanType')}"
+    return f"its currency is {row['currency']}" if row.get("currency", "USD") != "USD" else ""
 
 
 def _plan(row: Mapping[str, Any]) -> SavingsPlanTerms:

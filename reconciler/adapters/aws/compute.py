@@ -16,7 +16,7 @@ from reconciler.adapters.aws.launching import Launcher, dealt
 from reconciler.adapters.aws.leftovers import AwsLeftovers
 from reconciler.adapters.aws.profiles import Profiles
 from reconciler.adapters.aws.resolve import Resolver
-from reconciler.adapters.aws.tags import FLEET, INTENT, as_list
+from reconciler.adapters.aws.tags import FLEET, INTENT, as_list, owner_of
 from reconciler.adapters.aws.templates import Templates
 from reconciler.adapters.aws.validation import Validation
 from reconciler.model.errors import ReconcilerError, TransientCloudError
@@ -60,6 +60,7 @@ class AwsCompute:
     ) -> None:
         self._ec2 = connect("ec2", ATTEMPTS)
         self._settings = settings
+        self._owner = owner_of(settings)
         self._workers = workers
         self._page_size = page_size
         typed = types_of or (lambda _: types)
@@ -98,7 +99,7 @@ class AwsCompute:
         except ReconcilerError as error:
             return [error] * len(wishes)
 
-        late = TransientCloudError("EC2 does not show all instances of the batch yet", where=_LIST)
+        late = TransientCloudError("EC2 does not list all instances of the batch yet", where=_LIST)
 
         def answer(lot: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
             before = self._launcher.fulfilled(lot) if lot[0].token in known else ()
@@ -110,12 +111,16 @@ class AwsCompute:
             return [one for answers in pool.map(answer, lots) for one in answers]
 
     def instances(self) -> Sequence[Instance]:
-        """Return every instance of this fleet that is not terminated, by id."""
+        """Return every instance whose tags name this fleet and its cluster, by id.
+
+        Terminated ones are left out, and so are those of another cluster with a fleet of the same
+        name.
+        """
         found = self._describe(
             {"Name": f"tag:{FLEET}", "Values": [self._settings.fleet]},
             {"Name": "instance-state-name", "Values": list(_NOT_TERMINATED)},
         )
-        return [i for i in found if self._is_ours(i) and i.state in _NOT_TERMINATED]
+        return [i for i in found if self._owner.is_named_by(i.tags) and i.state in _NOT_TERMINATED]
 
     def of_karpenter(self) -> Sequence[Instance]:
         """Return every instance of the cluster that a NodePool made, whoever's it is, by id."""
@@ -136,7 +141,7 @@ class AwsCompute:
                 {"Name": f"tag:{INTENT}", "Values": values},
             )
         wanted = frozenset(intents)
-        ours = (i for i in found if self._is_ours(i) and i.tags.get(INTENT) in wanted)
+        ours = (i for i in found if self._owner.owns(i.tags) and i.tags.get(INTENT) in wanted)
         return sorted(ours, key=lambda instance: instance.id)
 
     def look_up(self, ids: Sequence[str]) -> Sequence[Instance]:
@@ -180,10 +185,6 @@ class AwsCompute:
             first, second = self._terminate(ids[:half]), self._terminate(ids[half:])
             return first or second
         return None
-
-    def _is_ours(self, instance: Instance) -> bool:
-        """Ask again what the filter asked: an imitation of EC2 may ignore filters it lacks."""
-        return instance.tags.get(FLEET) == self._settings.fleet
 
     def _describe(self, *filters: dict[str, Any]) -> list[Instance]:
         with translated(_LIST):

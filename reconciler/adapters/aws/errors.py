@@ -185,18 +185,24 @@ def our_error(call: str, error: Exception) -> ReconcilerError:
     message = _message(error)
     if kind is Failure.THROTTLED:
         return TransientCloudError(
-            message, where=where, remedy="it is tried again; raise the API quota if this lasts"
+            message,
+            where=where,
+            remedy=("it will be retried; if this lasts, request a higher API quota"),
         )
     if kind in (Failure.UNCLEAR, Failure.UNREACHED):
-        return TransientCloudError(message, where=where, remedy="it is tried again")
+        return TransientCloudError(message, where=where, remedy="it will be retried")
     if kind is Failure.PROFILE_NOT_FOUND:
-        return CloudError(message, where=where, remedy="make it, or mend spec.instanceProfile")
+        return CloudError(
+            message,
+            where=where,
+            remedy=("create the instance profile, or correct spec.instanceProfile"),
+        )
     if _has_no_credentials(error):
-        remedy = "set AWS_PROFILE or the AWS_… keys, or run where a role is given"
+        remedy = "set AWS_PROFILE or the AWS_… keys, or run with an IAM role"
         return CloudError(message, where=where, remedy=remedy)
     if kind is Failure.UNAUTHORIZED:
         return CloudError(
-            message, where=where, remedy=f"allow {call} to the credentials in use, or renew them"
+            message, where=where, remedy=f"allow {call} for these credentials, or renew them"
         )
     return CloudError(message, where=where)
 

@@ -113,8 +113,9 @@ class AccountFacts:
         """Return the price list of the region."""
         region = self._settings.region
         if self._settings.isolated_vpc or not has_price_list(region):
-            why = "isolatedVPC is set" if self._settings.isolated_vpc else "it has no public one"
-            return Known(None, problem=f"the price list of {region} is not asked for: {why}")
+            is_isolated = self._settings.isolated_vpc
+            why = "isolatedVPC is set" if is_isolated else "the partition has no public price list"
+            return Known(None, problem=f"cannot read the price list of {region}: {why}")
 
         def read() -> OnDemand:
             return on_demand_prices(self._connect("pricing", ATTEMPTS), region)
@@ -210,8 +211,8 @@ def _read_twice(
         second = read()
         if names(second) != names(fresh):
             raise CloudError(
-                "two answers that followed each other do not list the same: not taken",
-                remedy="it is asked again later",
+                "two consecutive answers differ, so neither was used",
+                remedy="it will be retried later",
             )
         return second
 
@@ -226,6 +227,9 @@ def _check(name: str, fresh: int, before: int) -> None:
     """
     if fresh * 2 < before:
         raise CloudError(
-            f"the answer about {name} has {fresh} entries, and had {before} before: not taken",
-            remedy="it is asked again later; remove the cache of the state folder if it is right",
+            f"the answer for {name} has {fresh} entries, but had {before} before; it was not used",
+            remedy=(
+                "it will be retried later; if the new answer is right, delete the cache in "
+                "the state directory"
+            ),
         )

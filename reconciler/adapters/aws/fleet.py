@@ -1,4 +1,4 @@
-"""The parameters of CreateFleet: an instance, or so many equal ones, out of all that would do."""
+"""The parameters of CreateFleet: one or several equal instances from all suitable offerings."""
 
 from __future__ import annotations
 

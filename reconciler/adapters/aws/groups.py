@@ -9,7 +9,7 @@ from reconciler.model.nodeclass import FoundPlacementGroup, PlacementGroupSelect
 
 _CALL: Final = "ec2:DescribePlacementGroups"
 _UNKNOWN: Final = "InvalidPlacementGroup"
-"""How the codes begin with which EC2 says that there is no such group."""
+"""The prefixes of the EC2 error codes for a group that does not exist."""
 
 
 def placement_group(ec2: Any, selector: PlacementGroupSelector) -> FoundPlacementGroup | None:

@@ -80,7 +80,7 @@ def _reserved(node_class: EC2NodeClass, kind: InstanceType, *, expressions: bool
     except ValueError as error:
         raise CloudError(
             f"EC2NodeClass {node_class.name}: spec.kubelet for {kind.name}: {error}",
-            remedy="write a quantity, or a formula over vcpus, memory_mib and max_pods",
+            remedy="use a quantity, or an expression of vcpus, memory_mib and max_pods",
         ) from error
 
 

@@ -29,7 +29,7 @@ def describe_types(ec2: Any) -> list[dict[str, Any]]:
         )
         bodies = [body for page in pages for body in page["InstanceTypes"]]
     if not bodies:
-        raise CloudError("EC2 lists no instance type at all", where=call)
+        raise CloudError("EC2 returned no instance types", where=call)
     return bodies
 
 
@@ -49,5 +49,5 @@ def describe_offerings(ec2: Any) -> Zones:
             for row in page["InstanceTypeOfferings"]:
                 zones.setdefault(row["Location"], set()).add(row["InstanceType"])
     if not zones:
-        raise CloudError("EC2 offers no instance type in any zone", where=call)
+        raise CloudError("EC2 returned no instance type offerings", where=call)
     return {zone: frozenset(names) for zone, names in sorted(zones.items())}

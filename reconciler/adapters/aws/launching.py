@@ -37,8 +37,8 @@ from reconciler.ports import Clock, Instance, Launch, LaunchAnswer, Refusal
 _CALL: Final = "ec2:CreateFleet"
 _TRIES: Final = 5
 _ASKED_MAX: Final = 1000
-_SOON: Final = "it was made a moment ago, and EC2 will know it soon: it is tried again"
-_ELSEWHERE: Final = "another subnet of the zone has room, and is asked next"
+_SOON: Final = "it was created a moment ago and EC2 does not know it yet; it will be retried"
+_ELSEWHERE: Final = "another subnet of the zone has free addresses and is tried next"
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -148,7 +148,7 @@ class Launcher:
 
         Raises:
             TransientCloudError: the outcome is still not known, or EC2 is too busy.
-            CloudError: EC2 refuses for a reason that repeating does not mend.
+            CloudError: EC2 refuses for a reason that a retry does not fix.
         """
         unclear = recreated = False
         last: ReconcilerError | None = None
@@ -175,7 +175,7 @@ class Launcher:
                         return dealt(lot, found, last)
                 continue
             return self._read(lot, answer, unclear=unclear)
-        assert last is not None, "only a failed call is tried again"
+        assert last is not None, "only a failed call is retried"
         raise last
 
     def _told(self, wish: Launch, error: Exception) -> ReconcilerError:
@@ -199,11 +199,15 @@ class Launcher:
         if unclear or not all(i.instance_type and i.zone for i in instances):
             shown = self.fulfilled(lot)
             if 0 < len(shown) < len(instances):
-                raise TransientCloudError(f"{len(shown)} of {len(lot)} are shown yet", where=where)
+                raise TransientCloudError(
+                    f"EC2 lists only {len(shown)} of {len(lot)} instances yet", where=where
+                )
             instances = shown or instances
         hidden = next((i for i in instances if not (i.instance_type and i.zone)), None)
         if hidden is not None:
-            raise TransientCloudError(f"{hidden.id} is launched and not shown yet", where=where)
+            raise TransientCloudError(
+                f"{hidden.id} was launched, but EC2 does not list it yet", where=where
+            )
         lacking = tuple(r for r in refused if not self._fits_elsewhere(r, wish))
         if instances or any(r.code in CAPACITY_CODES for r in lacking):
             return dealt(lot, instances, None, lacking)

@@ -16,7 +16,7 @@ from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error, translated
 from reconciler.adapters.aws.profiles import is_imitated, profile_name, profile_path
 from reconciler.adapters.aws.requests import TEMPLATE_PREFIX
-from reconciler.adapters.aws.tags import CLUSTER, FLEET, as_map
+from reconciler.adapters.aws.tags import CLUSTER, as_map, owner_of
 from reconciler.adapters.aws.templates import Templates
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
@@ -25,7 +25,7 @@ from reconciler.ports import Clock, Leftover
 TEMPLATE: Final = "launch-template"
 PROFILE: Final = "instance-profile"
 UNUSED_FOR: Final = timedelta(minutes=5)
-"""So long no launch has used a template before it goes; between two looks as well."""
+"""How long a template is unused before it is deleted; also the time between two checks."""
 
 PROFILE_AGE: Final = timedelta(hours=1)
 PROFILES_EVERY: Final = timedelta(minutes=30)
@@ -50,7 +50,7 @@ class AwsLeftovers:
         self._looked_for: dict[str, datetime] = {}
 
     def found(self, classes: Iterable[EC2NodeClass]) -> Sequence[Leftover]:
-        """Return what may go now, templates first, each by name.
+        """Return what can be deleted now, templates first, each by name.
 
         Raises:
             TransientCloudError, CloudError: AWS could not be asked.
@@ -129,7 +129,7 @@ class AwsLeftovers:
             if failure_of(error) in _GONE:
                 return False
             raise our_error("iam:GetInstanceProfile", error) from error
-        if as_map(found["InstanceProfile"].get("Tags")).get(FLEET) != self._settings.fleet:
+        if not owner_of(self._settings).owns(as_map(found["InstanceProfile"].get("Tags"))):
             return False
         filters = [
             {"Name": "iam-instance-profile.arn", "Values": [row["Arn"]]},

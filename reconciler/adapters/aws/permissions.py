@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from reconciler.adapters.aws.tags import CLUSTER, FLEET
+from reconciler.model.labels import NODECLASS, NODEPOOL
+from reconciler.model.ownership import cluster_key
+
 
 class Need(StrEnum):
     """Who makes a call."""
@@ -28,6 +32,7 @@ class Need(StrEnum):
 class Scope(StrEnum):
     """On which resources an action is allowed; the conditions stand in ``_statement``."""
 
+    REGION = "region"
     ANY = "any"
     PARAMETERS = "parameters"
     CLUSTER = "cluster"
@@ -65,87 +70,126 @@ class Call:
         return self.actions or (f"{_PREFIXES.get(self.service, self.service)}:{self.operation}",)
 
 
-TAGGED_LATER: Final = ("Name", "karpenter.sh/nodeclaim", "reconciler/fleet")
-"""Tags that instances get after their launch: by a pass, the last by ``state adopt``."""
+TAGGED_LATER: Final = ("Name", "eks:eks-cluster-name", "karpenter.sh/nodeclaim", FLEET)
+"""Tags that instances get after their launch: by a pass, or by ``state adopt``."""
+
+WITHOUT_TAGS: Final = {
+    "LaunchWithThese": (
+        "a launch uses these resources but does not change them; the resources it creates "
+        "must carry the tags"
+    ),
+    "HearInterruptions": "messages have no tags; the policy names only this queue",
+    "PassNodeRole": "the policy names only this role, and only EC2 may use it",
+}
+"""The statements that write and have no condition on a tag, by Sid, with the reason."""
 
 _PREFIXES: Final = {"service-quotas": "servicequotas"}
 
 
-def _reads(service: str, why_of: Mapping[str, str], scope: Scope = Scope.ANY) -> Iterator[Call]:
+def _reads(service: str, why_of: Mapping[str, str], scope: Scope) -> Iterator[Call]:
     for operation, why in why_of.items():
         yield Call(service, operation, Need.PLAN, scope, why)
 
 
-_TAGS_WHY: Final = "names an instance once its node has joined, or is taken over"
+_TAGS_WHY: Final = "name an instance after its node has joined or was adopted"
 
 CALLS: Final = (
     *_reads(
         "ec2",
         {
-            "DescribeInstances": "what runs, and what came of a launch whose answer was lost",
-            "DescribeSubnets": "where nodes may be, and how many addresses are left there",
-            "DescribeSecurityGroups": "the groups that an EC2NodeClass selects",
-            "DescribeImages": "the images that an EC2NodeClass selects",
-            "DescribeCapacityReservations": "the reservations that an EC2NodeClass selects, if any",
-            "DescribePlacementGroups": "the placement group that an EC2NodeClass selects, if any",
-            "DescribeInstanceTypes": "the machines of the region",
-            "DescribeInstanceTypeOfferings": "in which zones they are sold",
-            "DescribeSpotPriceHistory": "what spot capacity costs",
+            "DescribeInstances": (
+                "list instances, and find the outcome of launches whose answer was lost"
+            ),
+            "DescribeSubnets": "list subnets and their free addresses",
+            "DescribeSecurityGroups": "resolve the security groups of an EC2NodeClass",
+            "DescribeImages": "resolve the images of an EC2NodeClass",
+            "DescribeCapacityReservations": (
+                "resolve the capacity reservations of an EC2NodeClass, if any"
+            ),
+            "DescribePlacementGroups": "resolve the placement group of an EC2NodeClass, if any",
+            "DescribeInstanceTypes": "read the instance types of the region",
+            "DescribeInstanceTypeOfferings": "read the zones where they are offered",
+            "DescribeSpotPriceHistory": "read spot prices",
         },
+        Scope.REGION,
     ),
-    Call("pricing", "GetProducts", Need.PLAN, Scope.ANY, "what on-demand capacity costs"),
-    *_reads("ssm", {"GetParameter": "the newest image of an alias"}, Scope.PARAMETERS),
-    *_reads("eks", {"DescribeCluster": "the version that an image must suit"}, Scope.CLUSTER),
+    Call("pricing", "GetProducts", Need.PLAN, Scope.ANY, "read on-demand prices"),
+    *_reads("ssm", {"GetParameter": "resolve an image alias"}, Scope.PARAMETERS),
+    *_reads(
+        "eks",
+        {"DescribeCluster": ("read the Kubernetes version that an image must match")},
+        Scope.CLUSTER,
+    ),
     Call(
         "ec2",
         "CreateFleet",
         Need.RUN,
         Scope.LAUNCH,
-        "launches instances",
+        "launch instances",
         ("ec2:CreateFleet", "ec2:RunInstances"),
     ),
-    Call("ec2", "CreateLaunchTemplate", Need.RUN, Scope.LAUNCH, "what a machine is made like"),
+    Call(
+        "ec2",
+        "CreateLaunchTemplate",
+        Need.RUN,
+        Scope.LAUNCH,
+        ("create the launch template of an instance"),
+    ),
     Call(
         "ec2",
         "RunInstances",
         Need.RUN,
         Scope.LAUNCH,
-        "tried without effect: whether a class could make nodes",
+        "check by dry run whether an EC2NodeClass can launch nodes",
     ),
-    Call("ec2", "TerminateInstances", Need.RUN, Scope.OWNED, "ends instances of the cluster"),
+    Call("ec2", "TerminateInstances", Need.RUN, Scope.OWNED, "terminate instances of the cluster"),
     Call("ec2", "CreateTags", Need.RUN, Scope.TAGS, _TAGS_WHY),
     Call(
         "ec2",
         "DescribeInstanceStatus",
         Need.RUN,
-        Scope.ANY,
-        "scheduled events, and instances whose checks fail",
+        Scope.REGION,
+        "read scheduled events and failed status checks",
     ),
-    Call("ec2", "DescribeLaunchTemplates", Need.RUN, Scope.ANY, "templates that nothing needs"),
-    Call("ec2", "DeleteLaunchTemplate", Need.RUN, Scope.TEMPLATES, "collects such templates"),
-    Call("iam", "ListInstanceProfiles", Need.RUN, Scope.ANY, "profiles that nothing needs"),
-    Call("iam", "GetInstanceProfile", Need.RUN, Scope.ANY, "whether a class's profile is there"),
+    Call("ec2", "DescribeLaunchTemplates", Need.RUN, Scope.REGION, "find unused launch templates"),
+    Call(
+        "ec2", "DeleteLaunchTemplate", Need.RUN, Scope.TEMPLATES, ("delete unused launch templates")
+    ),
+    Call("iam", "ListInstanceProfiles", Need.RUN, Scope.ANY, "find unused instance profiles"),
+    Call(
+        "iam",
+        "GetInstanceProfile",
+        Need.RUN,
+        Scope.ANY,
+        ("check whether the profile of an EC2NodeClass exists"),
+    ),
     Call(
         "iam",
         "CreateInstanceProfile",
         Need.RUN,
         Scope.PROFILES,
-        "a profile for a class's role",
+        "create a profile for the role of an EC2NodeClass",
         ("iam:CreateInstanceProfile", "iam:TagInstanceProfile"),
     ),
-    Call("iam", "AddRoleToInstanceProfile", Need.RUN, Scope.PROFILES, "puts the role into it"),
     Call(
-        "iam", "RemoveRoleFromInstanceProfile", Need.RUN, Scope.PROFILES, "empties such a profile"
+        "iam", "AddRoleToInstanceProfile", Need.RUN, Scope.PROFILES, ("add the role to the profile")
     ),
-    Call("iam", "DeleteInstanceProfile", Need.RUN, Scope.PROFILES, "collects such profiles"),
-    Call("sqs", "GetQueueUrl", Need.RUN, Scope.QUEUE, "the queue of interruptions"),
-    Call("sqs", "ReceiveMessage", Need.RUN, Scope.QUEUE, "hears of interruptions"),
+    Call(
+        "iam",
+        "RemoveRoleFromInstanceProfile",
+        Need.RUN,
+        Scope.PROFILES,
+        ("remove the role from an unused profile"),
+    ),
+    Call("iam", "DeleteInstanceProfile", Need.RUN, Scope.PROFILES, "delete unused profiles"),
+    Call("sqs", "GetQueueUrl", Need.RUN, Scope.QUEUE, "find the interruption queue"),
+    Call("sqs", "ReceiveMessage", Need.RUN, Scope.QUEUE, "receive interruption events"),
     Call(
         "sqs",
         "DeleteMessageBatch",
         Need.RUN,
         Scope.QUEUE,
-        "settles what was heard",
+        "delete processed events",
         ("sqs:DeleteMessage",),
     ),
     Call(
@@ -153,7 +197,7 @@ CALLS: Final = (
         "ChangeMessageVisibilityBatch",
         Need.RUN,
         Scope.QUEUE,
-        "hands on what was heard and not settled",
+        "release events that were not processed",
         ("sqs:ChangeMessageVisibility",),
     ),
     Call(
@@ -161,17 +205,23 @@ CALLS: Final = (
         "DescribeSavingsPlans",
         Need.COMMITMENTS,
         Scope.ANY,
-        "the savings plans of the account",
+        "read the savings plans of the account",
     ),
     Call(
         "ec2",
         "DescribeReservedInstances",
         Need.COMMITMENTS,
-        Scope.ANY,
-        "the reserved instances of the region",
+        Scope.REGION,
+        "read the reserved instances of the region",
     ),
-    Call("sts", "GetCallerIdentity", Need.CHECK, Scope.ANY, "as whom we come; always allowed"),
-    Call("service-quotas", "GetServiceQuota", Need.CHECK, Scope.ANY, "whether vCPUs will do"),
+    Call(
+        "sts",
+        "GetCallerIdentity",
+        Need.CHECK,
+        Scope.ANY,
+        ("identify the credentials; always allowed"),
+    ),
+    Call("service-quotas", "GetServiceQuota", Need.CHECK, Scope.REGION, "read the vCPU quotas"),
 )
 """Every call, the reading ones first."""
 
@@ -192,7 +242,8 @@ def policy(need: Need, names: Names) -> dict[str, Any]:
     """Return the smallest IAM policy for a plan, or for running a fleet.
 
     Launches are allowed with the cluster's tags only, and whatever ends or changes something is
-    allowed on what bears them (aws reference 6.1).
+    allowed on what bears them; reading is allowed in one region where a service has regions (aws
+    reference 6.1).
     """
     wanted = [c for c in CALLS if c.need is Need.PLAN or (need is Need.RUN and c.need is need)]
     wanted += [c for c in CALLS if c.need is Need.CHECK]
@@ -214,36 +265,37 @@ def policy(need: Need, names: Names) -> dict[str, Any]:
 def _statements(scope: Scope, actions: list[str], names: Names) -> list[dict[str, Any]]:
     if scope is Scope.LAUNCH:
         return _launch_statements(names)
+    if scope is Scope.PROFILES:
+        return _profile_statements(names)
     prefix = f"arn:{names.partition}"
     here = f"{names.region}:{names.account}"
-    cluster_tag = f"kubernetes.io/cluster/{names.cluster}"
-    owned = {"StringEquals": {f"aws:ResourceTag/{cluster_tag}": "owned"}}
-    pool = {"StringLike": {"aws:ResourceTag/karpenter.sh/nodepool": "*"}}
+    instances = f"{prefix}:ec2:{names.region}:*:instance/*"
     bounds: dict[Scope, tuple[str, dict[str, Any]]] = {
+        Scope.REGION: ("*", {"StringEquals": {"aws:RequestedRegion": names.region}}),
         Scope.ANY: ("*", {}),
         Scope.PARAMETERS: (f"{prefix}:ssm:{names.region}::parameter/aws/service/*", {}),
         Scope.CLUSTER: (f"{prefix}:eks:{here}:cluster/{names.cluster}", {}),
         Scope.QUEUE: (f"{prefix}:sqs:{here}:{names.queue}", {}),
         Scope.TEMPLATES: (
             f"{prefix}:ec2:{names.region}:*:launch-template/*",
-            {**owned, **pool},
+            _tagged("Resource", names, NODEPOOL),
         ),
-        Scope.OWNED: (f"{prefix}:ec2:{names.region}:*:instance/*", {**owned, **pool}),
+        Scope.OWNED: (instances, _tagged("Resource", names, FLEET, NODEPOOL)),
         Scope.TAGS: (
-            f"{prefix}:ec2:{names.region}:*:instance/*",
+            instances,
             {
-                **owned,
-                **pool,
+                **_tagged("Resource", names, NODEPOOL),
+                "StringEqualsIfExists": {f"aws:RequestTag/{CLUSTER}": names.cluster},
                 "ForAllValues:StringEquals": {"aws:TagKeys": list(TAGGED_LATER)},
             },
         ),
-        Scope.PROFILES: (
-            f"{prefix}:iam::{names.account}:instance-profile/reconciler/{names.region}/*",
-            {},
-        ),
         Scope.ROLE: (
             f"{prefix}:iam::{names.account}:role/{names.role}",
-            {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
+            {
+                "StringEquals": {
+                    "iam:PassedToService": ["ec2.amazonaws.com", "ec2.amazonaws.com.cn"]
+                }
+            },
         ),
     }
     resource, condition = bounds[scope]
@@ -251,6 +303,7 @@ def _statements(scope: Scope, actions: list[str], names: Names) -> list[dict[str
 
 
 _SIDS: Final = {
+    Scope.REGION: "LookInRegion",
     Scope.ANY: "Look",
     Scope.PARAMETERS: "ReadImageParameters",
     Scope.CLUSTER: "ReadCluster",
@@ -258,7 +311,6 @@ _SIDS: Final = {
     Scope.TEMPLATES: "CollectOwnTemplates",
     Scope.OWNED: "EndOwnInstances",
     Scope.TAGS: "NameOwnInstances",
-    Scope.PROFILES: "MakeInstanceProfiles",
     Scope.ROLE: "PassNodeRole",
 }
 _LAUNCHED: Final = (
@@ -282,23 +334,17 @@ _USED: Final = (
 def _launch_statements(names: Names) -> list[dict[str, Any]]:
     """Return what a launch needs: what it uses, its template, and what it makes and tags."""
     arn = f"arn:{names.partition}:ec2:{names.region}"
-    cluster_tag = f"kubernetes.io/cluster/{names.cluster}"
     launch = ["ec2:CreateFleet", "ec2:RunInstances"]
-    owned = {"StringEquals": {f"aws:ResourceTag/{cluster_tag}": "owned"}}
-    pool = {"StringLike": {"aws:ResourceTag/karpenter.sh/nodepool": "*"}}
-    tagged = {
-        "StringEquals": {
-            f"aws:RequestTag/{cluster_tag}": "owned",
-            "aws:RequestTag/eks:eks-cluster-name": names.cluster,
-        },
-        "StringLike": {"aws:RequestTag/karpenter.sh/nodepool": "*"},
-    }
+    tagged = _tagged("Request", names, NODEPOOL)
     makers = ["CreateFleet", "CreateLaunchTemplate", "RunInstances"]
     creating = {**tagged["StringEquals"], "ec2:CreateAction": makers}
     return [
         _statement("LaunchWithThese", launch, [f"{arn}:*:{kind}/*" for kind in _USED], {}),
         _statement(
-            "LaunchFromOwnTemplates", launch, f"{arn}:*:launch-template/*", {**owned, **pool}
+            "LaunchFromOwnTemplates",
+            launch,
+            f"{arn}:*:launch-template/*",
+            _tagged("Resource", names, NODEPOOL),
         ),
         _statement(
             "LaunchWithTags",
@@ -313,6 +359,42 @@ def _launch_statements(names: Names) -> list[dict[str, Any]]:
             {**tagged, "StringEquals": creating},
         ),
     ]
+
+
+def _profile_statements(names: Names) -> list[dict[str, Any]]:
+    """Return what instance profiles need: to be made with our tags, and changed where they are.
+
+    A profile that is being made has no tags yet, so what may be tagged is said by its name and by
+    the tags that it gets; one that another cluster has tagged is left alone.
+    """
+    folder = f"arn:{names.partition}:iam::{names.account}:instance-profile/reconciler"
+    ours = f"{folder}/{names.region}/{names.cluster}_*"
+    requested = _tagged("Request", names, FLEET, NODECLASS)
+    others = {"StringEqualsIfExists": {f"aws:ResourceTag/{CLUSTER}": names.cluster}}
+    changes = [
+        "iam:AddRoleToInstanceProfile",
+        "iam:DeleteInstanceProfile",
+        "iam:RemoveRoleFromInstanceProfile",
+    ]
+    made = ["iam:CreateInstanceProfile", "iam:TagInstanceProfile"]
+    return [
+        _statement("MakeInstanceProfiles", made, ours, {**requested, **others}),
+        _statement("ChangeOwnInstanceProfiles", changes, ours, _tagged("Resource", names, FLEET)),
+    ]
+
+
+def _tagged(what: str, names: Names, *present: str) -> dict[str, Any]:
+    """Return the condition that a request or a resource bears the tags of our cluster.
+
+    ``present`` are keys that have to be there with any value. A request has to name the cluster
+    in both tags. A resource may have got the second one only when its node joined (Karpenter).
+    """
+    key = f"aws:{what}Tag"
+    named = {f"{key}/{CLUSTER}": names.cluster} if what == "Request" else {}
+    condition = {"StringEquals": {f"{key}/{cluster_key(names.cluster)}": "owned", **named}}
+    if not present:
+        return condition
+    return {**condition, "StringLike": {f"{key}/{name}": "*" for name in present}}
 
 
 def _statement(

@@ -119,7 +119,7 @@ def spot_prices(ec2: Any, now: datetime) -> dict[str, dict[str, float]]:
             for row in page["SpotPriceHistory"]:
                 _note(newest, row)
     if not newest:
-        raise CloudError("EC2 tells no spot price of any type", where=call)
+        raise CloudError("EC2 returned no spot prices", where=call)
     prices: dict[str, dict[str, float]] = {}
     for (name, zone), (_, amount) in sorted(newest.items()):
         prices.setdefault(name, {})[zone] = amount

@@ -20,7 +20,9 @@ from reconciler.model.settings import Settings
 
 _ATTEMPTS: Final = 5
 _FULL: Final = "LimitExceeded"
-_SOON: Final = "the profile was made a moment ago, and IAM will show it soon: it is tried again"
+_SOON: Final = (
+    "the profile was created a moment ago and IAM does not show it yet; it will be retried"
+)
 
 
 def profile_name(node_class: EC2NodeClass, settings: Settings) -> str:

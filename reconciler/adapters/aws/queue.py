@@ -2,7 +2,8 @@
 
 A thread of its own polls it, so that no pass waits for it and a word wakes the daemon at once. A
 message leaves the queue when what it says is on record, or when it says nothing to us; until then
-SQS hides it for a while and then tells it again.
+SQS hides it for a while and then tells it again. One that cannot be read is deleted too, as no
+later attempt could read it, and logged once of its kind.
 """
 
 from __future__ import annotations
@@ -29,20 +30,36 @@ _HIDDEN_FOR_S: Final = 60
 _ATTEMPTS: Final = 1
 _PAUSE_MAX_S: Final = 60.0
 _LABELS_MAX: Final = 50
+_INBOX_MAX: Final = 10_000
+"""How many words are kept for the next pass; SQS shows the others again after it."""
+
 _LOG: Final = logging.getLogger(__name__)
 
 
 class InterruptionQueue:
     """The port ``Interruptions`` over a queue, which ``name`` names or is the URL of.
 
-    ``received`` counts messages by kind, and ``deleted`` how many left the queue.
+    ``account`` and ``region`` are where the instances are: by default the account is the queue's,
+    and events of any region are taken. ``received`` counts messages by kind, and ``deleted`` how
+    many left the queue.
     """
 
-    def __init__(self, connect: Connect, name: str, clock: Clock, *, wait_s: int = WAIT_S) -> None:
+    def __init__(
+        self,
+        connect: Connect,
+        name: str,
+        clock: Clock,
+        *,
+        wait_s: int = WAIT_S,
+        account: str = "",
+        region: str = "",
+    ) -> None:
         self._connect = connect
         self._name = name
         self._clock = clock
         self._wait_s = wait_s
+        self._account = account
+        self._region = region
         self._url = name if "://" in name else ""
         self._lock = threading.Lock()
         self._sqs: Any = None
@@ -87,7 +104,7 @@ class InterruptionQueue:
         return self._attempt(self._delete_settled) and self._attempt(self._receive)
 
     def leave(self) -> None:
-        """Delete what is settled and hand back the rest, as far as SQS lets us."""
+        """Delete settled messages and release the others, if SQS permits."""
         self._attempt(self._delete_settled)
         self._attempt(self._hand_back)
 
@@ -107,7 +124,7 @@ class InterruptionQueue:
             is_gone = _is_not_found(error.__cause__)
             if is_gone and "://" not in self._name:
                 self._url = ""
-            advice = "; make the queue, or mend interruptionQueue" if is_gone else ""
+            advice = "; create the queue, or correct interruptionQueue" if is_gone else ""
             self._note(f"queue {self._name}: {error}{advice}", error.message)
             return False
         return True
@@ -134,12 +151,14 @@ class InterruptionQueue:
 
     def _take(self, identity: str, handle: str, body: str) -> None:
         """Put a message where it belongs; one that is told again brings a newer handle."""
-        message = read_message(identity, body, self._clock.now())
+        account = self._account or _account_in(self._url)
+        now = self._clock.now()
+        message = read_message(identity, body, now, account=account, region=self._region)
         with self._lock:
             self._count(message)
             if message.interruption is None or identity in self._outbox:
                 self._outbox[identity] = handle
-            else:
+            elif identity in self._inbox or len(self._inbox) < _INBOX_MAX:
                 self._inbox[identity] = (message.interruption, handle)
 
     def _count(self, message: Message) -> None:
@@ -148,7 +167,7 @@ class InterruptionQueue:
         if label not in self.received and len(self.received) >= _LABELS_MAX:
             label = "others"
         if label not in self.received and message.interruption is None:
-            _LOG.info("queue %s: messages are deleted that are %s", self._name, label)
+            _LOG.info("queue %s: deleted messages that are %s", self._name, label)
         self.received[label] += 1
 
     def _delete_settled(self) -> None:
@@ -199,6 +218,12 @@ class InterruptionQueue:
             with translated("sqs:GetQueueUrl"):
                 self._url = self._sqs.get_queue_url(QueueName=self._name)["QueueUrl"]
         return self._sqs
+
+
+def _account_in(url: str) -> str:
+    """Return the account in the URL of a queue (``https://…/111122223333/name``), if there is."""
+    number = url.rstrip("/").split("/")[-2:-1]
+    return number[0] if number and number[0].isdecimal() and len(number[0]) == 12 else ""
 
 
 def _is_not_found(cause: BaseException | None) -> bool:

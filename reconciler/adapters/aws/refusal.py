@@ -59,8 +59,10 @@ def _check_min_values(launch: Launch, options: Sequence[LaunchOption], types: Ty
         assert wanted.min_values is not None
         if len(values) < wanted.min_values:
             raise CloudError(
-                f"{len(values)} values of {wanted.key} are left among {len(kinds)} instance "
-                f"types, minValues asks for {wanted.min_values}",
+                (
+                    f"only {len(values)} values of {wanted.key} remain among {len(kinds)} instance "
+                    f"types, but minValues is {wanted.min_values}"
+                ),
                 where=f"NodeClaim {launch.node_claim.name}",
                 remedy="lower minValues, or allow more instance types",
             )

@@ -55,9 +55,12 @@ def launch_requests(
     groups = _builds(launch, options, types, settings)
     if not groups:
         raise CloudError(
-            f"NodeClaim {launch.node_claim.name}: no image of EC2NodeClass "
-            f"{launch.node_class.name} suits {_some(o.instance_type for o in options)}",
-            remedy="look at spec.amiSelectorTerms and the architectures that the NodePool allows",
+            (
+                f"NodeClaim {launch.node_claim.name}: no image of EC2NodeClass "
+                f"{launch.node_class.name} is compatible with "
+                f"{_some((o.instance_type for o in options))}"
+            ),
+            remedy="check spec.amiSelectorTerms and the architectures that the NodePool allows",
         )
     templates: dict[str, dict[str, Any]] = {}
     configs = []
@@ -72,7 +75,7 @@ def launch_requests(
         raise CloudError(
             f"NodeClaim {launch.node_claim.name}: EC2NodeClass {launch.node_class.name} has no "
             f"subnet in {_some(o.zone for o in options)}",
-            remedy="look at spec.subnetSelectorTerms and the zones that the NodePool allows",
+            remedy="check spec.subnetSelectorTerms and the zones that the NodePool allows",
         )
     fleet = fleet_parameters(launch, configs, settings, count)
     return LaunchRequests(tuple(templates.values()), fleet)

@@ -15,7 +15,7 @@ from reconciler.adapters.aws.filters import tag_filters
 from reconciler.model.nodeclass import CapacityReservation, SelectorTerm
 
 EXPIRES_WITHIN: Final = timedelta(minutes=40)
-"""So long before its end a capacity block takes no further instances."""
+"""How long before its end a capacity block accepts no further instances."""
 
 _CALL: Final = "ec2:DescribeCapacityReservations"
 _BLOCK: Final = "capacity-block"

@@ -89,13 +89,13 @@ class Resolver:
         return msgspec.structs.replace(node_class, status=known.status)
 
     def expire_reserved(self) -> None:
-        """Look again before the next use for what is left of reservations: some was taken."""
+        """Read the remaining capacity of reservations again before the next use."""
         for key, known in list(self._known.items()):
             if known.status.capacity_reservations:
                 self._known[key] = known._replace(at=known.at - _FRESH_FOR)
 
     def _looked_up(self, node_class: EC2NodeClass, now: datetime, known: _Known | None) -> _Known:
-        """Look again; while EC2 does not answer, what was found before holds.
+        """Read again; while EC2 does not answer, the earlier result stays valid.
 
         What is missing now and was there before has to be missing twice: EC2 is consistent in the
         end only, and nodes would drift for one answer that lags.
@@ -171,7 +171,7 @@ class Resolver:
                 "ValidationSucceeded",
                 "False",
                 "ClusterCIDRResolutionFailed",
-                "AL2023 nodes need the cluster's service CIDR: set clusterCIDR",
+                "AL2023 nodes need the service CIDR of the cluster; set clusterCIDR",
             )
         if self._trials is None or not is_whole:
             return Condition("ValidationSucceeded", "True")

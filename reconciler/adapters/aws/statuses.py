@@ -106,7 +106,7 @@ class InstanceStatuses:
     def _note(self, problem: str, kind: str = "") -> None:
         """Remember what is wrong, and log it once of its kind: each request has its own id."""
         if kind and kind != self._kind:
-            _LOG.warning("the health of instances is not known: %s", problem)
+            _LOG.warning("cannot read the health of instances: %s", problem)
         self._problem, self._kind = "" if self._is_denied else problem, kind
 
     def _asked(self) -> Iterator[Interruption]:
@@ -145,7 +145,7 @@ def _checked(row: Mapping[str, Any], now: datetime) -> Iterator[Interruption]:
             continue
         at = min(since)
         identity = f"status/{row['InstanceId']}/{name}/{at:%Y%m%dT%H%M%SZ}"
-        text = f"{name} status check fails"
+        text = f"{name} status check failed"
         yield Interruption(identity, InterruptionKind.IMPAIRED, (row["InstanceId"],), at, text)
 
 

@@ -8,11 +8,18 @@ from typing import Any, Final
 from reconciler.model.labels import NODECLASS, NODEPOOL
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.ownership import CLUSTER_TAG, FLEET_TAG, Owner, cluster_key
+from reconciler.model.settings import Settings
 
-CLUSTER: Final = "eks:eks-cluster-name"
+CLUSTER: Final = CLUSTER_TAG
 NODECLAIM: Final = "karpenter.sh/nodeclaim"
-FLEET: Final = "reconciler/fleet"
+FLEET: Final = FLEET_TAG
 INTENT: Final = "reconciler/intent"
+
+
+def owner_of(settings: Settings) -> Owner:
+    """Return the fleet that the settings name, as the tags of its instances name it."""
+    return Owner(settings.fleet, settings.cluster_name)
 
 
 def shared_tags(claim: NodeClaim, node_class: EC2NodeClass, cluster: str) -> dict[str, str]:
@@ -22,7 +29,7 @@ def shared_tags(claim: NodeClaim, node_class: EC2NodeClass, cluster: str) -> dic
     """
     tags = {
         **node_class.spec.tags,
-        f"kubernetes.io/cluster/{cluster}": "owned",
+        cluster_key(cluster): "owned",
         CLUSTER: cluster,
         NODECLASS: node_class.name,
     }

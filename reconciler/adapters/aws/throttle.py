@@ -18,7 +18,7 @@ LEAST: Final = 1 / 16
 """The share of its rate that a bucket keeps however often EC2 refuses."""
 
 RECOVERY: Final = timedelta(seconds=10)
-"""After so long without a refusal, a tenth of the rate comes back."""
+"""After this time without a refusal, a tenth of the rate is restored."""
 
 
 class Rate(NamedTuple):

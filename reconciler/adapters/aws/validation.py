@@ -103,7 +103,7 @@ class Validation:
         yield "RunInstances", self._run_trial(requests)
 
     def _run_trial(self, requests: LaunchRequests) -> Trial:
-        """Try RunInstances in each subnet; one that would do is enough."""
+        """Try RunInstances in each subnet; one that succeeds is enough."""
         first: Trial | None = None
         for parameters in _run_requests(requests):
             trial = tried(_RUN, self._ec2.run_instances, **parameters, DryRun=True)

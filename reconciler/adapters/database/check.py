@@ -29,7 +29,7 @@ from reconciler.ports import Intent, RecordedObject, RunningCommand
 
 
 class Gravity(StrEnum):
-    """How much a fault matters: a note is for a person to know, an error has to be mended."""
+    """How much a fault matters: a note is information, an error must be fixed."""
 
     ERROR = "error"
     NOTE = "note"
@@ -62,7 +62,10 @@ def check(database: Database) -> list[Fault]:
     """
     found = revision_of(database.engine, database.place)
     if found != HEAD:
-        note = f"at migration {found}, this release wants {HEAD}: run `reconciler state migrate`"
+        note = (
+            f"the state is at migration {found}, but this release needs {HEAD}; run "
+            "`reconciler state migrate`"
+        )
         return [Fault(Gravity.ERROR, "migration", note)]
     with database.reading() as connection:
         return [
@@ -139,7 +142,7 @@ def _outcomes(connection: Connection, fleet: str) -> list[Fault]:
         .order_by(intent.c.sequence)
     )
     return [
-        Fault(Gravity.ERROR, "outcome", f"intent {name} does not point at its last outcome")
+        Fault(Gravity.ERROR, "outcome", f"intent {name} does not point to its last outcome")
         for name in connection.execute(query).scalars()
     ]
 
@@ -158,7 +161,7 @@ def _instances(connection: Connection, fleet: str) -> list[Fault]:
         .order_by(node_claim.c.instance_id)
     )
     return [
-        Fault(Gravity.ERROR, "instance", f"{count} claims name instance {name}")
+        Fault(Gravity.ERROR, "instance", f"{count} claims share instance {name}")
         for name, count in connection.execute(query)
     ]
 
@@ -173,8 +176,10 @@ def _doubts(connection: Connection, fleet: str) -> list[Fault]:
         Fault(
             Gravity.NOTE,
             "in-doubt",
-            f"{r.verb} of {r.target} was begun at {r.at} and has no outcome (intent {r.id});"
-            " the next pass looks what became of it",
+            (
+                f"{r.verb} of {r.target} started at {r.at} and has no outcome (intent {r.id}); the "
+                "next pass checks it"
+            ),
         )
         for r in connection.execute(query)
     ]

@@ -108,7 +108,7 @@ def connect_sqlite(folder: Path) -> Engine:
     """
     if sqlite3.sqlite_version_info < _SQLITE_MIN:
         raise StateError(
-            f"this Python has SQLite {sqlite3.sqlite_version}, tables with types need 3.37",
+            f"this Python has SQLite {sqlite3.sqlite_version}; strict tables need 3.37",
             where=str(folder),
             remedy="use a newer Python build, or a PostgreSQL URL as state",
         )
@@ -148,7 +148,9 @@ def _server_url(location: str, shown: str) -> URL:
     Raises:
         StateError: it is malformed.
     """
-    remedy = "write postgresql+psycopg://user@host:5432/database, and the password in PGPASSWORD"
+    remedy = (
+        "use postgresql+psycopg://user@host:5432/database, and put the password into PGPASSWORD"
+    )
     what = ""
     try:
         bare, user, password = taken_apart(location)
@@ -157,16 +159,16 @@ def _server_url(location: str, shown: str) -> URL:
     try:
         parts = urlsplit(bare)
         if parts.port == 0:
-            what = "the port in the URL of the state is not from 1 to 65535"
+            what = "the port in the state URL must be from 1 to 65535"
     except ValueError:
-        what = "the host or the port in the URL of the state is malformed"
+        what = "the host or port in the state URL is malformed"
     try:
         url = make_url(bare)
     except (ArgumentError, ValueError):
-        what = what or "the location of the state is not a URL"
+        what = what or "the state location is not a URL"
     if what or re.search(r"\s", bare):
         # chained to nothing: what the parsers say shows parts of the URL
-        what = what or "the location of the state is not a URL: there is a space in it"
+        what = what or "the state location is not a URL because it contains a space"
         raise StateError(what, where=shown, remedy=remedy)
     return url.set(username=user or url.username, password=password or url.password)
 
@@ -177,13 +179,13 @@ def connect_server(location: str, fleet: str) -> tuple[Engine, str]:
     Raises:
         StateError: the URL is none, or of a database that we do not know.
     """
-    remedy = "write postgresql+psycopg://user@host:5432/database, or the path of a folder"
+    remedy = "use postgresql+psycopg://user@host:5432/database, or the path of a folder"
     shown = without_secrets(location, is_value=True)
     url = _server_url(location, shown)
     if url.drivername in ("postgresql", "postgres"):
         url = url.set(drivername="postgresql+psycopg")
     if url.drivername != "postgresql+psycopg":
-        raise StateError(f"no such database: {url.drivername}", where=shown, remedy=remedy)
+        raise StateError(f"unsupported database {url.drivername}", where=shown, remedy=remedy)
     name = f"reconciler {fleet} {os.getpid()}@{socket.gethostname()}"[:63]
     try:
         engine = create_engine(
@@ -212,7 +214,7 @@ def _expect_known_options(url: URL, shown: str) -> None:
     known = {option.keyword.decode() for option in Conninfo.get_defaults()}
     if not known.issuperset(url.query):
         raise StateError(
-            "the URL of the state has an option that PostgreSQL does not know",
+            "the state URL has an option that PostgreSQL does not know",
             where=shown,
-            remedy="write & in a value as %26",
+            remedy="write & inside a value as %26",
         )

@@ -1,6 +1,6 @@
 """The border where the errors of a database or a disk become ours.
 
-Whatever stops the store is the state's fault in our sense, and its operator can mend it: the
+Whatever stops the store is the state's fault in our sense, and its operator can fix it: the
 message says which file or server, what it said, and what to do.
 """
 
@@ -17,30 +17,36 @@ from reconciler.model.errors import StateError
 from reconciler.model.urls import without_secrets
 
 RESTORE: Final = (
-    "stop the engine and put back a copy (`state.db.before-*`), or begin with an empty folder and "
-    "`reconciler state import` an export"
+    "stop the engine and restore a backup (`state.db.before-*`), or start with an empty "
+    "folder and `reconciler state import` an export"
 )
 
 _REMEDIES: Final = (
     ("not a database", RESTORE),
     ("malformed", RESTORE),
-    ("disk i/o error", "look at the disk and the system's log, then start again"),
-    ("full", "free some space on that disk, then start again; nothing was half written"),
-    ("no space left", "free some space on that disk, then start again; nothing was half written"),
-    ("quota", "free some space on that disk, then start again; nothing was half written"),
-    ("readonly", "give this user the right to write the folder and the files in it"),
-    ("read-only", "give this user the right to write the folder and the files in it"),
-    ("permission denied", "give this user the right to read and write there"),
-    ("unable to open", "give this user the right to read and write the folder"),
-    ("is locked", "another process is writing for long; see which with `reconciler status`"),
+    ("disk i/o error", "check the disk and the system log, then start again"),
+    ("full", "free some space on this disk, then start again; no partial data was written"),
+    (
+        "no space left",
+        ("free some space on this disk, then start again; no partial data was written"),
+    ),
+    ("quota", "free some space on this disk, then start again; no partial data was written"),
+    ("readonly", "give this user write permission for the folder and its files"),
+    ("read-only", "give this user write permission for the folder and its files"),
+    ("permission denied", "give this user read and write permission for the folder"),
+    ("unable to open", "give this user read and write permission for the folder"),
+    (
+        "is locked",
+        ("another process is writing for a long time; `reconciler status` shows which one"),
+    ),
     ("no such table", "run `reconciler state check`"),
     ("password", "correct the user and the password in the URL, or set PGPASSWORD"),
     ("does not exist", "create it on the server, or correct the URL"),
-    ("refused", "start the server, or correct host and port in the URL"),
+    ("refused", "start the server, or correct the host and port in the URL"),
     ("could not translate", "correct the host in the URL"),
     ("resolve", "correct the host in the URL"),
-    ("timeout", "see whether the server answers and a firewall lets it through"),
-    ("closed", "the server went away; once it is back, start again"),
+    ("timeout", "check whether the server is running and a firewall lets the connection through"),
+    ("closed", "the server closed the connection; start again once it is back"),
 )
 
 
@@ -64,9 +70,9 @@ def state_error(place: str, error: Exception) -> StateError:
     lower = said.lower()
     remedy = next((advice for sign, advice in _REMEDIES if sign in lower), "")
     return StateError(
-        f"the recorded state cannot be used: {said}",
+        f"cannot use the recorded state: {said}",
         where=place,
-        remedy=remedy or "see `reconciler state check`",
+        remedy=remedy or "run `reconciler state check`",
     )
 
 

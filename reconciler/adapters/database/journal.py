@@ -52,7 +52,7 @@ class DatabaseJournal:
             found = connection.execute(
                 update(intents_table).where(self._is(intent)).values(last_outcome=sequence)
             )
-            assert found.rowcount == 1, f"an outcome without an intent: {intent}"
+            assert found.rowcount == 1, f"outcome without an intent: {intent}"
             connection.execute(
                 outcomes_table.insert().values(
                     fleet=self.database.fleet,

@@ -125,7 +125,7 @@ class ServerLease:
         if not taken:
             connection.close()
             raise LockedError(
-                f"{holder or 'another process'} acts for fleet {database.fleet}",
+                f"{holder or 'another process'} is running for fleet {database.fleet}",
                 where=database.place,
                 remedy="stop it, or wait until it ends",
             )
@@ -164,13 +164,13 @@ def _lock(descriptor: int, path: Path) -> None:
                 time.sleep(_POLL_S)
                 continue
             raise LockedError(
-                f"{_told(holder)} holds this state directory",
+                f"{_told(holder)} is using this state directory",
                 where=str(path.parent),
                 remedy="stop it, or wait until it ends",
             ) from None
         except OSError as error:
             raise StateError(
-                f"the state directory cannot be locked: {error.strerror}",
+                f"cannot lock the state directory: {error.strerror}",
                 where=str(path),
                 remedy="use a folder on a local disk, or a database URL",
             ) from error

@@ -59,12 +59,14 @@ def _revision(connection: Connection, place: str) -> str | None:
     names = set(inspect(connection).get_table_names())
     if VERSION_TABLE not in names:
         if "node_claim" in names or (names and connection.dialect.name == "sqlite"):
-            raise StateError("a database, but not a recorded state", where=place, remedy=RESTORE)
+            raise StateError(
+                "a database, but not a state of reconciler", where=place, remedy=RESTORE
+            )
         return None
     found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608
     if found is not None and (not str(found).isdigit() or int(found) > int(HEAD)):
         raise StateError(
-            f"the state is at migration {found}, this release knows up to {HEAD}",
+            f"the state is at migration {found}, but this release supports at most {HEAD}",
             where=place,
             remedy="use the newer release that wrote it",
         )

@@ -61,7 +61,7 @@ class Tally(NamedTuple):
 
 
 class _Command(msgspec.Struct, frozen=True, rename="camel"):
-    """What of a command decides whether it may go."""
+    """The facts that decide whether a command can be removed."""
 
     id: str
     phase: CommandPhase
@@ -72,7 +72,7 @@ class _Command(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Intent(msgspec.Struct, frozen=True, rename="camel"):
-    """What of an intent decides whether it may go."""
+    """The facts that decide whether an intent can be removed."""
 
     id: str
     target: str
@@ -125,7 +125,7 @@ def prune(
         ValueError: ``keep`` is shorter than a day.
     """
     if keep < LEAST:
-        raise ValueError("less than a day is never kept: the daily maximum looks back as far")
+        raise ValueError("at least one day is kept, because the daily disruption limit needs it")
     opened = database.writing() if carries_out else database.reading()
     with opened as connection:
         newest = connection.execute(
@@ -198,7 +198,7 @@ def _commands(survey: _Survey) -> _Judged:
 
 
 def _has_ended(value: _Command, survey: _Survey) -> bool:
-    """Return whether a command was over so long ago; one that is rolled back is over soon."""
+    """Return whether a command ended before the limit; one that is rolled back is over soon."""
     if value.phase is CommandPhase.ROLLED_BACK:
         return True
     return all(survey.is_gone(name, survey.recent) for name in value.node_claims)

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 def time_text(at: datetime) -> str:
     """Return a time as UTC text with microseconds, which sorts as time passes."""
-    assert at.tzinfo is not None, "a time without its zone"
+    assert at.tzinfo is not None, "a time has no time zone"
     moment = at.astimezone(UTC).replace(tzinfo=None)
     return moment.isoformat(timespec="microseconds") + "Z"
 

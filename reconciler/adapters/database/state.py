@@ -99,9 +99,12 @@ def _connect(location: str, fleet: str, *, create: bool) -> Database:
         _make_folder(folder)
     elif not (folder / FILE).exists():
         raise StateError(
-            "nothing is recorded here yet",
+            "no recorded state in this folder yet",
             where=str(folder),
-            remedy="`reconciler apply` or `reconciler run` begins it; --state names another place",
+            remedy=(
+                "it is created by the first `reconciler apply` or `run`; to use another "
+                "location, pass --state"
+            ),
         )
     return Database(connect_sqlite(folder), fleet, str(folder / FILE), folder)
 
@@ -112,9 +115,9 @@ def _make_folder(folder: Path) -> None:
         nearest = next(place for place in (folder, *folder.parents) if place.exists())
         if not nearest.is_dir():
             raise StateError(
-                "a file stands where the state's folder is to be",
+                "this is a file, but the state needs a folder",
                 where=str(nearest),
-                remedy="name a folder",
+                remedy="pass a folder",
             )
         if nearest != folder:
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -136,12 +139,15 @@ def _make_current(database: Database, *, create: bool) -> None:
     if not create:
         if found is None:
             raise StateError(
-                "nothing is recorded here yet",
+                "no recorded state in this folder yet",
                 where=database.place,
-                remedy="`reconciler apply` or `reconciler run` begins it",
+                remedy="it is created by the first `reconciler apply` or `run`",
             )
         raise StateError(
-            f"an older release wrote the state (migration {found}, this one reads {HEAD})",
+            (
+                f"the state was written by an older release (migration {found}, this release needs "
+                f"{HEAD})"
+            ),
             where=database.place,
             remedy="run `reconciler state migrate`",
         )

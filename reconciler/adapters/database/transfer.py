@@ -43,7 +43,7 @@ def export_lines(database: Database) -> Iterator[str]:
 
 
 def import_lines(database: Database, lines: Iterable[str], source: str) -> int:
-    """Write exported rows into a fleet of which nothing is recorded; return how many.
+    """Write exported rows into a fleet without records; return their number.
 
     It happens whole or not at all. The fleet may bear another name than the one that was exported.
 
@@ -57,8 +57,8 @@ def import_lines(database: Database, lines: Iterable[str], source: str) -> int:
         serial = _head(next(numbered, (1, ""))[1], source)
         count, ended = _rows(connection, database, numbered, source)
         if ended != count:
-            told = "it does not end" if ended is None else f"it should have {ended} rows"
-            raise _unreadable(f"the file is cut off: {told}, {count} were read", source)
+            told = "the end is missing" if ended is None else f"expected {ended} rows"
+            raise _unreadable(f"the file is truncated: {told}, but {count} were read", source)
         connection.execute(
             fleet.update().where(fleet.c.name == database.fleet).values(serial=serial)
         )
@@ -75,19 +75,19 @@ def _refuse_unless_empty(connection: Connection, database: Database) -> None:
         count = connection.execute(query).scalar()
         if count:
             raise StateError(
-                f"fleet {database.fleet} has {count} rows of {table.name} already",
+                f"fleet {database.fleet} already has {count} rows of {table.name}",
                 where=database.place,
-                remedy="import into an empty state, or name another fleet with --set fleet=NAME",
+                remedy="import into an empty state, or select another fleet with --set fleet=NAME",
             )
 
 
 def _head(line: str, source: str) -> int:
     head = _object(line, 1, source)
     if head.get("format") != FORMAT:
-        raise _unreadable("it does not begin as an export does", source)
+        raise _unreadable("the first line is not an export header", source)
     if head.get("migration") != HEAD:
         raise _unreadable(
-            f"it is of migration {head.get('migration')}, this release writes {HEAD}",
+            f"it is at migration {head.get('migration')}, but this release writes {HEAD}",
             source,
             "import it with the release that wrote it, then migrate",
         )
@@ -112,7 +112,7 @@ def _rows(
             return count, entry["rows"]
         table = tables.get(entry.get("table", ""))
         if table is None:
-            raise _unreadable(f"line {number}: no such table: {entry.get('table')!r}", source)
+            raise _unreadable(f"line {number}: unknown table {entry.get('table')}", source)
         if table is not current or len(batch) >= _BATCH:
             _write(connection, current, batch)
             batch, current = [], table
@@ -174,7 +174,7 @@ def _object(line: str, number: int, source: str) -> dict[str, Any]:
 
 def _unreadable(what: str, source: str, remedy: str = "") -> UnreadableError:
     return UnreadableError(
-        f"not an export that can be imported: {what}",
+        f"not a valid export: {what}",
         where=source,
-        remedy=remedy or "write one with `reconciler state export FILE`",
+        remedy=remedy or "create one with `reconciler state export FILE`",
     )

@@ -96,7 +96,7 @@ def _parsed(url: str) -> tuple[str, str, str, str]:
     shown = without_secrets(url, is_value=True)
     where = f"--repo {shown}" if shown.isprintable() else "--repo"
     if "::" in url or url.startswith("-") or not url.isprintable() or not url:
-        raise UsageError("not an address of a repository", where=where)
+        raise UsageError("not a repository URL", where=where)
     scheme = _SCHEME.match(url)
     if scheme is not None:
         return _parsed_url(url, scheme[1].lower(), where)
@@ -104,10 +104,10 @@ def _parsed(url: str) -> tuple[str, str, str, str]:
         return str(Path(url).expanduser().resolve()), "file", "", ""
     if _SSH_ADDRESS.fullmatch(url):
         return url, "ssh", "", ""
-    raise UsageError("there is no such repository", where=where, remedy=_REMEDY)
+    raise UsageError("repository does not exist", where=where, remedy=_REMEDY)
 
 
-_REMEDY: Final = "use https, ssh, or the path of a repository on this machine"
+_REMEDY: Final = "use https, ssh, or a local path"
 
 
 def _parsed_url(url: str, scheme: str, where: str) -> tuple[str, str, str, str]:
@@ -128,19 +128,19 @@ def _parsed_url(url: str, scheme: str, where: str) -> tuple[str, str, str, str]:
         raise UsageError(what, where=where, remedy=_REMEDY) from None
     userinfo = url.partition("://")[2].rpartition("@")[0]
     if re.search(r"[/?#\s]", userinfo) or parts.query or parts.fragment:
-        what = "an address of a repository has no '?', '#' or space, and no '/' in a password"
+        what = "a repository URL must not contain '?', '#' or a space, nor '/' in a password"
         remedy = "percent-encode them (/ is %2F, # is %23, ? is %3F)"
         raise UsageError(what, where=where, remedy=remedy)
     if not is_whole or not (user + password).isprintable():
-        raise UsageError("not an address of a repository", where=where, remedy=_REMEDY)
+        raise UsageError("not a repository URL", where=where, remedy=_REMEDY)
     if scheme in _UNENCRYPTED and not is_loopback(parts.hostname or ""):
-        what = f"{scheme}:// is not encrypted, and is used with this machine only"
+        what = f"{scheme}:// is not encrypted, so it is allowed only for this machine"
         raise UsageError(what, where=where, remedy="use https or ssh")
     if scheme == "git" and user:
-        raise UsageError("git:// knows no users", where=where, remedy="use https or ssh")
+        raise UsageError("git:// does not support users", where=where, remedy="use https or ssh")
     if scheme == "ssh" and password:
         remedy = "use a key (ssh-agent, or GIT_SSH_COMMAND)"
-        raise UsageError("ssh takes no password from an address", where=where, remedy=remedy)
+        raise UsageError("ssh does not accept a password in the URL", where=where, remedy=remedy)
     return (url, scheme, "", "") if scheme == "ssh" else (bare_url, scheme, user, password)
 
 
@@ -172,7 +172,7 @@ def _on_this_machine(target: str, where: str) -> Repository:
             found = bare(place)
             if found is not None:
                 return found
-    raise UnreadableError("there is no git repository", where=where, remedy=_REMEDY)
+    raise UnreadableError("not a git repository", where=where, remedy=_REMEDY)
 
 
 def _credential(target: str, user: str, password: str) -> dict[str, str]:
@@ -341,7 +341,9 @@ def _locked(path: Path) -> Iterator[None]:
                 break
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
-                    message = "another process has been fetching this repository for minutes"
+                    message = (
+                        "another process has been fetching this repository for several minutes"
+                    )
                     raise LockedError(message, where=os.fspath(path)) from error
                 time.sleep(_LOCK_LOOK_S)
         yield

@@ -70,7 +70,7 @@ class GitMissingError(UnreadableError):
     """There is no ``git`` on this machine."""
 
     def __init__(self) -> None:
-        super().__init__("git is not installed, or not on PATH", remedy="install git")
+        super().__init__("git is not installed or not on PATH", remedy="install git")
 
 
 class GitFailedError(UnreadableError):
@@ -183,7 +183,7 @@ def run(
         parts.append(part)
         size += len(part)
         if size > OUTPUT_MAX:
-            said = f"it prints more than {OUTPUT_MAX >> 20} MiB"
+            said = f"its output exceeds {OUTPUT_MAX >> 20} MiB"
             raise GitFailedError(said, where=without_secrets(where))
     return b"".join(parts)
 
@@ -278,7 +278,7 @@ def failed(stderr: bytes, where: str, secrets: Sequence[str] = ()) -> GitFailedE
     return GitFailedError(said.removeprefix("fatal: ") or NO_REASON, where=where)
 
 
-NO_REASON: Final = "it failed without saying why"
+NO_REASON: Final = "git failed without a message"
 
 
 @contextmanager
@@ -304,7 +304,7 @@ def _made() -> str:
                 os.mkdir(folder, 0o700)  # noqa: PTH102
                 return folder
     remedy = "set TMPDIR to a folder that this user can write"
-    raise UnreadableError("there is no folder for temporary files", where="TMPDIR", remedy=remedy)
+    raise UnreadableError("no folder for temporary files", where="TMPDIR", remedy=remedy)
 
 
 def _removed(folder: str) -> None:

@@ -44,8 +44,9 @@ def read_folder(path: Path | str) -> tuple[list[SourceFile], list[Diagnostic]]:
 
     root = os.path.realpath(path)
     if not os.path.isdir(root):  # noqa: PTH112
-        what = "is a file, not a folder" if os.path.exists(root) else "there is no such folder"  # noqa: PTH110
-        raise UnreadableError(what, where=str(path), remedy="name the folder that holds the fleet")
+        is_file = os.path.exists(root)  # noqa: PTH110
+        what = f'"{path}" is a file' if is_file else f'folder "{path}" does not exist'
+        raise UnreadableError(what, remedy="pass the fleet folder as PATH")
     reading = _Reading(root)
     try:
         reading.walk()
@@ -92,7 +93,9 @@ class _Reading:
                     continue
                 if entry.is_dir():
                     if real in seen:
-                        self._refuse("directory-loop", relative, "leads to a folder that was read")
+                        self._refuse(
+                            "directory-loop", relative, ("leads to a folder that was already read")
+                        )
                     elif depth >= DEPTH_MAX:
                         self._refuse("too-deep", relative, f"more than {DEPTH_MAX} folders deep")
                     else:
@@ -110,7 +113,9 @@ class _Reading:
             real = os.path.realpath(entry.path, strict=True)
         except OSError:
             if is_fleet_file(relative):
-                self._refuse("broken-link", relative, "the symbolic link leads nowhere")
+                self._refuse(
+                    "broken-link", relative, ("the target of the symbolic link does not exist")
+                )
             return None
         if real != self.root and not real.startswith(self.root + os.sep):
             if entry.is_dir() or is_fleet_file(relative):
@@ -120,7 +125,7 @@ class _Reading:
 
     def _read(self, relative: str, real: str) -> None:
         if not os.path.isfile(real):  # noqa: PTH113
-            self._refuse("not-a-file", relative, "is no regular file")
+            self._refuse("not-a-file", relative, "is not a regular file")
             return
         try:
             with open(real, "rb") as file:  # noqa: PTH123

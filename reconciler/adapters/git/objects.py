@@ -35,19 +35,19 @@ def commit_of(view: View, ref: str) -> str:
     """Return the full id of the commit that ``ref`` names in a repository.
 
     Raises:
-        UsageError: ``ref`` is no ref, or there is no such commit.
+        UsageError: ``ref`` is not a valid ref, or the commit does not exist.
         UnreadableError: git cannot read the repository.
     """
     if not ref or ref.startswith("-") or len(ref) > _REF_MAX or not ref.isprintable():
-        raise UsageError(f"{ref[:60]!r} is not a ref", where=view.where)
+        raise UsageError(f"{ref[:60]!r} is not a valid ref", where=view.where)
     arguments = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
     try:
         return view.run(*arguments).decode().strip()
     except GitFailedError as error:
         if error.said != NO_REASON:
             raise
-        remedy = "name a branch, a tag or a commit that was fetched"
-        raise UsageError(f"no commit {ref}", where=view.where, remedy=remedy) from error
+        remedy = "pass a branch, a tag or a fetched commit"
+        raise UsageError(f"commit {ref} not found", where=view.where, remedy=remedy) from error
 
 
 def read_commit(
@@ -125,8 +125,8 @@ class _Objects:
         return stdin, stdout
 
     def _missing(self, oid: str) -> UnreadableError:
-        remedy = "fetch it (`git fetch --refetch`), or see `git fsck`"
-        what = f"git cannot read the object {oid[:60]}"
+        remedy = "fetch it (`git fetch --refetch`), or run `git fsck`"
+        what = f"git cannot read object {oid[:60]}"
         return UnreadableError(what, where=self._where, remedy=remedy)
 
     def commit(self, commit: str) -> tuple[str, str]:
@@ -193,7 +193,7 @@ def _folder(tree: _Entry, folder: str, where: str) -> _Entry:
         return tree
     found = tree.at(folder)
     if found is None or found.kind != "tree":
-        raise UnreadableError(f"there is no folder {folder} in that commit", where=where)
+        raise UnreadableError(f"folder {folder} does not exist in that commit", where=where)
     return _Entry("", "", "tree", found.oid, found.objects)
 
 
@@ -214,7 +214,9 @@ class _Reading:
                 return
             _, size, content = blob.objects.read(blob.oid, LIMITS.bytes_max)
             if content is None:
-                message = f"{size / 2**20:.1f} MiB are more than {LIMITS.bytes_max >> 20} MiB"
+                message = (
+                    f"{size / 2**20:.1f} MiB exceeds the limit of {LIMITS.bytes_max >> 20} MiB"
+                )
                 self._refuse("too-large", path, message)
                 continue
             self.bytes += size
@@ -241,7 +243,7 @@ class _Reading:
                     if limits.is_fleet_file(path):
                         yield path, item
                 elif item.path in seen:
-                    self._refuse("directory-loop", path, "leads to a folder that was read")
+                    self._refuse("directory-loop", path, "leads to a folder that was already read")
                 elif depth >= limits.DEPTH_MAX:
                     message = f"more than {limits.DEPTH_MAX} folders deep"
                     self._refuse("too-deep", path, message)
@@ -256,7 +258,7 @@ class _Reading:
             return None
         for _ in range(_LINK_HOPS_MAX):
             if entry.kind == "submodule":
-                message = "a submodule is not followed: what it holds is not part of the fleet"
+                message = "submodules are not read; their files are not part of the fleet"
                 self._refuse("submodule", path, message, Severity.WARNING)
                 return None
             if entry.kind != "link":
@@ -267,7 +269,9 @@ class _Reading:
                 return None
             found = self.root.at(target) if target != "." else self.root
             if found is None:
-                self._refuse_link(path, "broken-link", "the symbolic link leads nowhere")
+                self._refuse_link(
+                    path, "broken-link", ("the target of the symbolic link does not exist")
+                )
                 return None
             entry = found
         self._refuse_link(path, "broken-link", "the symbolic link leads to itself")

@@ -107,7 +107,7 @@ def _opened(top: str, dot_git: str) -> Repository | None:
         raise UnreadableError("does not name a git directory", where=dot_git, remedy=remedy)
     found = _valid(top, os.path.realpath(os.path.join(top, target.strip())))  # noqa: PTH118
     if found is None:
-        remedy = "run `git worktree repair` in the main work tree, or clone the repository again"
+        remedy = "run `git worktree repair` in the main working tree, or clone the repository again"
         raise UnreadableError("leads to no git directory", where=dot_git, remedy=remedy)
     return found
 
@@ -289,7 +289,7 @@ def _read_config(repository: Repository, git_dir: str, home: str, where: str) ->
             continue
         if not stat.S_ISREG(status.st_mode) or status.st_size > _CONFIG_MAX:
             remedy = "clone the repository again"
-            raise UnreadableError("is not a config of git", where=file, remedy=remedy)
+            raise UnreadableError("is not a git config", where=file, remedy=remedy)
         answer = run(
             ("config", "--file", file, "--no-includes", "--null", "--list"),
             git_dir=git_dir,
@@ -353,7 +353,7 @@ def _check_way(repository: Repository, config: Mapping[str, str], where: str) ->
     if not (back or claimed or is_bare or os.path.basename(git_dir) == ".git"):  # noqa: PTH119
         return  # `git init --separate-git-dir`: it has no work tree of its own
     raise UnreadableError(
-        f".git leads to {git_dir}, which does not name this folder as its work tree",
+        f".git leads to {git_dir}, which does not name this folder as its working tree",
         where=where,
         remedy="run `git worktree repair`, or clone the repository again",
     )
@@ -378,7 +378,7 @@ def _check_owner(repository: Repository, git_dir: str, home: str, where: str) ->
     raise GitFailedError(
         "the repository belongs to another user, so git does not trust it",
         where=where,
-        remedy=f"if you do: `git config --global --add safe.directory {name}`",
+        remedy=f"if you trust it, run `git config --global --add safe.directory {name}`",
     )
 
 

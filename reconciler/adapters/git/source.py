@@ -128,7 +128,7 @@ def _read_remote(source: Remote) -> SourceRead:
 def _repository(path: str) -> Repository:
     found = find(path)
     if found is None:
-        remedy = "leave out the ref, or name a folder of a repository"
+        remedy = "remove the ref, or pass a folder in a repository"
         raise UsageError("not in a git repository", where=path, remedy=remedy)
     return found
 
@@ -137,6 +137,8 @@ def _checked(
     files: list[SourceFile], findings: list[Diagnostic], revision: Revision, where: str
 ) -> SourceRead:
     if not files and not findings:
-        remedy = "name the folder that holds the fleet; an empty checkout is never planned"
-        raise UnreadableError("no YAML or JSON file in the folder", where=where, remedy=remedy)
+        remedy = "pass the fleet folder; an empty checkout is never planned"
+        raise UnreadableError(
+            "the folder contains no YAML or JSON file", where=where, remedy=remedy
+        )
     return SourceRead(tuple(files), tuple(findings), revision)

@@ -101,10 +101,10 @@ def watch(path: str, on_change: Callable[[], None], *, quiet_s: float = QUIET_S)
     """Watch the fleet folder ``path`` and the repository it is in.
 
     Raises:
-        UnreadableError: there is no such folder, or the system refuses to watch it.
+        UnreadableError: the folder does not exist, or the system refuses to watch it.
     """
     if not os.path.isdir(path):  # noqa: PTH112
-        raise UnreadableError("there is no such folder", where=path)
+        raise UnreadableError(f'folder "{path}" does not exist')
     return Watch(path, on_change, quiet_s)
 
 
@@ -140,7 +140,7 @@ def _observe(
         observer.start()
     except OSError as error:
         observer.unschedule_all()
-        remedy = "raise fs.inotify.max_user_watches, or give --repo to poll instead"
+        remedy = "raise fs.inotify.max_user_watches, or use --repo, which polls instead"
         raise UnreadableError(str(error), where=root, remedy=remedy) from error
     return observer  # type: ignore[no-any-return]
 

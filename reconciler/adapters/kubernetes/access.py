@@ -57,7 +57,7 @@ def access_of(settings: Settings) -> Access:
         raise UsageError(
             "the Kubernetes client is not installed",
             where="cluster",
-            remedy="pip install 'reconciler[kubernetes]'",
+            remedy="run `pip install 'reconciler[kubernetes]'`",
         ) from error
     configuration = Configuration()
     configuration.retries = False  # repeating is decided in one place, ours
@@ -76,8 +76,10 @@ def _expect_encrypted(server: str) -> None:
     """
     if is_unencrypted(server):
         raise UsageError(
-            f"the API server {without_secrets(server, is_value=True)} is reached by plain http, "
-            "which is allowed on this machine only",
+            (
+                f"the API server {without_secrets(server, is_value=True)} uses plain http, which "
+                "is allowed only for this machine"
+            ),
             where="kubernetes.kubeconfig",
             remedy="use https in the cluster entry of the kubeconfig",
         )
@@ -103,9 +105,9 @@ def _load(settings: Settings, configuration: Any) -> str:
     except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError) as error:
         said = " ".join(str(error).split())
         raise ClusterError(
-            f"the kubeconfig leads to no cluster: {said}",
+            f"the kubeconfig does not lead to a cluster: {said}",
             where=file,
-            remedy="set kubernetes.kubeconfig and kubernetes.context, or the variable KUBECONFIG",
+            remedy="set kubernetes.kubeconfig and kubernetes.context, or KUBECONFIG",
         ) from error
     return f"context {settings.kube_context or active['name']}"
 
@@ -115,17 +117,20 @@ def _load_service_account(configuration: Any) -> str:
 
     if _IN_CLUSTER not in os.environ:
         raise UsageError(
-            "no cluster is named: there is no kubeconfig, and this is no pod",
+            "no cluster configured: there is no kubeconfig, and this is not a pod",
             where="cluster",
-            remedy="set kubernetes.kubeconfig, or try --set cluster=embedded, which imitates one",
+            remedy=(
+                "set kubernetes.kubeconfig, or try --set cluster=embedded, which simulates a "
+                "cluster"
+            ),
         )
     try:
         config.load_incluster_config(client_configuration=configuration)
     except (config.ConfigException, OSError) as error:
         raise ClusterError(
-            f"the pod's service account cannot be used: {error}",
+            f"cannot use the pod's service account: {error}",
             where="in-cluster configuration",
-            remedy="give the pod a service account whose token is mounted",
+            remedy="give the pod a service account with a mounted token",
         ) from error
     return "service account"
 
@@ -154,16 +159,16 @@ def expect_one_cluster(access: Access, settings: Settings) -> None:
     if joined and access.authority:
         if _certificates(joined) & _certificates(access.authority):
             return
-        what, key = "clusterCABundle is that of another cluster", "clusterCABundle"
+        what, key = "clusterCABundle belongs to another cluster", "clusterCABundle"
     else:
         here, there = _eks_name(access.server), _eks_name(settings.cluster_endpoint)
         if not here or not there or here == there:
             return
         what, key = f"clusterEndpoint is {settings.cluster_endpoint}", "clusterEndpoint"
     raise UsageError(
-        f"pods are seen in {access}, but new nodes would join elsewhere: {what}",
+        f"pods are read from {access}, but new nodes would join another cluster: {what}",
         where=key,
-        remedy="set kubernetes.context to the context of the cluster that nodes join",
+        remedy="set kubernetes.context to the cluster that the nodes join",
     )
 
 

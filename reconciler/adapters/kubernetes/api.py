@@ -29,7 +29,7 @@ _CONNECT_S: Final = 5.0
 _PAUSE_S: Final = 0.5
 _PAUSE_MAX_S: Final = 10.0
 _PART: Final = 65536
-"""So many bytes of an answer are taken at once, of what has come."""
+"""How many bytes of an answer are read at once."""
 _OK: Final = range(200, 300)
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"

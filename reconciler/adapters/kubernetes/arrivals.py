@@ -24,7 +24,7 @@ from reconciler.model.pod import Pod
 from reconciler.ports import Clock
 
 WATCH_S: Final = 120
-"""So long one watch lasts; one that lasts longer has lost its connection."""
+"""How long one watch lasts; one that lasts longer has lost its connection."""
 
 _PAUSE_S: Final = 1.0
 _PAUSE_MAX_S: Final = 600.0
@@ -99,7 +99,7 @@ class PendingPods:
         """Note a pod that waits, the first time it is told of.
 
         Raises:
-            ClusterError: the API breaks the watch off, or says what is no event.
+            ClusterError: the API breaks the watch off, or sends something that is not an event.
         """
         try:
             event = msgspec.json.decode(line, type=_Event)
@@ -111,7 +111,7 @@ class PendingPods:
                 return
             pod = decode(msgspec.json.decode(event.object), Pod)
         except msgspec.MsgspecError as error:
-            raise ClusterError(f"this is no event: {error}", where=f"GET {POD.path}") from error
+            raise ClusterError(f"invalid watch event: {error}", where=f"GET {POD.path}") from error
         if pod.is_provisionable:
             self._note(pod.metadata.uid)
 
@@ -125,5 +125,5 @@ class PendingPods:
     def _complain(self, error: ClusterError) -> None:
         """Log what is wrong, once for as long as it is the same."""
         if error.message != self._complaint:
-            _LOG.warning("a pod that waits is noticed by the next look only: %s", error)
+            _LOG.warning("cannot watch pods; pending pods are noticed in the next pass: %s", error)
         self._complaint = error.message

@@ -43,9 +43,11 @@ def cluster_checks(api: Api, settings: Settings, *, writes: bool) -> Iterator[Ch
     except (ReconcilerError, msgspec.MsgspecError) as error:
         remedy = error.remedy if isinstance(error, ReconcilerError) else ""
         said = f"{error.where}: {error.message}" if isinstance(error, ReconcilerError) else error
-        yield failed("cluster", "", f"it does not answer: {said}", remedy)
+        yield failed("cluster", "", f"not reachable: {said}", remedy)
         return
-    yield passed("cluster", access.server, f"{version.git_version}, by {access.name}")
+    yield passed(
+        "cluster", access.server, (f"{version.git_version}, with credentials of {access.name}")
+    )
     try:
         expect_one_cluster(access, settings)
     except ReconcilerError as error:
@@ -66,7 +68,7 @@ def _asked(api: Api, permission: Permission) -> Check:
     try:
         answer = msgspec.json.decode(api.call("POST", _REVIEWS, body=body), type=_Review).status
     except (ReconcilerError, msgspec.MsgspecError) as error:
-        return unknown("rbac", permission.name, f"it could not be asked: {error}")
+        return unknown("rbac", permission.name, f"cannot check: {error}")
     if answer.allowed:
         return passed("rbac", permission.name, permission.why)
     said = f"is forbidden{': ' if answer.reason else ''}{answer.reason}"

@@ -1,8 +1,8 @@
 """The cluster as the Kubernetes API shows it, and what we do to its nodes.
 
-A look lists everything anew. What is written concerns only nodes that the last look showed and
-whose instance is one of ours; the uid of a Node goes with every change and deletion, as its name is
-the address of an instance and may be another's by now. Every verb may be repeated.
+Each observation lists everything again. Only Nodes of the last observation whose instance is ours
+are changed. Every change and deletion carries the uid of the Node, because its name is the address
+of an instance and may belong to another one by now. Every verb may be repeated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reconciler.adapters.kubernetes.drain import Drain
 from reconciler.adapters.kubernetes.errors import CONFLICT, NOT_FOUND, ApiError
 from reconciler.adapters.kubernetes.kinds import NODE, OBSERVED
 from reconciler.adapters.kubernetes.listing import listed
-from reconciler.model.errors import ClusterError, UnreadableError
+from reconciler.model.errors import ClusterError
 from reconciler.model.node import Node
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.observed.reader import SnapshotReader
@@ -56,12 +56,9 @@ class KubernetesCluster:
 
         ``claims`` and ``instances`` tell which of the nodes are ours.
         """
-        try:
-            seen = self._reader.read_lists(
-                (f"GET {kind.path}", kind.kind, listed(self._api, kind)) for kind in OBSERVED
-            )
-        except UnreadableError as error:
-            raise ClusterError(error.message, where=error.where) from error
+        seen = self._reader.read_lists(
+            (f"GET {kind.path}", kind.kind, listed(self._api, kind)) for kind in OBSERVED
+        )
         known = {c.status.provider_id for c in claims} | {i.provider_id for i in instances}
         self._seen = {node.name: node for node in seen.nodes}
         self._ours = frozenset(n.name for n in seen.nodes if n.spec.provider_id in known - {""})
@@ -82,7 +79,7 @@ class KubernetesCluster:
         def registration(found: nodes.Object) -> nodes.Patch | None:
             if found["spec"].get("providerID") != claim.status.provider_id:
                 raise ClusterError(
-                    f"it is the node of {found['spec'].get('providerID')}, not of {claim.name}",
+                    f"the node belongs to {found['spec'].get('providerID')}, not to {claim.name}",
                     where=f"Node {node}",
                 )
             return nodes.registration(found, claim)
@@ -132,9 +129,9 @@ class KubernetesCluster:
         known = self._seen.get(node)
         if known is not None and node not in self._ours:
             raise ClusterError(
-                f"no instance of this fleet has its providerID {known.spec.provider_id!r}",
+                f"no instance of this fleet has providerID {known.spec.provider_id!r}",
                 where=f"Node {node}",
-                remedy="nothing was done to it",
+                remedy="the node was not changed",
             )
         return known
 
@@ -169,7 +166,9 @@ class KubernetesCluster:
         try:
             return msgspec.json.decode(content, type=dict[str, Any])
         except msgspec.MsgspecError as error:
-            raise ClusterError("the answer is no Node", where=f"GET {NODE.path}/{node}") from error
+            raise ClusterError(
+                "the answer is not a Node", where=f"GET {NODE.path}/{node}"
+            ) from error
 
 
 def _uid(node: Node | None) -> str:

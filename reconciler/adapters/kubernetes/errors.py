@@ -22,12 +22,12 @@ NO_ANSWER: Final = 0
 """In place of a status: the call may or may not have had its effect."""
 
 _PASSING: Final = frozenset({NO_ANSWER, TOO_MANY, 500, 502, 503, 504})
-ALLOW_IT: Final = "allow it by RBAC: docs/kubernetes has the whole ClusterRole"
+ALLOW_IT: Final = "grant it by RBAC; docs/kubernetes contains the full ClusterRole"
 _REMEDIES: Final = {
-    UNAUTHORIZED: "renew the credentials that the kubeconfig names",
+    UNAUTHORIZED: "renew the credentials in the kubeconfig",
     FORBIDDEN: ALLOW_IT,
-    TOO_MANY: "it is tried again",
-    NO_ANSWER: "look whether `kubectl get --raw /version` answers from here",
+    TOO_MANY: "it will be retried",
+    NO_ANSWER: "check whether `kubectl get --raw /version` works from this machine",
 }
 _SAID_MAX: Final = 300
 
@@ -45,7 +45,7 @@ class ApiError(ClusterError):
         self.status = status
         self.reason = reason
         self.retry_after_s = retry_after_s
-        remedy = _REMEDIES.get(status, "it is tried again" if status in _PASSING else "")
+        remedy = _REMEDIES.get(status, "it will be retried" if status in _PASSING else "")
         head = f"HTTP {status} {reason}".rstrip() if status else reason
         text = " ".join(message.split())[:_SAID_MAX]
         super().__init__(f"{head}: {text}" if text else head, where=call, remedy=remedy)

@@ -73,16 +73,18 @@ class Permission:
 
 
 PERMISSIONS: Final = (
-    *(Permission("list", k.group, k.resource, "a plan reads them") for k in OBSERVED),
-    Permission("watch", "", "pods", "`run` hears of a pod that waits at once", writes=True),
-    Permission("get", "", "nodes", "a change begins with what the node is now", writes=True),
-    Permission("patch", "", "nodes", "labels and taints: registration, disruption", writes=True),
-    Permission("delete", "", "nodes", "a node whose instance is gone", writes=True),
-    Permission("create", "", "pods/eviction", "a drain asks pods to leave", writes=True),
-    Permission("delete", "", "pods", "pods that must go by the deadline of a drain", writes=True),
+    *(Permission("list", k.group, k.resource, "read by every plan") for k in OBSERVED),
+    Permission("watch", "", "pods", "lets `run` notice pending pods at once", writes=True),
+    Permission("get", "", "nodes", "read before the node is changed", writes=True),
+    Permission("patch", "", "nodes", (
+        "set labels and taints for registration and disruption"
+    ), writes=True),
+    Permission("delete", "", "nodes", "delete the Node of a terminated instance", writes=True),
+    Permission("create", "", "pods/eviction", "evict pods while draining", writes=True),
+    Permission("delete", "", "pods", "delete pods at the deadline of a drain", writes=True),
     Permission(
         "list", "storage.k8s.io", "volumeattachments",
-        "a drained node is kept until its volumes are detached", writes=True,
+        "wait until the volumes of a drained node are detached", writes=True,
     ),
 )  # fmt: skip
 

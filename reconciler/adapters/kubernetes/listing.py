@@ -35,7 +35,7 @@ class Page(msgspec.Struct, frozen=True):
 def listed(api: Api, kind: Kind, selector: str = "") -> list[msgspec.Raw]:
     """Return the JSON of every object of a kind, of those that a field selector selects.
 
-    A list that takes so long that the API has forgotten where it was is begun again.
+    A list is started again if its continue token has expired.
 
     Raises:
         ClusterError: it could not be read to its end; a part is never taken for the whole.
@@ -70,7 +70,7 @@ def _page(content: bytes, kind: Kind) -> Page:
     try:
         page = msgspec.json.decode(content, type=Page)
     except msgspec.MsgspecError as error:
-        raise ClusterError(f"the answer is no list: {error}", where=f"GET {kind.path}") from error
+        raise ClusterError(f"invalid list: {error}", where=f"GET {kind.path}") from error
     if page.kind not in (f"{kind.kind}List", "List"):
-        raise ClusterError(f"the answer is a {page.kind[:80]}", where=f"GET {kind.path}")
+        raise ClusterError(f"expected a list, got a {page.kind[:80]}", where=f"GET {kind.path}")
     return page

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import weakref
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -21,6 +23,8 @@ _TERMINATED: Final = ("terminated", 48)
 _IMAGE_NAME: Final = "al2023-ami-2023.0.20260101.0-kernel-6.12-{arch}"
 _PUBLISHED: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _IMAGES: Final = {"x86_64": "ami-0000000000000a64d", "arm64": "ami-0000000000000a264"}
+_CLOSED: Final[deque[str]] = deque()
+"""The numbers of accounts that nobody can reach any more and that moto still keeps."""
 
 
 class Account:
@@ -37,6 +41,8 @@ class Account:
         self._born: dict[str, datetime] = {}
         self._ending: dict[str, datetime] = {}
         self._ended: dict[str, datetime] = {}
+        weakref.finalize(self, _CLOSED.append, number).atexit = False
+        _drop_closed()
         with _without_stock_images():
             from moto.core.botocore_stubber import BotocoreStubber
             from moto.ec2.models import ec2_backends
@@ -62,7 +68,7 @@ class Account:
             False,
         )
         answered = self._moto.process_request(prepared)
-        assert answered is not None, f"moto does not know {request.service}"
+        assert answered is not None, f"moto does not support {request.service}"
         status, answer_headers, body = answered
         content = body.encode() if isinstance(body, str) else bytes(body)
         return Answer(int(status), content, {str(k): str(v) for k, v in answer_headers.items()})
@@ -130,7 +136,7 @@ class Account:
         return count
 
     def zone_of(self, subnet: str) -> str:
-        """Return the zone of a subnet, empty if there is no such subnet."""
+        """Return the zone of a subnet, empty if the subnet does not exist."""
         found = next((s for s in self._subnets() if s.id == subnet), None)
         return found.availability_zone if found is not None else ""
 
@@ -228,6 +234,7 @@ class Account:
             reservation.instances = [i for i in reservation.instances if i.id != identity]
             if not reservation.instances:
                 del reservations[key]
+        _drop_tracked()
 
     def _subnets(self) -> Iterator[Any]:
         for by_id in self.backend.subnets.values():
@@ -335,6 +342,28 @@ class Account:
 
 def _digest(*facts: object) -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:9]
+
+
+def _drop_closed() -> None:
+    """Remove closed accounts from moto, which otherwise keeps every account of the process."""
+    from moto.core.base_backend import BackendDict
+
+    services: Any = BackendDict
+    while _CLOSED:
+        number = _CLOSED.popleft()
+        for accounts in services._instances:  # noqa: SLF001 - moto can only remove all accounts
+            regions: dict[str, Any] = accounts.pop(number, {})
+            for backend in regions.values():
+                backend.__dict__.clear()  # caches of moto still have some of its objects
+            regions.clear()
+    _drop_tracked()
+
+
+def _drop_tracked() -> None:
+    """Empty the lists that moto keeps of all its objects for a dashboard, which nothing opens."""
+    from moto.core.model_instances import reset_model_data
+
+    reset_model_data()
 
 
 def _set_state(instance: Any, state: tuple[str, int]) -> None:

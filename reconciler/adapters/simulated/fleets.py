@@ -143,7 +143,7 @@ class Fleets:
     def _forwarded(
         self, request: Request, parameters: dict[str, Any], chosen: Override, count: int
     ) -> Answer:
-        """Let moto launch exactly the chosen override, so many times."""
+        """Let moto launch exactly the chosen override, this number of times."""
         config = parameters["LaunchTemplateConfigs"][chosen.config]
         row = {
             **config.get("Overrides", [{}])[chosen.position],

@@ -50,7 +50,7 @@ class Market:
         self._stock: dict[tuple[str, str, str], int] = {}
 
     def limit(self, instance_type: str, zone: str, capacity_type: str, left: int) -> None:
-        """Let a pool have so many instances and no more; 0 and it has none."""
+        """Limit a pool to this number of instances; 0 means none."""
         self._stock[instance_type, zone, capacity_type] = left
 
     def stock(self, override: Override, capacity_type: str) -> int | None:

@@ -210,7 +210,7 @@ class MemoryLease:
             LockedError: another one holds it.
         """
         if self._board.setdefault("holder", self) is not self:
-            raise LockedError(f"process {os.getpid()} holds the fleet already, in another engine")
+            raise LockedError(f"process {os.getpid()} already runs this fleet in another engine")
 
     def release(self) -> None:
         """Give it back."""

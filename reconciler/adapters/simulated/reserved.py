@@ -15,7 +15,7 @@ _NAMESPACE: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """A reservation of so many instances of a type in a zone."""
+    """A reservation of a number of instances of one type in a zone."""
 
     id: str
     instance_type: str

@@ -1,4 +1,4 @@
-"""Which of the next calls something happens to: so many, after so many others."""
+"""Selects which of the next calls are affected: a number of calls, after skipping others."""
 
 from __future__ import annotations
 

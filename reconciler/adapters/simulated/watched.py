@@ -74,7 +74,7 @@ class WatchedCluster(EmbeddedCluster):
         fresh = known is not None and all(t.key != DISRUPTED_TAINT for t in known.node.spec.taints)
         super().taint(node)
         if fresh:
-            self._tell("Tainted", f"{node} takes no more pods", node)
+            self._tell("Tainted", f"{node} is cordoned", node)
 
     def untaint(self, node: str) -> None:
         """Take that taint away; a node that is gone is no error."""

@@ -1,4 +1,4 @@
-"""AWS' wire formats, as far as the imitation has to read and change them.
+"""The parts of AWS' wire formats that the simulation reads and changes.
 
 The EC2 protocol sends nested parameters as ``A.1.B.2.C=value`` and answers in XML.
 """

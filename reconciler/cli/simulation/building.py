@@ -34,11 +34,13 @@ from reconciler.desired.workloads import Workloads, expand
 from reconciler.engine import lifecycle
 from reconciler.engine.observation import Observation
 from reconciler.engine.planning import PlannedFleet, PoolBlueprint
+from reconciler.engine.reconcile import owner_of
 from reconciler.engine.world import World
 from reconciler.model.decode import decode
 from reconciler.model.labels import NODEPOOL
 from reconciler.model.metadata import Metadata
 from reconciler.model.nodeclass import EC2NodeClass, EC2NodeClassStatus
+from reconciler.observed.identity import identified
 from reconciler.observed.snapshot import Snapshot, read_snapshot
 from reconciler.plan.deciding import Phase
 from reconciler.plan.inputs import Inputs
@@ -178,7 +180,7 @@ def _snapshot(args: argparse.Namespace) -> Snapshot:
     if args.snapshot is None:
         return Snapshot()
     source = "stdin" if args.snapshot == "-" else args.snapshot
-    return read_snapshot(inputs.read_bytes(args.snapshot), source)
+    return identified(read_snapshot(inputs.read_bytes(args.snapshot), source)).snapshot
 
 
 def fleet_of(args: argparse.Namespace, snapshot: Snapshot, phase: Phase) -> SimulatedFleet:
@@ -201,7 +203,7 @@ def fleet_of(args: argparse.Namespace, snapshot: Snapshot, phase: Phase) -> Simu
         classes=_classes(fleet, snapshot),
         settings=resolved.settings,
         catalog=catalog,
-        diagnostics=inputs.without_errors((*findings, *more)),
+        diagnostics=inputs.without_errors((*findings, *more, *snapshot.findings)),
         allow_removal=frozenset(args.allow_removal),
         digests=digests,
         any_class=any_class,
@@ -266,8 +268,10 @@ def _record_first(
         claims.append(msgspec.structs.replace(seen, status=status))
     chronicle.knows(claims)
     store.put_node_claims(claims)
+    ours = owner_of(desired.settings).tags
     for instance in first.instances:
-        stage.compute.add(instance, _price(instance, desired))
+        tagged = replace(instance, tags={**instance.tags, **ours})
+        stage.compute.add(tagged, _price(instance, desired))
     known = [
         RecordedObject(o["kind"], o["metadata"]["name"], (object_hash(o) or ("",))[0], o)
         for o in snapshot.live

@@ -121,7 +121,7 @@ class Chronicle:
                     node_claim=name,
                     node_pool=self._pools.get(name, ""),
                     node=self._nodes.get(name, ""),
-                    message=f"{name} is as old as its expireAfter allows",
+                    message=f"{name} has reached its expireAfter",
                 )
             )
 

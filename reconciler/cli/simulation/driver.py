@@ -22,13 +22,21 @@ from reconciler.cli.simulation.outlook import Outlook, outlook
 from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.engine.world import World
-from reconciler.model.errors import CloudError, ClusterError, TransientCloudError
+from reconciler.model.errors import (
+    CloudError,
+    ClusterError,
+    ReconcilerError,
+    TransientCloudError,
+)
 from reconciler.plan.recall import Recall
 from reconciler.ports import Progress
 
 LOOK: Final = timedelta(seconds=10)
 LOOK_MAX: Final = timedelta(seconds=30)
-"""How soon the engine looks again while something is under way.
+
+PASSES_MAX: Final = 20_000
+"""The maximum number of passes of a simulation."""
+"""The time between two passes while something is in progress.
 
 A tenth of a second for each NodeClaim, within these bounds: a large fleet's pass takes longer, in a
 daemon as here, and nobody reads the day of three hundred nodes by the second.
@@ -68,6 +76,16 @@ class Stage:
         return round(sum(m.price(now) or 0.0 for m in living), 9)
 
 
+class EndlessError(ReconcilerError):
+    """The simulation made more passes than one may; it had come to ``at``."""
+
+    def __init__(self, at: datetime) -> None:
+        super().__init__(
+            f"the simulation stopped after {PASSES_MAX:,} passes, at {at:%Y-%m-%d %H:%M} UTC",
+            remedy="end it earlier with --until",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Played:
     """How it went: the last pass that was made, and whether the fleet came to rest."""
@@ -89,11 +107,16 @@ def play(
 
     ``desired`` is asked at the beginning of each pass what the fleet shall be.
     ``watch`` sees every pass that came to its end.
+
+    Raises:
+        EndlessError: the maximum number of passes is reached.
     """
     end = until or stage.clock.now() + PATIENCE
     last, ahead, failures = None, None, 0
     recall = Recall()
     while True:
+        if stage.passes >= PASSES_MAX:
+            raise EndlessError(stage.clock.now())
         before = _mark(stage)
         fleet = desired(stage.clock.now())
         done, pause = _pass(stage, fleet, mandate, recall)
@@ -176,7 +199,7 @@ def _following(
 def _tell_notices(stage: Stage) -> None:
     for notice in stage.compute.advance():
         claim = notice.instance.tags.get(CLAIM_TAG, "")
-        text = f"EC2 takes back {notice.instance.id} in two minutes"
+        text = f"EC2 reclaims {notice.instance.id} in two minutes"
         stage.chronicle.tell(
             Progress(notice.at, "Interrupted", text, node_claim=claim, reason="SpotInterruption")
         )

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from html import escape
 from typing import Final
 
 from reconciler.cli.simulation.axis import LEFT, WIDTH, Axis
 from reconciler.cli.simulation.report import Life
+from reconciler.model.visible import html_text
 
 LANES_MAX: Final = 500
 _LANE: Final = 15
@@ -20,12 +20,18 @@ _TOP: Final = 6
 _COLOURS: Final = (
     "#4493f8", "#bc8cff", "#39c5cf", "#d29922", "#db61a2", "#7ee787", "#8b949e", "#ff9f63",
 )  # fmt: skip
+KEYS: Final = (
+    "".join(f".key{number}{{background:{colour}}}" for number, colour in enumerate(_COLOURS))
+    + ".keywait{background:var(--soft);opacity:.35}.keyrun{background:var(--soft)}"
+    + ".keygone{background:var(--gone);opacity:.75}\n"
+)
+"""The part of the page's style sheet that colours the key: the page allows no other styles."""
 
 
 def gantt(lives: Sequence[Life], begin: datetime, end: datetime) -> str:
-    """Return the picture with its key; nodes that only run all the time come last and are cut."""
+    """Return the chart with its legend; nodes that run all the time come last and may be cut."""
     if not lives:
-        return '<p class="soft">There are no nodes.</p>\n'
+        return '<p class="soft">No nodes.</p>\n'
     axis = Axis(begin, end)
     pools = sorted({life.node_pool for life in lives})
     colours = {pool: _COLOURS[n % len(_COLOURS)] for n, pool in enumerate(pools)}
@@ -41,19 +47,21 @@ def gantt(lives: Sequence[Life], begin: datetime, end: datetime) -> str:
     more = f'<p class="soft">and {left} more nodes</p>\n' if left else ""
     return (
         f"{_key(colours)}"
-        f'<svg viewBox="0 0 {WIDTH} {bottom + 24}" role="img" aria-label="lives of the nodes">'
+        f'<svg viewBox="0 0 {WIDTH} {bottom + 24}" role="img" aria-label="node lifetimes">'
         f"{axis.grid(_TOP, bottom)}{lanes}</svg>\n{more}"
     )
 
 
 def _key(colours: dict[str, str]) -> str:
     items = "".join(
-        f'<span class="key" style="background:{colour}"></span>{escape(pool or "(none)")}'
+        f'<span class="key key{_COLOURS.index(colour)}"></span>{html_text(pool or "(none)")}'
         for pool, colour in colours.items()
     )
     return (
-        f'<p class="soft">{items}<span class="key" style="background:var(--gone);opacity:.75">'
-        "</span>drains or ends; pale: starts</p>\n"
+        f'<p class="soft">NodePools:{items}</p>\n'
+        '<p class="soft">States:'
+        '<span class="key keywait"></span>starting<span class="key keyrun"></span>running'
+        '<span class="key keygone"></span>draining</p>\n'
     )
 
 
@@ -69,12 +77,12 @@ def _lane(life: Life, axis: Axis, top: int, colour: str) -> str:
     if ready is not None:
         bars.append(_bar(axis, ready, drained_from, top, f'fill="{colour}"'))
     bars.append(_bar(axis, drained_from, gone, top, 'class="drain"'))
-    price = "price not known" if life.price is None else f"${life.price:.4f}/h"
+    price = "price unknown" if life.price is None else f"${life.price:.4f}/hour"
     why = f"; {life.reason}" if life.reason else ""
     text = f"{life.node_claim}: {life.instance_type} {life.capacity_type}, {price}{why}"
     return (
-        f"<g><title>{escape(text)}</title>"
-        f'<text x="{LEFT - 8}" y="{top + 11}" text-anchor="end">{escape(_name(life))}</text>'
+        f"<g><title>{html_text(text)}</title>"
+        f'<text x="{LEFT - 8}" y="{top + 11}" text-anchor="end">{html_text(_name(life))}</text>'
         f"{''.join(bars)}</g>"
     )
 

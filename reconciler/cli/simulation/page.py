@@ -6,13 +6,15 @@ Nothing is fetched; the pictures are inline SVG, and it reads well by day and ni
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
 from typing import Final
 
 from reconciler.cli.simulation.curve import cost_curve
-from reconciler.cli.simulation.gantt import gantt
+from reconciler.cli.simulation.gantt import KEYS, gantt
 from reconciler.cli.simulation.report import Report
-from reconciler.cli.simulation.timeline import merge_of, outcome_of, span, story_of
+from reconciler.cli.simulation.timeline import hourly, merge_of, outcome_of, span, story_of
+from reconciler.model.visible import html_text
+from reconciler.plan.html import page_head
+from reconciler.plan.wording import dollars
 
 ROWS_MAX: Final = 2000
 
@@ -40,11 +42,6 @@ svg .wait{opacity:.35}svg .drain{fill:var(--gone);opacity:.75}
 .key{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin:0 .35em 0 1em}
 summary{cursor:pointer}pre{font:12px/1.5 ui-monospace,Menlo,Consolas,monospace;overflow-x:auto}
 """
-_HEAD: Final = (
-    '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-    '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
-    "<title>Simulation</title>\n"
-)
 
 
 def render_html(report: Report) -> str:
@@ -52,18 +49,18 @@ def render_html(report: Report) -> str:
     begin, end = report.started_at, report.at
     cost = report.cost
     parts = [
-        _HEAD,
-        f"<style>{_STYLE}</style></head><body>\n<h1>What happens when</h1>\n",
+        page_head("Rollout timeline", f"{_STYLE}{KEYS}"),
+        "\n<h1>Rollout timeline</h1>\n",
         (
-            f'<p class="soft">{begin:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} UTC, '
-            "played by the engine in virtual time</p>\n"
+            f'<p class="soft">{begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, '
+            "simulated by the engine in virtual time</p>\n"
         ),
         (
-            f'<div class="sum"><p>{escape(outcome_of(report))}</p><p>${cost.before:.4f}/h before, '
-            f"<b>${cost.after:.4f}/h after</b>, at most ${cost.peak:.4f}/h; "
-            f"${cost.spent:.2f} spent meanwhile</p></div>\n"
+            f'<div class="sum"><p>{html_text(outcome_of(report))}</p>'
+            f"<p>{hourly(cost.before)} → <b>{hourly(cost.after)}</b>; "
+            f"peak {hourly(cost.peak)}; spent {dollars(cost.spent)}</p></div>\n"
         ),
-        "<h2>Cost</h2>\n<p class=soft>USD an hour</p>\n",
+        "<h2>Cost</h2>\n<p class=soft>$/hour</p>\n",
         cost_curve(report.curve, begin, end, cost.before),
         "<h2>Nodes</h2>\n",
         gantt(report.nodes, begin, end),
@@ -84,7 +81,7 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]], numbers: int) -> 
     def cells(tag: str, row: Iterable[str]) -> str:
         kinds = ("" if i < first else ' class="n"' for i in range(len(names)))
         return "".join(
-            f"<{tag}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, row, strict=True)
+            f"<{tag}{kind}>{html_text(cell)}</{tag}>" for kind, cell in zip(kinds, row, strict=True)
         )
 
     body = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
@@ -109,36 +106,36 @@ def _merge(report: Report) -> str:
         )
         for node in merge.replaced[:ROWS_MAX]
     ]
-    head = ("NodeClaim", "NodePool", "why", "replaced by", "begins", "gone")
+    head = ("NodeClaim", "NodePool", "reason", "replaced by", "starts", "terminated")
     text = f"Merging {merge.head} into {merge.base}: {merge_of(merge)}"
-    return f"<h2>What merging does</h2>\n<p>{escape(text)}</p>\n{_table(head, rows, 2)}"
+    return f"<h2>Effect of the merge</h2>\n<p>{html_text(text)}</p>\n{_table(head, rows, 2)}"
 
 
 def _pools(report: Report) -> str:
     rows = [
         (
             name or "(none)",
-            f"{pool.nodes_before} to {pool.nodes_after}",
+            f"{pool.nodes_before} → {pool.nodes_after}",
             f"${pool.before:.4f}",
             f"${pool.after:.4f}",
             f"${pool.spent:.2f}",
         )
         for name, pool in report.cost.by_node_pool.items()
     ]
-    head = ("NodePool", "nodes", "before, an hour", "after, an hour", "spent")
-    return f"<h2>Money</h2>\n{_table(head, rows, 4)}" if rows else ""
+    head = ("NodePool", "nodes", "before, $/hour", "after, $/hour", "spent")
+    return f"<h2>Cost by NodePool</h2>\n{_table(head, rows, 4)}" if rows else ""
 
 
 def _stuck(report: Report) -> str:
     if not report.stuck:
         return ""
     rows = [(s.kind, s.name, s.reason, s.message) for s in report.stuck[:ROWS_MAX]]
-    return f"<h2>Stuck</h2>\n{_table(('what', 'name', 'why', 'in words'), rows, 0)}"
+    return f"<h2>Stuck</h2>\n{_table(('kind', 'name', 'reason', 'message'), rows, 0)}"
 
 
 def _story(report: Report) -> str:
-    lines = "\n".join(escape(line) for line in story_of(report)[:ROWS_MAX])
+    lines = "\n".join(html_text(line) for line in story_of(report)[:ROWS_MAX])
     return (
-        "<h2>What happened</h2>\n<details open><summary>"
+        "<h2>Events</h2>\n<details open><summary>"
         f"{len(report.events)} events</summary><pre>{lines}</pre></details>\n"
     )

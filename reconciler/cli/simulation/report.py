@@ -245,7 +245,7 @@ def _lives(stage: Stage, start: datetime) -> tuple[Life, ...]:
 
 
 def _stuck(played: Played) -> tuple[Stuck, ...]:
-    """Return what waits for somebody: pods without a place, drains, nodes that may not go."""
+    """Return what is stuck: unschedulable pods, stalled drains, blocked nodes."""
     if played.last is None:
         return ()
     plan, seen = played.last.plan, played.last.seen
@@ -264,7 +264,7 @@ def _stuck(played: Played) -> tuple[Stuck, ...]:
             d.node_claim,
             d.node_pool,
             d.reason,
-            waits.get(d.node_claim) or refuses.get(d.node or "") or "it has drifted",
+            waits.get(d.node_claim) or refuses.get(d.node or "") or "drifted",
         )
         for d in plan.drift
         if d.node_claim not in going
@@ -283,7 +283,7 @@ def _why(pod: UnschedulablePod) -> str:
 
 def _drain(claim: NodeClaim) -> str:
     known = claim.condition("Drained")
-    return known.message if known is not None else "its instance is being terminated"
+    return known.message if known is not None else "its instance is terminating"
 
 
 def merge_of(

@@ -111,7 +111,7 @@ class Script(_Part, frozen=True):
             UsageError: a time is not one, or a share is out of its range.
         """
         if not 0 <= self.never_register <= 1 or self.interruptions < 0:
-            raise _wrong("neverRegister is a share from 0 to 1, interruptions at least 0")
+            raise _wrong("neverRegister must be between 0 and 1, and interruptions at least 0")
         return Conditions(
             latencies=_latencies(self.latencies),
             refused=tuple(
@@ -133,7 +133,7 @@ class Script(_Part, frozen=True):
         faults = Faults()
         for call in self.calls:
             if call.call not in _OPERATIONS:
-                raise _wrong(f"no such call: {call.call!r} ({', '.join(_OPERATIONS)})")
+                raise _wrong(f"unknown call {call.call!r} (use one of {', '.join(_OPERATIONS)})")
             faults.add(call.call, call.fault, times=call.times, skip=call.skip)
         return faults
 
@@ -150,14 +150,16 @@ def read_script(content: bytes, source: str) -> Script:
     """
     import yaml
 
+    from reconciler.model.plainyaml import load_all
+
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        data: Any = yaml.load(content, Loader=loader)  # noqa: S506 - it is a safe one
-        return msgspec.convert(data if data is not None else {}, Script)
-    except (yaml.YAMLError, msgspec.ValidationError, RecursionError) as error:
+        documents = load_all(content)
+        data: Any = documents[0] if documents else {}
+        return msgspec.convert(data, Script)
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
         text = " ".join(str(error).split())
         raise UnreadableError(
-            f"not a script of faults: {text}", where=source, remedy="see docs/operations.md"
+            f"not a fault scenario: {text}", where=source, remedy="see docs/operations.md"
         ) from error
 
 
@@ -171,7 +173,7 @@ def _span(text: str) -> timedelta:
     except ValueError as error:
         raise _wrong(str(error)) from error
     if span < timedelta(0):
-        raise _wrong(f"a span of time is not negative: {text}")
+        raise _wrong(f"duration {text} is negative")
     return span
 
 
@@ -180,9 +182,9 @@ def _moment(text: str, start: datetime) -> datetime:
         try:
             moment = datetime.fromisoformat(text)
         except ValueError as error:
-            raise _wrong(f"not a time: {text[:60]!r}") from error
+            raise _wrong(f"invalid time {text[:60]!r}") from error
         if moment.tzinfo is None:
-            raise _wrong(f"a time needs its zone: {text!r}")
+            raise _wrong(f"time {text!r} has no time zone")
         return moment.astimezone(start.tzinfo)
     return start + _span(text)
 

@@ -1,4 +1,4 @@
-"""A simulation as a story: moments in order, alike things in one line, money at the end."""
+"""A simulation as text: events in order, similar events on one line, costs at the end."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from typing import Final
 
 from reconciler.cli.simulation.chronicle import Event
 from reconciler.cli.simulation.report import Merge, Money, Report
+from reconciler.plan.wording import dollars
+from reconciler.plan.wording import monthly as month_of
 
 _NAMES_MAX: Final = 3
 _LINES_MAX: Final = 400
 _REPLACED_MAX: Final = 40
 _VERBS: Final = {
-    "NodeClaimCreated": "wanted",
+    "NodeClaimCreated": "created",
     "Launched": "launched",
-    "Registered": "joined",
+    "Registered": "registered",
     "Initialized": "ready",
-    "LaunchFailed": "refused",
+    "LaunchFailed": "launch failed",
     "CommandStarted": "command",
     "CommandValidated": "validated",
     "CommandRolledBack": "rolled back",
     "Tainted": "tainted",
     "Drained": "drained",
-    "Terminated": "gone",
+    "Terminated": "terminated",
     "PodBound": "pods bound",
     "PodEvicted": "pods evicted",
     "Interrupted": "interrupted",
@@ -36,18 +38,18 @@ _VERBS: Final = {
     "Vanished": "vanished",
 }
 _QUIET: Final = frozenset({"NodeClaimCreated", "Registered", "Tainted", "CommandValidated"})
-"""Steps that follow from others and would only lengthen the story."""
+"""Steps that follow from others and would only lengthen the timeline."""
 
 
 def render_text(report: Report) -> str:
     """Return the story; virtual times are spans since the first moment."""
-    lines = [f"Simulation from {_moment(report.started_at)} to {_moment(report.at)}", ""]
+    lines = [f"Simulation: {_moment(report.started_at)} to {_moment(report.at)}", ""]
     told = story_of(report)
     lines += told[:_LINES_MAX]
     if len(told) > _LINES_MAX:
-        lines.append(f"  ... and {len(told) - _LINES_MAX} lines more: -o json has them all")
+        lines.append(f"  ... and {len(told) - _LINES_MAX} more lines (-o json lists all)")
     if not told:
-        lines.append("  Nothing happens.")
+        lines.append("  No events.")
     lines += ["", outcome_of(report), *_merge(report), *_stuck(report)]
     lines += ["", *_money(report.cost), ""]
     return "\n".join(lines)
@@ -65,7 +67,7 @@ def story_of(report: Report) -> list[str]:
         groups.setdefault((event.at, event.kind, event.node_pool, reason), []).append(event)
     for (at, kind, pool, reason), events in groups.items():
         when = span(at - report.started_at)
-        lines.append(f"  {when:>10}  {_VERBS[kind]:<12}  {_what(kind, pool, reason, events)}")
+        lines.append(f"  {when:>10}  {_VERBS[kind]:<13}  {_what(kind, pool, reason, events)}")
     return lines
 
 
@@ -86,13 +88,13 @@ def _what(kind: str, pool: str, reason: str, events: list[Event]) -> str:
 
 
 def _launches(events: list[Event]) -> str:
-    """Return messages of the form «name: what» summed up by what they say."""
+    """Return messages of the form ``name: what``, counted by ``what``."""
     counts: dict[str, int] = {}
     for event in events:
         what = event.message.partition(": ")[2] or event.message
         counts[what] = counts.get(what, 0) + 1
     ranked = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
-    shown = [f"{count} x {what}" for what, count in ranked[:_NAMES_MAX]]
+    shown = [f"{count} × {what}" for what, count in ranked[:_NAMES_MAX]]
     rest = sum(count for _, count in ranked[_NAMES_MAX:])
     return ", ".join([*shown, f"{rest} others"] if rest else shown)
 
@@ -105,14 +107,14 @@ def _some(names: Iterable[str]) -> str:
 
 
 def outcome_of(report: Report) -> str:
-    """Return in one sentence how it ended."""
+    """Return the outcome in one sentence."""
     after = span(report.at - report.started_at)
-    how = f"At rest after {after}" if report.converged else f"Not at rest after {after}"
+    how = f"Converged after {after}" if report.converged else f"Not converged after {after}"
     launched = sum(e.kind == "Launched" for e in report.events)
     gone = sum(e.kind == "Terminated" for e in report.events)
     moved = sum(e.kind == "PodEvicted" for e in report.events)
     return (
-        f"{how}: {launched} nodes launched, {gone} gone, {moved} pods moved, "
+        f"{how}: {launched} nodes launched, {gone} terminated, {moved} pods evicted, "
         f"{len(report.fleet)} NodeClaims at the end."
     )
 
@@ -124,8 +126,11 @@ def _merge(report: Report) -> list[str]:
         return []
     lines = ["", f"Merging {merge.head} into {merge.base}: {merge_of(merge)}"]
     for node in merge.replaced[:_REPLACED_MAX]:
-        done = f"gone {span(node.gone_at - report.started_at)}" if node.gone_at else "not gone yet"
-        by = f", by {_some(node.replacements)}" if node.replacements else ""
+        gone_at = node.gone_at
+        done = (
+            f"terminated {span(gone_at - report.started_at)}" if gone_at else "not terminated yet"
+        )
+        by = f", replaced by {_some(node.replacements)}" if node.replacements else ""
         start = span(node.started_at - report.started_at)
         lines.append(f"  {node.node_claim}: {node.reason} {start}, {done}{by}")
     if len(merge.replaced) > _REPLACED_MAX:
@@ -137,8 +142,9 @@ def merge_of(merge: Merge) -> str:
     """Return in one sentence what a merge does to the nodes of the base and to the money."""
     change = merge.after - merge.before
     return (
-        f"{len(merge.replaced)} of {len(merge.replaced) + merge.kept} nodes go, {change:+.4f} $/h "
-        f"({change * 730:+.2f} a month), {merge.extra:+.2f} $ on the way beside the base's own."
+        f"{len(merge.replaced)} of {len(merge.replaced) + merge.kept} nodes are replaced; "
+        f"{hourly(change, signed=True)} ({monthly(change, signed=True)}) after the rollout, "
+        f"{dollars(merge.extra, signed=True)} during it."
     )
 
 
@@ -154,19 +160,30 @@ def _stuck(report: Report) -> list[str]:
 
 def _money(cost: Money) -> list[str]:
     change = cost.after - cost.before
-    whole = (
-        f"Cost: ${cost.before:.4f}/h -> ${cost.after:.4f}/h ({change:+.4f}/h, "
-        f"{change * 730:+.2f} a month); at most ${cost.peak:.4f}/h; spent ${cost.spent:.2f}."
+    total = (
+        f"Cost: {hourly(cost.before)} → {hourly(cost.after)} ({hourly(change, signed=True)}, "
+        f"{monthly(change, signed=True)}); peak {hourly(cost.peak)}; spent {dollars(cost.spent)}."
     )
-    lines = [whole]
+    lines = [total]
     for name, pool in cost.by_node_pool.items():
         lines.append(
-            f"  {name}: {pool.nodes_before} -> {pool.nodes_after} nodes, "
-            f"${pool.before:.4f}/h -> ${pool.after:.4f}/h, spent ${pool.spent:.2f}"
+            f"  {name}: {pool.nodes_before} → {pool.nodes_after} nodes, "
+            f"{hourly(pool.before)} → {hourly(pool.after)}, spent {dollars(pool.spent)}"
         )
     if cost.unpriced:
-        lines.append(f"  {cost.unpriced} instances have no known price and count as nothing.")
+        lines.append(f"  {cost.unpriced} instances have no known price and are not included.")
     return lines
+
+
+def hourly(price: float, *, signed: bool = False) -> str:
+    """Return a price with its unit: ``$0.8160/hour``."""
+    sign = "" if not round(abs(price), 4) else "-" if price < 0 else "+" if signed else ""
+    return f"{sign}${abs(price):,.4f}/hour"
+
+
+def monthly(price: float, *, signed: bool = False) -> str:
+    """Return an hourly price for a month of 730 hours: ``$596/month``."""
+    return f"{month_of(price, signed=signed)}/month"
 
 
 def span(length: timedelta) -> str:
@@ -178,4 +195,4 @@ def span(length: timedelta) -> str:
 
 
 def _moment(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{at:%Y-%m-%d %H:%M} UTC"

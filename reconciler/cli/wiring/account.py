@@ -115,7 +115,13 @@ def hearing(settings: Settings, imitation: Imitation) -> Iterator[Interruptions]
         if settings.interruption_queue:
             from reconciler.adapters.aws.queue import InterruptionQueue
 
-            queue = InterruptionQueue(connect, settings.interruption_queue, imitation.clock)
+            queue = InterruptionQueue(
+                connect,
+                settings.interruption_queue,
+                imitation.clock,
+                account=settings.role_arn.split(":")[4] if settings.role_arn else "",
+                region=settings.region,
+            )
             listeners.enter_context(queue.listening())
             ways.append(queue)
         if imitation.connect is None:

@@ -6,13 +6,22 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.wiring.account import compute_of, hearing
 from reconciler.cli.wiring.cluster import arrivals, cluster_of
 from reconciler.cli.wiring.fleetsource import FleetSource
-from reconciler.cli.wiring.ground import copy_state, discovery_of, ground_of
+from reconciler.cli.wiring.ground import (
+    copy_state,
+    discovery_of,
+    expect_cluster_name,
+    ground_of,
+    is_named,
+    is_real,
+    recorded_journal,
+)
 from reconciler.cli.wiring.imitation import Imitation
+from reconciler.model.diagnostics import Diagnostic, Severity
 
 if TYPE_CHECKING:
     import argparse
@@ -23,6 +32,14 @@ if TYPE_CHECKING:
     from reconciler.model.settings import Settings
     from reconciler.plan.inputs import Inputs
     from reconciler.ports import Notifier
+
+
+UNNAMED: Final = Diagnostic(
+    Severity.WARNING,
+    "cluster-not-named",
+    "clusterName is not set; `apply` and `run` require it in a real AWS account",
+    hint="set clusterName in reconciler.yaml",
+)
 
 
 @dataclass(frozen=True)
@@ -45,9 +62,10 @@ def assembled(
 ) -> Iterator[Assembly]:
     """Put a world together, and hold the lease of its fleet for as long as it is used.
 
-    A command that ``sleeps`` between two looks is woken by pods that wait.
+    A command that ``sleeps`` between two passes is woken by pending pods.
 
     Raises:
+        UnnamedClusterError: nobody has named the cluster of a real account.
         LockedError: another process holds this fleet.
         StateError: the recorded state cannot be opened.
     """
@@ -58,6 +76,7 @@ def assembled(
 
     ground = ground_of(args, imitation)
     settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
+    expect_cluster_name(ground)
     with open_state(ground.location, settings.fleet) as state, ExitStack() as resources:
         state.lease.acquire()
         compute = compute_of(settings, catalog, imitation, acts=True)
@@ -97,13 +116,13 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     """
     import msgspec
 
-    from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
+    from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
     from reconciler.cli import inputs
     from reconciler.cli.asked import asked_of
     from reconciler.cli.stopping import Silence
     from reconciler.engine.observation import observe
     from reconciler.engine.recollection import history_of
-    from reconciler.engine.reconcile import restamp
+    from reconciler.engine.reconcile import owner_of, restamp
     from reconciler.engine.world import World
 
     ground = ground_of(args, imitation)
@@ -118,9 +137,12 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
 
         cluster = Onlooker(cluster)
     desired = source.read()
-    world = World(clock, compute, cluster, store, MemoryJournal(), Silence())
+    if is_real(settings, imitation) and not is_named(ground.resolved):
+        desired = with_fields(desired, diagnostics=(*desired.diagnostics, UNNAMED))
+    journal = recorded_journal(ground.location, settings.fleet)
+    world = World(clock, compute, cluster, store, journal, Silence())
     restamp(world, desired)
-    seen = observe(world, desired.node_pools)
+    seen = observe(world, desired.node_pools, owner_of(settings))
     seen = with_fields(seen, history=history_of(store, settings, seen.at))
     facts = desired.inputs(seen, store.unavailable(seen.at), store.objects(), serial)
     base = inputs.read_base(args)
@@ -146,17 +168,19 @@ def taking_over(
         StateError: the recorded state cannot be opened.
     """
     from reconciler.adapters.database.state import open_state
-    from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
+    from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
     from reconciler.cli.takeover import Takeover
 
     ground = ground_of(args, imitation)
     settings, clock = ground.settings, ground.imitation.clock
+    expect_cluster_name(ground)
     compute = compute_of(settings, ground.catalog, ground.imitation)
     desired = FleetSource(args, compute, ground.catalog).read()
     if not writes:
         store = MemoryStateStore()
         copy_state(ground.location, settings.fleet, store, MemoryShelf(), clock.now())
-        yield Takeover(compute, desired, store, MemoryJournal(), clock)
+        journal = recorded_journal(ground.location, settings.fleet)
+        yield Takeover(compute, desired, store, journal, clock)
         return
     with open_state(ground.location, settings.fleet) as state:
         state.lease.acquire()

@@ -32,10 +32,12 @@ def cluster_of(
 ) -> Cluster:
     if settings.cluster == "none":
         raise UsageError(
-            "there is no cluster to look at",
+            "no cluster is configured",
             where="cluster",
-            remedy="use --set cluster=kubeconfig, or cluster=embedded, which imitates one from the "
-            "EC2 instances it sees",
+            remedy=(
+                "use --set cluster=kubeconfig, or cluster=embedded, which simulates a cluster "
+                "from the EC2 instances"
+            ),
         )
     if settings.cluster == "kubeconfig":
         from reconciler.adapters.kubernetes.access import expect_one_cluster

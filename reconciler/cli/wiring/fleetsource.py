@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 POLL_S = 15.0
-"""How often a remote is asked for its head."""
+"""How often a remote is polled for its head."""
 
 
 def no_workloads() -> Workloads:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from reconciler.engine.discovery import Discovery
     from reconciler.model.settings import Settings
     from reconciler.ports import (
+        Journal,
+        JournalEntry,
         Shelf,
         StateStore,
     )
@@ -53,8 +55,47 @@ def ground_of(args: argparse.Namespace, imitation: Imitation | None) -> Ground:
     return Ground(resolved, catalog, imitation, state_location(args.path, resolved))
 
 
+def is_real(settings: Settings, imitation: Imitation) -> bool:
+    """Return whether EC2 is a real account: neither imitated in this process nor on this machine.
+
+    An endpoint elsewhere (a VPC endpoint, a proxy) leads to a real account. So does
+    ``cluster=embedded``, which imitates Kubernetes and not EC2.
+    """
+    from reconciler.adapters.aws.clients import account_of
+
+    return imitation.connect is None and not account_of(settings).is_imitation
+
+
+def expect_cluster_name(ground: Ground) -> None:
+    """Refuse to act in a real account for a cluster that nobody has named (decision 15).
+
+    Raises:
+        UnnamedClusterError: ``clusterName`` is not set.
+    """
+    from reconciler.model.errors import UnnamedClusterError
+
+    if not is_real(ground.settings, ground.imitation) or is_named(ground.resolved):
+        return
+    raise UnnamedClusterError(
+        (
+            "clusterName is not set; without it, instances of other clusters in this account "
+            "cannot be told apart from this fleet's"
+        ),
+        where=f"region {ground.settings.region}",
+        remedy="set clusterName in reconciler.yaml or pass --set clusterName=NAME",
+    )
+
+
+def is_named(resolved: Resolved) -> bool:
+    """Return whether somebody has named the cluster: its default is every cluster's."""
+    from reconciler.desired.settings import Layer
+
+    origin = resolved.origins["clusterName"]
+    return origin.layer is not Layer.DEFAULT and bool(resolved.settings.cluster_name)
+
+
 def discovery_of(args: argparse.Namespace, resolved: Resolved, *, keeps: bool = True) -> Discovery:
-    """Return what nodes were seen to have, as far as it was kept beside the state."""
+    """Return the node capacity that was observed and cached with the state."""
     import msgspec
 
     from reconciler.adapters.aws.cache import folder_of
@@ -73,6 +114,27 @@ def discovery_of(args: argparse.Namespace, resolved: Resolved, *, keeps: bool = 
     except msgspec.MsgspecError:
         known = {}  # it is seen again soon
     return Discovery(known, keep if keeps else forget)
+
+
+def recorded_journal(location: str, fleet: str) -> Journal:
+    """Return a journal that knows what is recorded, and writes nothing there.
+
+    It is asked only about instances that no recorded NodeClaim has.
+    """
+    from reconciler.adapters.database.connection import FILE, is_url
+    from reconciler.adapters.database.state import open_state
+    from reconciler.adapters.simulated.memory import MemoryJournal
+
+    class RecordedJournal(MemoryJournal):
+        """Entries of the recorded journal, each looked up when it is asked for."""
+
+        def entry(self, intent: str) -> JournalEntry | None:
+            if not is_url(location) and not (Path(location) / FILE).exists():
+                return None
+            with open_state(location, fleet, create=False) as state:
+                return state.journal.entry(intent)
+
+    return RecordedJournal()
 
 
 def copy_state(location: str, fleet: str, store: StateStore, shelf: Shelf, now: datetime) -> int:

@@ -69,7 +69,7 @@ def _most_even(left: Resources, total: Resources) -> tuple[int, ...]:
 
 
 _TRIED_AGAIN: Final = 50_000
-"""Up to so many pairs of a pod and a node, other ways are tried when one leaves pods pending."""
+"""Up to this number of pod and node pairs, other ways are tried when one leaves pods pending."""
 
 _FITS: Final[tuple[Fit, ...]] = (_least_cpu, _most_even, _least_memory)
 

@@ -128,7 +128,7 @@ def test_a_full_subnet_refuses_no_offering_while_another_of_its_zone_has_room(si
     }
     assert isinstance(full, CloudError)
     assert "InsufficientFreeAddressesInSubnet" in full.message
-    assert full.remedy == "another subnet of the zone has room, and is asked next"
+    assert full.remedy == "another subnet of the zone has free addresses and is tried next"
     assert isinstance(after, LaunchAnswer)
     assert after.instance is not None
     assert after.instance.subnet_id != small

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from botocore.loaders import JSONFileLoader
 from moto import mock_aws
 
 from reconciler.adapters.aws.clients import POOL, Account, Connections, account_of
@@ -71,6 +72,26 @@ def test_fleets_of_one_account_share_clients_and_those_of_roles_share_the_rate(
     assert accounts.of(ONE)("sqs", 1) is not accounts.of(beside)("sqs", 1)
     throttles = accounts._throttles
     assert set(throttles) == {("111111111111", "us-east-1")}
+
+
+def test_the_models_of_the_api_are_read_once_for_all_accounts(
+    accounts: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    load = JSONFileLoader.load_file
+
+    def noted(self: JSONFileLoader, path: str) -> Any:
+        data = load(self, path)
+        if data is not None:
+            read.append(path)
+        return data
+
+    monkeypatch.setattr(JSONFileLoader, "load_file", noted)
+    regions = ("us-east-1", "us-east-2", "eu-west-1")
+    clients = [accounts.of(replace(OTHER, region=region))("ec2", 1) for region in regions]
+    assert len({client.meta.region_name for client in clients}) == len(regions)
+    assert sum("endpoint-rule-set" in path and "/ec2/" in path for path in read) <= 1
+    assert accounts.of(OTHER)("ec2", 1).describe_regions()["Regions"]
 
 
 def test_calls_of_all_roles_of_an_account_wait_for_their_turn_and_those_of_another_do_not(

@@ -75,7 +75,7 @@ def test_an_error_reads_as_one_line_with_call_request_and_advice() -> None:
         raise client_error("UnauthorizedOperation", 403)
     assert str(caught.value) == (
         "ec2:RunIt (request abc-1): UnauthorizedOperation: It said so.; "
-        "allow ec2:RunIt to the credentials in use, or renew them"
+        "allow ec2:RunIt for these credentials, or renew them"
     )
     assert isinstance(caught.value.__cause__, ClientError)
 

@@ -128,8 +128,11 @@ def test_every_kind_is_read(
         ({**SPOT, "detail": {}}, "ignored: EC2 Spot Instance Interruption Warning"),
         ({**SPOT, "detail": None}, "ignored: EC2 Spot Instance Interruption Warning"),
         ({**SPOT, "source": "mine"}, "unknown: mine / EC2 Spot Instance Interruption Warning"),
-        ({**SPOT, "version": "1"}, "unknown: aws.ec2 / EC2 Spot Instance Interruption Warning"),
-        (an_event("EC2 Fleet Error"), "unknown: aws.ec2 / EC2 Fleet Error"),
+        (
+            {**SPOT, "version": "1"},
+            "unknown event: aws.ec2 / EC2 Spot Instance Interruption Warning",
+        ),
+        (an_event("EC2 Fleet Error"), "unknown event: aws.ec2 / EC2 Fleet Error"),
     ],
 )
 def test_what_asks_for_nothing_is_counted_under_what_it_is(

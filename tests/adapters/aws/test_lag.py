@@ -20,6 +20,7 @@ from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.aws.leftovers import PROFILE, TEMPLATE, UNUSED_FOR
 from reconciler.adapters.aws.profiles import Profiles, profile_name
 from reconciler.adapters.aws.requests import launch_requests
+from reconciler.adapters.aws.tags import as_list, owner_of
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
@@ -98,7 +99,7 @@ def test_a_template_that_ec2_does_not_know_yet_is_waited_for(
     if isinstance(first, Exception):
         assert isinstance(first, TransientCloudError)
         assert first.where.startswith("ec2:CreateFleet (request ")
-        assert "will know it soon" in first.remedy
+        assert "EC2 does not know it yet" in first.remedy
         assert cloud.living() == {}
     cloud.lag.clear()
     assert has_instance(account.launch())
@@ -135,7 +136,7 @@ def test_a_profile_that_is_not_ours_to_make_is_the_authors(
     cloud.connect("iam", 1).create_instance_profile(InstanceProfileName="given")
     refused = account.launch()
     assert isinstance(refused, CloudError)
-    assert refused.remedy == "make it, or mend spec.instanceProfile"
+    assert refused.remedy == "create the instance profile, or correct spec.instanceProfile"
 
 
 @ONCE_THRICE_FOR_EVER
@@ -222,7 +223,7 @@ def test_a_profile_that_is_half_known_stays_until_it_is_known(
     compute = AwsCompute(cloud.connect, REAL, a_type, clock)
     cloud.lag.add(call, times=1)
     path = f"/reconciler/{REAL.region}/"
-    tags = [{"Key": "reconciler/fleet", "Value": "web"}]
+    tags = as_list(owner_of(REAL).tags)
     name = f"web_{7:020x}"
     iam = cloud.connect("iam", 1)
     iam.create_instance_profile(InstanceProfileName=name, Path=path, Tags=tags)

@@ -9,13 +9,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import botocore.session
 import pytest
 from botocore import xform_name
 
 from reconciler.adapters.aws.permissions import CALLS, TAGGED_LATER, Names, Need, policy
 from reconciler.engine import tagging, takeover
 from reconciler.model.labels import NODECLAIM
+from reconciler.model.ownership import CLUSTER_TAG, FLEET_TAG
+from tests import awsmodels
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ADAPTER = REPOSITORY / "reconciler" / "adapters" / "aws"
@@ -26,7 +27,7 @@ SERVICES = sorted({call.service for call in CALLS})
 @cache
 def operations() -> dict[str, set[str]]:
     """Return the operations of the services by the name of their method in boto3."""
-    session = botocore.session.get_session()
+    session = awsmodels.session()
     found: dict[str, set[str]] = {}
     for service in SERVICES:
         for operation in session.get_service_model(service).operation_names:
@@ -100,7 +101,8 @@ def test_the_documents_are_what_the_declaration_makes() -> None:
 
 
 def test_every_tag_that_is_put_on_later_is_allowed() -> None:
-    assert {tagging.NAME, NODECLAIM, takeover.FLEET_TAG, takeover.CLAIM_TAG} == set(TAGGED_LATER)
+    put_on = {tagging.NAME, NODECLAIM, CLUSTER_TAG, FLEET_TAG, takeover.CLAIM_TAG}
+    assert put_on == set(TAGGED_LATER)
     statements = policy(Need.RUN, Names())["Statement"]
     (tags,) = [s for s in statements if s["Action"] == ["ec2:CreateTags"] and "OwnI" in s["Sid"]]
     allowed = tags["Condition"]["ForAllValues:StringEquals"]["aws:TagKeys"]

@@ -35,6 +35,8 @@ class Site:
 
     def send(self, *bodies: object) -> None:
         for body in bodies:
+            if isinstance(body, dict):
+                body = {**body, "account": self.cloud._account.number}
             text = body if isinstance(body, str) else json.dumps(body)
             self.sqs.send_message(QueueUrl=self.url, MessageBody=text)
 
@@ -89,7 +91,10 @@ def test_what_means_nothing_is_counted_and_deleted_and_logged_once_of_its_kind(
     assert site.queue.poll()
     assert site.left() == 0
     assert site.queue.arrived() == []
-    assert dict(site.queue.received) == {"unreadable": 2, "unknown: aws.ec2 / EC2 Fleet Error": 2}
+    assert dict(site.queue.received) == {
+        "unreadable": 2,
+        "unknown event: aws.ec2 / EC2 Fleet Error": 2,
+    }
     assert len(caplog.messages) == 2
 
 
@@ -142,7 +147,7 @@ def test_a_queue_that_does_not_answer_is_a_problem_that_passes(site: Site, fault
     site.cloud.faults.add("ReceiveMessage", fault)
     assert not site.queue.poll()
     assert site.queue.problem().startswith("queue web: sqs:ReceiveMessage (")
-    advice = "; allow sqs:ReceiveMessage to " if fault is Fault.DENIED else "; it is tried again"
+    advice = "; allow sqs:ReceiveMessage for " if fault is Fault.DENIED else "; it will be retried"
     assert advice in site.queue.problem()
     assert site.queue.poll()
     assert (site.queue.problem(), site.heard()) == ("", ["i-1"])
@@ -157,7 +162,7 @@ def test_a_queue_that_is_not_there_is_named_once_and_found_when_it_is(
     assert "queue later: " in queue.problem()
     assert "NonExistentQueue" in queue.problem()
     assert "sqs:GetQueueUrl (request " in queue.problem()
-    assert queue.problem().endswith("; make the queue, or mend interruptionQueue")
+    assert queue.problem().endswith("; create the queue, or correct interruptionQueue")
     assert len(caplog.messages) == 1
     site.sqs.create_queue(QueueName="later")
     assert queue.poll()

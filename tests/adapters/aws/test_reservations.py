@@ -18,6 +18,7 @@ from reconciler.model.nodeclass import CapacityReservation, EC2NodeClass, Select
 from reconciler.ports import Launch, LaunchAnswer, LaunchOption
 from tests.adapters.aws.test_lost_pages import assert_addressed, outcome
 from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_wish
+from tests.examples import in_turn
 
 CALL = "DescribeCapacityReservations"
 OWNER = "123456789012"
@@ -141,9 +142,20 @@ def test_a_block_expires_forty_minutes_before_its_end(
     assert state() == []
 
 
-@pytest.mark.parametrize("fault", [f for f in Fault if not f.takes_effect])
-@pytest.mark.parametrize("times", [1, 3, None])
-@pytest.mark.parametrize("term", [{"id": "cr-1"}, {"tags": {"team": "web"}}])
+@pytest.mark.parametrize(
+    ("fault", "times"),
+    [
+        pytest.param(
+            fault,
+            times,
+            id=f"{fault.value}-{times or 'for-ever'}",
+            marks=pytest.mark.exhaustive if number else (),
+        )
+        for turn, fault in enumerate(f for f in Fault if not f.takes_effect)
+        for number, times in enumerate(in_turn(turn, (1, 3, None)))
+    ],
+)
+@pytest.mark.parametrize("term", [{"id": "cr-1"}, {"tags": {"team": "web"}}], ids=["id", "tags"])
 def test_a_reservation_that_cannot_be_read_is_not_gone(
     cloud: EmbeddedEC2,
     clock: SimulatedClock,

@@ -61,7 +61,7 @@ def test_a_check_counts_once_it_has_failed_for_two_minutes(site: Site, check: st
     site.clock.advance(IMPAIRED_FOR.total_seconds() - 1)
     assert site.said() == []
     site.clock.advance(1)
-    assert site.said() == [("IMPAIRED", ill, f"{check} status check fails")]
+    assert site.said() == [("IMPAIRED", ill, f"{check} status check failed")]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_half_an_answer_changes_nothing(site: Site, skip: int) -> None:
     assert not site.statuses.poll()
     assert len(site.statuses.arrived()) == 3
     assert "ec2:DescribeInstanceStatus (request " in site.statuses.problem()
-    assert "it is tried again" in site.statuses.problem()
+    assert "it will be retried" in site.statuses.problem()
     site.cloud.faults.clear()
     assert len(site.said()) == 2
     assert site.statuses.problem() == ""
@@ -156,7 +156,8 @@ def test_a_listener_asks_until_its_block_ends(site: Site) -> None:
 def test_both_ways_are_heard_and_each_settles_its_own(site: Site) -> None:
     sqs = site.cloud.connect("sqs", 1)
     url = sqs.create_queue(QueueName="web")["QueueUrl"]
-    sqs.send_message(QueueUrl=url, MessageBody=json.dumps(spot(site.ids[1])))
+    word = {**spot(site.ids[1]), "account": site.cloud._account.number}
+    sqs.send_message(QueueUrl=url, MessageBody=json.dumps(word))
     queue = InterruptionQueue(site.cloud.connect, "web", site.clock, wait_s=0)
     both = Hearing(queue, site.statuses)
     assert not both.has_news()

@@ -58,7 +58,7 @@ def test_a_missing_permission_is_named_with_its_call(operation: str) -> None:
     site.cloud.faults.add(operation, Fault.DENIED, times=None)
     verdict = site.verdict()
     assert (verdict.status, verdict.reason) == ("False", f"{operation}AuthCheckFailed")
-    assert f"allow ec2:{operation} to the credentials in use" in verdict.message
+    assert f"allow ec2:{operation} for these credentials" in verdict.message
     ready = site.compute.resolve(a_class()).status.conditions[-1]
     assert (ready.type, ready.status) == ("Ready", "False")
 

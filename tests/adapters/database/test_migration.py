@@ -136,7 +136,9 @@ def test_the_state_of_a_newer_release_is_refused(tmp_path: Path, found: str) -> 
     open_state(str(tmp_path), "web").close()
     with closing(sqlite3.connect(tmp_path / "state.db")) as connection, connection:
         connection.execute("UPDATE schema_revision SET version_num = ?", (found,))
-    with pytest.raises(StateError, match=rf"at migration {found}, this release knows up to {HEAD}"):
+    with pytest.raises(
+        StateError, match=rf"at migration {found}, but this release supports at most {HEAD}"
+    ):
         open_state(str(tmp_path), "web")
 
 
@@ -200,7 +202,7 @@ def test_a_state_in_use_by_an_older_release_is_left_alone(
     before = schema_of(old)
     with (
         FileLease(tmp_path).held(0),
-        pytest.raises(LockedError, match=r"process \d+.*holds this state directory"),
+        pytest.raises(LockedError, match=r"process \d+.*is using this state directory"),
     ):
         open_state(str(tmp_path), "web")
     assert schema_of(old) == before

@@ -22,6 +22,7 @@ from reconciler.adapters.database.state import DatabaseState, open_state
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.ports import CommandPhase, JournalEntry, Outcome, RunningCommand, Unavailable
 from tests.contracts.records import NOW, a_claim, a_command, an_intent, an_unavailable
+from tests.examples import examples
 from tests.postgres import a_database
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -131,11 +132,11 @@ class ServerMachine(Machine):
     location = "server"
 
 
-def run(machine: type[Machine], examples: int) -> None:
+def run(machine: type[Machine], number: int) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples,
+            max_examples=number,
             stateful_step_count=25,
             derandomize=True,
             deadline=None,
@@ -144,11 +145,11 @@ def run(machine: type[Machine], examples: int) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.property
 def test_a_file_holds_what_a_dict_would() -> None:
-    run(Machine, 40)
+    run(Machine, examples(60))
 
 
-@pytest.mark.slow
+@pytest.mark.property
 def test_a_server_holds_what_a_dict_would() -> None:
-    run(ServerMachine, 10)
+    run(ServerMachine, examples(25))

@@ -222,7 +222,7 @@ def test_another_fleet_of_the_database_keeps_its_own() -> None:
 
 
 def test_less_than_a_day_is_never_kept(state: DatabaseState) -> None:
-    with pytest.raises(ValueError, match="less than a day"):
+    with pytest.raises(ValueError, match="at least one day"):
         state.history.prune(LATER, timedelta(hours=23))
 
 
@@ -238,7 +238,14 @@ with open_state(sys.argv[1], "web") as state:
 """
 
 
-@pytest.mark.parametrize("wait_s", [0.0, 0.02, 0.05, 0.1, 0.2])
+@pytest.mark.parametrize(
+    "wait_s",
+    [
+        0.02,
+        0.1,
+        *(pytest.param(wait_s, marks=pytest.mark.exhaustive) for wait_s in (0.0, 0.05, 0.2)),
+    ],
+)
 def test_killed_in_the_middle_it_has_removed_everything_or_nothing(
     tmp_path: Path, wait_s: float
 ) -> None:

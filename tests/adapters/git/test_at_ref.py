@@ -102,7 +102,7 @@ def test_what_is_no_commit_is_refused(repository: Repository, ref: str) -> None:
 def test_a_folder_that_the_commit_lacks_is_refused(repository: Repository) -> None:
     repository.commit({"pool.yaml": POOL})
     repository.write({"fleet/pool.yaml": POOL})
-    with pytest.raises(UnreadableError, match="no folder fleet in that commit"):
+    with pytest.raises(UnreadableError, match="folder fleet does not exist in that commit"):
         read(AtRef(str(repository.path / "fleet"), "HEAD"))
 
 

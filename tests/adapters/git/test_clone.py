@@ -57,7 +57,7 @@ def test_branches_tags_commits_and_forced_pushes_are_followed(
     third = repository.commit({"a.yaml": "3"})
     repository.git("branch", "--delete", "--force", "feature/x")
     assert read(remote(repository, cache, "main")).revision.head == third
-    with pytest.raises(UsageError, match="no commit feature/x"):
+    with pytest.raises(UsageError, match="commit feature/x not found"):
         read(remote(repository, cache, "feature/x"))
 
 

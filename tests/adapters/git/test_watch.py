@@ -73,5 +73,5 @@ def test_after_closing_nothing_is_called(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableError, match="no such folder"):
+    with pytest.raises(UnreadableError, match="does not exist"):
         watch(str(tmp_path / "x"), lambda: None)

@@ -62,7 +62,7 @@ def test_another_context_leads_elsewhere(tmp_path: Path) -> None:
 
 
 def test_without_any_cluster_it_is_said_how_to_name_one() -> None:
-    with pytest.raises(UsageError, match=r"no cluster is named.*set kubernetes\.kubeconfig"):
+    with pytest.raises(UsageError, match=r"no cluster configured.*set kubernetes\.kubeconfig"):
         access_of(Settings())
 
 
@@ -72,7 +72,7 @@ def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, content: str) -> Non
     path.write_text(content)
     with pytest.raises(ClusterError) as caught:
         access_of(Settings(kubeconfig=str(path)))
-    assert str(caught.value).startswith(f"{path}: the kubeconfig leads to no cluster")
+    assert str(caught.value).startswith(f"{path}: the kubeconfig does not lead to a cluster")
     assert "\n" not in str(caught.value)
 
 
@@ -152,7 +152,7 @@ def test_one_cluster_is_not_looked_at_while_nodes_join_another(
     if not refused:
         expect_one_cluster(access, joins)
         return
-    with pytest.raises(UsageError, match="new nodes would join elsewhere"):
+    with pytest.raises(UsageError, match="new nodes would join another cluster"):
         expect_one_cluster(access, joins)
 
 

@@ -91,8 +91,8 @@ def test_pods_that_keep_coming_are_waited_for_but_not_for_long(
     ("line", "said"),
     [
         (b'{"type":"ERROR","object":{"status":"Failure","message":"too old"}}\n', "too old"),
-        (b"so long\n", "this is no event"),
-        (b'{"type":"ADDED","object":{"metadata":[]}}\n', "this is no event"),
+        (b"so long\n", "invalid watch event"),
+        (b'{"type":"ADDED","object":{"metadata":[]}}\n', "invalid watch event"),
         (b"RESET", "no answer"),
     ],
 )
@@ -112,7 +112,7 @@ def test_a_watch_that_breaks_off_keeps_what_it_has_told(
     assert pods.has_news()
     (record,) = caplog.records
     assert said in record.getMessage()
-    assert "noticed by the next look only" in record.getMessage()
+    assert "noticed in the next pass" in record.getMessage()
     town.kube.told = []
     assert pods.follow()
 

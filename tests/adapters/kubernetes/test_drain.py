@@ -187,5 +187,14 @@ def test_volumes_of_pods_that_stay_are_not(town: Town) -> None:
 
 def test_attachments_are_listed_only_once_pods_are_gone(town: Town) -> None:
     filled(town, a_pod("a"), a_budget("web", 0))
+
+    def listed() -> bool:
+        return any(c.resource == "volumeattachments" for c in town.kube.calls)
+
+    assert town.drain() == 1
+    assert not listed()
+    town.kube.add(a_budget("web", 1))
     town.drain()
-    assert not any(c.resource == "volumeattachments" for c in town.kube.calls)
+    town.drain()
+    assert town.pods() == []
+    assert listed()

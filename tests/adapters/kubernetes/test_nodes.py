@@ -58,7 +58,7 @@ def test_a_kubelet_that_was_given_its_taints_keeps_them(joined: Town) -> None:
 
 
 def test_the_node_of_another_instance_is_not_registered(joined: Town) -> None:
-    with pytest.raises(ClusterError, match=f"it is the node of {OURS}, not of web-1"):
+    with pytest.raises(ClusterError, match=f"the node belongs to {OURS}, not to web-1"):
         joined.cluster.register("n0", a_claim("aws:///us-east-1a/i-1"))
 
 

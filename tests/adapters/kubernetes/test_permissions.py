@@ -52,7 +52,7 @@ def test_the_roles_are_enough_for_what_they_are_for(town: Town, writes: bool) ->
     town.kube.rules = cluster_role("any", writes=writes)["rules"]
     rows = list(cluster_checks(town.api, Settings(), writes=writes))
     assert {row.verdict for row in rows} == {Verdict.PASSED}
-    assert rows[0].message == "v1.33.2, by context shop"
+    assert rows[0].message == "v1.33.2, with credentials of context shop"
     assert len(rows) == 1 + sum(writes or not p.writes for p in PERMISSIONS)
 
 

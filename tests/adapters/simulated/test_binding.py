@@ -34,6 +34,7 @@ from reconciler.model.pod import (
     Volume,
 )
 from tests.adapters.simulated.builders import a_pod, a_town, pods
+from tests.examples import examples
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 WEB = LabelSelector({"app": "web"})
@@ -127,6 +128,7 @@ def test_spread_counts_only_the_zones_that_the_pod_may_use() -> None:
 def test_a_soft_spread_is_no_rule() -> None:
     soft = spread(when_unsatisfiable="ScheduleAnyway")
     places = a_town(*pods(4, **soft), nodes=2).places()
+    assert len(places) == 4
     assert "" not in places.values()
 
 
@@ -225,7 +227,7 @@ def test_a_pod_whose_claim_is_not_there_waits() -> None:
     ),
     nodes=st.integers(1, 4),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_no_node_is_overbooked_and_order_does_not_matter(
     groups: list[tuple[int, str, str | None]], nodes: int
 ) -> None:

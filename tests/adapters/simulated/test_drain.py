@@ -12,6 +12,7 @@ from reconciler.adapters.simulated.cluster import SHELF_NAME
 from reconciler.adapters.simulated.record import decoded
 from reconciler.model.evictions import desired_healthy
 from tests.adapters.simulated.builders import Town, a_budget, a_daemon, a_pod, a_town, pods
+from tests.examples import examples
 
 
 def drained(town: Town, node: str = "n0.internal", after: float | None = None) -> int:
@@ -152,7 +153,7 @@ def test_the_snapshot_says_what_a_budget_allows_now() -> None:
     ),
     steps=st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=12),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_no_drain_takes_more_than_the_budget_leaves(
     count: int, nodes: int, budget: dict[str, object], steps: list[tuple[int, bool]]
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -238,3 +240,19 @@ def test_every_service_fails_in_its_own_words(
         getattr(client, {v: k for k, v in client.meta.method_to_api_mapping.items()}[operation])()
     assert caught.value.response["Error"]["Code"] == "UnauthorizedOperation"
     assert caught.value.response["ResponseMetadata"]["RequestId"] == cloud.calls[-1].request_id
+
+
+def test_an_account_ends_with_the_last_reference_to_it(clock: SimulatedClock) -> None:
+    gone, kept = EmbeddedEC2(clock), EmbeddedEC2(clock)
+    gone.connect("ec2", 1).describe_subnets()
+    kept.connect("ec2", 1).create_launch_template(
+        LaunchTemplateName="nodes", LaunchTemplateData={"ImageId": "ami-0000000000000a64d"}
+    )
+    image = weakref.ref(next(iter(gone._account.backend.amis.values())))
+    del gone
+    gc.collect()
+    EmbeddedEC2(clock)
+    gc.collect()
+    assert image() is None
+    (template,) = kept.connect("ec2", 1).describe_launch_templates()["LaunchTemplates"]
+    assert template["LaunchTemplateName"] == "nodes"

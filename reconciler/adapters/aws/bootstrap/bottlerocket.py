@@ -53,7 +53,8 @@ def user_data(setup: Setup) -> str:
         document = tomllib.loads(setup.custom)
     except tomllib.TOMLDecodeError as error:
         raise CloudError(
-            f"the user data of a Bottlerocket class must be TOML: {error}", where="spec.userData"
+            (f"the user data of a Bottlerocket EC2NodeClass must be TOML: {error}"),
+            where="spec.userData",
         ) from error
     settings = document.setdefault("settings", {})
     own = settings.get("kubernetes", {})

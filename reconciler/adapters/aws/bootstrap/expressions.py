@@ -54,10 +54,10 @@ def evaluate(text: str, facts: Mapping[str, Value]) -> int:
     try:
         value = reader.expression(0)
     except OverflowError as error:
-        raise ValueError(f"{text!r} is beyond all bounds") from error
+        raise ValueError(f"{text!r} exceeds the limits of an expression") from error
     reader.expect_end()
     if isinstance(value, (bool, str)) or not math.isfinite(value):
-        raise ValueError(f"{text!r} is not a number but {value!r}")
+        raise ValueError(f"{text!r} must be a number, not {value!r}")
     return int(value)
 
 
@@ -87,7 +87,7 @@ class _Reader:
     def expect_end(self) -> None:
         """Refuse what stands behind the expression."""
         if self._at < len(self._tokens):
-            raise ValueError(f"{self._tokens[self._at]!r} is not expected in {self._text!r}")
+            raise ValueError(f"unexpected {self._tokens[self._at]!r} in {self._text!r}")
 
     def _binary(self, level: int, depth: int) -> Value:
         if level == len(_LEVELS):
@@ -103,12 +103,12 @@ class _Reader:
         if self._take("-"):
             value = self._unary(depth + 1)
             if isinstance(value, (str, bool)):
-                raise ValueError(f"-{value!r} makes no sense")
+                raise ValueError(f"cannot negate {value!r}")
             return -value
         if self._take("!"):
             value = self._unary(depth + 1)
             if not isinstance(value, bool):
-                raise ValueError(f"!{value!r} makes no sense")
+                raise ValueError(f"cannot negate {value!r}")
             return not value
         value = self._primary(depth)
         while self._take("."):
@@ -116,7 +116,7 @@ class _Reader:
             arguments = self._arguments(depth)
             test = _TESTS.get(name)
             if test is None or not isinstance(value, str) or not _are(arguments, str, 1):
-                raise ValueError(f"{name} cannot be asked of {value!r}")
+                raise ValueError(f"{value!r} has no method {name}")
             value = test(value, str(arguments[0]))
         return value
 
@@ -135,7 +135,7 @@ class _Reader:
         if self._peek() == "(":
             return _called(word, self._arguments(depth))
         if word not in self._facts:
-            raise ValueError(f"{word} is not known in {self._text!r}")
+            raise ValueError(f"unknown name {word} in {self._text!r}")
         return self._facts[word]
 
     def _arguments(self, depth: int) -> list[Value]:
@@ -152,7 +152,7 @@ class _Reader:
     def _next(self) -> str:
         token = self._peek()
         if not token:
-            raise ValueError(f"{self._text!r} ends too early")
+            raise ValueError(f"{self._text!r} ends unexpectedly")
         self._at += 1
         return token
 
@@ -165,7 +165,7 @@ class _Reader:
 
     def _expect(self, sign: str) -> None:
         if not self._take(sign):
-            raise ValueError(f"{sign!r} is missing in {self._text!r}")
+            raise ValueError(f"missing {sign!r} in {self._text!r}")
 
 
 def _tokens(text: str) -> list[str]:
@@ -174,7 +174,7 @@ def _tokens(text: str) -> list[str]:
     while at < end:
         match = _TOKEN.match(text, at)
         if match is None:
-            raise ValueError(f"{text[at:].strip()[:10]!r} is not understood in {text!r}")
+            raise ValueError(f"cannot parse {text[at:].strip()[:10]!r} in {text!r}")
         tokens.append(match[0].strip())
         at = match.end()
     return tokens
@@ -194,7 +194,7 @@ def _combined(sign: str, left: Value, right: Value) -> Value:
             return left + right
     elif not isinstance(left, (bool, str)) and not isinstance(right, (bool, str)):
         return _arithmetic(sign, left, right)
-    raise ValueError(f"{left!r} {sign} {right!r} makes no sense")
+    raise ValueError(f"cannot compute {left!r} {sign} {right!r}")
 
 
 def _arithmetic(sign: str, left: float, right: float) -> int | float:
@@ -207,7 +207,7 @@ def _arithmetic(sign: str, left: float, right: float) -> int | float:
         case "*":
             return left * right
     if not right:
-        raise ValueError(f"{left} {sign} 0 has no value")
+        raise ValueError(f"cannot compute {left} {sign} 0")
     whole = isinstance(left, int) and isinstance(right, int)
     if sign == "/":
         if not whole:
@@ -216,7 +216,7 @@ def _arithmetic(sign: str, left: float, right: float) -> int | float:
         return quotient if (left < 0) is (right < 0) else -quotient
     if sign == "%" and whole:
         return int(math.fmod(left, right))
-    raise ValueError(f"{left} {sign} {right} makes no sense")
+    raise ValueError(f"cannot compute {left} {sign} {right}")
 
 
 def _called(name: str, arguments: list[Value]) -> Value:
@@ -228,7 +228,7 @@ def _called(name: str, arguments: list[Value]) -> Value:
             return int(arguments[0])
         case "double" if _are(arguments, int, 1) or _are(arguments, float, 1):
             return float(arguments[0])
-    raise ValueError(f"{name} cannot be called with {arguments}")
+    raise ValueError(f"cannot call {name} with {arguments}")
 
 
 def _are(arguments: list[Value], kind: type, count: int) -> bool:

@@ -1,0 +1,63 @@
+"""Whose an EC2 instance is, according to its tags.
+
+Tags can be written by everyone in the account who holds ``ec2:CreateTags``, so they are never
+enough: an instance is ours only when its tags *and* our records say so (decision 15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+FLEET_TAG: Final = "reconciler/fleet"
+CLUSTER_TAG: Final = "eks:eks-cluster-name"
+_CLUSTER_PREFIX: Final = "kubernetes.io/cluster/"
+_OWNED: Final = "owned"
+
+
+def cluster_key(cluster: str) -> str:
+    """Return the key of the tag that Kubernetes' cloud provider reads: its value is ``owned``."""
+    return f"{_CLUSTER_PREFIX}{cluster}"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A fleet of a cluster, as the tags of its instances name it."""
+
+    fleet: str
+    cluster: str
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags that every instance of the fleet has from its launching call on."""
+        return {
+            CLUSTER_TAG: self.cluster,
+            cluster_key(self.cluster): _OWNED,
+            FLEET_TAG: self.fleet,
+        }
+
+    def owns(self, tags: Mapping[str, str]) -> bool:
+        """Return whether all of our tags are there and no other cluster is named."""
+        return self.is_named_by(tags) and self.tags.items() <= tags.items()
+
+    def is_named_by(self, tags: Mapping[str, str]) -> bool:
+        """Return whether tags name this fleet and this cluster, and no other cluster.
+
+        One tag of the cluster is enough here. An instance like that is reported and keeps the
+        fleet from launching, but only ``owns`` allows to act on it.
+        """
+        if tags.get(FLEET_TAG) != self.fleet:
+            return False
+        named = {
+            key.removeprefix(_CLUSTER_PREFIX)
+            for key, value in tags.items()
+            if key.startswith(_CLUSTER_PREFIX) and value == _OWNED
+        }
+        if CLUSTER_TAG in tags:
+            named.add(tags[CLUSTER_TAG])
+        return named == {self.cluster}
+
+
+NO_OWNER: Final = Owner("", "")
+"""Nobody: it owns no instance that has an owner."""

@@ -1,0 +1,296 @@
+"""Which Node is the node of which NodeClaim, and what of a Node's own statements is believed.
+
+A Node is written by its kubelet, and whoever has taken over one machine writes what they like into
+its Node: another instance's providerID, another pool's labels, a thousand CPUs. What decides about
+*other* nodes must not rest on that. The NodeClaim's record wins over the Node, and a Node that
+contradicts it is a finding. Pure: a snapshot goes in, the one to decide from comes out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import inf
+from typing import Final
+
+import msgspec
+
+from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.labels import (
+    CAPACITY_TYPE,
+    INSTANCE_TYPE,
+    NODECLASS,
+    NODEPOOL,
+    ON_DEMAND,
+    RESERVED,
+    ZONE,
+)
+from reconciler.model.node import Node, NodeStatus
+from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.resources import format_resources, parse_resources
+from reconciler.observed.snapshot import Snapshot
+
+PROVIDER_ID: Final = "node-provider-id"
+LABELS: Final = "node-labels"
+CAPACITY: Final = "node-capacity"
+"""Codes of the findings."""
+
+_OF_THE_CLAIM: Final = (NODEPOOL, NODECLASS, INSTANCE_TYPE, ZONE, CAPACITY_TYPE)
+"""Labels that only the record decides: budgets, prices and drift are counted by them."""
+
+_MEASURED: Final = ("cpu", "memory")
+_TOLERANCE: Final = 1.25
+"""How much more a machine may have than was computed for it: its memory is an estimate."""
+
+_DEVICES: Final = (
+    "nvidia.com/gpu",
+    "amd.com/gpu",
+    "habana.ai/gaudi",
+    "aws.amazon.com/neuron",
+    "aws.amazon.com/neuroncore",
+    "aws.amazon.com/neurondevice",
+    "vpc.amazonaws.com/efa",
+    "vpc.amazonaws.com/pod-eni",
+)
+"""Hardware: an instance type has it or not, whatever a device plugin says."""
+
+_LARGEST: Final[Mapping[str, float]] = {"cpu": 4096 * 1000, "memory": 64 * 2**40 * 1000}
+"""More than any machine has, in thousandths: twice the largest type of EC2."""
+
+_VALUE_MAX: Final = 63
+_KEY_MAX: Final = 253 + 1 + 63
+_EC2_NAME: Final = re.compile(r"(ip-\d{1,3}(-\d{1,3}){3}|i-[0-9a-f]{8,17})(\.|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """A snapshot in which every Node is what its NodeClaim says.
+
+    Nodes that claim to be another's are left out of it. ``disputed`` are the NodeClaims whose own
+    Node cannot be told for that reason: they are neither drained nor terminated.
+    """
+
+    snapshot: Snapshot
+    findings: tuple[Diagnostic, ...] = ()
+    disputed: frozenset[str] = frozenset()
+
+
+def identified(snapshot: Snapshot, host_names: Mapping[str, str] | None = None) -> Identified:
+    """Return the snapshot to decide from, and what in it cannot be true.
+
+    ``host_names`` are the private DNS names that EC2 has for instances, by instance id.
+    """
+    names = host_names or {}
+    claims = {instance_of(c.status.provider_id): c for c in snapshot.node_claims}
+    claims.pop("", None)
+    names_taken = {c.status.node_name: c for c in claims.values() if c.status.node_name}
+    findings: list[Diagnostic] = []
+    rivals: dict[str, list[Node]] = {}
+    kept: list[Node] = []
+    for node in snapshot.nodes:
+        why = _contradiction(node, claims, names_taken, names)
+        if why:
+            findings.append(_finding(PROVIDER_ID, node, why))
+            rivals.setdefault(instance_of(node.spec.provider_id), [])
+            rivals.setdefault(_instance_named(node, names_taken), [])
+        else:
+            kept.append(node)
+    by_instance: dict[str, list[Node]] = {}
+    for node in kept:
+        by_instance.setdefault(instance_of(node.spec.provider_id), []).append(node)
+    by_instance.pop("", None)
+    for identity, nodes in by_instance.items():
+        if len(nodes) > 1:
+            rivals[identity] = nodes
+            for node in nodes:
+                others = ", ".join(n.name for n in nodes if n is not node)
+                why = f"its providerID {shown(node.spec.provider_id)} is also that of {others}"
+                findings.append(_finding(PROVIDER_ID, node, why))
+    dropped = {node.name for nodes in rivals.values() for node in nodes}
+    fresh = [_believed(n, claims, findings) for n in kept if n.name not in dropped]
+    with_node = {instance_of(n.spec.provider_id) for n in fresh}
+    disputed = {claims[i].name for i in rivals if i in claims and i not in with_node}
+    if not findings:
+        return Identified(snapshot)
+    return Identified(replace(snapshot, nodes=tuple(fresh)), tuple(findings), frozenset(disputed))
+
+
+def instance_of(provider_id: str) -> str:
+    """Return the instance id in a provider id, empty for none."""
+    return provider_id.rpartition("/")[2]
+
+
+def shown(text: str) -> str:
+    """Return a text that a Node's author chose, short and without control characters."""
+    return ascii(text if len(text) <= 80 else f"{text[:80]}…")
+
+
+def _contradiction(
+    node: Node,
+    claims: Mapping[str, NodeClaim],
+    names_taken: Mapping[str, NodeClaim],
+    host_names: Mapping[str, str],
+) -> str:
+    """Return why a Node cannot be the node of the instance that it names, empty if it can."""
+    provider_id = node.spec.provider_id
+    if not provider_id:
+        return ""
+    identity = instance_of(provider_id)
+    claim, named = claims.get(identity), names_taken.get(node.name)
+    if named is not None and (claim is None or claim.name != named.name):
+        return (
+            f"its name is that of NodeClaim {named.name}, "
+            f"but its providerID is {shown(provider_id)}"
+        )
+    if claim is None:
+        return ""
+    if claim.status.provider_id != provider_id and _is_of_aws(claim.status.provider_id):
+        return f"its providerID {shown(provider_id)} is not {claim.status.provider_id}"
+    if claim.status.node_name:
+        if claim.status.node_name != node.name:
+            return (
+                f"its providerID {shown(provider_id)} is that of NodeClaim {claim.name}, "
+                f"whose Node is {claim.status.node_name}"
+            )
+        return ""
+    host = host_names.get(identity, "")
+    if host and not _may_be_called(node.name, identity, host):
+        return (
+            f"its providerID {shown(provider_id)} is that of NodeClaim {claim.name}, "
+            f"whose instance EC2 calls {host}"
+        )
+    return ""
+
+
+def _is_of_aws(provider_id: str) -> bool:
+    return provider_id.startswith("aws:///")
+
+
+def _instance_named(node: Node, names_taken: Mapping[str, NodeClaim]) -> str:
+    """Return the instance of the claim whose Node has that name, empty if there is none."""
+    claim = names_taken.get(node.name)
+    return instance_of(claim.status.provider_id) if claim is not None else ""
+
+
+def _may_be_called(name: str, identity: str, host: str) -> bool:
+    """Return whether a Node of that name may run on an instance.
+
+    EKS lets a kubelet write only the Node that is called like its instance. Elsewhere nodes may
+    have names of their own; a name in EC2's form is then still one of a certain instance.
+    """
+    if name == host or name.partition(".")[0] == host.partition(".")[0] or identity in name:
+        return True
+    return _EC2_NAME.match(name) is None
+
+
+def _believed(node: Node, claims: Mapping[str, NodeClaim], findings: list[Diagnostic]) -> Node:
+    """Return a Node with the claim's word where the two differ, and note where they do."""
+    claim = claims.get(instance_of(node.spec.provider_id))
+    node = _with_labels(node, claim, findings)
+    status = _with_amounts(node, claim, findings)
+    return node if status is node.status else msgspec.structs.replace(node, status=status)
+
+
+def _with_labels(node: Node, claim: NodeClaim | None, findings: list[Diagnostic]) -> Node:
+    have = node.metadata.labels
+    wrong = [key for key in have if _is_hostile(key, have[key])] if _any_hostile(have) else []
+    for key in wrong:
+        why = f"its label {shown(key)} with the value {shown(have[key])} is not a valid label"
+        findings.append(_finding(LABELS, node, why))
+    differing: dict[str, str] = {}
+    for key in _OF_THE_CLAIM if claim is not None else ():
+        ours = claim.metadata.labels.get(key) if claim is not None else None
+        theirs = have.get(key)
+        if ours and theirs is not None and theirs != ours:
+            differing[key] = ours
+            if (key, theirs, ours) != (CAPACITY_TYPE, RESERVED, ON_DEMAND):
+                assert claim is not None
+                why = f"its label {key} is {shown(theirs)}, but NodeClaim {claim.name} has {ours!r}"
+                findings.append(_finding(LABELS, node, why))
+    findings += (
+        _finding(LABELS, node, f"its taint {shown(str(taint))} is not valid")
+        for taint in node.spec.taints
+        if _is_hostile(taint.key, taint.value or "")
+    )
+    if not wrong and not differing:
+        return node
+    labels = {k: v for k, v in have.items() if k not in wrong} | differing
+    metadata = msgspec.structs.replace(node.metadata, labels=labels)
+    return msgspec.structs.replace(node, metadata=metadata)
+
+
+def _any_hostile(labels: Mapping[str, str]) -> bool:
+    """Return whether one of the labels may be: all are looked at together, as nodes have many."""
+    text = "".join(labels) + "".join(labels.values())
+    return (
+        not (text.isascii() and text.isprintable())
+        or max(map(len, labels.values()), default=0) > _VALUE_MAX
+        or max(map(len, labels), default=0) > _KEY_MAX
+    )
+
+
+def _is_hostile(key: str, value: str) -> bool:
+    return _any_hostile({key: value})
+
+
+def _with_amounts(node: Node, claim: NodeClaim | None, findings: list[Diagnostic]) -> NodeStatus:
+    """Return the status with amounts that the machine can have.
+
+    Pods of other nodes would be planned onto what it only says that it has.
+    """
+    believed = {}
+    limits = _LARGEST if claim is None else _limits(_key(claim.status.capacity))
+    for kind in ("capacity", "allocatable"):
+        own = _amounts(_key(getattr(node.status, kind)))
+        if own is None:
+            findings.append(_finding(CAPACITY, node, f"its {kind} contains invalid quantities"))
+            believed[kind] = dict[str, str | int | float]()
+            continue
+        beyond = [name for name, amount in own.items() if amount > limits.get(name, inf)]
+        if not beyond:
+            continue
+        said = format_resources({name: own[name] for name in sorted(beyond)})
+        whose = f"NodeClaim {claim.name}" if claim is not None else "any EC2 instance"
+        listed = ", ".join(f"{name} {amount}" for name, amount in said.items())
+        findings.append(_finding(CAPACITY, node, f"its {kind} has {listed}: more than {whose} has"))
+        real = _amounts(_key(getattr(claim.status, kind))) if claim is not None else None
+        capped = {**own, **{name: (real or {}).get(name, 0) for name in beyond}}
+        believed[kind] = dict(format_resources(capped))
+    return msgspec.structs.replace(node.status, **believed) if believed else node.status
+
+
+_Key = tuple[tuple[str, str | int | float], ...]
+
+
+def _key(amounts: Mapping[str, str | int | float]) -> _Key:
+    return tuple(amounts.items())
+
+
+@lru_cache(maxsize=4096)
+def _amounts(key: _Key) -> Mapping[str, int] | None:
+    """Return amounts in thousandths, None where one is no quantity; many nodes have the same."""
+    try:
+        return parse_resources(dict(key))
+    except (ValueError, OverflowError):
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _limits(capacity: _Key) -> Mapping[str, float]:
+    """Return the most that a Node can have of what can be checked against its claim's capacity."""
+    known = _amounts(capacity)
+    if not known:
+        return {}
+    limits = {name: known[name] * _TOLERANCE for name in _MEASURED if known.get(name)}
+    return limits | {name: 0.0 for name in _DEVICES if not known.get(name)}
+
+
+def _finding(code: str, node: Node, why: str) -> Diagnostic:
+    return Diagnostic(
+        Severity.WARNING,
+        code,
+        f"Node {shown(node.name)[1:-1]}: {why}",
+        hint="the recorded state is used; check what modifies this Node",
+    )

@@ -1,0 +1,245 @@
+"""Objects of a cluster that cannot be read: each is set aside by itself, on the safe side.
+
+A cluster may hold an object that its API server should have refused, or one of a newer release.
+It does not keep the rest of the cluster from being seen. What stands in for it never lets more
+happen than the object itself might: a node that it is about is not disrupted and takes no pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from reconciler.model.buffer import Deployment, ReplicaSet, StatefulSet, StoredTemplate
+from reconciler.model.cluster import DaemonSet, PodDisruptionBudget, PodDisruptionBudgetSpec
+from reconciler.model.decode import decode
+from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.labels import DO_NOT_DISRUPT
+from reconciler.model.metadata import LabelSelector, Metadata
+from reconciler.model.node import Node, NodeStatus
+from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.nodeoverlay import NodeOverlay
+from reconciler.model.nodepool import NodePool
+from reconciler.model.pod import Pod, PodSpec, PodStatus
+from reconciler.model.quantity import parse_quantity
+from reconciler.model.requirement import requirement
+
+CODE: Final = "unreadable-object"
+_YEARS: Final = range(1900, 2400)
+_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
+@dataclass(frozen=True, slots=True)
+class Isolated:
+    """An object that cannot be read: what stands in for it, None if nothing, and the finding."""
+
+    item: Any
+    finding: Diagnostic
+
+
+def isolated(item: Any, place: Callable[[], str]) -> Isolated | None:
+    """Return what stands in for a decoded object that no decision can use; None if it is fine.
+
+    ``place`` tells where the object stands, and is asked only where something is wrong.
+    """
+    try:
+        _check(item)
+    except ValueError as error:
+        metadata = item.metadata
+        name = "/".join(filter(None, (metadata.namespace, metadata.name)))
+        return _isolated(item, f"{type(item).__name__} {name}: {error}", place())
+    return None
+
+
+T = TypeVar("T")
+
+_LIVE: Final[Mapping[str, type]] = {
+    "NodePool": NodePool,
+    "NodeOverlay": NodeOverlay,
+    "EC2NodeClass": EC2NodeClass,
+}
+
+
+def isolated_live(data: Any, kind: str, place: Callable[[], str]) -> Isolated | None:
+    """Return that an object of one of our own kinds cannot be read; None if it can.
+
+    Nothing stands in for it: desired state comes from git.
+    """
+    try:
+        item: Any = decode(data, _LIVE[kind])
+        _moments(item.metadata)
+    except ValueError as error:  # msgspec's errors are among them
+        return _isolated(None, f"{kind}: {error}", place())
+    return None if item.name else _isolated(None, f"{kind}: it has no name", place())
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+
+
+class _Name(msgspec.Struct, frozen=True):
+    name: str = ""
+    namespace: str = ""
+
+
+def _part(data: Any, name: str, otherwise: T) -> T:
+    """Return a part of an object as far as it can be read: ``otherwise`` where it cannot."""
+    part = data.get(name) if isinstance(data, dict) else None
+    try:
+        return decode(part, type(otherwise))
+    except msgspec.ValidationError:
+        return otherwise
+
+
+def undecoded(raw: bytes | msgspec.Raw, kind: type, problem: str, where: str) -> Isolated:
+    """Return what stands in for an object that does not have the shape of its kind."""
+    data = msgspec.json.decode(raw)
+    short = _part(data, "metadata", _Name())
+    metadata = _part(data, "metadata", Metadata(name=short.name, namespace=short.namespace))
+    item: Any = None
+    if kind is Pod:
+        item = Pod(metadata, PodSpec(node_name=_part(data, "spec", _Spec()).node_name))
+    elif kind in (Node, PodDisruptionBudget):
+        item = kind(metadata)
+    return _isolated(item, problem, where)
+
+
+def _isolated(item: Any, problem: str, where: str) -> Isolated:
+    stand_in, effect = _stand_in(item)
+    hint = f"until it is fixed, {effect}"
+    return Isolated(stand_in, Diagnostic(Severity.WARNING, CODE, f"{where}: {problem}", hint=hint))
+
+
+def _stand_in(item: Any) -> tuple[Any, str]:
+    """Return what is used in place of an object, and what follows from that."""
+    match item:
+        case Pod() if item.spec.node_name:
+            pod = Pod(
+                _guarded(item.metadata),
+                PodSpec(node_name=item.spec.node_name),
+                PodStatus(phase=item.status.phase),
+            )
+            return pod, "its node is not disrupted"
+        case Pod():
+            return None, "it is not scheduled"
+        case Node():
+            node = Node(_guarded(item.metadata), item.spec, NodeStatus())
+            return node, "the node takes no pods and is not disrupted"
+        case PodDisruptionBudget():
+            spec = PodDisruptionBudgetSpec(selector=LabelSelector(), max_unavailable=0)
+            metadata = Metadata(name=item.metadata.name, namespace=item.metadata.namespace)
+            return PodDisruptionBudget(metadata, spec), "no pod of its namespace is evicted"
+    return None, "it is left out"
+
+
+def _guarded(metadata: Metadata) -> Metadata:
+    annotations = {**metadata.annotations, DO_NOT_DISRUPT: "true"}
+    moments = {
+        name: at if _is_usable(at) else None
+        for name in ("creation_timestamp", "deletion_timestamp")
+        if (at := getattr(metadata, name)) is not None
+    }
+    return replace(metadata, annotations=annotations, **moments)
+
+
+def _check(item: Any) -> None:
+    """Raise ValueError where a decision that reads the object would fail."""
+    match item:
+        case Pod():
+            _moments(item.metadata, (item.status.start_time,))
+            _check_spec(item.spec)
+            for status in item.status.container_statuses:
+                if status.resources is not None:
+                    _quantities(status.resources.requests)
+                _quantities(status.allocated_resources)
+        case Node():
+            _moments(item.metadata, (c.last_transition_time for c in item.status.conditions))
+            _quantities(item.status.capacity)
+            _quantities(item.status.allocatable)
+        case PodDisruptionBudget():
+            _moments(item.metadata)
+            if item.spec.selector is not None:
+                _selector(item.spec.selector)
+        case DaemonSet():  # placement counts it on every node where its affinity is unreadable
+            _moments(item.metadata)
+            _check_selectors(item.spec.template.spec)
+        case Deployment() | ReplicaSet() | StatefulSet():
+            _moments(item.metadata)
+            _check_spec(item.spec.template.spec)
+        case StoredTemplate():
+            _check_spec(item.template.spec)
+        case _:
+            _moments(item.metadata)
+
+
+def _check_spec(spec: PodSpec) -> None:
+    for container in (*spec.containers, *spec.init_containers):
+        _quantities(container.resources.requests)
+        _quantities(container.resources.limits)
+    if spec.resources is not None:
+        _quantities(spec.resources.requests)
+        _quantities(spec.resources.limits)
+    _quantities(spec.overhead)
+    for expression in _expressions(spec):
+        requirement(expression.key, expression.operator, expression.values)
+    _check_selectors(spec)
+
+
+def _check_selectors(spec: PodSpec) -> None:
+    for selector in _selectors(spec):
+        _selector(selector)
+
+
+def _expressions(spec: PodSpec) -> Iterator[Any]:
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    if affinity is None:
+        return
+    for term in affinity.required.node_selector_terms if affinity.required is not None else ():
+        yield from term.match_expressions
+    for preferred in affinity.preferred:
+        yield from preferred.preference.match_expressions
+
+
+def _selectors(spec: PodSpec) -> Iterator[LabelSelector]:
+    for spread in spec.topology_spread_constraints:
+        if spread.label_selector is not None:
+            yield spread.label_selector
+    if spec.affinity is None:
+        return
+    for affinity in (spec.affinity.pod_affinity, spec.affinity.pod_anti_affinity):
+        if affinity is not None:
+            for term in (*affinity.required, *(p.pod_affinity_term for p in affinity.preferred)):
+                for selector in (term.label_selector, term.namespace_selector):
+                    if selector is not None:
+                        yield selector
+
+
+def _selector(selector: LabelSelector) -> None:
+    for expression in selector.match_expressions:
+        if expression.operator not in _OPERATORS:
+            known = ", ".join(_OPERATORS)
+            raise ValueError(f"not an operator: {expression.operator[:60]!r} (one of {known})")
+
+
+def _quantities(texts: Mapping[str, str | int | float] | None) -> None:
+    for name, text in (texts or {}).items():
+        try:
+            parse_quantity(text if isinstance(text, str) else str(text))
+        except ValueError as error:
+            raise ValueError(f"{name[:60]}: {error}") from None
+
+
+def _moments(metadata: Metadata, more: Iterable[datetime | None] = ()) -> None:
+    for at in (metadata.creation_timestamp, metadata.deletion_timestamp, *more):
+        if at is not None and not _is_usable(at):
+            raise ValueError(f"not a usable time: {at.isoformat()}")
+
+
+def _is_usable(at: datetime) -> bool:
+    """Return whether a moment has an offset, and lies where every duration can be added to it."""
+    return at.tzinfo is not None and at.year in _YEARS

@@ -1,0 +1,65 @@
+"""Lets botocore and moto work out once what they work out again for every client and call.
+
+The tests make thousands of clients, each for an account of its own. A third of their time would go
+into the same methods, shapes and lists of operations. Nothing here depends on an account.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import Any, Final
+
+_DONE: Final[set[str]] = set()
+
+
+@cache
+def session() -> Any:
+    """Return one session of botocore, for tests that look things up in the API models."""
+    import botocore.session
+
+    return botocore.session.get_session()
+
+
+def share_models() -> None:
+    """Share what is the same for all clients, as soon as a test has loaded botocore and moto."""
+    for module, share in _SHARED.items():
+        if module in sys.modules and module not in _DONE:
+            _DONE.add(module)
+            share(sys.modules[module])
+
+
+def _moto(responses: Any) -> None:
+    responses.method_names_from_class = cache(responses.method_names_from_class)
+
+
+def _offerings(types: Any) -> None:
+    """Drop a table of 15 MB that no call of ours reads."""
+    types.INSTANCE_TYPE_OFFERINGS.pop("availability-zone-id", None)
+
+
+def _botocore(client: Any) -> None:
+    creator = client.ClientCreator
+    load, create = creator._load_service_model, creator._create_methods
+    models: dict[tuple[str, str | None], Any] = {}
+    methods: dict[str, dict[str, Any]] = {}
+
+    def load_once(self: Any, service: str, api_version: str | None = None) -> Any:
+        key = service, api_version
+        if key not in models:
+            models[key] = load(self, service, api_version)
+        return models[key]
+
+    def create_once(self: Any, model: Any) -> dict[str, Any]:
+        if model.service_name not in methods:
+            methods[model.service_name] = create(self, model)
+        return dict(methods[model.service_name])
+
+    creator._load_service_model, creator._create_methods = load_once, create_once
+
+
+_SHARED: Final = {
+    "moto.core.responses": _moto,
+    "moto.ec2.models.instance_types": _offerings,
+    "botocore.client": _botocore,
+}

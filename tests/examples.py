@@ -1,0 +1,53 @@
+"""How many examples a property test tries: a fifth of them by default, all in an exhaustive run.
+
+``pytest -m exhaustive`` runs every property test again, with the number that ``examples`` is given
+or 500 where a test gives none. ``--hypothesis-profile=thorough`` tries a hundred times as many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+from hypothesis import HealthCheck, settings
+
+T = TypeVar("T")
+
+DEFAULT: Final = 100
+"""What hypothesis tries where nothing else is said."""
+
+_TIMES: Final = 5
+_THOROUGH: Final = 100
+_LEAST: Final = 5
+
+
+def load_profile(markers: str) -> None:
+    """Choose how many examples this run tries, from the expression after ``-m``."""
+    usual = settings(
+        settings(),
+        max_examples=DEFAULT,
+        deadline=None,  # the machine may be busy with something else
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    exhaustive = settings(usual, max_examples=_TIMES * DEFAULT)
+    thorough = settings(usual, max_examples=_THOROUGH * _TIMES * DEFAULT)
+    settings.register_profile("usual", usual)
+    settings.register_profile("exhaustive", exhaustive)
+    settings.register_profile("thorough", thorough)
+    settings.load_profile("exhaustive" if is_exhaustive(markers) else "usual")
+
+
+def is_exhaustive(markers: str) -> bool:
+    """Return whether the expression after ``-m`` selects the exhaustive tests."""
+    return "exhaustive" in markers and "not exhaustive" not in markers
+
+
+def in_turn(turn: int, values: Sequence[T]) -> Sequence[T]:
+    """Return the values from another one on for each turn: the first is what a short run tries."""
+    start = turn % len(values)
+    return [*values[start:], *values[:start]]
+
+
+def examples(exhaustive: int) -> int:
+    """Return how many examples a test tries in this run, of those that an exhaustive run tries."""
+    return max(_LEAST, exhaustive * settings().max_examples // (_TIMES * DEFAULT))

@@ -1,0 +1,315 @@
+"""Attacks on the daemon: bad objects, bad answers and mistakes of our own must not end it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.cli.main import main
+from reconciler.engine.loop import Pulse, run
+from reconciler.engine.reconcile import Mandate
+from reconciler.model.labels import DO_NOT_DISRUPT
+from reconciler.observed.reader import SnapshotReader
+from reconciler.observed.snapshot import Snapshot
+from reconciler.observed.state import cluster_state
+from tests.cli.test_plan import CATALOG, CLASS, NOW, POOL
+from tests.engine.trouble import ever_launched, moved, three_nodes
+from tests.engine.world import TAGS, World
+from tests.hostile.threats import Threat, attack
+
+
+def keep(world: World, passes: int, at: dict[int, Callable[[], None]] | None = None) -> None:
+    """Let the daemon run for so many passes; ``at`` says what happens before which of them."""
+    engine = world.engine()
+    numbers = iter(range(passes))
+
+    def stop() -> bool:
+        number = next(numbers, None)
+        if at is not None and number in at:
+            at[number]()
+        return number is None
+
+    run(
+        engine.ports,
+        engine.source,
+        Mandate(TAGS),
+        pulse=Pulse(busy=5.0),
+        stop=stop,
+        next_change=lambda _: None,
+    )
+
+
+@attack(Threat.EXHAUSTION, "a revision that makes the reader of the repository fail")
+def test_an_internal_error_while_reading_keeps_the_last_good_revision() -> None:
+    world = three_nodes()
+    victim = next(iter(world.instances()))
+
+    def broken() -> None:
+        world.git.unreadable = ArithmeticError("1e400")
+        world.git.commit()
+
+    keep(world, 40, {4: broken, 8: lambda: world.cloud.vanish(victim)})
+    [said] = world.ears.said("InvalidRevision")
+    assert "internal error" in said
+    assert "1e400" in said
+    assert "stays in effect" in said
+    assert victim not in world.instances()
+    assert len(world.instances()) == 3
+
+
+class Failing:
+    """A port of which one verb fails a number of times, in a way that nobody has thought of."""
+
+    def __init__(self, port: Any, verb: str, times: int, *, after: bool) -> None:
+        self._port = port
+        self._verb = verb
+        self._after = after
+        self.left = times
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._port, name)
+        if name != self._verb:
+            return real
+
+        def call(*words: Any, **more: Any) -> Any:
+            answer = real(*words, **more) if self._after else None
+            if self.left:
+                self.left -= 1
+                raise ZeroDivisionError("an answer that nobody has thought of")
+            return answer if self._after else real(*words, **more)
+
+        return call
+
+
+@attack(Threat.EXHAUSTION, "an answer that makes a pass fail")
+@pytest.mark.parametrize(
+    ("name", "verb"),
+    [("compute", "instances"), ("cluster", "observe"), ("cluster", "taint"), ("store", "commands")],
+)
+def test_an_internal_error_in_a_pass_does_not_end_the_daemon(name: str, verb: str) -> None:
+    world = three_nodes()
+    moved(world)
+    world.around = lambda port, of: Failing(port, verb, 3, after=False) if of == name else port
+    keep(world, 60)
+    said = world.ears.said("Failed")
+    assert any("internal error" in text and "ZeroDivisionError" in text for text in said)
+    assert len({text.split()[2] for text in said}) == 1, "the same mistake has one reference"
+    claims = world.claims.values()
+    assert len(claims) == len(world.instances()) == 3
+    assert {claim.metadata.labels.get("version") for claim in claims} == {"2"}
+
+
+@attack(Threat.EXHAUSTION, "a launch whose answer makes a pass fail")
+def test_an_effect_of_unknown_outcome_is_looked_up_before_anything_else() -> None:
+    world = three_nodes()
+    moved(world)
+    world.around = lambda port, of: (
+        Failing(port, "launch", 1, after=True) if of == "compute" else port
+    )
+    before = ever_launched(world)
+    keep(world, 60)
+    assert ever_launched(world) == before + 3, "nothing was launched twice"
+    assert len(world.instances()) == 3
+
+
+def test_apply_fails_on_an_internal_error() -> None:
+    world = three_nodes()
+    moved(world)
+    world.around = lambda port, of: (
+        Failing(port, "instances", 1, after=False) if of == "compute" else port
+    )
+    with pytest.raises(ZeroDivisionError):
+        world.converge()
+
+
+def a_pod(name: str, *, node: str = "", cpu: Any = "1", **more: Any) -> dict[str, Any]:
+    pending = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {
+            **({"nodeName": node} if node else {}),
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+            **more,
+        },
+        "status": {"phase": "Running"} if node else {"conditions": pending},
+    }
+
+
+def a_node(name: str, cpu: Any = "4", **metadata: Any) -> dict[str, Any]:
+    amounts = {"cpu": cpu, "memory": "8Gi", "pods": "30"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, **metadata},
+        "spec": {"providerID": f"aws:///z-a/i-{name}"},
+        "status": {"capacity": amounts, "allocatable": amounts},
+    }
+
+
+def a_budget(selector: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "all", "namespace": "shop"},
+        "spec": {"selector": selector, "maxUnavailable": 5},
+        "status": {"disruptionsAllowed": 5},
+    }
+
+
+def looked_at(*objects: dict[str, Any]) -> Snapshot:
+    """Return the snapshot of the lists that a cluster gives."""
+    lists: dict[str, list[bytes]] = {}
+    for item in objects:
+        lists.setdefault(item["kind"], []).append(json.dumps(item).encode())
+    return SnapshotReader().read_lists(
+        (f"GET /{kind}", kind, items) for kind, items in lists.items()
+    )
+
+
+UNREADABLE_PODS: dict[str, dict[str, Any]] = {
+    "a number beyond every amount": {"cpu": "1e400"},
+    "text for an amount": {"cpu": "lots"},
+    "a list for an amount": {"cpu": ["1"]},
+    "text for the containers": {"containers": "none"},
+    "text for its priority": {"priority": "high"},
+    "an operator that does not exist": {
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Is"}]}]
+                }
+            }
+        }
+    },
+    "a selector with an operator that does not exist": {
+        "topologySpreadConstraints": [
+            {
+                "topologyKey": "zone",
+                "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Is"}]},
+            }
+        ]
+    },
+}
+pods = pytest.mark.parametrize("broken", UNREADABLE_PODS.values(), ids=UNREADABLE_PODS.keys())
+
+
+@attack(Threat.EXHAUSTION, "a pending pod that cannot be read")
+@pods
+def test_a_pending_pod_that_cannot_be_read_is_not_scheduled(broken: dict[str, Any]) -> None:
+    seen = looked_at(a_node("n1"), a_pod("bad", **broken), a_pod("good"))
+    assert [pod.metadata.name for pod in seen.pods] == ["good"]
+    [finding] = seen.findings
+    assert "shop/bad" in finding.message
+    assert finding.hint == "until it is fixed, it is not scheduled"
+
+
+@attack(Threat.EXHAUSTION, "a running pod that cannot be read")
+@pods
+def test_the_node_of_a_pod_that_cannot_be_read_is_not_disrupted(broken: dict[str, Any]) -> None:
+    seen = looked_at(a_node("n1"), a_pod("bad", node="n1", **broken))
+    [node] = cluster_state(seen).nodes
+    [pod] = node.pods
+    assert pod.metadata.annotations[DO_NOT_DISRUPT] == "true"
+    [finding] = seen.findings
+    assert finding.hint == "until it is fixed, its node is not disrupted"
+
+
+@attack(Threat.EXHAUSTION, "a node that cannot be read")
+@pytest.mark.parametrize(
+    "node",
+    [
+        a_node("n1", cpu="1e400"),
+        a_node("n1", cpu="-"),
+        a_node("n1", cpu=[1]),
+        a_node("n1", creationTimestamp="0001-01-01T00:00:00Z"),
+        a_node("n1", creationTimestamp="9999-12-31T23:59:59Z"),
+        a_node("n1", creationTimestamp="2026-01-01T00:00:00"),
+    ],
+    ids=["too much", "no number", "a list", "the year 1", "the year 9999", "no time zone"],
+)
+def test_a_node_that_cannot_be_read_takes_no_pods_and_stays(node: dict[str, Any]) -> None:
+    seen = looked_at(node, a_node("n2"))
+    bad, good = cluster_state(seen).nodes
+    assert not bad.available
+    assert bad.annotations[DO_NOT_DISRUPT] == "true"
+    assert good.available["cpu"] == 4000
+    assert len(seen.findings) == 1
+
+
+@attack(Threat.EXHAUSTION, "a PodDisruptionBudget that cannot be read")
+@pytest.mark.parametrize(
+    "selector",
+    [{"matchExpressions": [{"key": "a", "operator": "Is"}]}, {"matchLabels": ["a"]}],
+    ids=["operator", "shape"],
+)
+def test_a_budget_that_cannot_be_read_protects_its_namespace(selector: dict[str, Any]) -> None:
+    seen = looked_at(a_node("n1"), a_pod("web-0", node="n1"), a_budget(selector))
+    [budget] = seen.pod_disruption_budgets
+    assert budget.selects(seen.pods[0])
+    assert budget.status.disruptions_allowed == 0
+    assert len(seen.findings) == 1
+
+
+def test_an_object_that_was_corrected_is_read_again() -> None:
+    reader = SnapshotReader()
+
+    def look(cpu: str) -> Snapshot:
+        return reader.read_lists([("GET /pods", "Pod", [json.dumps(a_pod("p", cpu=cpu)).encode()])])
+
+    assert look("lots").findings
+    assert look("lots").findings
+    assert not look("1").findings
+    assert look("1").pods
+
+
+@attack(Threat.EXHAUSTION, "unreadable objects of a cluster, as the daemon meets them")
+def test_the_daemon_goes_on_beside_objects_that_cannot_be_read() -> None:
+    world = three_nodes()
+    bad = looked_at(a_pod("bad"), a_pod("worse", cpu="1e400"))
+
+    @dataclass
+    class Cluster:
+        port: Any
+
+        def observe(self, claims: Sequence[Any], instances: Sequence[Any]) -> Snapshot:
+            seen = self.port.observe(claims, instances)
+            return replace(seen, findings=bad.findings)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.port, name)
+
+    world.around = lambda port, of: Cluster(port) if of == "cluster" else port
+    moved(world)
+    keep(world, 60)
+    [said] = world.ears.said("Unreadable")
+    assert "shop/worse" in said
+    assert {claim.metadata.labels.get("version") for claim in world.claims.values()} == {"2"}
+    assert not world.ears.said("Failed")
+
+
+@attack(Threat.EXHAUSTION, "unreadable objects in a snapshot")
+def test_a_plan_of_a_snapshot_leaves_unreadable_objects_aside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet = tmp_path / "fleet"
+    fleet.mkdir()
+    (fleet / "pool.yaml").write_text(POOL)
+    (fleet / "class.yaml").write_text(CLASS)
+    (tmp_path / "catalog.json").write_text(json.dumps(CATALOG))
+    items = [a_pod("bad", cpu="1e400"), a_node("n1", cpu="1e400"), a_pod("good")]
+    snapshot = tmp_path / "snapshot.json"
+    snapshot.write_text(json.dumps({"kind": "List", "items": items}, indent=1))
+    words = ["plan", str(fleet), "--snapshot", str(snapshot), "--now", NOW, "-o", "json"]
+    assert main([*words, "--catalog", str(tmp_path / "catalog.json")]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert [launch["pods"] for launch in plan["nodeClaims"]] == [["shop/good"]]
+    found = [d["message"] for d in plan["diagnostics"] if d["code"] == "unreadable-object"]
+    assert len(found) == 2
+    assert all(message.startswith(f"{snapshot}:") for message in found)
