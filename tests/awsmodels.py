@@ -29,6 +29,18 @@ def share_models() -> None:
             share(sys.modules[module])
 
 
+def _loader(module: Any) -> None:
+    made = cache(module.create_loader)
+
+    def create_once(*data_path: str | None) -> Any:
+        loader = made(*data_path)
+        # boto3 adds its own path each time
+        loader._search_paths[:] = dict.fromkeys(loader._search_paths)
+        return loader
+
+    module.create_loader = create_once
+
+
 def _moto(responses: Any) -> None:
     responses.method_names_from_class = cache(responses.method_names_from_class)
 
@@ -59,6 +71,8 @@ def _botocore(client: Any) -> None:
 
 
 _SHARED: Final = {
+    "botocore.session": _loader,
+    "moto.core.utils": _loader,
     "moto.core.responses": _moto,
     "moto.ec2.models.instance_types": _offerings,
     "botocore.client": _botocore,

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import pytest
 
+from reconciler.catalog.catalog import bundled
+from reconciler.catalog.table import table_of
 from tests.awsmodels import share_models
 from tests.examples import is_exhaustive, load_profile
 
@@ -52,6 +54,13 @@ def pytest_collection_finish() -> None:
 
 def pytest_runtest_setup() -> None:
     share_models()
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Drop the catalogues that the tests of a module have made, with their tables."""
+    if nextitem is not None and nextitem.path != item.path:
+        bundled.cache_clear()
+        table_of.cache_clear()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

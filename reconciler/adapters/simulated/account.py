@@ -354,9 +354,17 @@ def _drop_closed() -> None:
         for accounts in services._instances:  # noqa: SLF001 - moto can only remove all accounts
             regions: dict[str, Any] = accounts.pop(number, {})
             for backend in regions.values():
-                backend.__dict__.clear()  # caches of moto still have some of its objects
+                _empty(backend)
             regions.clear()
     _drop_tracked()
+
+
+def _empty(backend: Any) -> None:
+    """Let go of what a backend has: caches of moto keep some of its objects, and they keep it."""
+    for by_id in getattr(backend, "subnets", {}).values():
+        for subnet in by_id.values():
+            subnet.__dict__.clear()
+    backend.__dict__.clear()
 
 
 def _drop_tracked() -> None:

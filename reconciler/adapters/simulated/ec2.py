@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, partial
+from functools import partial
 from threading import RLock
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -32,6 +32,7 @@ from reconciler.adapters.simulated.pages import paged, smaller
 from reconciler.adapters.simulated.pricelist import get_products
 from reconciler.adapters.simulated.queues import awaited
 from reconciler.adapters.simulated.reserved import Reservations
+from reconciler.adapters.simulated.sdk import session
 from reconciler.adapters.simulated.wire import Answer, Request, error
 from reconciler.model.nodeclass import EC2NodeClass
 from reconciler.ports import Clock
@@ -186,7 +187,7 @@ class EmbeddedEC2:
     def _client(self, service: str, attempts: int) -> Any:
         from botocore.config import Config
 
-        client = _session().client(
+        client = session().client(
             service,
             region_name=self.region,
             aws_access_key_id="embedded",
@@ -301,11 +302,3 @@ class _Raw:
 
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
-
-
-@cache
-def _session() -> Any:
-    """Return one session for the process: it reads the large model of EC2 only once."""
-    import boto3
-
-    return boto3.session.Session()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from reconciler.adapters.simulated.market import Market
+from reconciler.adapters.simulated.sdk import service_model
 from reconciler.adapters.simulated.wire import Answer, Request, nested, xml
 
 _NAMESPACE: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
@@ -135,9 +136,7 @@ def _spelled(shape: Any, value: Any) -> Any:
 @lru_cache(maxsize=8)
 def _output(operation: str) -> Any:
     """Return botocore's own model of an answer."""
-    from botocore.session import get_session
-
-    return get_session().get_service_model("ec2").operation_model(operation).output_shape
+    return service_model("ec2").operation_model(operation).output_shape
 
 
 def _resources() -> Path:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import botocore.session
 import pytest
-from botocore.loaders import JSONFileLoader
+from botocore.loaders import JSONFileLoader, create_loader
 from moto import mock_aws
 
 from reconciler.adapters.aws.clients import POOL, Account, Connections, account_of
@@ -87,6 +88,7 @@ def test_the_models_of_the_api_are_read_once_for_all_accounts(
         return data
 
     monkeypatch.setattr(JSONFileLoader, "load_file", noted)
+    monkeypatch.setattr(botocore.session, "create_loader", create_loader)  # see tests/awsmodels.py
     regions = ("us-east-1", "us-east-2", "eu-west-1")
     clients = [accounts.of(replace(OTHER, region=region))("ec2", 1) for region in regions]
     assert len({client.meta.region_name for client in clients}) == len(regions)
