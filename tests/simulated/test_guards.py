@@ -135,7 +135,9 @@ def test_what_was_given_up_is_not_taken_back_within_the_period(parsed: Parsed) -
     told = swinging(parsed, undoPeriod="24h")
     assert len(told.voluntary()) == 1
     assert told.types() == ["c7i.large"]
-    assert any("would undo a consolidation: m7i.large on-demand" in m for m in told.waiting())
+    assert any(
+        "would undo a consolidation: " in m and "replaced m7i.large" in m for m in told.waiting()
+    )
     told.play(18 * HOUR)
     assert told.types() == ["m7i.large"], "the period is over, and it is cheaper still"
 
@@ -165,8 +167,8 @@ def test_so_many_nodes_go_in_a_day_and_the_others_when_it_is_over(parsed: Parsed
     assert sum(len(c.node_claims) for c in first) == 2
     [message] = set(told.waiting())
     assert message == (
-        "of the 4 nodes of the fleet, 2 may go within 24 hours (disruption.maximumPerDay),"
-        " and 2 have gone"
+        "2 of the 4 nodes of the fleet may be disrupted within 24 hours"
+        " (disruption.maximumPerDay); 2 were disrupted"
     )
     assert told.last is not None
     [again] = {d.not_before for d in told.last.plan.deferred}
@@ -210,7 +212,10 @@ def test_a_wave_waits_until_the_one_before_it_is_well_and_has_stayed_so(parsed: 
     starts = sorted({c.started_at for c in commands})
     assert [sum(c.started_at == at for c in commands) for at in starts] == [2, 2]
     assert starts[1] - starts[0] >= 20 * MINUTE
-    assert told.kinds("WaveSettled") == ["wave 1 of web is well", "wave 2 of web is well"]
+    assert told.kinds("WaveSettled") == [
+        "wave 1 of web passed its health gate",
+        "wave 2 of web passed its health gate",
+    ]
 
 
 def test_pods_that_do_not_come_back_keep_the_next_wave_and_stop_the_rollout(
@@ -277,7 +282,9 @@ def test_drift_behind_a_budget_is_named_once_its_deadline_has_passed(parsed: Par
     assert not told.kinds("ProgressDeadlineExceeded")
     told.play(20 * HOUR)
     [said] = told.kinds("ProgressDeadlineExceeded")
-    assert "longer than 4h (progressDeadline): pdb prevents pod evictions" in said
+    assert (
+        "longer than 4h (progressDeadline), and is not replaced: pdb prevents pod evictions" in said
+    )
     assert told.last is not None
     assert [d.message for d in told.last.plan.diagnostics if d.code == "progress-deadline"] == [
         said

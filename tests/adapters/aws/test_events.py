@@ -127,7 +127,10 @@ def test_every_kind_is_read(
         ),
         ({**SPOT, "detail": {}}, "ignored: EC2 Spot Instance Interruption Warning"),
         ({**SPOT, "detail": None}, "ignored: EC2 Spot Instance Interruption Warning"),
-        ({**SPOT, "source": "mine"}, "unknown: mine / EC2 Spot Instance Interruption Warning"),
+        (
+            {**SPOT, "source": "mine"},
+            "unknown event: mine / EC2 Spot Instance Interruption Warning",
+        ),
         (
             {**SPOT, "version": "1"},
             "unknown event: aws.ec2 / EC2 Spot Instance Interruption Warning",
