@@ -21,6 +21,7 @@ from reconciler.engine.observation import marked_claims
 from reconciler.model.nodeclaim import NodeClaim
 from reconciler.model.nodepool import NodePool
 from reconciler.model.resources import NODES, parse_resources, pods
+from reconciler.plan.deciding import vanished_pools
 from reconciler.ports import RunningCommand
 
 
@@ -67,6 +68,8 @@ def forgive(effects: Effects) -> None:
 def keep_limits(effects: Effects, pools: Sequence[NodePool], now: datetime) -> None:
     """Delete left-over claims of each pool that is beyond its limits, until it no longer is.
 
+    ``pools`` are those of git. A NodePool that left git keeps the limits that were recorded last.
+
     Those that are not ready go first, the youngest first. No pod runs on any, so nothing is
     disrupted by it: it is a launch that is taken back, and asks no budget.
     """
@@ -77,7 +80,8 @@ def keep_limits(effects: Effects, pools: Sequence[NodePool], now: datetime) -> N
         return
     going = marked_claims(world.store.commands())
     staying = [c for c in claims if c.name not in going]
-    for pool in pools:
+    recorded = [o.data for o in world.store.objects()]
+    for pool in (*pools, *vanished_pools(recorded, pools)):
         if pool.spec.limits:
             spare = sorted((c for c in left if c.node_pool == pool.name), key=_first_to_go)
             used = _used(c for c in staying if c.node_pool == pool.name)

@@ -21,7 +21,7 @@ from reconciler.observed.state import ClusterState
 from reconciler.placement.pending import pods_to_place
 from reconciler.placement.result import Placement
 from reconciler.placement.scheduler import Scheduler
-from reconciler.plan.inputs import Inputs
+from reconciler.plan.inputs import Inputs, Object
 from reconciler.plan.pools import PoolTypes
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def situation_of(
         pending=pods_to_place(facts.cluster, inputs.now),
         interrupted=inputs.interrupted,
         allow_removal=_removable(inputs, facts),
-        last_known=vanished_pools(inputs, facts.pools),
+        last_known=vanished_pools(inputs.known_before, facts.pools),
         nominated=inputs.nominated,
         history=inputs.history or History(),
         lists_blockers=inputs.lists_blockers,
@@ -186,14 +186,14 @@ class _Timed:
         return self._scheduler.worth(pods)
 
 
-def vanished_pools(inputs: Inputs, pools: Iterable[NodePool]) -> tuple[NodePool, ...]:
-    """Return the NodePools that were there and that git no longer has, as they were last.
+def vanished_pools(recorded: Iterable[Object], pools: Iterable[NodePool]) -> tuple[NodePool, ...]:
+    """Return the NodePools among ``recorded`` objects that ``pools``, those of git, lack.
 
-    ``pools`` are those of git.
+    Of two objects with one name the last counts.
     """
     desired = {pool.name for pool in pools}
     known: dict[str, NodePool] = {}
-    for item in (*inputs.live, *(inputs.base or ())):
+    for item in recorded:
         name = item.get("metadata", {}).get("name", "")
         if item.get("kind") == "NodePool" and name not in desired:
             known[name] = decode(item, NodePool)

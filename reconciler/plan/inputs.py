@@ -67,3 +67,8 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     history: History | None = None
     lists_blockers: bool = True
     withheld: str = ""
+
+    @property
+    def known_before(self) -> tuple[Object, ...]:
+        """The objects of the cluster and of the base, those of the base last."""
+        return (*self.live, *(self.base or ()))

@@ -108,7 +108,7 @@ def steady_until(inputs: Inputs) -> datetime | None:
     None if time alone changes nothing in them.
     """
     desired = node_pools(inputs.fleet)
-    pools = (*desired, *vanished_pools(inputs, desired))
+    pools = (*desired, *vanished_pools(inputs.known_before, desired))
     moments = [next_moment(inputs.cluster, pools, inputs.settings, inputs.now, inputs.history)]
     claims = [node.claim for node in inputs.cluster.nodes if node.claim is not None]
     moments += (type_checked_from(claim) for claim in claims)

@@ -329,3 +329,13 @@ def test_a_pod_whose_seat_somebody_took_is_given_another_place_in_time() -> None
     history.look_after(1000)
     history.change_a_pool("web")
     history.teardown()
+
+
+def test_a_pool_that_left_git_keeps_its_limits() -> None:
+    """A history that was found: what a rolled-back command launched stayed beyond the limit."""
+    history = Histories()
+    history.begin(1, 0.0, True, "WhenEmpty", SPOT, 2)
+    history.scale("job", 4)
+    history.change_a_pool("job")
+    history.remove_or_bring_back_a_pool(allowed=False)
+    history.teardown()
