@@ -33,14 +33,14 @@ from typing import Any
 import msgspec
 import yaml
 
-from reconciler.catalog.catalogfile import read_catalog
+from reconciler.catalog.file import read_catalog
 from reconciler.cli.main import main as reconciler
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.model.history import History
 from reconciler.model.settings import Settings
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import ClusterState, cluster_state
-from reconciler.plan.inputs import Inputs
+from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.carry import Work, carried
 from reconciler.plan.rest.world import World
 

@@ -16,8 +16,8 @@ from typing import Protocol
 import msgspec
 
 from reconciler.model.history import Obstacle, Rollout
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.observed.snapshot import Snapshot
 
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from reconciler.model.nodeclass import BlockDeviceMapping, EC2NodeClass
-from reconciler.model.quantity import parse_quantity
+from reconciler.model.karpenter.nodeclass import BlockDeviceMapping, EC2NodeClass
+from reconciler.model.resources import parse_quantity
 from reconciler.model.settings import PlacementGroup, Settings
 
 GIB: Final = 2**30 * 1000

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reconciler.catalog.bundle import Bundle, Header, Region, Zone
+from reconciler.catalog.aws.bundle import Bundle, Header, Region, Zone
+from reconciler.catalog.aws.machine import Machine
+from reconciler.catalog.aws.prices import OnDemandQuotes, Pricing, SpotQuotes
 from reconciler.catalog.catalog import BundledCatalog
-from reconciler.catalog.machine import Machine
-from reconciler.catalog.prices import OnDemandQuotes, Pricing, SpotQuotes
 from reconciler.catalog.table import indices, table_of
 from reconciler.desired.lock import Lock, LockedCatalog, LockedType, Source
 from reconciler.model.errors import UnreadableError
-from reconciler.model.instancetype import InstanceType, PriceOrigin
-from reconciler.model.labels import ON_DEMAND, SPOT
-from reconciler.model.nodepool import requirements_of
-from reconciler.model.requirements import Requirements
+from reconciler.model.karpenter.instancetype import InstanceType, PriceOrigin
+from reconciler.model.karpenter.labels import ON_DEMAND, SPOT
+from reconciler.model.karpenter.nodepool import requirements_of
+from reconciler.model.karpenter.requirements import Requirements
 
 if TYPE_CHECKING:
-    from reconciler.model.nodepool import NodePool
-    from reconciler.model.pricebook import PriceBook
+    from reconciler.model.billing import PriceBook
+    from reconciler.model.karpenter.nodepool import NodePool
 
 _ESTIMATE = "estimate"
 

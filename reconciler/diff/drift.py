@@ -23,7 +23,7 @@ from reconciler.desired.hash import NODE_POOL_HASH_VERSION
 from reconciler.diff.changes import FieldChange
 from reconciler.diff.nodeclass import ClassFacts, class_drift
 from reconciler.diff.recorded import template_fields
-from reconciler.model.labels import (
+from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     INSTANCE_TYPE,
     NODEPOOL_HASH,
@@ -32,12 +32,11 @@ from reconciler.model.labels import (
     RESERVATION_ID,
     RESERVED,
 )
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.nodepool import NodePool
-from reconciler.model.requirement import requirement
-from reconciler.model.requirements import Requirements
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.karpenter.requirements import Requirements, requirement
 from reconciler.observed.state import ClusterState, StateNode
-from reconciler.placement.problem import LaunchCatalog, LaunchPool
+from reconciler.placement.question import LaunchCatalog, LaunchPool
 
 NODE_POOL_DRIFTED: Final = "NodePoolDrifted"
 REQUIREMENTS_DRIFTED: Final = "RequirementsDrifted"

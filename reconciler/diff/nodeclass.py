@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from reconciler.desired.hash import NODE_CLASS_HASH_VERSION
 from reconciler.diff.changes import FieldChange
-from reconciler.model.labels import (
+from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     INSTANCE_TYPE,
     NODECLASS_HASH,
@@ -22,10 +22,10 @@ from reconciler.model.labels import (
     RESERVATION_ID,
     RESERVED,
 )
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.nodeclass import EC2NodeClass
-from reconciler.model.nodepool import requirements_of
-from reconciler.placement.problem import LaunchCatalog
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodepool import requirements_of
+from reconciler.placement.question import LaunchCatalog
 
 NODE_CLASS_DRIFT: Final = "NodeClassDrift"
 AMI_DRIFT: Final = "AMIDrift"

@@ -15,20 +15,20 @@ from typing import Protocol
 
 from reconciler.disruption.command import Block, BlockCode
 from reconciler.disruption.cost import is_empty, node_price, reschedule_cost, savings_ratio
-from reconciler.disruption.pdb import PodDisruptionBudgets
-from reconciler.model.instancetype import InstanceType
-from reconciler.model.labels import (
+from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     DO_NOT_DISRUPT,
     INSTANCE_TYPE,
     NODEPOOL,
     ZONE,
 )
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.nodepool import NodePool
-from reconciler.model.pod import Pod
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import StateNode
-from reconciler.placement.problem import LaunchPool
+from reconciler.placement.question import LaunchPool
 
 
 class DriftedClaim(Protocol):

@@ -24,18 +24,18 @@ from reconciler.disruption.command import (
     ForcefulReason,
     WaitsFor,
 )
+from reconciler.disruption.consolidation.multinode import MultiNodeConsolidation, MultiNodeOfOnePool
+from reconciler.disruption.consolidation.singlenode import SingleNodeConsolidation
+from reconciler.disruption.consolidation.thorough import SmallSets, ThoroughConsolidation
 from reconciler.disruption.deliberation import Deliberation, Method
-from reconciler.disruption.drift import DriftMethod
-from reconciler.disruption.emptiness import Emptiness
-from reconciler.disruption.expiry import GracefulExpiry
-from reconciler.disruption.multinode import MultiNodeConsolidation, MultiNodeOfOnePool
-from reconciler.disruption.policy import is_due
-from reconciler.disruption.removal import Removal
-from reconciler.disruption.singlenode import SingleNodeConsolidation
+from reconciler.disruption.gates.policy import is_due
+from reconciler.disruption.methods.drift import DriftMethod
+from reconciler.disruption.methods.emptiness import Emptiness
+from reconciler.disruption.methods.expiry import GracefulExpiry
+from reconciler.disruption.methods.removal import Removal
+from reconciler.disruption.methods.staticdrift import StaticDrift
 from reconciler.disruption.situation import Opening, Situation, open_pass
-from reconciler.disruption.staticdrift import StaticDrift
-from reconciler.disruption.thorough import SmallSets, ThoroughConsolidation
-from reconciler.model.budget import DisruptionReason
+from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.observed.state import StateNode
 
 METHODS: Final[tuple[Method, ...]] = (

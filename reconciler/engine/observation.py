@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
-from reconciler.engine import lifecycle
-from reconciler.engine.nomination import seated
 from reconciler.engine.ownership import NO_DOUBTS, Doubts, doubts
+from reconciler.engine.steps import lifecycle
+from reconciler.engine.steps.nomination import seated
 from reconciler.engine.world import World
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import ClusterError
 from reconciler.model.history import NO_HISTORY, History
-from reconciler.model.labels import INITIALIZED, REGISTERED
-from reconciler.model.node import Node
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.nodepool import NodePool
+from reconciler.model.karpenter.labels import INITIALIZED, REGISTERED
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.kubernetes.node import Node
 from reconciler.model.ownership import NO_OWNER, Owner
 from reconciler.observed.identity import identified
 from reconciler.observed.pods import Pods

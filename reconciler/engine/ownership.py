@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from reconciler.engine import lifecycle
+from reconciler.engine.steps import lifecycle
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import Fault, ReconcilerError
-from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.ownership import FLEET_TAG, Owner
 from reconciler.ports import Instance, Intent, Journal, Launch, LaunchOption, Verb
 

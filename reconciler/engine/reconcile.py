@@ -13,8 +13,12 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from reconciler.disruption.memory import GAVE_UP, remembered
-from reconciler.engine import (
+from reconciler.disruption.consolidation.memory import GAVE_UP, remembered
+from reconciler.engine.desired import Desired
+from reconciler.engine.effects import Effects
+from reconciler.engine.history import history_of
+from reconciler.engine.observation import Observation, observe
+from reconciler.engine.steps import (
     batching,
     commands,
     interruption,
@@ -27,18 +31,14 @@ from reconciler.engine import (
     termination,
     upkeep,
 )
-from reconciler.engine.desired import Desired
-from reconciler.engine.effects import Effects
-from reconciler.engine.observation import Observation, observe
-from reconciler.engine.recollection import history_of
 from reconciler.engine.world import World
 from reconciler.model.errors import StalePlanError
-from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.ownership import Owner
 from reconciler.model.settings import Settings
 from reconciler.plan.approval import departures, moved_inputs
-from reconciler.plan.plan import Plan, from_json, to_json
-from reconciler.plan.recall import Recall
+from reconciler.plan.make.recall import Recall
+from reconciler.plan.value.plan import Plan, from_json, to_json
 from reconciler.ports import CommandPhase, RecordedPlan
 
 

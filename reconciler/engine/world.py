@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from reconciler.model.nodeclass import EC2NodeClass
-from reconciler.plan.plan import Plan
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.plan.value.plan import Plan
 from reconciler.ports import (
     Arrivals,
     Clock,

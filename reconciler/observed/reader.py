@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from reconciler.observed.places import Place
+from reconciler.observed.isolation import Place
 from reconciler.observed.snapshot import Snapshot, assembled, decoded, decoded_as, items_of
 
 

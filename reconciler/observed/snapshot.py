@@ -13,14 +13,18 @@ from typing import Any, Final
 
 import msgspec
 
-from reconciler.model.buffer import (
+from reconciler.model.decode import decode
+from reconciler.model.diagnostics import Diagnostic
+from reconciler.model.errors import UnreadableError
+from reconciler.model.karpenter.capacitybuffer import (
     CapacityBuffer,
     Deployment,
     ReplicaSet,
     StatefulSet,
     StoredTemplate,
 )
-from reconciler.model.cluster import (
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.cluster import (
     DaemonSet,
     Namespace,
     PersistentVolume,
@@ -31,14 +35,17 @@ from reconciler.model.cluster import (
     Service,
     StorageClass,
 )
-from reconciler.model.decode import decode
-from reconciler.model.diagnostics import Diagnostic
-from reconciler.model.errors import UnreadableError
-from reconciler.model.node import CSINode, Node
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.pod import Pod
-from reconciler.observed.isolation import Isolated, isolated, isolated_live, undecoded
-from reconciler.observed.places import Place, json_place, yaml_place
+from reconciler.model.kubernetes.node import CSINode, Node
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.observed.isolation import (
+    Isolated,
+    Place,
+    isolated,
+    isolated_live,
+    json_place,
+    undecoded,
+    yaml_place,
+)
 from reconciler.observed.pods import Pods
 
 _KINDS: Final[dict[str, Any]] = {
@@ -279,7 +286,7 @@ def _unrolled(
 def _yaml_documents(text: bytes, source: str) -> list[bytes]:
     import yaml
 
-    from reconciler.model.plainyaml import load_all
+    from reconciler.source.plainyaml import load_all
 
     try:
         documents = load_all(text)

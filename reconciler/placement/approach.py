@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import msgspec
 
-from reconciler.placement.cohort import Cohort
-from reconciler.placement.rules import RuleKind
-from reconciler.placement.shape import queue_position
+from reconciler.placement.pods.cohort import Cohort
+from reconciler.placement.pods.shape import queue_position
 from reconciler.placement.solve import Pass, Turn
+from reconciler.placement.topology.rules import RuleKind
 
 
 class Approach(msgspec.Struct, frozen=True):

@@ -16,37 +16,32 @@ import msgspec
 from msgspec.structs import replace as replaced
 
 from reconciler.catalog.table import table_of
-from reconciler.model.labels import NODEPOOL
-from reconciler.model.pod import Pod
+from reconciler.model.karpenter.labels import NODEPOOL
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import Resources, add, subtract
 from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState, StateNode, quiet_since
 from reconciler.placement.answer import Attempt, answer
 from reconciler.placement.approach import Score, approaches, queue, score
-from reconciler.placement.census import Census
-from reconciler.placement.claims import Order
-from reconciler.placement.cohort import Cohort
-from reconciler.placement.daemons import daemons
-from reconciler.placement.domains import Universe
-from reconciler.placement.limits import Limits
-from reconciler.placement.nodes import Nodes, Target
-from reconciler.placement.nodeuse import NodeUse
+from reconciler.placement.nodes.claims import Order, promised
+from reconciler.placement.nodes.daemons import daemons
+from reconciler.placement.nodes.existing import Nodes, NodeUse, Target
+from reconciler.placement.nodes.limits import Limits, Reservations
+from reconciler.placement.nodes.space import Demands, SpaceBook
+from reconciler.placement.nodes.template import Template
 from reconciler.placement.packing.goal import Depth, Goal
-from reconciler.placement.pending import impossible, invalid
-from reconciler.placement.problem import LaunchPool
-from reconciler.placement.reservations import Reservations
-from reconciler.placement.result import Placement, Rejection
-from reconciler.placement.shape import Shape, Shapes, queue_position
+from reconciler.placement.pods.cohort import Cohort
+from reconciler.placement.pods.pending import impossible, invalid
+from reconciler.placement.pods.shape import Shape, Shapes, queue_position
+from reconciler.placement.pods.volumes import needs
+from reconciler.placement.question import LaunchPool, Placement, Rejection
 from reconciler.placement.solve import Pass
-from reconciler.placement.space import Demands, SpaceBook
-from reconciler.placement.template import Template
-from reconciler.placement.topology import Topology
-from reconciler.placement.unlaunched import promised
-from reconciler.placement.volumes import needs
+from reconciler.placement.topology.census import Census, Universe
+from reconciler.placement.topology.groups import Topology
 
 if TYPE_CHECKING:
-    from reconciler.placement.bound import Bound
-    from reconciler.placement.survey import Survey
+    from reconciler.placement.explain.survey import Survey
+    from reconciler.placement.packing.bound import Bound
 
 
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
@@ -209,7 +204,7 @@ class Scheduler:
 
         A rejection says that nothing can be launched or found for it, whatever the NodePools are.
         """
-        from reconciler.placement.survey import survey
+        from reconciler.placement.explain.survey import survey
 
         ((shape, members),) = self._shapes.sorted([pod]).items()
         problem = invalid(shape, self._well_known)
@@ -229,7 +224,7 @@ class Scheduler:
 
         Where pods may be packed without their preferences, these are left out.
         """
-        from reconciler.placement.bound import bound
+        from reconciler.placement.packing.bound import bound
 
         every, wished = list(pods), None
         shapes = _counted(self._shapes, every)
@@ -239,7 +234,7 @@ class Scheduler:
 
     def worth(self, pods: Iterable[Pod]) -> dict[str, float]:
         """Return what new nodes for each pod cost at least, by its key: its share in the bound."""
-        from reconciler.placement.bound import worth
+        from reconciler.placement.packing.bound import worth
 
         every = list(pods)
         values = worth(_counted(self._shapes, every), self._templates)
@@ -266,7 +261,7 @@ class Scheduler:
         may_wish = any(shape.preferences for shape in by_shape)
         if not may_wish or self._goal.preference_cost_max >= 1:
             return self._attempt(by_shape, world), 0.0
-        from reconciler.placement.bound import rough
+        from reconciler.placement.packing.bound import rough
         from reconciler.placement.packing.preferences import Thrift
 
         def attempt(modest: Collection[Shape], depth: Depth) -> Attempt:

@@ -13,17 +13,23 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
-from reconciler.model.pod import Pod
-from reconciler.placement.claims import Entry, OpenClaim, Order
-from reconciler.placement.cohort import Cohort, Stage, View
-from reconciler.placement.limits import Limits
-from reconciler.placement.newclaims import Fit, fit, most_that_fit, record
-from reconciler.placement.nodeuse import NodeUse
-from reconciler.placement.reservations import Reservations
-from reconciler.placement.shape import Shape
-from reconciler.placement.space import Demands, Space
-from reconciler.placement.template import Template, clash
-from reconciler.placement.topology import Group
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.placement.nodes.claims import (
+    Entry,
+    Fit,
+    OpenClaim,
+    Order,
+    fit,
+    most_that_fit,
+    record,
+)
+from reconciler.placement.nodes.existing import NodeUse
+from reconciler.placement.nodes.limits import Limits, Reservations
+from reconciler.placement.nodes.space import Demands, Space
+from reconciler.placement.nodes.template import Template, clash
+from reconciler.placement.pods.cohort import Cohort, Stage, View
+from reconciler.placement.pods.shape import Shape
+from reconciler.placement.topology.groups import Group
 
 Turn = tuple[Cohort, int]
 """A cohort, and how many of its pods are served before another one has its turn."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reconciler.plan.plan import Action, Plan
+from reconciler.plan.value.plan import Action, Plan
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.catalog.bundle import PATH, decode, encode, load
+from reconciler.catalog.aws.bundle import PATH, decode, encode, load
 from reconciler.catalog.catalog import (
     DEFAULT_FACTS,
     RESOLVED_MAX,
@@ -18,8 +18,8 @@ from reconciler.catalog.catalog import (
 from reconciler.catalog.classfacts import ClassFacts, Interface, Reservation, Volume
 from reconciler.catalog.columns import columns_of
 from reconciler.model.errors import UnreadableError, UsageError
-from reconciler.model.instancetype import InstanceType
-from reconciler.model.labels import (
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     ON_DEMAND,
     OS,
@@ -29,9 +29,8 @@ from reconciler.model.labels import (
     ZONE,
     ZONE_ID,
 )
-from reconciler.model.quantity import parse_quantity
-from reconciler.model.requirement import equals, requirement
-from reconciler.model.requirements import Requirements
+from reconciler.model.karpenter.requirements import Requirements, equals, requirement
+from reconciler.model.resources import parse_quantity
 
 CATALOG = bundled()
 AWS = "karpenter.k8s.aws/"

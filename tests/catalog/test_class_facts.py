@@ -6,15 +6,9 @@ import msgspec
 import pytest
 
 from reconciler.catalog.catalog import bundled
-from reconciler.catalog.classfacts import (
-    ClassFacts,
-    Interface,
-    Reservation,
-    Volume,
-    class_facts,
-)
-from reconciler.model.nodeclass import EC2NodeClass
-from reconciler.model.quantity import parse_quantity
+from reconciler.catalog.classfacts import ClassFacts, Interface, Reservation, Volume, class_facts
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.resources import parse_quantity
 from reconciler.model.settings import PlacementGroup, Settings
 
 AL2023 = {"amiSelectorTerms": [{"alias": "al2023@latest"}]}

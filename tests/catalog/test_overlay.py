@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.catalog.catalog import Catalog, bundled
-from reconciler.catalog.columns import columns_of
-from reconciler.catalog.overlay import (
+from reconciler.catalog.adjusted.overlay import (
     OverlayFinding,
     OverlayPool,
     Verdict,
     apply_overlays,
     evaluate,
 )
-from reconciler.model.labels import INSTANCE_TYPE, ON_DEMAND
-from reconciler.model.nodeoverlay import NodeOverlay
-from reconciler.model.nodepool import NodePool
+from reconciler.catalog.catalog import Catalog, bundled
+from reconciler.catalog.columns import columns_of
+from reconciler.model.karpenter.labels import INSTANCE_TYPE, ON_DEMAND
+from reconciler.model.karpenter.nodeoverlay import NodeOverlay
+from reconciler.model.karpenter.nodepool import NodePool
 
 CATALOG = bundled()
 FAMILY = "karpenter.k8s.aws/instance-family"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.catalog.commitment import (
+from reconciler.catalog.commitments.accounting import (
     CommitmentKind,
     CommitmentSettings,
     Decision,
@@ -22,9 +22,9 @@ from reconciler.catalog.commitment import (
     overlay_of,
     type_and_region,
 )
-from reconciler.model.metadata import Metadata
-from reconciler.model.nodeoverlay import NodeOverlay, NodeOverlaySpec
-from reconciler.model.nodepool import NodeSelectorRequirement
+from reconciler.model.karpenter.nodeoverlay import NodeOverlay, NodeOverlaySpec
+from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
+from reconciler.model.kubernetes.metadata import Metadata
 from tests.catalog.veneer import (
     ConfigError,
     applied,

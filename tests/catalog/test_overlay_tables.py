@@ -6,10 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from reconciler.catalog.catalogfile import read_catalog
-from reconciler.catalog.overlay import OverlayPool, Verdict, adjusted_price, evaluate
-from reconciler.catalog.overlaycheck import AWS_RESOURCES, problems
-from reconciler.model.nodeoverlay import NodeOverlay
+from reconciler.catalog.adjusted.overlay import (
+    AWS_RESOURCES,
+    OverlayPool,
+    Verdict,
+    adjusted_price,
+    evaluate,
+    problems,
+)
+from reconciler.catalog.file import read_catalog
+from reconciler.model.karpenter.nodeoverlay import NodeOverlay
 from tests.tables import cases
 
 

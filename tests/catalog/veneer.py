@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from reconciler.catalog.commitment import CommitmentSettings
-from reconciler.catalog.preference import MANAGED_BY, Change
-from reconciler.model.nodeoverlay import NodeOverlay
-from reconciler.model.requirement import Operator
+from reconciler.catalog.adjusted.preference import MANAGED_BY, Change
+from reconciler.catalog.commitments.accounting import CommitmentSettings
+from reconciler.model.karpenter.nodeoverlay import NodeOverlay
+from reconciler.model.karpenter.requirements import Operator
 
 INTERVAL_S: Final = 300.0
 """How often Veneer looks at commitments, where nothing else is said."""

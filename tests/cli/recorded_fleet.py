@@ -11,11 +11,11 @@ from pathlib import Path
 
 from reconciler.adapters.database.state import open_state
 from reconciler.model.history import Move, Rollout
-from reconciler.model.metadata import Condition, Metadata
-from reconciler.model.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
-from reconciler.model.nodepool import NodeClassRef
-from reconciler.plan.decisions import Decision, decisions_of
-from reconciler.plan.plan import (
+from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
+from reconciler.model.karpenter.nodepool import NodeClassRef
+from reconciler.model.kubernetes.metadata import Condition, Metadata
+from reconciler.plan.explain.decisions import Decision, decisions_of
+from reconciler.plan.value.plan import (
     Action,
     BlockedNode,
     Blocker,

@@ -18,7 +18,7 @@ import pytest
 
 from reconciler.adapters.database.state import DatabaseState, open_state
 from reconciler.cli.main import main
-from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.ports import CommandPhase, JournalEntry, Outcome, RunningCommand, Verb
 
 pytestmark = pytest.mark.slow

@@ -6,13 +6,12 @@ from dataclasses import replace
 
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
-from reconciler.model.instancetype import InstanceType
-from reconciler.model.metadata import Metadata
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.nodeclass import EC2NodeClass, EC2NodeClassSpec, SelectorTerm
-from reconciler.model.requirement import equals
-from reconciler.model.requirements import Requirements
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclass import EC2NodeClass, EC2NodeClassSpec, SelectorTerm
+from reconciler.model.karpenter.requirements import Requirements, equals
+from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.settings import Settings
 from reconciler.ports import Launch, LaunchOption
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from reconciler.model.metadata import Condition, Metadata
-from reconciler.model.nodeclaim import NodeClaim, NodeClaimStatus
+from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimStatus
+from reconciler.model.kubernetes.metadata import Condition, Metadata
 from reconciler.ports import (
     CommandPhase,
     Intent,

@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from reconciler.model.errors import ClusterError
-from reconciler.model.node import Node
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.taint import Taint
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.taint import Taint
 from reconciler.observed.snapshot import Snapshot
 from reconciler.ports import Cluster
 from tests.adapters.kubernetes import town as real

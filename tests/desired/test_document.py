@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from reconciler.desired.document import Document, Limits, parse_documents
 from reconciler.desired.fleet import SourceFile, read_fleet
+from reconciler.source.document import Document, Limits, parse_documents
 from tests.examples import examples
 
 FEW = Limits(nodes_max=500, expanded_max=500, aliases_max=50, depth_max=20, documents_max=20)

@@ -18,22 +18,22 @@ from reconciler.desired.lock import (
     Source,
     choices_digest,
     encode,
+    pinned,
     read_lock,
     selectors_digest,
 )
-from reconciler.desired.pinning import pinned
-from reconciler.desired.resource import LOCK_FILE
 from reconciler.model.diagnostics import Diagnostic, Severity
-from reconciler.model.metadata import Condition, Metadata, condition
-from reconciler.model.nodeclass import (
+from reconciler.model.karpenter.nodeclass import (
     AMI,
     EC2NodeClass,
     EC2NodeClassStatus,
     SecurityGroup,
     Subnet,
 )
-from reconciler.model.nodepool import NodeSelectorRequirement
-from reconciler.model.requirement import Operator
+from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
+from reconciler.model.karpenter.requirements import Operator
+from reconciler.model.kubernetes.metadata import Condition, Metadata, condition
+from reconciler.source.resource import LOCK_FILE
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 SCHEMA = Path(__file__).parents[2] / "schemas" / "lock.v1.json"

@@ -7,9 +7,9 @@ from reconciler.desired.hash import NODE_CLASS_HASH_VERSION, NODE_POOL_HASH_VERS
 from reconciler.diff.drift import Desired, Drift, Side, find_drift
 from reconciler.diff.nodeclass import ClassFacts, Instance
 from reconciler.model.decode import decode
-from reconciler.model.nodeclass import EC2NodeClass
-from reconciler.model.nodepool import NodePool
-from reconciler.placement.problem import LaunchPool
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.placement.question import LaunchPool
 from tests.disruption.builders import a_catalog, a_cluster, a_node
 from tests.tables import cases
 

@@ -9,14 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.desired.settings import resolve
+from reconciler.desired.settings.layers import resolve
 from reconciler.disruption.calendar import next_moment
 from reconciler.disruption.command import Decisions, WaitsFor
-from reconciler.disruption.memory import GAVE_UP, GivenUp, given_up, in_memory, remembered
+from reconciler.disruption.consolidation.memory import (
+    GAVE_UP,
+    GivenUp,
+    given_up,
+    in_memory,
+    remembered,
+)
 from reconciler.model.decode import decode
 from reconciler.model.errors import UsageError
 from reconciler.model.history import DAY, History, Move, Rollout, Taken, free_again
-from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.settings import Settings
 from tests.disruption.builders import (
     NOW,

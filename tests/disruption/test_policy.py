@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from reconciler.desired.settings import resolve
+from reconciler.desired.settings.layers import resolve
 from reconciler.disruption.calendar import next_moment
 from reconciler.disruption.command import Decisions, WaitsFor
-from reconciler.model.nodepool import NodePool
+from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from tests.disruption.builders import (
     NOW,

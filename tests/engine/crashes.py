@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from reconciler.adapters.simulated.wire import Answer, Request
+from reconciler.adapters.simulated.moto.wire import Answer, Request
 from tests.engine.world import World
 
 WRITES = {

@@ -11,7 +11,7 @@ import pytest
 from reconciler.adapters.simulated.clock import START
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryStateStore
-from reconciler.engine.batching import dealt
+from reconciler.engine.steps.batching import dealt
 from reconciler.ports import Instance, Outcome, Verb
 from tests.engine.crashes import CutError, Points
 from tests.engine.test_crash import LARGE

@@ -12,10 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.adapters.simulated.wire import Answer, Request
+from reconciler.adapters.simulated.moto.wire import Answer, Request
 from reconciler.engine.loop import Pulse, run
 from reconciler.engine.reconcile import Mandate
-from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.ports import Verb
 from tests.engine.crashes import CutError, Points
 from tests.engine.test_crash import EITHER, LARGE, complaints

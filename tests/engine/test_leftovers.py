@@ -9,11 +9,11 @@ from typing import Any
 from moto.iam.models import iam_backends
 
 from reconciler.adapters.aws.compute import AwsCompute
-from reconciler.adapters.aws.leftovers import PROFILE_AGE, PROFILES_EVERY, UNUSED_FOR
+from reconciler.adapters.aws.launch.templatestore import PROFILE_AGE, PROFILES_EVERY, UNUSED_FOR
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.model.nodeclass import EC2NodeClass, SelectorTerm
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.model.karpenter.nodeclass import EC2NodeClass, SelectorTerm
 from reconciler.ports import LaunchAnswer, Verb
 from tests.contracts.cloud import SETTINGS, a_class, a_type, a_wish
 from tests.engine.trouble import moved, three_nodes

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
-from reconciler.adapters.simulated.wire import Answer, Request
-from reconciler.adapters.simulated.wire import error as aws_error
+from reconciler.adapters.simulated.moto.wire import Answer, Request
+from reconciler.adapters.simulated.moto.wire import error as aws_error
 from reconciler.engine.ownership import UnknownInstancesError
 from reconciler.model.errors import CloudError, ClusterError, TransientCloudError
-from reconciler.model.labels import NODEPOOL_HASH, NODEPOOL_HASH_VERSION
+from reconciler.model.karpenter.labels import NODEPOOL_HASH, NODEPOOL_HASH_VERSION
 from tests.engine.test_crash import LARGE, complaints
 from tests.engine.trouble import (
     a_world_beside,

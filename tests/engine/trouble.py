@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.adapters.simulated.wire import Answer, Request
+from reconciler.adapters.simulated.moto.wire import Answer, Request
 from reconciler.model.settings import Settings
 from tests.engine.crashes import CutError
 from tests.engine.test_crash import LARGE

@@ -29,7 +29,7 @@ from reconciler.desired.lock import (
     encode,
     selectors_digest,
 )
-from reconciler.model.nodeclass import AMI, SecurityGroup, Subnet
+from reconciler.model.karpenter.nodeclass import AMI, SecurityGroup, Subnet
 from tests.cli.test_plan import CATALOG, CLASS, DEPLOYMENT, NOW, POOL
 from tests.hostile.threats import Threat, attack
 

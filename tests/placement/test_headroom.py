@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from reconciler.model.buffer import CapacityBuffer, Scalable
-from reconciler.model.cluster import PodTemplate
 from reconciler.model.decode import decode
-from reconciler.placement.headroom import PODS_MAX, PRIORITY, Headroom, Templates, headroom
+from reconciler.model.karpenter.capacitybuffer import CapacityBuffer, Scalable
+from reconciler.model.kubernetes.cluster import PodTemplate
+from reconciler.placement.pods.headroom import PODS_MAX, PRIORITY, Headroom, Templates, headroom
 from tests.placement.builders import (
     HOST,
     Object,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from reconciler.model.nodepool import NodeSelectorRequirement
-from reconciler.model.requirement import Operator
-from reconciler.plan.actions import OwnedNode, actions_of
-from reconciler.plan.plan import (
+from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
+from reconciler.model.karpenter.requirements import Operator
+from reconciler.plan.make.actions import OwnedNode, actions_of
+from reconciler.plan.value.plan import (
     Action,
     AtRest,
     BlockedNode,

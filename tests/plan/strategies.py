@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from reconciler.model.nodepool import NodeSelectorRequirement
-from reconciler.model.requirement import Operator
-from reconciler.model.taint import Taint
-from reconciler.plan import plan as p
+from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
+from reconciler.model.karpenter.requirements import Operator
+from reconciler.model.kubernetes.taint import Taint
 from reconciler.plan.graph import in_waves
+from reconciler.plan.value import plan as p
 
 words = st.text(max_size=12)
 names = st.text("abcdefghijklmnopqrstuvwxyz0123456789-.|`<>&\"'\\é", min_size=1, max_size=20)

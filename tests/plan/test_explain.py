@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from reconciler.plan.decisions import decisions_of
-from reconciler.plan.explain import (
+from reconciler.plan.explain.decisions import decisions_of
+from reconciler.plan.explain.reasons import (
     claim_of_node,
     explain_node,
     explain_pod,
@@ -14,7 +14,8 @@ from reconciler.plan.explain import (
     node_of_claim,
     pod_names,
 )
-from reconciler.plan.plan import (
+from reconciler.plan.render.wording import moment, reason_said
+from reconciler.plan.value.plan import (
     Action,
     BlockedNode,
     DeferredClaim,
@@ -24,7 +25,6 @@ from reconciler.plan.plan import (
     Reason,
     UnschedulablePod,
 )
-from reconciler.plan.wording import moment, reason_said
 from tests.examples import examples
 from tests.plan.builders import NOW, a_claim, a_plan
 from tests.plan.strategies import plans

@@ -9,15 +9,15 @@ import pytest
 from msgspec.structs import replace
 
 from reconciler.desired.objects import node_pools
-from reconciler.desired.settings import resolve
-from reconciler.model.budget import DisruptionReason
+from reconciler.desired.settings.layers import resolve
 from reconciler.model.history import NO_HISTORY, History, Move, Rollout, Taken
-from reconciler.plan.answer import Answer
-from reconciler.plan.budgetcalendar import SPAN, calendar_of, explain_node_pool
-from reconciler.plan.explain import explain_node
-from reconciler.plan.explainnode import explain_fully
-from reconciler.plan.inputs import Inputs
-from reconciler.plan.planner import facts_of, make_plan
+from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.plan.explain.answer import Answer
+from reconciler.plan.explain.calendar import SPAN, calendar_of, explain_node_pool
+from reconciler.plan.explain.node import explain_fully
+from reconciler.plan.explain.reasons import explain_node
+from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.planner import facts_of, make_plan
 from tests.plan.test_planner import NOW, a_class, a_node, a_pod, a_pool, inputs
 
 ACT = {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]}

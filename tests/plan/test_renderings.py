@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from reconciler.model.visible import markdown_text
-from reconciler.plan.html import render_html
-from reconciler.plan.markdown import CHARACTERS_MAX, render_markdown
-from reconciler.plan.mermaid import render_mermaid
-from reconciler.plan.plan import (
+from reconciler.model.text.visible import markdown_text
+from reconciler.plan.render.html import render_html
+from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown
+from reconciler.plan.render.mermaid import render_mermaid
+from reconciler.plan.render.text import render_text
+from reconciler.plan.value.plan import (
     Change,
     Cost,
     FieldChange,
@@ -22,7 +23,6 @@ from reconciler.plan.plan import (
     Reason,
     UnschedulablePod,
 )
-from reconciler.plan.text import render_text
 from tests.examples import examples
 from tests.plan.builders import PLANS, a_claim, a_plan, an_action
 from tests.plan.strategies import plans

@@ -15,32 +15,38 @@ from functools import cache
 from hashlib import sha256
 from typing import Any
 
-from reconciler.adapters.simulated.chance import Chance
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.compute import CLAIM_TAG, SimulatedCompute
-from reconciler.adapters.simulated.conditions import NOTICE, Conditions, Latencies, Refused, Stale
+from reconciler.adapters.simulated.conditions import (
+    NOTICE,
+    Chance,
+    Conditions,
+    Latencies,
+    Refused,
+    Stale,
+)
 from reconciler.adapters.simulated.firststate import first_state
 from reconciler.adapters.simulated.machine import Machine
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
 from reconciler.adapters.simulated.watched import WatchedCluster
-from reconciler.cli.apply import tags_of
+from reconciler.cli.commands.apply import tags_of
 from reconciler.cli.simulation.building import SimulatedFleet
 from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
 from reconciler.cli.simulation.driver import Played, Stage, play
 from reconciler.cli.simulation.killing import KilledError, Steps, mortal
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_classes, node_pools
-from reconciler.desired.settings import resolve
-from reconciler.desired.workloads import Workloads, expand
-from reconciler.disruption.consolidatable import LEFT_OVER
+from reconciler.desired.settings.layers import resolve
+from reconciler.desired.workloads.pods import Workloads, expand
+from reconciler.disruption.gates.consolidatable import LEFT_OVER
 from reconciler.engine import world as engine_world
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.model.errors import CloudError, ClusterError, TransientCloudError
-from reconciler.model.labels import DISRUPTED_TAINT, NODEPOOL
-from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.karpenter.labels import DISRUPTED_TAINT, NODEPOOL
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.observed.snapshot import Snapshot
-from reconciler.plan.plan import InputDigests, Revision
-from reconciler.plan.recall import Recall
+from reconciler.plan.make.recall import Recall
+from reconciler.plan.value.plan import InputDigests, Revision
 from reconciler.ports import Journal, StateStore
 from tests.engine.world import SIZES, a_node_class, small_catalog
 

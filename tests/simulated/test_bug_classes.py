@@ -15,7 +15,7 @@ from reconciler.adapters.simulated.compute import CLAIM_TAG
 from reconciler.adapters.simulated.conditions import Offer, Refused, Window
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.engine.effects import intent_id
-from reconciler.model.labels import NODEPOOL
+from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.ports import Verb
 from tests.engine.test_crash import LARGE
 from tests.engine.world import a_deployment, a_pool

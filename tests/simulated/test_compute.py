@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from reconciler.adapters.simulated.chance import Chance
 from reconciler.adapters.simulated.clock import START, SimulatedClock
 from reconciler.adapters.simulated.compute import SimulatedCompute
 from reconciler.adapters.simulated.conditions import (
+    Chance,
     Conditions,
     Offer,
     PriceChange,

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from reconciler.adapters.database.state import DatabaseState, open_state
 from reconciler.adapters.simulated.conditions import Offer, Refused, Window
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.desired.settings import resolve
-from reconciler.plan.plan import to_json
+from reconciler.desired.settings.layers import resolve
+from reconciler.plan.value.plan import to_json
 from tests.engine.test_crash import LARGE
 from tests.engine.world import a_deployment, a_pool
 from tests.examples import examples

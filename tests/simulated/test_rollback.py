@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reconciler.adapters.simulated.conditions import Offer, Refused, Window
-from reconciler.disruption.consolidatable import LEFT_OVER_FOR
+from reconciler.disruption.gates.consolidatable import LEFT_OVER_FOR
 from tests.engine.world import a_deployment, a_pool
 from tests.simulated.smallworld import SmallWorld
 from tests.simulated.test_bug_classes import full, idle, versions

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from reconciler.adapters.aws.tags import CLUSTER, FLEET
-from reconciler.model.labels import NODECLASS, NODEPOOL
+from reconciler.model.karpenter.labels import NODECLASS, NODEPOOL
 from reconciler.model.ownership import cluster_key
 
 

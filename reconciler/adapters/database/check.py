@@ -23,8 +23,8 @@ from reconciler.adapters.database.tables import (
     rollout,
 )
 from reconciler.model.history import Obstacle, Rollout
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.plan.plan import Plan
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.plan.value.plan import Plan
 from reconciler.ports import Intent, RecordedObject, RunningCommand
 
 

@@ -12,12 +12,11 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, delete, func, select
 
-from reconciler.adapters.database.connection import Database
+from reconciler.adapters.database.connection import Database, plain, time_of, time_text, value_of
 from reconciler.adapters.database.pruning import Tally, prune, pruned_before
-from reconciler.adapters.database.rows import plain, time_of, time_text, value_of
 from reconciler.adapters.database.tables import command, decision, fleet, node_claim, revision
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.plan.decisions import Decision
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.plan.explain.decisions import Decision
 from reconciler.ports import RunningCommand
 
 DECISIONS_KEPT: Final = 20_000

@@ -24,8 +24,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Table, and_, delete, func, or_, select
 
-from reconciler.adapters.database.connection import Database, insert
-from reconciler.adapters.database.rows import time_of, time_text
+from reconciler.adapters.database.connection import Database, insert, time_of, time_text
 from reconciler.adapters.database.tables import (
     command,
     decision,

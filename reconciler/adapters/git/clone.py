@@ -33,7 +33,7 @@ from reconciler.adapters.git.objects import commit_of
 from reconciler.adapters.git.repository import Repository, View, bare, find, small_text, viewed
 from reconciler.adapters.nofollow import open_file, refuse_link
 from reconciler.model.errors import LockedError, UnreadableError, UsageError
-from reconciler.model.urls import is_loopback, taken_apart, without_secrets
+from reconciler.model.text.urls import is_loopback, taken_apart, without_secrets
 
 T = TypeVar("T")
 

@@ -17,10 +17,10 @@ from typing import IO, Final
 from reconciler.adapters.git import folder as limits
 from reconciler.adapters.git.command import NO_REASON, TIMEOUT_S, GitFailedError, end, start
 from reconciler.adapters.git.repository import View
-from reconciler.desired.document import LIMITS
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.errors import UnreadableError, UsageError
+from reconciler.source.document import LIMITS
 
 _LINK_HOPS_MAX: Final = 8
 _LINK_BYTES_MAX: Final = 4096

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from reconciler.adapters.git.command import GitMissingError
 from reconciler.adapters.git.folder import is_fleet_file, read_folder
 from reconciler.adapters.git.repository import View, find, viewed
-from reconciler.desired.document import LIMITS
 from reconciler.desired.fleet import SourceFile
+from reconciler.source.document import LIMITS
 
 
 @dataclass(frozen=True, slots=True)

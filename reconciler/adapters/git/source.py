@@ -109,7 +109,7 @@ def _read_ref(path: str, ref: str) -> SourceRead:
 def _read_remote(source: Remote) -> SourceRead:
     from reconciler.adapters.git.clone import with_clone
     from reconciler.adapters.git.objects import read_commit
-    from reconciler.model.urls import without_secrets
+    from reconciler.model.text.urls import without_secrets
 
     folder = posixpath.normpath(source.path or ".")
     if folder.startswith(("/", "../")) or folder == "..":

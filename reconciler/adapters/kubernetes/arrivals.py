@@ -20,7 +20,7 @@ from reconciler.adapters.kubernetes.kinds import POD
 from reconciler.adapters.listening import listening
 from reconciler.model.decode import decode
 from reconciler.model.errors import ClusterError
-from reconciler.model.pod import Pod
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.ports import Clock
 
 WATCH_S: Final = 120

@@ -14,14 +14,20 @@ from typing import Any, Final
 
 import msgspec
 
-from reconciler.adapters.kubernetes.api import Api
-from reconciler.adapters.kubernetes.errors import CONFLICT, NO_ANSWER, NOT_FOUND, TOO_MANY, ApiError
+from reconciler.adapters.kubernetes.api import (
+    CONFLICT,
+    NO_ANSWER,
+    NOT_FOUND,
+    TOO_MANY,
+    Api,
+    ApiError,
+    listed,
+)
 from reconciler.adapters.kubernetes.kinds import POD, VOLUME_ATTACHMENT
-from reconciler.adapters.kubernetes.listing import listed
-from reconciler.model.draining import drain_groups, grace_left, must_go
 from reconciler.model.errors import ClusterError, UnreadableError
-from reconciler.model.pod import Pod
-from reconciler.observed.places import Place
+from reconciler.model.kubernetes.eviction import drain_groups, grace_left, must_go
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.observed.isolation import Place
 from reconciler.observed.snapshot import Snapshot, decoded_as
 
 _SEVERAL_BUDGETS: Final = "more than one PodDisruptionBudget"

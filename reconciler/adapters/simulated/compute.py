@@ -13,15 +13,14 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Final, TypeVar
 
-from reconciler.adapters.simulated.chance import Chance
-from reconciler.adapters.simulated.conditions import NOTICE, Conditions
+from reconciler.adapters.simulated.conditions import NOTICE, Chance, Conditions
 from reconciler.adapters.simulated.faults import Fault, Faults
 from reconciler.adapters.simulated.machine import Machine
 from reconciler.model.errors import CloudError, TransientCloudError
-from reconciler.model.instancetype import InstanceType
-from reconciler.model.labels import NODEPOOL, SPOT
-from reconciler.model.nodeclass import EC2NodeClass
-from reconciler.model.nodepool import requirements_of
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.labels import NODEPOOL, SPOT
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodepool import requirements_of
 from reconciler.ports import Clock, Instance, Launch, LaunchAnswer, LaunchOption, Refusal
 
 CLAIM_TAG: Final = "karpenter.sh/nodeclaim"

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from reconciler.model.errors import LockedError
 from reconciler.model.history import Obstacle, Rollout
-from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.ports import (
     CommandPhase,
     Intent,

@@ -11,14 +11,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from reconciler.adapters.simulated.chance import Chance
 from reconciler.adapters.simulated.cluster import EmbeddedCluster
-from reconciler.adapters.simulated.conditions import Conditions
+from reconciler.adapters.simulated.conditions import Chance, Conditions
 from reconciler.adapters.simulated.firststate import FirstState
 from reconciler.adapters.simulated.nodes import Types
-from reconciler.desired.workloads import Workloads
-from reconciler.model.labels import DISRUPTED_TAINT
-from reconciler.model.nodeclaim import NodeClaim
+from reconciler.desired.workloads.pods import Workloads
+from reconciler.model.karpenter.labels import DISRUPTED_TAINT
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.observed.snapshot import Snapshot
 from reconciler.ports import Clock, Instance, Notifier, Progress, Shelf
 

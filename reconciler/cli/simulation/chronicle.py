@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from reconciler.adapters.simulated.memory import MemoryStateStore
-from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.ports import Clock, Notifier, Progress, RunningCommand
 
 KINDS: Final = (

@@ -12,9 +12,9 @@ from reconciler.adapters.simulated.compute import CLAIM_TAG
 from reconciler.adapters.simulated.machine import Machine
 from reconciler.cli.simulation.chronicle import Event
 from reconciler.cli.simulation.driver import Played, Sample, Stage
-from reconciler.model.labels import NODEPOOL
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.plan.plan import UnschedulablePod
+from reconciler.model.karpenter.labels import NODEPOOL
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.plan.value.plan import UnschedulablePod
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel"):

@@ -150,7 +150,7 @@ def read_script(content: bytes, source: str) -> Script:
     """
     import yaml
 
-    from reconciler.model.plainyaml import load_all
+    from reconciler.source.plainyaml import load_all
 
     try:
         documents = load_all(content)

@@ -12,15 +12,10 @@ from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
     from reconciler.adapters.kubernetes.api import Api
-    from reconciler.cli.catalogs import CatalogInForce
+    from reconciler.cli.shared.catalogs import CatalogInForce
     from reconciler.model.check import Check
     from reconciler.model.settings import Settings
-    from reconciler.ports import (
-        Arrivals,
-        Clock,
-        Cluster,
-        Shelf,
-    )
+    from reconciler.ports import Arrivals, Clock, Cluster, Shelf
 
 
 def cluster_of(

@@ -32,6 +32,6 @@ class Imitation:
 def clock_of(args: argparse.Namespace) -> Clock:
     """Return the machine's clock, set to ``--now`` where that is given."""
     from reconciler.adapters.clock import SystemClock
-    from reconciler.cli.moment import present
+    from reconciler.cli.shared.moment import present
 
     return SystemClock() if args.now is None else SystemClock(present(args.now))

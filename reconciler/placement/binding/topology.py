@@ -8,9 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reconciler.model.metadata import LabelSelector, SelectorExpression
-from reconciler.model.node import Node
-from reconciler.model.pod import Pod, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from reconciler.model.kubernetes.metadata import LabelSelector, SelectorExpression
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.pod import (
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+)
 from reconciler.placement.binding.selection import matches_node, repelling
 
 

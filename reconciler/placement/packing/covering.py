@@ -15,10 +15,10 @@ from math import ceil
 import msgspec
 
 from reconciler.catalog.table import TypeTable, indices
+from reconciler.placement.nodes.space import Space
+from reconciler.placement.nodes.template import Template
 from reconciler.placement.packing.goal import Goal
 from reconciler.placement.packing.simplex import Program, maximum
-from reconciler.placement.space import Space
-from reconciler.placement.template import Template
 
 LOADS_MAX = 24
 """More loads than these are worth merging: the work grows with their number to the third power."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from operator import lt
 
-from reconciler.model.hostport import HostPort
-from reconciler.placement.packing.effort import Effort
+from reconciler.model.kubernetes.pod import HostPort
+from reconciler.placement.nodes.space import Space
+from reconciler.placement.nodes.template import Template, clash
+from reconciler.placement.packing.goal import Effort
 from reconciler.placement.packing.lots import Lot
 from reconciler.placement.packing.market import Charge, Market, Row, Shelf
-from reconciler.placement.space import Space
-from reconciler.placement.template import Template, clash
-from reconciler.placement.topology import Group
+from reconciler.placement.topology.groups import Group
 
 Needs = Sequence[tuple[int, int]]
 """What a unit asks for: amounts by the number of the resource, none of them zero."""

@@ -8,9 +8,27 @@ from typing import Literal
 import msgspec
 
 from reconciler.model.settings import Settings
-from reconciler.placement.cohort import Cohort
+from reconciler.placement.nodes.template import Template
+from reconciler.placement.pods.cohort import Cohort
 from reconciler.placement.solve import Pass
-from reconciler.placement.template import Template
+
+# How much is tried: counted in lots held against nodes, never in time.
+
+
+class Effort:
+    """What was done of the work that all packings of one question may do together."""
+
+    __slots__ = ("done", "most")
+
+    def __init__(self, most: int) -> None:
+        self.done = 0
+        self.most = most
+
+    @property
+    def left(self) -> int:
+        """How much may still be begun."""
+        return max(0, self.most - self.done)
+
 
 CHEAPEST = "cheapest"
 Depth = Literal["whole", "third", "brief"]

@@ -12,18 +12,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from reconciler.model.hostport import HostPort
+from reconciler.model.kubernetes.pod import HostPort
 from reconciler.model.resources import Resources, add
-from reconciler.placement.claims import OpenClaim
-from reconciler.placement.cohort import Cohort, Stage
-from reconciler.placement.newclaims import record
+from reconciler.placement.nodes.claims import OpenClaim, record
+from reconciler.placement.nodes.space import Demand, Space
+from reconciler.placement.nodes.template import Template
 from reconciler.placement.packing.goal import Goal
 from reconciler.placement.packing.market import Market, Shelf
-from reconciler.placement.rules import RuleKind
+from reconciler.placement.pods.cohort import Cohort, Stage
 from reconciler.placement.solve import Pass
-from reconciler.placement.space import Demand, Space
-from reconciler.placement.template import Template
-from reconciler.placement.topology import Group
+from reconciler.placement.topology.groups import Group
+from reconciler.placement.topology.rules import RuleKind
 
 
 @dataclass(eq=False, slots=True)

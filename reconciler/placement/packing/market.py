@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from reconciler.catalog.table import indices
 from reconciler.model.resources import NODES, Resources
 from reconciler.model.resources import pods as one
-from reconciler.placement.cohort import Cohort
-from reconciler.placement.limits import Limits
+from reconciler.placement.nodes.limits import Limits
+from reconciler.placement.nodes.space import Space
+from reconciler.placement.nodes.template import Template, shortfalls
 from reconciler.placement.packing.goal import Goal
+from reconciler.placement.pods.cohort import Cohort
 from reconciler.placement.solve import Pass
-from reconciler.placement.space import Space
-from reconciler.placement.template import Template, shortfalls
 
 _FAR = float("inf")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from reconciler.placement.answer import Attempt
 from reconciler.placement.packing.goal import Depth, Goal, Outcome
-from reconciler.placement.shape import Shape
+from reconciler.placement.pods.shape import Shape
 
 _ALMOST = 1e-9
 _PARTS_MAX = 8

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import frexp
 
 from reconciler.catalog.table import indices
-from reconciler.placement.cohort import Cohort
-from reconciler.placement.nodeuse import NodeUse
+from reconciler.placement.nodes.existing import NodeUse
+from reconciler.placement.pods.cohort import Cohort
 from reconciler.placement.solve import Pass
-from reconciler.placement.topology import Topology
+from reconciler.placement.topology.groups import Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from reconciler.catalog.images import image_for
+from reconciler.catalog.aws.machine import image_for
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
 from reconciler.diff.nodeclass import Instance
-from reconciler.model.instancetype import InstanceType, Offering
-from reconciler.model.labels import (
+from reconciler.model.karpenter.instancetype import InstanceType, Offering
+from reconciler.model.karpenter.labels import (
     HOSTNAME,
     INITIALIZED,
     INSTANCE_TYPE,
@@ -33,22 +33,20 @@ from reconciler.model.labels import (
     REGISTERED,
     ZONE,
 )
-from reconciler.model.metadata import Condition, Metadata
-from reconciler.model.node import Node, NodeSpec, NodeStatus
-from reconciler.model.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
-from reconciler.model.nodeclass import EC2NodeClass
-from reconciler.model.nodepool import NodePool, requirements_of
-from reconciler.model.requirement import requirement
-from reconciler.model.requirements import Requirements
+from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodepool import NodePool, requirements_of
+from reconciler.model.karpenter.requirements import Requirements, requirement
+from reconciler.model.kubernetes.metadata import Condition, Metadata
+from reconciler.model.kubernetes.node import Node, NodeSpec, NodeStatus
 from reconciler.model.resources import Resources, format_resources, parse_resources
 from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
-from reconciler.placement.problem import LaunchPool
-from reconciler.placement.result import PlannedClaim
-from reconciler.plan.claims import TYPES_MAX
-from reconciler.plan.deciding import Facts
-from reconciler.plan.launch import launch_choices
-from reconciler.plan.pools import node_class_of
+from reconciler.placement.question import LaunchPool, PlannedClaim
+from reconciler.plan.make.actions import TYPES_MAX
+from reconciler.plan.make.decide import Facts
+from reconciler.plan.make.launch import launch_choices
+from reconciler.plan.make.pools import node_class_of
 
 _STEPS: Final = ("Launched", "Registered", "Initialized")
 _READY: Final = Condition("Ready", "True", "KubeletReady")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.adapters.aws.addresses import NONE_FREE, Addresses
+from reconciler.adapters.aws.launch.addresses import NONE_FREE, Addresses
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.faults import Fault
-from reconciler.adapters.simulated.turns import Turn
+from reconciler.adapters.simulated.faults import Fault, Turn
 from reconciler.model.errors import CloudError, TransientCloudError
-from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.ports import LaunchAnswer, LaunchOption
 from tests.contracts.cloud import a_class, a_cloud, a_compute, a_wish
 

@@ -13,11 +13,10 @@ import pytest
 from botocore.loaders import JSONFileLoader, create_loader
 from moto import mock_aws
 
-from reconciler.adapters.aws.clients import POOL, Account, Connections, account_of
-from reconciler.adapters.aws.throttle import RATES
+from reconciler.adapters.aws.clients import POOL, RATES, Account, Connections, account_of
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.server import serve
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.moto.server import serve
 from reconciler.model.settings import Settings
 
 ONE = Settings(fleet="one", region="us-east-1", role_arn="arn:aws:iam::111111111111:role/fleets")

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.adapters.aws.cache import Folder, folder_of
-from reconciler.adapters.aws.facts import AccountFacts, kept_at
-from reconciler.adapters.aws.prices import currency_of, pricing_region
+from reconciler.adapters.aws.facts.latest import AccountFacts, Folder, folder_of, kept_at
+from reconciler.adapters.aws.facts.prices import currency_of, pricing_region
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.adapters.simulated.listings import Listings
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.moto.listings import Listings
 from reconciler.catalog.catalog import bundled_data
 from reconciler.model.settings import Settings
 

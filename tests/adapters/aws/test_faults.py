@@ -16,22 +16,22 @@ from typing import Any
 import pytest
 
 from reconciler.adapters.aws.checks import Checks
-from reconciler.adapters.aws.commitments import bought
 from reconciler.adapters.aws.compute import AwsCompute
-from reconciler.adapters.aws.instancetypes import describe_offerings, describe_types
-from reconciler.adapters.aws.leftovers import PROFILE, TEMPLATE
+from reconciler.adapters.aws.events.queue import InterruptionQueue
+from reconciler.adapters.aws.events.statuses import InstanceStatuses
+from reconciler.adapters.aws.facts.commitments import bought
+from reconciler.adapters.aws.facts.latest import describe_offerings, describe_types
+from reconciler.adapters.aws.facts.prices import on_demand_prices, spot_prices
+from reconciler.adapters.aws.launch.profiles import Profiles, profile_name
+from reconciler.adapters.aws.launch.templatestore import PROFILE, TEMPLATE
 from reconciler.adapters.aws.permissions import CALLS
-from reconciler.adapters.aws.prices import on_demand_prices, spot_prices
-from reconciler.adapters.aws.profiles import Profiles, profile_name
-from reconciler.adapters.aws.queue import InterruptionQueue
-from reconciler.adapters.aws.statuses import InstanceStatuses
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.adapters.simulated.reserved import Reserved
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.moto.reserved import Reserved
 from reconciler.model.check import Verdict
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
-from reconciler.model.nodeclass import (
+from reconciler.model.karpenter.nodeclass import (
     EC2NodeClass,
     EC2NodeClassStatus,
     PlacementGroupSelector,

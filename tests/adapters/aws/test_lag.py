@@ -17,15 +17,15 @@ import pytest
 from msgspec.structs import replace as changed
 
 from reconciler.adapters.aws.compute import AwsCompute
-from reconciler.adapters.aws.leftovers import PROFILE, TEMPLATE, UNUSED_FOR
-from reconciler.adapters.aws.profiles import Profiles, profile_name
-from reconciler.adapters.aws.requests import launch_requests
+from reconciler.adapters.aws.launch.profiles import Profiles, profile_name
+from reconciler.adapters.aws.launch.requests import launch_requests
+from reconciler.adapters.aws.launch.templatestore import PROFILE, TEMPLATE, UNUSED_FOR
 from reconciler.adapters.aws.tags import as_list, owner_of
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.errors import CloudError, TransientCloudError
-from reconciler.model.nodeclass import EC2NodeClass, EC2NodeClassStatus, SelectorTerm
+from reconciler.model.karpenter.nodeclass import EC2NodeClass, EC2NodeClassStatus, SelectorTerm
 from reconciler.model.settings import Settings
 from reconciler.ports import Launch, LaunchAnswer
 from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish

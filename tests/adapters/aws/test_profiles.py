@@ -9,10 +9,10 @@ import pytest
 
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.errors import CloudError
-from reconciler.model.nodeclass import EC2NodeClass, SelectorTerm
+from reconciler.model.karpenter.nodeclass import EC2NodeClass, SelectorTerm
 from reconciler.ports import LaunchAnswer
 from tests.contracts.cloud import SETTINGS, a_class, a_compute, a_type, a_wish
 

@@ -11,16 +11,15 @@ import pytest
 import yaml
 from msgspec.structs import replace as with_fields
 
-from reconciler.adapters.aws.aliases import alias_paths
+from reconciler.adapters.aws.bootstrap.bottlerocket import dumps
 from reconciler.adapters.aws.bootstrap.mime import parts_of
-from reconciler.adapters.aws.bootstrap.toml import dumps
-from reconciler.adapters.aws.images import types_of
-from reconciler.adapters.aws.requests import launch_requests, planned_requests
+from reconciler.adapters.aws.launch.requests import launch_requests, planned_requests
+from reconciler.adapters.aws.nodeclass.amis import alias_paths
+from reconciler.adapters.aws.nodeclass.images import types_of
 from reconciler.catalog.catalog import bundled
 from reconciler.model.errors import CloudError
-from reconciler.model.metadata import Metadata
-from reconciler.model.nodeclaim import NodeClaim, NodeClaimSpec
-from reconciler.model.nodeclass import (
+from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec
+from reconciler.model.karpenter.nodeclass import (
     AMI,
     BlockDevice,
     BlockDeviceMapping,
@@ -31,9 +30,10 @@ from reconciler.model.nodeclass import (
     SecurityGroup,
     Subnet,
 )
-from reconciler.model.nodepool import NodeSelectorRequirement
-from reconciler.model.requirement import Operator
-from reconciler.model.taint import Taint
+from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
+from reconciler.model.karpenter.requirements import Operator
+from reconciler.model.kubernetes.metadata import Metadata
+from reconciler.model.kubernetes.taint import Taint
 from reconciler.ports import Launch, LaunchOption
 from tests.awsmodels import session
 from tests.contracts.cloud import SETTINGS, a_class, a_type, a_wish
@@ -391,7 +391,7 @@ def test_aliases_lead_to_the_published_parameters() -> None:
 
 def test_requests_are_built_without_boto3() -> None:
     code = (
-        "import sys, reconciler.adapters.aws.requests, reconciler.adapters.aws.compute;"
+        "import sys, reconciler.adapters.aws.launch.requests, reconciler.adapters.aws.compute;"
         "print([m for m in ('boto3', 'botocore', 'moto') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

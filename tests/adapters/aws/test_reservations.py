@@ -9,12 +9,12 @@ import pytest
 
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.adapters.simulated.reserved import Reserved
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.moto.reserved import Reserved
 from reconciler.catalog.classfacts import class_facts
-from reconciler.model.metadata import condition
-from reconciler.model.nodeclass import CapacityReservation, EC2NodeClass, SelectorTerm
+from reconciler.model.karpenter.nodeclass import CapacityReservation, EC2NodeClass, SelectorTerm
+from reconciler.model.kubernetes.metadata import condition
 from reconciler.ports import Launch, LaunchAnswer, LaunchOption
 from tests.adapters.aws.test_lost_pages import assert_addressed, outcome
 from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_wish

@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.adapters.aws.requests import launch_requests
+from reconciler.adapters.aws.launch.requests import launch_requests
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.catalog.classfacts import class_facts
 from reconciler.model.errors import TransientCloudError
-from reconciler.model.metadata import condition
-from reconciler.model.nodeclass import (
+from reconciler.model.karpenter.nodeclass import (
     EC2NodeClass,
     FoundPlacementGroup,
     PlacementGroupSelector,
     SelectorTerm,
 )
+from reconciler.model.kubernetes.metadata import condition
 from reconciler.model.settings import PlacementGroup
 from tests.contracts.cloud import SETTINGS, a_class, a_compute, a_type, a_wish
 

@@ -8,10 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from reconciler.adapters.aws.hearing import Hearing
-from reconciler.adapters.aws.queue import InterruptionQueue
-from reconciler.adapters.aws.statuses import IMPAIRED_FOR, InstanceStatuses
-from reconciler.adapters.aws.throttle import READING, family_of
+from reconciler.adapters.aws.clients import READING, family_of
+from reconciler.adapters.aws.events.queue import InterruptionQueue
+from reconciler.adapters.aws.events.statuses import IMPAIRED_FOR, Hearing, InstanceStatuses
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.ports import InterruptionKind, LaunchAnswer

@@ -13,7 +13,7 @@ from reconciler.adapters.aws.bootstrap.mime import (
     parts_of,
 )
 from reconciler.adapters.aws.bootstrap.setup import Setup
-from reconciler.model.taint import Taint
+from reconciler.model.kubernetes.taint import Taint
 
 
 def user_data(setup: Setup) -> str:
