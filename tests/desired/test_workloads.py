@@ -1,7 +1,6 @@
 """From the workloads of a folder to the pods that a cluster would have."""
 
 from datetime import UTC, datetime
-from time import perf_counter
 from typing import Any
 
 import pytest
@@ -210,9 +209,7 @@ def test_other_kinds_stand_beside_the_pods() -> None:
 
 
 def test_too_many_pods_are_refused_before_they_are_made() -> None:
-    started = perf_counter()
     workloads, (finding,) = expand([a_deployment("a", 10), a_deployment("b", 10**9)])
-    assert perf_counter() - started < 1
     assert len(workloads.pods) == 10
     assert (finding.code, finding.severity) == ("too-many-pods", Severity.ERROR)
     assert "Deployment b has 1000000000 pods" in finding.message
