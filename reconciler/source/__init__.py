@@ -1,1 +1,1 @@
-"""TODO."""
+"""Bytes of a file to data with a place for every key: YAML, schemas, findings."""

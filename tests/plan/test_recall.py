@@ -63,10 +63,8 @@ DECIDES_NOTHING = {
     "plan/explain/node.py",  # tells what was decided
     "placement/nodes/limits.py",  # what is held now, no moment
     "plan/explain/calendar.py",  # not asked for a plan
-    "plan/explain/calendar.py",  # likewise
     "plan/make/recall.py",
     "plan/rest/carry.py",  # of a clock of its own, for which no plan is kept
-    "plan/rest/carry.py",  # likewise
     "plan/value/summary.py",  # how many nodes now
     "plan/render/wording.py",
 }

@@ -1,1 +1,1 @@
-"""TODO."""
+"""A catalogue as one fleet sees it: overlays, preferences, refused offerings, discovered memory."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""What ``reconciler check`` looks at in an account."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""One module for each command, loaded when that command runs."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The story that ``reconciler demo`` tells, and the stage on which it is played."""

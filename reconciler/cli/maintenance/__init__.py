@@ -1,1 +1,1 @@
-"""TODO."""
+"""The parts of ``reconciler state``: adoption and pruning."""

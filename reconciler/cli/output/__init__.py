@@ -1,1 +1,1 @@
-"""TODO."""
+"""What commands print: lists, findings, explanations and progress."""

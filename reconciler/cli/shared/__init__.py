@@ -1,1 +1,1 @@
-"""TODO."""
+"""What several commands need: their inputs, the recorded state, exit codes."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""What a schema cannot say about NodePools and EC2NodeClasses."""

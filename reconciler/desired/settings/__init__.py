@@ -1,1 +1,1 @@
-"""TODO."""
+"""``reconciler.yaml`` and the other layers of settings."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The pods that the workloads of a fleet folder stand for."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Fewer or cheaper nodes for the same pods."""

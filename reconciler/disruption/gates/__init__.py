@@ -1,1 +1,1 @@
-"""TODO."""
+"""What holds a node back: budgets, guards, our own settings, PodDisruptionBudgets, patience."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The reasons for which a node goes, one module each."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""What a pass does, one module for each kind of step."""

@@ -1,9 +1,9 @@
 """EC2 says that instances go: what becomes of their NodeClaims.
 
 A word is taken over by marking the claim in our records; the planner reads the mark and decides
-(``disruption/methods/forceful.py``), in this pass and in every later one. Only then is the word settled:
-what dies in between hears it again, and an existing mark is left as it is, so that a
-word heard twice does what it does once (aws reference 5.2).
+(``disruption/methods/forceful.py``), in this pass and in every later one. Only then is the message
+deleted: a process that dies in between receives it again, and an existing mark is left as it is, so
+that a message received twice has the effect of one (aws reference 5.2).
 
 A queue takes what anybody puts there who is allowed to, so a word is not believed against what EC2
 itself shows: a spot warning about an instance that is not spot, a state that the instance does not

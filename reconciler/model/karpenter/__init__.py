@@ -1,1 +1,1 @@
-"""TODO."""
+"""The kinds of Karpenter, and the requirements and labels that they share."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The kinds of Kubernetes that a decision reads."""

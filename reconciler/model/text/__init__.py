@@ -1,1 +1,1 @@
-"""TODO."""
+"""Text that people wrote: shown safely, without secrets, and with a guess at what was meant."""

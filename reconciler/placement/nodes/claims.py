@@ -112,8 +112,8 @@ def fit(
         claim.tighten()
         return _NEVER
     simple = not reservations.exist
-    for equals in spaces:
-        for space in _cheapest_first(template.table, equals, types):
+    for tier in spaces:
+        for space in _cheapest_first(template.table, tier, types):
             mask = types & space.mask
             if mask and simple and not space.has_min_values:
                 return Fit(space, mask, requests)

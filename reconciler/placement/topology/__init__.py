@@ -1,1 +1,1 @@
-"""TODO."""
+"""Rules about other pods: spread, affinity and anti-affinity."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""From inputs to a plan."""

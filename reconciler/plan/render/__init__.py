@@ -1,1 +1,1 @@
-"""TODO."""
+"""A plan as text, Markdown, HTML and Mermaid."""

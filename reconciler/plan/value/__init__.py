@@ -1,1 +1,1 @@
-"""TODO."""
+"""The plan itself: a value without behaviour."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""What AWS says about types, prices and commitments, and how long an answer is kept."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""What an EC2NodeClass selects in an account: images, subnets, security groups, reservations."""
