@@ -42,7 +42,7 @@ from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import ClusterState, cluster_state
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.carry import Work, carried
-from reconciler.plan.rest.world import World
+from reconciler.plan.rest.world import RestingFleet
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = Path(os.environ.get("CONFORMANCE") or ROOT.parent / "shared" / "conformance") / "bench"
@@ -238,7 +238,7 @@ def _carried(home: Path) -> ClusterState:
         now=NOW.replace(day=1),
         any_class=True,
     )
-    rest = carried(inputs, World(inputs.cluster), inputs.now, History(), Work(10**9))
+    rest = carried(inputs, RestingFleet(inputs.cluster), inputs.now, History(), Work(10**9))
     assert rest.rested, home
     return rest.world.cluster
 

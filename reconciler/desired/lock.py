@@ -65,7 +65,7 @@ class LockedClass(_Part, frozen=True, kw_only=True):
     instance_profile: str = ""
 
 
-class Source(_Part, frozen=True, kw_only=True):
+class FactSource(_Part, frozen=True, kw_only=True):
     """Whence facts come (as ``PriceOrigin.source``), and when they were read or published."""
 
     source: str
@@ -75,11 +75,11 @@ class Source(_Part, frozen=True, kw_only=True):
 class LockedCatalog(_Part, frozen=True, kw_only=True):
     """The instance types: whence, and which bundled data they are told as a difference to."""
 
-    instance_types: Source
+    instance_types: FactSource
     bundle: str
     bundle_digest: str
-    on_demand: Source
-    spot: Source
+    on_demand: FactSource
+    spot: FactSource
 
 
 class LockedType(_Part, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from reconciler.disruption.blockers import blockers_of
-from reconciler.disruption.candidates import DriftedClaim
+from reconciler.disruption.candidates import Drifted
 from reconciler.disruption.command import (
     Block,
     BlockCode,
@@ -92,7 +92,7 @@ def _carried_through(situation: Situation, methods: Iterable[Method]) -> Opening
     return opening
 
 
-def _refused(work: Deliberation, drifted: Sequence[DriftedClaim]) -> list[Block]:
+def _refused(work: Deliberation, drifted: Sequence[Drifted]) -> list[Block]:
     """Return the blocks of nodes that are no candidates though something wants them.
 
     A node that is drifted or that expires gracefully is wanted for that. That any other is told to

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Protocol
 
-from reconciler.disruption.candidates import Candidate, Refusal, Roster
+from reconciler.disruption.candidates import Candidate, CandidateRefusal, Roster
 from reconciler.disruption.command import (
     DELETE,
     REPLACE,
@@ -140,7 +140,7 @@ class Deliberation:
             self.limits_hit.append(text)
         return False
 
-    def refuse(self, candidate: Candidate, reason: str, refusal: Refusal) -> None:
+    def refuse(self, candidate: Candidate, reason: str, refusal: CandidateRefusal) -> None:
         """Record a rejection."""
         self.blocks[refusal.block(candidate.name, reason)] = None
 

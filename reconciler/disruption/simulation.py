@@ -43,7 +43,7 @@ Kind = tuple[str, frozenset[tuple[str, str]]]
 """Namespace and labels: what selectors see of a pod."""
 
 
-class Moves:
+class CommandMoves:
     """The commands decided since the scheduler was made."""
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ class Placer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulationOutcome:
     """What the scheduler says to taking some nodes.
 
     ``homeless`` are the pods that find no place, which ``failure`` says in words.
@@ -185,7 +185,7 @@ class Simulation:
         self._renew = renew
         self._renewals = 0
         self._renews = True
-        self._moves = Moves()
+        self._moves = CommandMoves()
 
     def without(
         self,
@@ -194,7 +194,7 @@ class Simulation:
         consolidating: bool,
         closed: Collection[str] = (),
         worth: Mapping[str, float] | None = None,
-    ) -> Outcome:
+    ) -> SimulationOutcome:
         """Ask where the pods of these nodes would go.
 
         That the room of a CapacityBuffer would be nowhere keeps no node: it is asked for again.
@@ -206,7 +206,7 @@ class Simulation:
         """
         pods = [pod for candidate in candidates for pod in candidate.moving]
         if not pods:
-            return Outcome(Placement())
+            return SimulationOutcome(Placement())
         self._prepare(pods)
         self.asked += 1
         self.spent += len(self.cluster.nodes) * (1 + len(pods) // _PODS_LIKE_ONE)
@@ -261,9 +261,9 @@ class Simulation:
         self._renewals += 1
         self.spent += len(self.cluster.nodes) * _RENEWAL_LIKE
         self._placer = self._renew(self.cluster, self._renewals)
-        self._moves = Moves()
+        self._moves = CommandMoves()
 
-    def _outcome(self, placement: Placement, virtual: Collection[str]) -> Outcome:
+    def _outcome(self, placement: Placement, virtual: Collection[str]) -> SimulationOutcome:
         reasons = {
             pod: "; ".join(dict.fromkeys(r.message for r in rejections))
             for source in (placement.unschedulable, placement.deferred)
@@ -273,12 +273,12 @@ class Simulation:
         for pod in placement.uninitialized_targets.difference(virtual):
             reasons[pod] = self._uninitialized(placement.on_nodes[pod])
         if not reasons:
-            return Outcome(placement)
+            return SimulationOutcome(placement)
         named = [f"{pod} => {reasons[pod]}" for pod in sorted(reasons)[:_NAMED_MAX]]
         more = len(reasons) - len(named)
         rest = f" and {more} other(s)" if more else ""
         failure = f"not all pods would schedule, {', '.join(named)}{rest}"
-        return Outcome(placement, failure, frozenset(reasons))
+        return SimulationOutcome(placement, failure, frozenset(reasons))
 
     def _uninitialized(self, name: str) -> str:
         node = self.cluster.by_name.get(name)

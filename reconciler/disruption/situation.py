@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from reconciler.disruption.candidates import DriftedClaim, Roster
+from reconciler.disruption.candidates import Drifted, Roster
 from reconciler.disruption.command import Block, Command
 from reconciler.disruption.deliberation import WORK_MAX, Deliberation
 from reconciler.disruption.gates.budgets import BudgetLedger, budget_states, fleet_states
@@ -50,7 +50,7 @@ class Situation:
     launch_pools: Sequence[LaunchPool]
     settings: Settings
     now: datetime
-    drifted: Sequence[DriftedClaim] = ()
+    drifted: Sequence[Drifted] = ()
     pending: Sequence[Pod] = ()
     scheduler: Placer | None = None
     renew: Renew | None = None

@@ -18,7 +18,7 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.plan.make.recall import Recall
 from reconciler.plan.value.plan import InputDigests, Plan, Revision
-from reconciler.ports import RecordedObject, RunningCommand, Unavailable
+from reconciler.ports.state import RecordedObject, RunningCommand, Unavailable
 
 
 class Desired(Protocol):

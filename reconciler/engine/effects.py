@@ -14,7 +14,7 @@ from typing import Final
 
 from reconciler.engine.world import World
 from reconciler.model.errors import ReconcilerError, TransientCloudError
-from reconciler.ports import Intent, Outcome, Verb
+from reconciler.ports.journal import Intent, Outcome, Verb
 
 _ID_LENGTH: Final = 32
 _LASTING: Final = frozenset({Verb.TAINT, Verb.DRAIN, Verb.DELETE_NODE, Verb.TAG})

@@ -20,7 +20,7 @@ from reconciler.model.karpenter.labels import (
     NODEPOOL_HASH_VERSION,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.ports import RecordedObject
+from reconciler.ports.state import RecordedObject
 
 Hashed = tuple[str, str]
 """A hash and its version; both are empty where there is none."""

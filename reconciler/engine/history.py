@@ -8,7 +8,7 @@ from datetime import datetime
 
 from reconciler.model.history import DAY, History, Taken
 from reconciler.model.settings import Settings
-from reconciler.ports import CommandPhase, RunningCommand, StateStore
+from reconciler.ports.state import CommandPhase, RunningCommand, StateStore
 
 
 def history_of(store: StateStore, settings: Settings, now: datetime) -> History:

@@ -26,7 +26,8 @@ from reconciler.observed.identity import identified
 from reconciler.observed.pods import Pods
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import ClusterState, cluster_state
-from reconciler.ports import CommandPhase, Instance, RunningCommand
+from reconciler.ports.cloud import Instance
+from reconciler.ports.state import CommandPhase, RunningCommand
 
 
 @dataclass(frozen=True)

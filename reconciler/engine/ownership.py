@@ -17,7 +17,8 @@ from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import Fault, ReconcilerError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.ownership import FLEET_TAG, Owner
-from reconciler.ports import Instance, Intent, Journal, Launch, LaunchOption, Verb
+from reconciler.ports.cloud import Instance, Launch, LaunchOption
+from reconciler.ports.journal import Intent, Journal, Verb
 
 INTENT_TAG: Final = "reconciler/intent"
 CLAIM_TAG: Final = "karpenter.sh/nodeclaim"

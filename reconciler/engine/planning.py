@@ -13,7 +13,7 @@ from reconciler.catalog.catalog import Catalog
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import file_objects, node_claims, node_overlays
-from reconciler.diff.nodeclass import Instance as Machine
+from reconciler.diff.nodeclass import LiveInstance as Machine
 from reconciler.disruption.command import ForcefulReason
 from reconciler.disruption.validation import objection
 from reconciler.engine.discovery import Discovery
@@ -35,15 +35,10 @@ from reconciler.plan.make.decide import Phase, untimed
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.pools import PoolTypes, node_class_of, pool_types
 from reconciler.plan.make.recall import Recall
-from reconciler.plan.value.plan import (
-    InputDigests,
-    Plan,
-    PlannedNodeClaim,
-    PriceSource,
-    Revision,
-    input_digest,
-)
-from reconciler.ports import Instance, RecordedObject, RunningCommand, Unavailable
+from reconciler.plan.value.nodes import PlannedNodeClaim, PriceSource
+from reconciler.plan.value.plan import InputDigests, Plan, Revision, input_digest
+from reconciler.ports.cloud import Instance
+from reconciler.ports.state import RecordedObject, RunningCommand, Unavailable
 
 if TYPE_CHECKING:
     from reconciler.catalog.commitments.coverage import Cover

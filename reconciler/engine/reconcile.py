@@ -39,7 +39,7 @@ from reconciler.model.settings import Settings
 from reconciler.plan.approval import departures, moved_inputs
 from reconciler.plan.make.recall import Recall
 from reconciler.plan.value.plan import Plan, from_json, to_json
-from reconciler.ports import CommandPhase, RecordedPlan
+from reconciler.ports.state import CommandPhase, RecordedPlan
 
 
 @dataclass(frozen=True, slots=True)

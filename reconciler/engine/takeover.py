@@ -33,7 +33,10 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.ownership import CLUSTER_TAG, FLEET_TAG, Owner
 from reconciler.observed.snapshot import Snapshot
-from reconciler.ports import Clock, Compute, Instance, Intent, Journal, Outcome, StateStore, Verb
+from reconciler.ports.clock import Clock
+from reconciler.ports.cloud import Compute, Instance
+from reconciler.ports.journal import Intent, Journal, Outcome, Verb
+from reconciler.ports.state import StateStore
 
 # The claim of an instance that is taken over and in no record: written anew from its tags.
 #

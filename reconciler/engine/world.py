@@ -8,20 +8,12 @@ from datetime import datetime, timedelta
 
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.plan.value.plan import Plan
-from reconciler.ports import (
-    Arrivals,
-    Clock,
-    Cluster,
-    Compute,
-    Interruption,
-    Interruptions,
-    Journal,
-    Leftover,
-    Leftovers,
-    Notifier,
-    Progress,
-    StateStore,
-)
+from reconciler.ports.clock import Clock
+from reconciler.ports.cloud import Compute, Interruption, Interruptions, Leftover, Leftovers
+from reconciler.ports.cluster import Arrivals, Cluster
+from reconciler.ports.journal import Journal
+from reconciler.ports.progress import Notifier, Progress
+from reconciler.ports.state import StateStore
 
 
 def _forget(plan: Plan) -> None:

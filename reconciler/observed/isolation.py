@@ -46,7 +46,7 @@ _BYTE: Final = re.compile(r" \(byte (\d+)\)")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SnapshotPlace:
     """The object ``number`` (from 1) of a snapshot, ``content`` being its whole text."""
 
     source: str

@@ -26,11 +26,17 @@ from reconciler.placement.explain.reasons import Explainer
 from reconciler.placement.nodes.claims import OpenClaim
 from reconciler.placement.nodes.daemons import least
 from reconciler.placement.nodes.space import Space
-from reconciler.placement.nodes.template import Template, shortfalls
+from reconciler.placement.nodes.template import PoolTemplate, shortfalls
 from reconciler.placement.pods.cohort import Cohort
 from reconciler.placement.pods.shape import Shape
-from reconciler.placement.question import TYPES_MAX, GivenUp, Placement, PlannedClaim, Rejection
-from reconciler.placement.solve import Pass
+from reconciler.placement.question import (
+    TYPES_MAX,
+    DroppedPreferences,
+    Placement,
+    PlannedClaim,
+    Rejection,
+)
+from reconciler.placement.solve import PlacementPass
 
 # From a claim that is full enough to the NodeClaim that is asked for.
 #
@@ -150,7 +156,7 @@ class Attempt(msgspec.Struct, frozen=True, eq=False):
     placed as if they had no preferences.
     """
 
-    solving: Pass
+    solving: PlacementPass
     cohorts: Sequence[Cohort]
     refused: Mapping[str, tuple[Rejection, ...]]
     modest: Mapping[Shape, Sequence[Pod]] = {}
@@ -162,7 +168,7 @@ class Attempt(msgspec.Struct, frozen=True, eq=False):
 
 
 def answer(
-    attempt: Attempt, templates: Sequence[Template], salt: str, saving: float = 0.0
+    attempt: Attempt, templates: Sequence[PoolTemplate], salt: str, saving: float = 0.0
 ) -> Placement:
     """Return the answer that an attempt comes to; ``salt`` goes into the names of its claims.
 
@@ -201,12 +207,12 @@ def answer(
         unschedulable=dict(sorted(unschedulable.items())),
         deferred=dict(sorted(deferred.items())),
         relaxed=_relaxed(solving, placed, given_up),
-        given_up=GivenUp(given_up, saving) if given_up else None,
+        given_up=DroppedPreferences(given_up, saving) if given_up else None,
         uninitialized_targets=_uninitialized(solving),
     )
 
 
-def _on_nodes(solving: Pass) -> dict[str, str]:
+def _on_nodes(solving: PlacementPass) -> dict[str, str]:
     rows = solving.nodes.nodes.rows
     found = {
         pod.key: rows[index].name for index, pods in solving.nodes.placed.items() for pod in pods
@@ -214,7 +220,7 @@ def _on_nodes(solving: Pass) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def _uninitialized(solving: Pass) -> frozenset[str]:
+def _uninitialized(solving: PlacementPass) -> frozenset[str]:
     rows = solving.nodes.nodes.rows
     return frozenset(
         pod.key
@@ -239,7 +245,7 @@ def _given_up(
 
 
 def _relaxed(
-    solving: Pass, placed: Mapping[str, Cohort], given_up: Mapping[str, tuple[str, ...]]
+    solving: PlacementPass, placed: Mapping[str, Cohort], given_up: Mapping[str, tuple[str, ...]]
 ) -> dict[str, tuple[str, ...]]:
     found = dict(given_up)
     for key, step in solving.steps_taken.items():

@@ -75,7 +75,7 @@ class Rejection(msgspec.Struct, frozen=True):
     facts: Mapping[str, str | int | float] = {}
 
 
-class GivenUp(msgspec.Struct, frozen=True):
+class DroppedPreferences(msgspec.Struct, frozen=True):
     """Preferences that pods (``namespace/name``) were not asked for, because they are dear.
 
     ``saving`` is what that saves, in USD an hour, what nodes cost beside their price included.
@@ -100,7 +100,7 @@ class Placement:
     unschedulable: Mapping[str, tuple[Rejection, ...]] = field(default_factory=dict)
     deferred: Mapping[str, tuple[Rejection, ...]] = field(default_factory=dict)
     relaxed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    given_up: GivenUp | None = None
+    given_up: DroppedPreferences | None = None
     uninitialized_targets: frozenset[str] = frozenset()
 
 

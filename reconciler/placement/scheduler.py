@@ -22,20 +22,20 @@ from reconciler.model.resources import Resources, add, subtract
 from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState, StateNode, quiet_since
 from reconciler.placement.answer import Attempt, answer
-from reconciler.placement.approach import Score, approaches, queue, score
+from reconciler.placement.approach import ApproachScore, approaches, queue, score
 from reconciler.placement.nodes.claims import Order, promised
 from reconciler.placement.nodes.daemons import daemons
 from reconciler.placement.nodes.existing import Nodes, NodeUse, Target
-from reconciler.placement.nodes.limits import Limits, Reservations
+from reconciler.placement.nodes.limits import RemainingLimits, Reservations
 from reconciler.placement.nodes.space import Demands, SpaceBook
-from reconciler.placement.nodes.template import Template
+from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.packing.goal import Depth, Goal
 from reconciler.placement.pods.cohort import Cohort
 from reconciler.placement.pods.pending import impossible, invalid
 from reconciler.placement.pods.shape import Shape, Shapes, queue_position
 from reconciler.placement.pods.volumes import needs
 from reconciler.placement.question import LaunchPool, Placement, Rejection
-from reconciler.placement.solve import Pass
+from reconciler.placement.solve import PlacementPass
 from reconciler.placement.topology.census import Census, Universe
 from reconciler.placement.topology.groups import Topology
 
@@ -91,7 +91,7 @@ class Scheduler:
         self._daemons = daemons(cluster)
         best_effort = settings.min_values_policy == "BestEffort"
         self._all_templates = [
-            Template(p.node_pool, self._book(p), self._daemons, best_effort=best_effort)
+            PoolTemplate(p.node_pool, self._book(p), self._daemons, best_effort=best_effort)
             for p in self._pools
         ]
         self._templates = [t for t in self._all_templates if t.types]
@@ -215,7 +215,7 @@ class Scheduler:
         self._topology([cohort], world.without)
         return survey(self._pass(world, to_front=True), self._all_templates, cohort)
 
-    def template(self, node_pool: str) -> Template | None:
+    def template(self, node_pool: str) -> PoolTemplate | None:
         """Return what a NodePool launches from, None where it is not one that can."""
         return next((t for t in self._all_templates if t.name == node_pool), None)
 
@@ -281,11 +281,11 @@ class Scheduler:
         asked = world.strict_reservations and self._goal.packs_some(self._templates)
         return world.worth is not None or asked
 
-    def _best(self, cohorts: list[Cohort], world: _World) -> Pass:
+    def _best(self, cohorts: list[Cohort], world: _World) -> PlacementPass:
         """Return the best pass of those tried; cohorts and counts are left as it left them."""
         topology = self._topology(cohorts, world.without)
         at_first = topology.saved()
-        best: tuple[Score, Pass] | None = None
+        best: tuple[ApproachScore, PlacementPass] | None = None
         left: tuple[list[dict[str, int]], list[tuple[int, int]]] = (at_first, [])
         for approach in approaches(cohorts):
             if best is not None:
@@ -314,9 +314,9 @@ class Scheduler:
             return cheapest(best[1], tries, goal, world.depth)
         return best[1]
 
-    def _pass(self, world: _World, *, to_front: bool) -> Pass:
+    def _pass(self, world: _World, *, to_front: bool) -> PlacementPass:
         guarded = self._guarded if world.guard else 0
-        return Pass(
+        return PlacementPass(
             templates=self._templates,
             nodes=NodeUse(self._nodes, world.without | world.closed, self._attached, guarded),
             limits=self._limits(world.without),
@@ -374,9 +374,9 @@ class Scheduler:
                 topology.forget(cohort.counted, cohort.repelling, bound)
         return topology
 
-    def _limits(self, without: Collection[str]) -> Limits:
+    def _limits(self, without: Collection[str]) -> RemainingLimits:
         targets = ((t.labels.get(NODEPOOL, ""), t.capacity) for t in self._promised)
-        return Limits(self._all_templates, self._cluster.nodes, targets, without)
+        return RemainingLimits(self._all_templates, self._cluster.nodes, targets, without)
 
     def _attached(self, pod: Pod) -> Iterable[tuple[str, frozenset[str]]]:
         return needs(pod, self._cluster).attached

@@ -17,15 +17,14 @@ import msgspec
 from msgspec import UnsetType
 
 from reconciler.model.errors import UnreadableError
+from reconciler.plan.value.actions import Action
+from reconciler.plan.value.disruption import PlannedCommand
+from reconciler.plan.value.nodes import PlannedNodeClaim, PlannedNodeClass
 from reconciler.plan.value.plan import (
     API_VERSION,
     DIGEST_LENGTH,
-    Action,
     InputDigests,
     Plan,
-    PlannedCommand,
-    PlannedNodeClaim,
-    PlannedNodeClass,
     Revision,
     from_json,
     input_digest,

@@ -21,7 +21,7 @@ Mark = tuple[int, int, Any]
 """Line, column (from 1) and, for a mapping, {key: ((line, column), Mark)}, for a list, [Mark]."""
 
 
-class Limits(NamedTuple):
+class FileLimits(NamedTuple):
     """How much one file may hold; generous for people, small for a machine."""
 
     bytes_max: int = 4 * 1024 * 1024
@@ -33,7 +33,7 @@ class Limits(NamedTuple):
     findings_max: int = 100
 
 
-LIMITS: Final = Limits()
+LIMITS: Final = FileLimits()
 
 
 class Document(NamedTuple):
@@ -75,7 +75,7 @@ class Document(NamedTuple):
 
 
 def parse_documents(
-    file: str, content: bytes, limits: Limits = LIMITS
+    file: str, content: bytes, limits: FileLimits = LIMITS
 ) -> tuple[list[Document], list[Diagnostic]]:
     """Return the documents of one file, in order and without empty ones, and every finding.
 
@@ -96,7 +96,7 @@ def parse_documents(
     return documents, composer.findings
 
 
-def _text(file: str, content: bytes, limits: Limits) -> tuple[str, Diagnostic | None]:
+def _text(file: str, content: bytes, limits: FileLimits) -> tuple[str, Diagnostic | None]:
     """Return the file as text, or the finding that it is none."""
 
     def refuse(code: str, message: str, offset: int = 0, hint: str = "") -> tuple[str, Diagnostic]:
@@ -158,7 +158,7 @@ _MERGE: Final = object()
 class _Composer:
     """Builds data and marks from the parser's events, counting what it builds."""
 
-    def __init__(self, file: str, text: str, limits: Limits) -> None:
+    def __init__(self, file: str, text: str, limits: FileLimits) -> None:
         self.file = file
         self.text = text
         self.limits = limits

@@ -15,7 +15,7 @@ from reconciler.catalog.catalog import (
     bundled_data,
     bundled_regions,
 )
-from reconciler.catalog.classfacts import ClassFacts, Interface, Reservation, Volume
+from reconciler.catalog.classfacts import ClassFacts, DeviceMapping, Interface, Reservation
 from reconciler.catalog.columns import columns_of
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.karpenter.instancetype import InstanceType
@@ -209,14 +209,14 @@ def test_pods(name: str, facts: dict[str, object], pods: int) -> None:
     [
         ({}, "20Gi"),
         ({"family": "Windows2019"}, "50Gi"),
-        ({"volumes": (Volume("/dev/xvda", parse_quantity("100Gi")),)}, "100Gi"),
-        ({"volumes": (Volume("/dev/xvdb", parse_quantity("100Gi")),)}, "20Gi"),
-        ({"volumes": (Volume("/dev/xvda", None),)}, "20Gi"),
+        ({"volumes": (DeviceMapping("/dev/xvda", parse_quantity("100Gi")),)}, "100Gi"),
+        ({"volumes": (DeviceMapping("/dev/xvdb", parse_quantity("100Gi")),)}, "20Gi"),
+        ({"volumes": (DeviceMapping("/dev/xvda", None),)}, "20Gi"),
         (
             {
                 "volumes": (
-                    Volume("/dev/xvda", parse_quantity("1G")),
-                    Volume("/dev/sdx", parse_quantity("2G"), is_root=True),
+                    DeviceMapping("/dev/xvda", parse_quantity("1G")),
+                    DeviceMapping("/dev/sdx", parse_quantity("2G"), is_root=True),
                 )
             },
             "2G",
@@ -225,12 +225,18 @@ def test_pods(name: str, facts: dict[str, object], pods: int) -> None:
         (
             {
                 "family": "Custom",
-                "volumes": (Volume("/dev/a", parse_quantity("1G")), Volume("/dev/b", 3000)),
+                "volumes": (
+                    DeviceMapping("/dev/a", parse_quantity("1G")),
+                    DeviceMapping("/dev/b", 3000),
+                ),
             },
             "3",
         ),
         (
-            {"family": "Bottlerocket", "volumes": (Volume("/dev/xvdb", parse_quantity("8Gi")),)},
+            {
+                "family": "Bottlerocket",
+                "volumes": (DeviceMapping("/dev/xvdb", parse_quantity("8Gi")),),
+            },
             "8Gi",
         ),
         ({"raid0": True}, "20Gi"),

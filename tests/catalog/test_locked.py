@@ -16,7 +16,7 @@ from reconciler.catalog.locked import (
     locked_pricing,
     locked_types,
 )
-from reconciler.desired.lock import Lock, Source, encode, read_lock
+from reconciler.desired.lock import FactSource, Lock, encode, read_lock
 from reconciler.model.billing import PriceBook
 from reconciler.model.karpenter.instancetype import PriceOrigin
 from reconciler.model.karpenter.nodepool import NodePool, NodeSelectorRequirement
@@ -47,7 +47,7 @@ def a_lock(catalog: BundledCatalog) -> Lock:
     made = Lock(
         locked_at=NOON,
         region=REGION,
-        catalog=locked_catalog(catalog, Source(source="live", at=NOON), header),
+        catalog=locked_catalog(catalog, FactSource(source="live", at=NOON), header),
         types=locked_types(catalog, NAMES, bundle),
     )
     read = read_lock(encode(made))

@@ -9,7 +9,7 @@ import pytest
 from reconciler.catalog.adjusted.overlay import (
     AWS_RESOURCES,
     OverlayPool,
-    Verdict,
+    OverlayVerdict,
     adjusted_price,
     evaluate,
     problems,
@@ -72,8 +72,10 @@ def test_overlays_are_taken_and_refused_as_karpenter_does(case: Any) -> None:
 
     for finding in evaluation.findings:
         status = expected["overlay_status"][finding.name]
-        assert (finding.verdict is Verdict.ACCEPTED) == (status["ValidationSucceeded"] == "True")
-        assert finding.verdict is Verdict.ACCEPTED or finding.verdict == status["reason"]
+        assert (finding.verdict is OverlayVerdict.ACCEPTED) == (
+            status["ValidationSucceeded"] == "True"
+        )
+        assert finding.verdict is OverlayVerdict.ACCEPTED or finding.verdict == status["reason"]
     assert len(evaluation.findings) == len(expected["overlay_status"])
     for pool, types in expected["nodepools"].items():
         if "error" in types:

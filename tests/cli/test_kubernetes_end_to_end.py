@@ -30,7 +30,7 @@ from reconciler.cli.wiring.imitation import Imitation
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
-from reconciler.ports import Progress
+from reconciler.ports.progress import Progress
 from tests.adapters.kubernetes.apiserver import (
     Call,
     Kube,

@@ -13,7 +13,7 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass, EC2NodeClassSpec,
 from reconciler.model.karpenter.requirements import Requirements, equals
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.settings import Settings
-from reconciler.ports import Launch, LaunchOption
+from reconciler.ports.cloud import Launch, LaunchOption
 
 SETTINGS = Settings(fleet="web", cluster="embedded", cluster_name="web")
 PRICES = {"m7g.large": 0.08, "m7i.large": 0.1, "c7i.xlarge": 0.18}

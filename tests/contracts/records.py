@@ -6,14 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimStatus
 from reconciler.model.kubernetes.metadata import Condition, Metadata
-from reconciler.ports import (
+from reconciler.ports.journal import Intent, Verb
+from reconciler.ports.state import (
     CommandPhase,
-    Intent,
     RecordedObject,
     RecordedPlan,
     RunningCommand,
     Unavailable,
-    Verb,
 )
 
 NOW = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)

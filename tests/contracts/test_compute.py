@@ -18,7 +18,7 @@ from reconciler.adapters.simulated.moto.server import serve
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
-from reconciler.ports import Instance, Launch, LaunchAnswer
+from reconciler.ports.cloud import Instance, Launch, LaunchAnswer
 from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish, options
 
 pytestmark = pytest.mark.usefixtures("impatient")

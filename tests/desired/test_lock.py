@@ -11,11 +11,11 @@ import pytest
 
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.lock import (
+    FactSource,
     Lock,
     LockedCatalog,
     LockedClass,
     LockedType,
-    Source,
     choices_digest,
     encode,
     pinned,
@@ -74,11 +74,11 @@ def a_lock(**fields: object) -> Lock:
         "locked_at": NOON,
         "region": "us-east-1",
         "catalog": LockedCatalog(
-            instance_types=Source(source="live", at=NOON),
+            instance_types=FactSource(source="live", at=NOON),
             bundle="2026-07-20",
             bundle_digest="0123456789abcdef",
-            on_demand=Source(source="bundled", at=NOON),
-            spot=Source(source="estimate"),
+            on_demand=FactSource(source="bundled", at=NOON),
+            spot=FactSource(source="estimate"),
         ),
         "node_pools": {"web": choices_digest(fleet.node_pools[0].data)},
         "node_classes": {

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.disruption.candidates import Candidate
 from reconciler.disruption.consolidation.balanced import (
-    Score,
+    BalanceScore,
     Totals,
     attributed,
     evaluate,
@@ -249,13 +249,13 @@ def _evaluate_command(given: Any) -> Any:
 
 
 def _multi_node_events(given: Any) -> Any:
-    score = Score(given["savings_fraction"], given["disruption_fraction"], given["k"])
+    score = BalanceScore(given["savings_fraction"], given["disruption_fraction"], given["k"])
     assert score.approved is given["approved"]
     return {"ConsolidationApproved_events": int(score.approved)}
 
 
 def _score_message(given: Any) -> Any:
-    return str(Score(given["savings_pct"] / 100, given["disruption_pct"] / 100, given["k"]))
+    return str(BalanceScore(given["savings_pct"] / 100, given["disruption_pct"] / 100, given["k"]))
 
 
 def _is_balanced(given: Any) -> Any:

@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.wire import Answer, Request
+from reconciler.adapters.simulated.moto.wire import Request, Response
 from reconciler.catalog.file import read_catalog
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
@@ -68,7 +68,7 @@ def asked(world: World) -> list[dict[str, str]]:
     """Return the list to which the parameters of each CreateFleet are added."""
     calls: list[dict[str, str]] = []
 
-    def listen(request: Request, handle: Callable[[Request], Answer]) -> Answer:
+    def listen(request: Request, handle: Callable[[Request], Response]) -> Response:
         if request.operation == "CreateFleet":
             calls.append(dict(parse_qsl(request.body.decode())))
         return handle(request)

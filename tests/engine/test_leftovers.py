@@ -14,7 +14,8 @@ from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, SelectorTerm
-from reconciler.ports import LaunchAnswer, Verb
+from reconciler.ports.cloud import LaunchAnswer
+from reconciler.ports.journal import Verb
 from tests.contracts.cloud import SETTINGS, a_class, a_type, a_wish
 from tests.engine.trouble import moved, three_nodes
 from tests.engine.world import World

@@ -16,7 +16,7 @@ from reconciler.engine.steps.lifecycle import looked_for
 from reconciler.model.errors import TransientCloudError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import CapacityReservation, EC2NodeClass
-from reconciler.ports import Instance
+from reconciler.ports.cloud import Instance
 from tests.contracts.cloud import a_class
 from tests.engine.test_crash import LARGE
 from tests.engine.trouble import three_nodes

@@ -37,7 +37,10 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.plan.value.plan import InputDigests, Revision
-from reconciler.ports import Compute, Journal, Progress, Shelf, StateStore
+from reconciler.ports.cloud import Compute
+from reconciler.ports.journal import Journal
+from reconciler.ports.progress import Progress
+from reconciler.ports.state import Shelf, StateStore
 
 SETTINGS = Settings(fleet="test", cluster="embedded", cluster_name="test", region="us-east-1")
 TAGS = {"reconciler/fleet": "test", "eks:eks-cluster-name": "test"}

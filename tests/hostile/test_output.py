@@ -33,7 +33,7 @@ from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown
 from reconciler.plan.render.mermaid import render_mermaid
 from reconciler.plan.render.text import render_text
 from reconciler.plan.value.plan import Plan
-from reconciler.ports import Progress
+from reconciler.ports.progress import Progress
 from tests.cli.test_plan import CATALOG, CLASS, NOW, POOL
 from tests.hostile.threats import Threat, attack
 from tests.plan.builders import PLANS

@@ -29,7 +29,7 @@ from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.kubernetes.node import Node
 from reconciler.observed.snapshot import Snapshot
-from reconciler.ports import Instance
+from reconciler.ports.cloud import Instance
 from tests.cli.test_end_to_end import NODE_CLASS, NODE_POOL
 from tests.cli.test_end_to_end import a_deployment as shop
 from tests.engine.test_crash import LARGE

@@ -15,16 +15,10 @@ from reconciler.plan.explain.reasons import (
     pod_names,
 )
 from reconciler.plan.render.wording import moment, reason_said
-from reconciler.plan.value.plan import (
-    Action,
-    BlockedNode,
-    DeferredClaim,
-    PlacedPod,
-    Plan,
-    PlannedCommand,
-    Reason,
-    UnschedulablePod,
-)
+from reconciler.plan.value.actions import Action, DeferredClaim
+from reconciler.plan.value.disruption import BlockedNode, PlannedCommand
+from reconciler.plan.value.nodes import PlacedPod, Reason, UnschedulablePod
+from reconciler.plan.value.plan import Plan
 from tests.examples import examples
 from tests.plan.builders import NOW, a_claim, a_plan
 from tests.plan.strategies import plans

@@ -12,7 +12,7 @@ from reconciler.desired.objects import node_pools
 from reconciler.desired.settings.layers import resolve
 from reconciler.model.history import NO_HISTORY, History, Move, Rollout, Taken
 from reconciler.model.karpenter.budget import DisruptionReason
-from reconciler.plan.explain.answer import Answer
+from reconciler.plan.explain.answer import Explanation
 from reconciler.plan.explain.calendar import SPAN, calendar_of, explain_node_pool
 from reconciler.plan.explain.node import explain_fully
 from reconciler.plan.explain.reasons import explain_node
@@ -30,13 +30,13 @@ def asked(*observed: dict, rules: dict | None = None, **config: object) -> Input
     return inputs([pool, a_class()], observed, settings=settings)
 
 
-def told(question: Inputs, node: str) -> Answer:
+def told(question: Inputs, node: str) -> Explanation:
     plan = make_plan(question)
     answer = explain_node(plan, node, f"claim-{node}")
     return explain_fully(answer, question, facts_of(question), plan)
 
 
-def pool_told(question: Inputs) -> Answer:
+def pool_told(question: Inputs) -> Explanation:
     [pool] = node_pools(question.fleet)
     return explain_node_pool(pool, question.settings, question.cluster.nodes, question.now)
 
@@ -157,7 +157,7 @@ def test_holes_and_contradictions_are_pointed_out(
     assert found[code].startswith(message)
 
 
-def guarded(history: History, **config: object) -> Answer:
+def guarded(history: History, **config: object) -> Explanation:
     question = asked(
         *a_node("n"), *a_node("m"), rules={**ACT, "budgets": [{"nodes": "2"}]}, **config
     )

@@ -28,7 +28,7 @@ from reconciler.observed.snapshot import snapshot_of
 from reconciler.observed.state import cluster_state
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.compare import compared, iso_duration
-from reconciler.plan.value.plan import AtRest
+from reconciler.plan.value.costs import AtRest
 from tests.engine.world import a_deployment, a_node_class, a_pool, small_catalog
 from tests.simulated.simulations import words, write_fleet
 

@@ -5,7 +5,7 @@
 import pytest
 from msgspec import UNSET, UnsetType
 
-from reconciler.plan.value.plan import Cost
+from reconciler.plan.value.costs import Cost
 from reconciler.plan.value.summary import summary_lines
 from tests.plan.builders import a_plan
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.adapters.simulated.conditions import Offer, Refused, Window
+from reconciler.adapters.simulated.conditions import Offer, Period, Refused
 from reconciler.disruption.gates.consolidatable import LEFT_OVER_FOR
 from tests.engine.world import a_deployment, a_pool
 from tests.simulated.smallworld import SmallWorld
@@ -69,7 +69,7 @@ def test_a_zone_without_capacity_leaves_no_idle_nodes_in_the_other() -> None:
     world.commit(spread_with_company("1", after="12h"))
     world.play()
     now = world.clock.now()
-    world.refuse(Refused(Offer(zone="us-east-1b"), Window(now, now + timedelta(hours=4))))
+    world.refuse(Refused(Offer(zone="us-east-1b"), Period(now, now + timedelta(hours=4))))
     world.commit(spread_with_company("2", after="12h"))
     before = len(world.compute.machines)
     world.play(timedelta(hours=4))

@@ -10,7 +10,7 @@ from reconciler.adapters.aws.launch.fleet import instance_tags
 from reconciler.adapters.aws.tags import as_map
 from reconciler.model.karpenter.labels import ON_DEMAND, RESERVED, SPOT
 from reconciler.model.settings import Settings
-from reconciler.ports import Instance, Launch, Refusal
+from reconciler.ports.cloud import Instance, Launch, Refusal
 
 # Filters of Describe calls.
 

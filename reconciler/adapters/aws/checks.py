@@ -16,14 +16,14 @@ from typing import Any, Final, NamedTuple
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import boto_errors, our_error
 from reconciler.adapters.aws.launch.profiles import is_imitated
-from reconciler.adapters.aws.nodeclass.validation import Validation, Verdict, tried
-from reconciler.adapters.aws.permissions import CALLS, Call, Need
+from reconciler.adapters.aws.nodeclass.validation import TrialVerdict, Validation, tried
+from reconciler.adapters.aws.permissions import CALLS, Need, Operation
 from reconciler.model.check import Check, failed, passed, unknown
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.karpenter.labels import SPOT
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
-from reconciler.ports import Clock
+from reconciler.ports.clock import Clock
 
 # How many vCPUs an account may run, by the classes of instances that EC2 counts together.
 
@@ -140,19 +140,19 @@ class Checks:
         for call in wanted:
             yield launching.get(call.operation) or self._permission(call, mine)
 
-    def _permission(self, call: Call, mine: Sequence[str]) -> Check:
+    def _permission(self, call: Operation, mine: Sequence[str]) -> Check:
         found = self._trial_of(call, mine)
         if isinstance(found, str):
             return unknown("permission", call.name, found)
         trial = tried(call.name, found)
-        if trial.verdict is Verdict.ALLOWED or trial.code in _ABSENT:
+        if trial.verdict is TrialVerdict.ALLOWED or trial.code in _ABSENT:
             return passed("permission", call.name, call.why)
         assert trial.error is not None
-        if trial.verdict is Verdict.DENIED:
+        if trial.verdict is TrialVerdict.DENIED:
             return _refused("permission", call.name, trial.error)
         return unknown("permission", call.name, str(trial.error))
 
-    def _trial_of(self, call: Call, mine: Sequence[str]) -> Callable[[], Any] | str:
+    def _trial_of(self, call: Operation, mine: Sequence[str]) -> Callable[[], Any] | str:
         """Return how to try a call without effect, or why it cannot be tried."""
         if call.service == "ec2":
             return self._ec2_trial(call, mine)
@@ -185,7 +185,7 @@ class Checks:
             "ReceiveMessage": self._peek,
         }
 
-    def _ec2_trial(self, call: Call, mine: Sequence[str]) -> Callable[[], Any] | str:
+    def _ec2_trial(self, call: Operation, mine: Sequence[str]) -> Callable[[], Any] | str:
         ec2 = self._ec2()
         if call.operation == "TerminateInstances" and mine:
             return lambda: ec2.terminate_instances(InstanceIds=list(mine[:1]), DryRun=True)
@@ -210,9 +210,9 @@ class Checks:
         rows: dict[str, Check] = {}
         for operation, trial in validation.trials(found):
             name = f"ec2:{operation}"
-            if trial.verdict is Verdict.DENIED and trial.error is not None:
+            if trial.verdict is TrialVerdict.DENIED and trial.error is not None:
                 rows[operation] = _refused("permission", name, trial.error)
-            elif trial.verdict is Verdict.ALLOWED:
+            elif trial.verdict is TrialVerdict.ALLOWED:
                 rows[operation] = passed("permission", name, f"tried with {found.name}")
             else:
                 rows[operation] = unknown("permission", name, str(trial.error))

@@ -18,7 +18,7 @@ from reconciler.adapters.aws.errors import Failure, failure_of_code
 from reconciler.model.errors import UsageError
 from reconciler.model.settings import Settings
 from reconciler.model.text.urls import is_loopback, is_unencrypted, without_secrets
-from reconciler.ports import Clock
+from reconciler.ports.clock import Clock
 
 # How fast EC2 may be called: a bucket of tokens for each family of operations.
 #
@@ -154,7 +154,7 @@ class Connect(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class AwsAccess:
     """Where a fleet lives, and as whom it comes there."""
 
     region: str
@@ -169,10 +169,10 @@ class Account:
         return bool(self.endpoint_url) and is_loopback(urlparse(self.endpoint_url).hostname or "")
 
 
-def account_of(settings: Settings) -> Account:
+def account_of(settings: Settings) -> AwsAccess:
     """Return the account of a fleet; its sessions there are named after it."""
     name = settings.session_name or f"reconciler-{settings.fleet}"[:_SESSION_NAME_MAX]
-    return Account(
+    return AwsAccess(
         settings.region,
         settings.endpoint_url,
         settings.role_arn,
@@ -187,7 +187,7 @@ class Connections:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = Lock()
-        self._sessions: dict[Account, _Session] = {}
+        self._sessions: dict[AwsAccess, _Session] = {}
         self._throttles: dict[tuple[str, str], Throttle] = {}
 
     def of(self, settings: Settings) -> Connect:
@@ -200,7 +200,7 @@ class Connections:
                 self._sessions[account] = session
         return session.client
 
-    def _throttle(self, account: Account) -> Throttle | None:
+    def _throttle(self, account: AwsAccess) -> Throttle | None:
         """Return the buckets of an account and region: roles of one account share them."""
         if account.is_imitation:
             return None
@@ -218,7 +218,7 @@ def connector(settings: Settings, clock: Clock | None = None) -> Connect:
 class _Session:
     """One identity in one region, with the clients that were made for it."""
 
-    def __init__(self, account: Account, throttle: Throttle | None) -> None:
+    def __init__(self, account: AwsAccess, throttle: Throttle | None) -> None:
         self._account = account
         self._throttle = throttle
         self._lock = Lock()

@@ -13,7 +13,7 @@ from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our
 from reconciler.adapters.aws.launch.addresses import Addresses
 from reconciler.adapters.aws.launch.instances import Launcher, dealt
 from reconciler.adapters.aws.launch.profiles import Profiles
-from reconciler.adapters.aws.launch.templatestore import AwsLeftovers, Templates
+from reconciler.adapters.aws.launch.templatestore import AwsLeftovers, LaunchTemplates
 from reconciler.adapters.aws.nodeclass.images import Types, TypesOf
 from reconciler.adapters.aws.nodeclass.resolve import Resolver
 from reconciler.adapters.aws.nodeclass.validation import Validation
@@ -22,7 +22,8 @@ from reconciler.model.errors import ReconcilerError, TransientCloudError
 from reconciler.model.karpenter.labels import NODEPOOL, RESERVED
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
-from reconciler.ports import Clock, Instance, Launch, LaunchAnswer
+from reconciler.ports.clock import Clock
+from reconciler.ports.cloud import Instance, Launch, LaunchAnswer
 
 ATTEMPTS: Final = 5
 """How often botocore tries a call that may be repeated without harm."""
@@ -66,7 +67,7 @@ class AwsCompute:
         trials = Validation(connect("ec2", 1), settings, typed, clock) if validates else None
         addresses = Addresses()
         self._resolver = Resolver(self._ec2, connect, settings, clock, addresses, trials)
-        templates = Templates(self._ec2, clock)
+        templates = LaunchTemplates(self._ec2, clock)
         self.leftovers = AwsLeftovers(self._ec2, connect, settings, clock, templates)
         self._launcher = Launcher(
             connect("ec2", 1),

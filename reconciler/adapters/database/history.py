@@ -17,7 +17,7 @@ from reconciler.adapters.database.pruning import Tally, prune, pruned_before
 from reconciler.adapters.database.tables import command, decision, fleet, node_claim, revision
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.plan.explain.decisions import Decision
-from reconciler.ports import RunningCommand
+from reconciler.ports.state import RunningCommand
 
 DECISIONS_KEPT: Final = 20_000
 """How many reasons a fleet remembers; the oldest go first."""

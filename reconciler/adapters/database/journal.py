@@ -23,7 +23,7 @@ from reconciler.adapters.database.connection import (
 )
 from reconciler.adapters.database.tables import intent as intents_table
 from reconciler.adapters.database.tables import outcome as outcomes_table
-from reconciler.ports import Intent, JournalEntry, Outcome
+from reconciler.ports.journal import Intent, JournalEntry, Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ from reconciler.adapters.database.tables import (
     unavailable,
 )
 from reconciler.model.history import DAY, Rollout
-from reconciler.ports import CommandPhase, Verb
+from reconciler.ports.journal import Verb
+from reconciler.ports.state import CommandPhase
 
 LEAST: Final = DAY
 """No less is ever kept: the daily maximum counts the commands of a day."""

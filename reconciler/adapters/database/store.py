@@ -36,7 +36,13 @@ from reconciler.adapters.database.tables import (
 )
 from reconciler.model.history import Obstacle, Rollout
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.ports import CommandPhase, RecordedObject, RecordedPlan, RunningCommand, Unavailable
+from reconciler.ports.state import (
+    CommandPhase,
+    RecordedObject,
+    RecordedPlan,
+    RunningCommand,
+    Unavailable,
+)
 
 # A durable map from name to bytes, for an adapter that imitates a part of the world.
 

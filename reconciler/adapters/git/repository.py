@@ -182,7 +182,7 @@ def small_text(path: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class RepositoryView:
     """A repository as git sees it here: ``git_dir`` is our own, ``home`` an empty folder."""
 
     repository: Repository
@@ -235,7 +235,7 @@ class View:
 
 
 @contextmanager
-def viewed(repository: Repository, where: str) -> Iterator[View]:
+def viewed(repository: Repository, where: str) -> Iterator[RepositoryView]:
     """Give a view of a repository for as long as the block lasts.
 
     Raises:
@@ -254,7 +254,7 @@ def viewed(repository: Repository, where: str) -> Iterator[View]:
         _check_way(repository, config, where)
         _check_form(config, where)
         _write(git_dir, "config", _config(config, is_bare=not repository.top))
-        yield View(repository, git_dir, home, where, config)
+        yield RepositoryView(repository, git_dir, home, where, config)
 
 
 def _link(repository: Repository, git_dir: str) -> None:

@@ -21,7 +21,7 @@ from reconciler.adapters.listening import listening
 from reconciler.model.decode import decode
 from reconciler.model.errors import ClusterError
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.ports import Clock
+from reconciler.ports.clock import Clock
 
 WATCH_S: Final = 120
 """How long one watch lasts; one that lasts longer has lost its connection."""

@@ -30,7 +30,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
 from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import Snapshot
-from reconciler.ports import Instance
+from reconciler.ports.cloud import Instance
 
 _TRIES: Final = 5
 """So often a change is tried against what others write at the same time."""

@@ -7,7 +7,8 @@ from datetime import datetime
 
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.observed.snapshot import Snapshot
-from reconciler.ports import Cluster, Instance
+from reconciler.ports.cloud import Instance
+from reconciler.ports.cluster import Cluster
 
 
 class Onlooker:

@@ -33,7 +33,9 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.observed.snapshot import Snapshot
 from reconciler.placement.binding.volumes import volumes_of
-from reconciler.ports import Clock, Instance, Shelf
+from reconciler.ports.clock import Clock
+from reconciler.ports.cloud import Instance
+from reconciler.ports.state import Shelf
 
 SHELF_NAME: Final = "embedded-cluster"
 _DISRUPTED: Final = Taint(DISRUPTED_TAINT, "NoSchedule")

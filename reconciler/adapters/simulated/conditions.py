@@ -53,7 +53,7 @@ Pool = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class Period:
     """A stretch of time; without an end it lasts for ever."""
 
     start: datetime
@@ -90,7 +90,7 @@ class Refused:
     """Offerings that EC2 does not give for a while."""
 
     offer: Offer
-    window: Window
+    window: Period
     code: str = NO_CAPACITY
 
 
@@ -107,7 +107,7 @@ class PriceChange:
 class Stale:
     """For a while EC2's lists show what was true ``lag`` ago."""
 
-    window: Window
+    window: Period
     lag: timedelta
 
 

@@ -30,7 +30,7 @@ from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod, PodStatus
 from reconciler.observed.snapshot import Snapshot
 from reconciler.placement.binding import scheduler
-from reconciler.ports import Instance
+from reconciler.ports.cloud import Instance
 
 T = TypeVar("T")
 

@@ -15,11 +15,9 @@ from msgspec.structs import replace
 from reconciler.model.errors import LockedError
 from reconciler.model.history import Obstacle, Rollout
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.ports import (
+from reconciler.ports.journal import Intent, JournalEntry, Outcome
+from reconciler.ports.state import (
     CommandPhase,
-    Intent,
-    JournalEntry,
-    Outcome,
     RecordedObject,
     RecordedPlan,
     RunningCommand,

@@ -28,7 +28,7 @@ from reconciler.model.kubernetes.metadata import Condition, Metadata
 from reconciler.model.kubernetes.node import Node, NodeSpec, NodeStatus
 from reconciler.model.kubernetes.taint import Taint, merged
 from reconciler.model.resources import format_resources
-from reconciler.ports import Instance
+from reconciler.ports.cloud import Instance
 
 Types = Callable[[str], InstanceType | None]
 

@@ -19,7 +19,10 @@ from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.observed.snapshot import Snapshot
-from reconciler.ports import Clock, Instance, Notifier, Progress, Shelf
+from reconciler.ports.clock import Clock
+from reconciler.ports.cloud import Instance
+from reconciler.ports.progress import Notifier, Progress
+from reconciler.ports.state import Shelf
 
 
 class WatchedCluster(EmbeddedCluster):

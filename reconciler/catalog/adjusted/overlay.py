@@ -109,7 +109,7 @@ def _bad_key(key: str) -> str | None:
     return None
 
 
-class Verdict(StrEnum):
+class OverlayVerdict(StrEnum):
     """What became of an overlay, in Karpenter's words for its condition."""
 
     ACCEPTED = "Accepted"
@@ -126,7 +126,7 @@ class OverlayFinding:
     """
 
     name: str
-    verdict: Verdict
+    verdict: OverlayVerdict
     message: str = ""
     other: str = ""
     matches: int = 0
@@ -224,7 +224,7 @@ def _take(
 ) -> OverlayFinding:
     invalid = _invalid(overlay, provider_resources)
     if invalid:
-        return OverlayFinding(overlay.name, Verdict.INVALID, invalid)
+        return OverlayFinding(overlay.name, OverlayVerdict.INVALID, invalid)
     requirements = requirements_of(overlay.spec.requirements)
     matches = [ledger.match(requirements) for ledger in ledgers]
     for ledger, match in zip(ledgers, matches, strict=True):
@@ -233,7 +233,7 @@ def _take(
             other, what = clash
             return OverlayFinding(
                 overlay.name,
-                Verdict.CONFLICT,
+                OverlayVerdict.CONFLICT,
                 f"overlay {other} has the same weight {overlay.weight} and sets {what} too;"
                 " give one of them another weight",
                 other,
@@ -241,7 +241,7 @@ def _take(
     for ledger, match in zip(ledgers, matches, strict=True):
         ledger.record(overlay, match)
     count = sum(len(match.types) for match in matches)
-    return OverlayFinding(overlay.name, Verdict.ACCEPTED, matches=count)
+    return OverlayFinding(overlay.name, OverlayVerdict.ACCEPTED, matches=count)
 
 
 def _invalid(overlay: NodeOverlay, provider_resources: Collection[str]) -> str:

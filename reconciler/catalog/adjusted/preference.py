@@ -252,7 +252,7 @@ def preference_number(labels: Mapping[str, str]) -> int:
     return int(text) if _INTEGER.fullmatch(text) else 0
 
 
-class Change(StrEnum):
+class OverlayChange(StrEnum):
     """What bringing an overlay of the cluster up to date takes."""
 
     CREATE = "create"
@@ -263,7 +263,7 @@ class Change(StrEnum):
 
 def changes(
     node_pool: str, desired: Iterable[NodeOverlay], existing: Iterable[NodeOverlay]
-) -> dict[str, Change]:
+) -> dict[str, OverlayChange]:
     """Return what Veneer would do to a NodePool's overlays, by name; nothing for those in order.
 
     An overlay of a wanted name that lacks the labels is somebody else's: it is not touched.
@@ -271,15 +271,15 @@ def changes(
     wanted = {overlay.name: overlay for overlay in desired}
     present = {overlay.name: overlay for overlay in existing}
     ours = {name: o for name, o in present.items() if _is_of(node_pool, o.metadata.labels)}
-    found: dict[str, Change] = {}
+    found: dict[str, OverlayChange] = {}
     for name in sorted({*wanted, *ours}):
         if name not in wanted:
-            found[name] = Change.DELETE
+            found[name] = OverlayChange.DELETE
         elif name in ours:
             if needs_update(ours[name], wanted[name]):
-                found[name] = Change.UPDATE
+                found[name] = OverlayChange.UPDATE
         else:
-            found[name] = Change.TAKEN if name in present else Change.CREATE
+            found[name] = OverlayChange.TAKEN if name in present else OverlayChange.CREATE
     return found
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.catalog.aws.bundle import PATH, Bundle, Region, Zone, encode
-from reconciler.catalog.aws.machine import Machine, is_usable, reduce_body
+from reconciler.catalog.aws.machine import MachineType, is_usable, reduce_body
 
 PRICE_REGION = "us-east-1"
 
@@ -83,7 +83,7 @@ def build(data: Path, current: Answers, older: Answers | None = None) -> tuple[B
 
 
 def region(
-    machines: Iterable[Machine],
+    machines: Iterable[MachineType],
     by_zone: Mapping[str, frozenset[str]],
     ids: Mapping[str, str],
     prices: Mapping[str, float],

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from reconciler.catalog.aws.machine import Machine
+from reconciler.catalog.aws.machine import MachineType
 from reconciler.model.errors import UnreadableError
 
 FORMAT: Final = "1"
@@ -54,7 +54,7 @@ class Bundle(msgspec.Struct, array_like=True, frozen=True):
 
     sources: tuple[str, ...]
     price_region: str
-    machines: tuple[Machine, ...]
+    machines: tuple[MachineType, ...]
     withdrawn: tuple[str, ...]
     regions: dict[str, Region]
 

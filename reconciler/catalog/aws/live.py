@@ -15,19 +15,19 @@ from typing import Any
 import msgspec
 
 from reconciler.catalog.aws.bundle import Bundle, Header, Region, Zone
-from reconciler.catalog.aws.machine import Machine, is_usable, reduce_body
+from reconciler.catalog.aws.machine import MachineType, is_usable, reduce_body
 
 Zones = Mapping[str, frozenset[str]]
 """The instance types that each zone offers."""
 
 
-def live_machines(bodies: Iterable[Mapping[str, Any]], bundle: Bundle) -> tuple[Machine, ...]:
+def live_machines(bodies: Iterable[Mapping[str, Any]], bundle: Bundle) -> tuple[MachineType, ...]:
     """Return the machines that ``DescribeInstanceTypes`` tells of, by name.
 
     A body that lacks what every type has is taken from the bundle, or left out.
     """
     known = {machine.name: machine for machine in bundle.machines}
-    found: dict[str, Machine] = {}
+    found: dict[str, MachineType] = {}
     for body in bodies:
         name = body.get("InstanceType", "")
         before = known.get(name)
@@ -41,7 +41,7 @@ def live_machines(bodies: Iterable[Mapping[str, Any]], bundle: Bundle) -> tuple[
     return tuple(found[name] for name in sorted(found))
 
 
-def _reduced(body: Mapping[str, Any], before: Machine | None) -> Machine:
+def _reduced(body: Mapping[str, Any], before: MachineType | None) -> MachineType:
     if before is None:
         return reduce_body(body)
     machine = reduce_body(body, network_mbps=before.network_mbps)
@@ -52,7 +52,7 @@ def _reduced(body: Mapping[str, Any], before: Machine | None) -> Machine:
 
 def live_bundle(
     region: str,
-    machines: Iterable[Machine],
+    machines: Iterable[MachineType],
     zones: Zones,
     at: datetime,
     bundled: tuple[Header, Bundle],
@@ -95,7 +95,7 @@ def _offered(bundle: Bundle, region: str, zone: str) -> frozenset[str]:
     return frozenset(machine.name for machine, mask in pairs if mask >> bit & 1)
 
 
-def _gone(bundle: Bundle, region: str, named: Mapping[str, Machine]) -> dict[str, Machine]:
+def _gone(bundle: Bundle, region: str, named: Mapping[str, MachineType]) -> dict[str, MachineType]:
     known = bundle.regions.get(region)
     if known is None:
         return {}
@@ -109,7 +109,7 @@ def _gone(bundle: Bundle, region: str, named: Mapping[str, Machine]) -> dict[str
 def _regions(
     bundle: Bundle,
     region: str,
-    machines: list[Machine],
+    machines: list[MachineType],
     zones: tuple[Zone, ...],
     offered: tuple[int, ...],
 ) -> dict[str, Region]:
@@ -121,7 +121,7 @@ def _regions(
     return found
 
 
-def _prices(bundle: Bundle, region: str, machines: list[Machine]) -> tuple[float | None, ...]:
+def _prices(bundle: Bundle, region: str, machines: list[MachineType]) -> tuple[float | None, ...]:
     known = bundle.regions.get(region)
     if known is None or not known.prices:
         return ()

@@ -55,7 +55,7 @@ class Accelerator(msgspec.Struct, array_like=True, frozen=True, gc=False):
     cores: int = 0
 
 
-class Machine(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class MachineType(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """An instance type, reduced. ``None`` is «not there», never «not known».
 
     ``cards`` are the maximum network interfaces of each network card, ``cards[0]`` the default
@@ -122,7 +122,7 @@ def reduce_body(
     body: Mapping[str, Any],
     limits: Mapping[str, Any] | None = None,
     network_mbps: int | None = None,
-) -> Machine:
+) -> MachineType:
     """Return the facts of a ``DescribeInstanceTypes`` body.
 
     ``limits`` is the type's entry in the table of ENI limits (trunking, branch interfaces), and
@@ -137,7 +137,7 @@ def reduce_body(
     ebs = body.get("EbsInfo", {})
     by_default = ebs.get("EbsOptimizedSupport") == "default"
     usage = body.get("SupportedUsageClasses", ())
-    return Machine(
+    return MachineType(
         name=body["InstanceType"],
         arch=next(
             _ARCHITECTURES[a] for a in processor["SupportedArchitectures"] if a in _ARCHITECTURES

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from reconciler.catalog.aws.bundle import Bundle, Zone
-from reconciler.catalog.aws.machine import Machine
+from reconciler.catalog.aws.machine import MachineType
 from reconciler.catalog.aws.prices import spot_prices
 from reconciler.catalog.aws.types import AWS
 from reconciler.catalog.classfacts import ClassFacts, Reservation
@@ -24,7 +24,7 @@ from reconciler.model.karpenter.labels import ON_DEMAND, RESERVED, SPOT
 from reconciler.model.karpenter.requirements import Operator, Requirement, equals, requirement
 
 if TYPE_CHECKING:
-    from reconciler.catalog.aws.prices import Price, Pricer
+    from reconciler.catalog.aws.prices import Pricer, QuotedPrice
 
 NO_PRICE: Final = "no price is known"
 """Why a type is not launched that nothing else speaks against: a NodeOverlay may price it."""
@@ -38,7 +38,7 @@ _RESERVATION_KEYS: Final = tuple(
 _NO_RESERVATION: Final = tuple(requirement(k, Operator.DOES_NOT_EXIST) for k in _RESERVATION_KEYS)
 
 
-def refusal(machine: Machine, facts: ClassFacts) -> str | None:
+def refusal(machine: MachineType, facts: ClassFacts) -> str | None:
     """Return why the class cannot run on the type, or None if it can."""
     if facts.problem is not None:
         return facts.problem
@@ -53,7 +53,7 @@ def refusal(machine: Machine, facts: ClassFacts) -> str | None:
     return _interface_refusal(machine, facts) if facts.interfaces else None
 
 
-def _interface_refusal(machine: Machine, facts: ClassFacts) -> str | None:
+def _interface_refusal(machine: MachineType, facts: ClassFacts) -> str | None:
     if not machine.ena:
         return "network interfaces require ENA, which it does not support"
     for interface in facts.interfaces:
@@ -72,7 +72,7 @@ _ESTIMATE: Final = PriceOrigin("estimate")
 class _Row(msgspec.Struct, frozen=True):
     """What the offerings of one type follow from; ``price`` is the bundled on-demand price."""
 
-    machine: Machine
+    machine: MachineType
     mask: int
     price: float | None
     refused: str | None
@@ -123,7 +123,7 @@ class OfferingMaker:
             self._reservations.setdefault(reservation.instance_type, []).append(reservation)
 
     def _row(
-        self, machine: Machine, mask: int, price: float | None, withdrawn: frozenset[str]
+        self, machine: MachineType, mask: int, price: float | None, withdrawn: frozenset[str]
     ) -> _Row:
         refused = refusal(machine, self._facts)
         if machine.name in withdrawn:
@@ -132,7 +132,7 @@ class OfferingMaker:
             refused = NO_PRICE
         return _Row(machine, mask, price, refused)
 
-    def _is_priced(self, machine: Machine, mask: int, price: float | None) -> bool:
+    def _is_priced(self, machine: MachineType, mask: int, price: float | None) -> bool:
         """Return whether any offering of the type has a price."""
         if self._pricer is None:
             return price is not None
@@ -255,7 +255,7 @@ class OfferingMaker:
             names = self._names[row.mask] = tuple(zone.name for zone in self.zones(row.mask))
         return names
 
-    def _quoted_spot(self, row: _Row, pricer: Pricer) -> Sequence[Price]:
+    def _quoted_spot(self, row: _Row, pricer: Pricer) -> Sequence[QuotedPrice]:
         machine = row.machine
         return pricer.spot(machine.name, machine.category, row.price, self._zones_of(row))
 

@@ -119,7 +119,7 @@ class Pricing(msgspec.Struct, frozen=True):
         return sha256(repr(parts).encode()).hexdigest()
 
 
-class Price(msgspec.Struct, frozen=True):
+class QuotedPrice(msgspec.Struct, frozen=True):
     """A price in USD an hour, None where none is known, and whence it comes."""
 
     amount: float | None
@@ -144,27 +144,27 @@ class Pricer:
         quotes = self._pricing.on_demand
         return bundled if quotes is None else quotes.prices.get(name, bundled)
 
-    def on_demand(self, name: str, bundled: float | None) -> Price:
+    def on_demand(self, name: str, bundled: float | None) -> QuotedPrice:
         """Return what a type costs on demand."""
         quotes = self._pricing.on_demand
         quoted = quotes is not None and name in quotes.prices
         origin = quotes.origin if quotes is not None and quoted else self._bundled
-        return self._booked(name, ON_DEMAND, Price(self.public(name, bundled), origin))
+        return self._booked(name, ON_DEMAND, QuotedPrice(self.public(name, bundled), origin))
 
     def spot(
         self, name: str, category: str | None, bundled: float | None, zones: tuple[str, ...]
-    ) -> Sequence[Price]:
+    ) -> Sequence[QuotedPrice]:
         """Return what a type costs as spot capacity in each of the zones."""
         quotes = self._pricing.spot
         if quotes is not None and (quotes.covers_all or name in quotes.prices):
             quoted = quotes.prices.get(name, {})
-            found = [Price(quoted.get(zone), quotes.origin) for zone in zones]
+            found = [QuotedPrice(quoted.get(zone), quotes.origin) for zone in zones]
         else:
             public = self.public(name, bundled)
             amounts: Sequence[float | None] = [None] * len(zones)
             if public is not None:
                 amounts = spot_prices(name, category, public, zones)
-            found = [Price(amount, ESTIMATE) for amount in amounts]
+            found = [QuotedPrice(amount, ESTIMATE) for amount in amounts]
         return [self._booked(name, SPOT, price) for price in found]
 
     def estimates(
@@ -176,7 +176,7 @@ class Pricer:
             return [0.0] * len(zones)
         return spot_prices(name, category, public, zones)
 
-    def _booked(self, name: str, capacity_type: str, price: Price) -> Price:
+    def _booked(self, name: str, capacity_type: str, price: QuotedPrice) -> QuotedPrice:
         book = self._pricing.book
         if book is None:
             return price
@@ -184,5 +184,5 @@ class Pricer:
         if amount == price.amount:
             return price
         if price.amount is None or book.is_fixed(name, self._region, capacity_type):
-            return Price(amount, PriceOrigin("book"))
-        return Price(amount, PriceOrigin("book", price.origin.at, price.origin.source))
+            return QuotedPrice(amount, PriceOrigin("book"))
+        return QuotedPrice(amount, PriceOrigin("book", price.origin.at, price.origin.source))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Final
 
-from reconciler.catalog.aws.machine import Accelerator, Machine, kebab
+from reconciler.catalog.aws.machine import Accelerator, MachineType, kebab
 from reconciler.catalog.classfacts import GIB, ClassFacts, Texts
 from reconciler.model.karpenter.labels import ARCH, INSTANCE_TYPE, OS, WINDOWS_BUILD
 from reconciler.model.resources import (
@@ -41,7 +41,7 @@ _GPU_RESOURCES: Final = {
 }
 
 
-Label = Callable[[Machine], str | None]
+Label = Callable[[MachineType], str | None]
 
 
 def _flag(value: bool) -> str:
@@ -52,14 +52,14 @@ def _text(value: int | None) -> str | None:
     return None if value is None else str(value)
 
 
-def _accelerator(machine: Machine) -> Accelerator | None:
+def _accelerator(machine: MachineType) -> Accelerator | None:
     """Return the one accelerator that has labels: Neuron devices come before all others."""
     devices = machine.neuron or machine.inference
     return devices[0] if len(devices) == 1 else None
 
 
 def _of_accelerator(read: Callable[[Accelerator], str]) -> Label:
-    def label(machine: Machine) -> str | None:
+    def label(machine: MachineType) -> str | None:
         device = _accelerator(machine)
         return None if device is None else read(device)
 
@@ -69,7 +69,7 @@ def _of_accelerator(read: Callable[[Accelerator], str]) -> Label:
 def _of_gpu(field: str) -> Label:
     """Return a label of a machine's GPU; only a machine with one kind of GPU has it."""
 
-    def label(machine: Machine) -> str | None:
+    def label(machine: MachineType) -> str | None:
         return kebab(str(getattr(machine.gpus[0], field))) if len(machine.gpus) == 1 else None
 
     return label
@@ -110,7 +110,7 @@ def class_labels(facts: ClassFacts) -> dict[str, Label]:
     """Return the single-valued labels that depend on the node class as well."""
     build = facts.flags.windows_build
 
-    def system(machine: Machine) -> str | None:
+    def system(machine: MachineType) -> str | None:
         if build is None:
             return "linux"
         return "windows" if machine.arch == "amd64" else None  # there is no Windows for arm64
@@ -118,7 +118,7 @@ def class_labels(facts: ClassFacts) -> dict[str, Label]:
     return {OS: system, WINDOWS_BUILD: lambda _: build}
 
 
-def eni_pods(machine: Machine, reserved_enis: int, efa_only: int = 0) -> int:
+def eni_pods(machine: MachineType, reserved_enis: int, efa_only: int = 0) -> int:
     """Return how many pods the network interfaces of the default card have addresses for.
 
     Each interface keeps one address; two pods more use the node's own (the AWS VPC CNI's rule).
@@ -130,7 +130,7 @@ def eni_pods(machine: Machine, reserved_enis: int, efa_only: int = 0) -> int:
     return usable * (machine.ipv4_per_interface - 1) + 2
 
 
-def guest_memory(machine: Machine, overhead_percent: float) -> int:
+def guest_memory(machine: MachineType, overhead_percent: float) -> int:
     """Return the memory that a guest sees.
 
     Arm machines keep 64 MiB for themselves, and every hypervisor takes a share that nobody
@@ -178,7 +178,7 @@ class NodeRules:
         self._evict_memory = eviction.get("memory.available")
         self._evict_storage = eviction.get("nodefs.available")
 
-    def capacity(self, machine: Machine) -> Resources:
+    def capacity(self, machine: MachineType) -> Resources:
         """Return what a node has before anything is set aside; what it lacks is left out."""
         amounts = {
             CPU: machine.cpu * MILLI,
@@ -198,14 +198,14 @@ class NodeRules:
             amounts["vpc.amazonaws.com/PrivateIPv4Address"] = address_count * MILLI
         return amounts
 
-    def memory(self, machine: Machine) -> int:
+    def memory(self, machine: MachineType) -> int:
         """Return the memory of a node: as nodes of the type reported it, else the estimate."""
         seen = self._seen_memory.get(machine.name)
         if seen is not None:
             return seen
         return guest_memory(machine, self._facts.vm_memory_overhead_percent)
 
-    def pods(self, machine: Machine) -> int:
+    def pods(self, machine: MachineType) -> int:
         """Return how many pods the kubelet will accept."""
         facts, family = self._facts, self._family
         if facts.max_pods is not None:
@@ -218,13 +218,13 @@ class NodeRules:
             count = min(facts.pods_per_core * machine.cpu, count)
         return count
 
-    def storage(self, machine: Machine) -> int:
+    def storage(self, machine: MachineType) -> int:
         """Return the size of the volume that pods write to, in thousandths of a byte."""
         if self._facts.raid0 and machine.storage_gb:
             return machine.storage_gb * 10**9 * MILLI
         return self._volume
 
-    def overhead(self, machine: Machine, amounts: Resources) -> Resources:
+    def overhead(self, machine: MachineType, amounts: Resources) -> Resources:
         """Return what of the capacity ``amounts`` pods may not use.
 
         That is what kubelet and system reserve, and what eviction keeps free.
@@ -249,7 +249,7 @@ class NodeRules:
         return total
 
 
-def _add_devices(machine: Machine, amounts: Resources) -> None:
+def _add_devices(machine: MachineType, amounts: Resources) -> None:
     for gpu in machine.gpus:
         name = _GPU_RESOURCES.get(gpu.manufacturer)
         if name and gpu.count:

@@ -41,7 +41,7 @@ class CommitmentKind(StrEnum):
         return self.replace("_", "-")
 
 
-class Outcome(StrEnum):
+class OverlayReason(StrEnum):
     """Why an overlay is wanted or not, for programs."""
 
     CAPACITY_AVAILABLE = "capacity_available"
@@ -88,7 +88,7 @@ class ReservedInstances(msgspec.Struct, frozen=True):
     zone: str = ""
 
 
-class Decision(msgspec.Struct, frozen=True):
+class OverlayDecision(msgspec.Struct, frozen=True):
     """Whether an overlay for a group of commitments is wanted, and why.
 
     ``family``, ``region`` and ``instance_type`` are empty where the kind has none, and ``zone``
@@ -99,7 +99,7 @@ class Decision(msgspec.Struct, frozen=True):
     kind: CommitmentKind
     weight: int
     wanted: bool
-    outcome: Outcome
+    outcome: OverlayReason
     reason: str
     count: int
     remaining: float = 0.0
@@ -139,7 +139,7 @@ def joined(commitments: Iterable[SavingsPlan], remaining: Mapping[str, float]) -
 
 def decide_compute(
     plans: Sequence[SavingsPlan], settings: CommitmentSettings = DEFAULTS
-) -> Decision:
+) -> OverlayDecision:
     """Return the decision for all compute savings plans together."""
     name = f"{settings.compute_prefix}-global"
     return _decide(plans, name, CommitmentKind.COMPUTE, settings.compute_weight, settings)
@@ -147,7 +147,7 @@ def decide_compute(
 
 def decide_ec2_instance(
     plans: Iterable[SavingsPlan], settings: CommitmentSettings = DEFAULTS
-) -> list[Decision]:
+) -> list[OverlayDecision]:
     """Return a decision for each family and region that has EC2 instance savings plans."""
     groups: dict[tuple[str, str], list[SavingsPlan]] = {}
     for plan in plans:
@@ -174,43 +174,43 @@ def _decide(
     kind: CommitmentKind,
     weight: int,
     settings: CommitmentSettings,
-) -> Decision:
+) -> OverlayDecision:
     """Judge a group of plans by its sums: one that is over-used uses up the room of another."""
     remaining = sum(plan.remaining for plan in plans)
     commitment = sum(plan.commitment for plan in plans)
     used = (1 - remaining / commitment) * 100 if commitment > 0 else 0.0
     threshold = settings.threshold_percent
     if used >= threshold:
-        outcome = Outcome.ABOVE_THRESHOLD
+        outcome = OverlayReason.ABOVE_THRESHOLD
         reason = f"utilization {used:.1f}% at/above threshold {threshold:.1f}%"
     elif remaining <= 0:
-        outcome = Outcome.NO_CAPACITY
+        outcome = OverlayReason.NO_CAPACITY
         reason = f"no remaining capacity ({remaining:.2f} $/hour)"
     else:
-        outcome = Outcome.CAPACITY_AVAILABLE
+        outcome = OverlayReason.CAPACITY_AVAILABLE
         reason = (
             f"utilization {used:.1f}% below threshold {threshold:.1f}%,"
             f" capacity available ({remaining:.2f} $/hour)"
         )
-    wanted = outcome is Outcome.CAPACITY_AVAILABLE
-    return Decision(name, kind, weight, wanted, outcome, reason, len(plans), remaining, used)
+    wanted = outcome is OverlayReason.CAPACITY_AVAILABLE
+    return OverlayDecision(name, kind, weight, wanted, outcome, reason, len(plans), remaining, used)
 
 
 def decide_reserved(
     reserved: Iterable[ReservedInstances], settings: CommitmentSettings = DEFAULTS
-) -> list[Decision]:
+) -> list[OverlayDecision]:
     """Return a decision for each instance type and region, or zone where an entry names one."""
     counts: dict[tuple[str, str, str], int] = {}
     for entry in reserved:
         key = (entry.instance_type, entry.region, entry.zone)
         counts[key] = counts.get(key, 0) + entry.count
     return [
-        Decision(
+        OverlayDecision(
             name=f"{settings.reserved_prefix}-{instance_type}-{zone or region}",
             kind=CommitmentKind.RESERVED,
             weight=settings.reserved_weight,
             wanted=count > 0,
-            outcome=Outcome.RI_AVAILABLE if count > 0 else Outcome.RI_NOT_FOUND,
+            outcome=OverlayReason.RI_AVAILABLE if count > 0 else OverlayReason.RI_NOT_FOUND,
             reason=f"{count or 'no'} reserved instances available",
             count=count,
             family=instance_type.partition(".")[0],
@@ -222,7 +222,7 @@ def decide_reserved(
     ]
 
 
-def overlay_of(decision: Decision, *, disabled: bool = False) -> NodeOverlay | None:
+def overlay_of(decision: OverlayDecision, *, disabled: bool = False) -> NodeOverlay | None:
     """Return the overlay of a decision, None where none is wanted.
 
     A ``disabled`` one asks for a label that no node has, and so can be looked at without effect.

@@ -17,8 +17,8 @@ import msgspec
 from reconciler.catalog.commitments.accounting import (
     CommitmentKind,
     CommitmentSettings,
-    Decision,
-    Outcome,
+    OverlayDecision,
+    OverlayReason,
     ReservedInstances,
     SavingsPlan,
     decide_compute,
@@ -60,7 +60,7 @@ class Cover(msgspec.Struct, frozen=True):
     ``note`` says which it is and how much of it is used; no two have the same.
     """
 
-    decision: Decision
+    decision: OverlayDecision
     room: float | None
     note: str
 
@@ -212,7 +212,7 @@ def _plan_covers(
         else:
             decisions = [decide_compute([_judged(m, "") for m in group], settings)]
         for decision in decisions:
-            if decision.outcome is Outcome.CAPACITY_AVAILABLE:
+            if decision.outcome is OverlayReason.CAPACITY_AVAILABLE:
                 yield Cover(decision, _room(group), _note(decision))
 
 
@@ -225,7 +225,7 @@ def _room(group: Sequence[_Plan]) -> float:
     return max(sum(meter.left / meter.rate for meter in group), 0.0)
 
 
-def _note(decision: Decision) -> str:
+def _note(decision: OverlayDecision) -> str:
     named = "compute savings plan"
     if decision.kind is CommitmentKind.EC2_INSTANCE:
         named = f"{decision.family} savings plan"

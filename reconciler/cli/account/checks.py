@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from reconciler.adapters.aws.facts.commitments import Bought
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
-    from reconciler.plan.value.plan import PlannedNodeClaim
+    from reconciler.plan.value.nodes import PlannedNodeClaim
 
 
 # What AWS says was bought, in the form in which ``reconciler.yaml`` states it.

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from reconciler.engine.reconcile import Mandate, Pass
     from reconciler.model.settings import Settings
     from reconciler.plan.value.plan import Plan
-    from reconciler.ports import Notifier, RecordedPlan
+    from reconciler.ports.progress import Notifier
+    from reconciler.ports.state import RecordedPlan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

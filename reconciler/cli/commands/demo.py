@@ -67,14 +67,14 @@ def _play(folder: Path, narrator: Narrator, kept: str | None) -> None:
     from reconciler.adapters.simulated.moto.server import serve
     from reconciler.cli.demo import story
     from reconciler.cli.demo.reporter import Reporter
-    from reconciler.cli.demo.stage import REGION, START, Stage, StageClock
+    from reconciler.cli.demo.stage import REGION, START, DemoStage, StageClock
 
     story.open_with(narrator)
     reporter = Reporter(narrator, story.POOLS)
     clock = StageClock(START, reporter)
     ec2 = EmbeddedEC2(clock, region=REGION, starting_s=10, stopping_s=20)
     with serve(ec2) as url:
-        story.play(Stage(folder, clock, ec2, url, reporter), narrator, kept)
+        story.play(DemoStage(folder, clock, ec2, url, reporter), narrator, kept)
 
 
 def expect_imitation() -> None:

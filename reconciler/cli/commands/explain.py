@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from reconciler.adapters.database.history import GivenReason
     from reconciler.cli.shared.records import Recorded
-    from reconciler.plan.explain.answer import Answer
+    from reconciler.plan.explain.answer import Explanation
     from reconciler.plan.explain.inquiry import Inquiry
     from reconciler.plan.make.inputs import Inputs
     from reconciler.plan.value.plan import Plan
@@ -42,7 +42,7 @@ _ADVICE: Final = {
 }
 
 
-class Source(NamedTuple):
+class PlanSource(NamedTuple):
     """The plan that is asked, how a message names it, and what was said before it."""
 
     plan: Plan
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         if args.kind == "nodepool":
             raise _no_plan_for_pools()
         plan = _saved(args.plan)
-        source = Source(plan, plan.digest, args.plan)
+        source = PlanSource(plan, plan.digest, args.plan)
         answer = _answer(source, args, None)
     elif _has_inputs(args):
         source, answer = _on_the_spot(args)
@@ -126,7 +126,7 @@ def _has_inputs(args: argparse.Namespace) -> bool:
     return "://" not in place and not os.path.lexists(place)
 
 
-def _on_the_spot(args: argparse.Namespace) -> tuple[Source, Answer]:
+def _on_the_spot(args: argparse.Namespace) -> tuple[PlanSource, Explanation]:
     """Return a plan of the inputs that the arguments name, and the answer from it.
 
     Raises:
@@ -139,7 +139,7 @@ def _on_the_spot(args: argparse.Namespace) -> tuple[Source, Answer]:
 
     inputs = read_inputs(args, Timings())
     plan = make_plan(inputs)
-    source = Source(plan, plan.digest, f"plan {plan.digest}")
+    source = PlanSource(plan, plan.digest, f"plan {plan.digest}")
     if args.kind == "nodepool":
         return source, _of_pool(source, args.name, inputs)
     inquiry = Inquiry(inputs, plan)
@@ -157,7 +157,7 @@ def _on_the_spot(args: argparse.Namespace) -> tuple[Source, Answer]:
     return source, explain_fully(answer, inputs, facts_of(inputs), plan)
 
 
-def _of_pool(source: Source, name: str, inputs: Inputs) -> Answer:
+def _of_pool(source: PlanSource, name: str, inputs: Inputs) -> Explanation:
     from reconciler.desired.objects import node_pools
     from reconciler.model.history import NO_HISTORY
     from reconciler.plan.explain.calendar import explain_node_pool
@@ -186,7 +186,7 @@ def _saved(path: str) -> Plan:
     return from_json(read_bytes(path), path)
 
 
-def _newest(recorded: Recorded) -> Source:
+def _newest(recorded: Recorded) -> PlanSource:
     """Return the newest plan that is recorded.
 
     Raises:
@@ -203,7 +203,7 @@ def _newest(recorded: Recorded) -> Source:
             remedy="run `reconciler plan --out plan.json`, then explain with --plan plan.json",
         )
     name = f"plan {plans[0].digest}"
-    return Source(from_json(plans[0].body, name), plans[0].digest, name)
+    return PlanSource(from_json(plans[0].body, name), plans[0].digest, name)
 
 
 def _pair(recorded: Recorded, args: argparse.Namespace) -> tuple[str, str] | None:
@@ -215,7 +215,9 @@ def _pair(recorded: Recorded, args: argparse.Namespace) -> tuple[str, str] | Non
     return None
 
 
-def _answer(source: Source, args: argparse.Namespace, pair: tuple[str, str] | None) -> Answer:
+def _answer(
+    source: PlanSource, args: argparse.Namespace, pair: tuple[str, str] | None
+) -> Explanation:
     """Return what the plan says about the name.
 
     Raises:
@@ -241,7 +243,7 @@ def _answer(source: Source, args: argparse.Namespace, pair: tuple[str, str] | No
     return reasons.explain_node(plan, *pair, "Node" if args.kind == "node" else "NodeClaim")
 
 
-def _of_pod(source: Source, name: str, inquiry: Inquiry | None = None) -> Answer:
+def _of_pod(source: PlanSource, name: str, inquiry: Inquiry | None = None) -> Explanation:
     from reconciler.model.errors import UsageError
     from reconciler.plan.explain import reasons
     from reconciler.plan.render.wording import listed
@@ -273,7 +275,7 @@ def _unknown(kind: str, name: str, source: str, names: Sequence[str]) -> Excepti
 
 
 def _earlier(
-    recorded: Recorded, answer: Answer, source: Source, pair: tuple[str, str] | None
+    recorded: Recorded, answer: Explanation, source: PlanSource, pair: tuple[str, str] | None
 ) -> list[GivenReason]:
     """Return what was said about it before and is not said now, newest first."""
     now = {(r.code, r.message) for r in answer.reasons}

@@ -11,7 +11,7 @@ from reconciler.cli.shared import exitcode, records
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconciler.ports import JournalEntry
+    from reconciler.ports.journal import JournalEntry
 
 _MESSAGE_WIDTH: Final = 60
 

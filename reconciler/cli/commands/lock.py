@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from reconciler.catalog.catalog import Catalog
     from reconciler.desired.fleet import Fleet, SourceFile
-    from reconciler.desired.lock import Lock, LockedClass, LockedType, Source
+    from reconciler.desired.lock import FactSource, Lock, LockedClass, LockedType
     from reconciler.desired.settings.layers import Resolved
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
@@ -119,11 +119,11 @@ def _looked_up(
     )
 
 
-def _types_source(catalog: Catalog, bundled: str) -> Source:
-    from reconciler.desired.lock import Source
+def _types_source(catalog: Catalog, bundled: str) -> FactSource:
+    from reconciler.desired.lock import FactSource
 
     is_live = catalog.version != bundled
-    return Source(source="live" if is_live else "bundled", at=_moment(catalog.version))
+    return FactSource(source="live" if is_live else "bundled", at=_moment(catalog.version))
 
 
 def _moment(version: str) -> datetime | None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from reconciler.cli.wiring.imitation import Imitation
     from reconciler.plan.value.plan import Plan
-    from reconciler.ports import Notifier
+    from reconciler.ports.progress import Notifier
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

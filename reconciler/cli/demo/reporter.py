@@ -12,12 +12,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from reconciler.plan.render.wording import counted, listed
-from reconciler.ports import Progress, RunningCommand
+from reconciler.ports.progress import Progress
+from reconciler.ports.state import RunningCommand
 
 if TYPE_CHECKING:
     from reconciler.cli.demo.narrator import Narrator
     from reconciler.model.karpenter.nodeclaim import NodeClaim
-    from reconciler.ports import StateStore
+    from reconciler.ports.state import StateStore
 
 READY: Final = "●"
 STARTING: Final = "○"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
     from reconciler.engine.reconcile import Pass
     from reconciler.plan.value.plan import Plan
-    from reconciler.ports import StateStore
+    from reconciler.ports.state import StateStore
 
 START: Final = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 FLEET: Final = "shop"
@@ -76,7 +76,7 @@ class Crash:
     launched: int
 
 
-class Stage:
+class DemoStage:
     """What the people of the story do, and what they can look up; the engine's doings print."""
 
     ledger: dict[str, str]

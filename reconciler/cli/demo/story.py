@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.demo.stage import FLEET, START, Stage, launched_twice
+from reconciler.cli.demo.stage import FLEET, START, DemoStage, launched_twice
 from reconciler.model.karpenter.labels import INSTANCE_TYPE
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def open_with(narrator: Narrator) -> None:
     )
 
 
-def play(stage: Stage, narrator: Narrator, kept: str | None) -> None:
+def play(stage: DemoStage, narrator: Narrator, kept: str | None) -> None:
     """Play every chapter; ``kept`` is the folder as the user named it, None where it goes."""
     _first_fleet(stage, narrator)
     _pull_request(stage, narrator)
@@ -44,7 +44,7 @@ def play(stage: Stage, narrator: Narrator, kept: str | None) -> None:
     _ending(stage, narrator, last, kept)
 
 
-def _first_fleet(stage: Stage, narrator: Narrator) -> None:
+def _first_fleet(stage: DemoStage, narrator: Narrator) -> None:
     narrator.chapter("A folder of YAML becomes a fleet")
     narrator.say(
         "Two NodePools, an EC2NodeClass and the Deployments that run on them are committed to "
@@ -60,7 +60,7 @@ def _first_fleet(stage: Stage, narrator: Narrator) -> None:
     stage.apply()
 
 
-def _pull_request(stage: Stage, narrator: Narrator) -> None:
+def _pull_request(stage: DemoStage, narrator: Narrator) -> None:
     narrator.chapter("A pull request shows its effect")
     stage.clock.set(START.replace(hour=10))
     narrator.say(
@@ -75,7 +75,7 @@ def _pull_request(stage: Stage, narrator: Narrator) -> None:
     narrator.quote(_excerpt(stage.plan("--base", "main")))
 
 
-def _roll_out(stage: Stage, narrator: Narrator) -> None:
+def _roll_out(stage: DemoStage, narrator: Narrator) -> None:
     from reconciler.plan.render.wording import counted, dollars
 
     narrator.chapter("Merged: one node at a time")
@@ -96,7 +96,7 @@ def _roll_out(stage: Stage, narrator: Narrator) -> None:
     )
 
 
-def _no_capacity(stage: Stage, narrator: Narrator) -> None:
+def _no_capacity(stage: DemoStage, narrator: Narrator) -> None:
     kind, zone = _SCARCE
     narrator.chapter("EC2 has no capacity")
     stage.clock.set(START.replace(hour=14))
@@ -112,7 +112,7 @@ def _no_capacity(stage: Stage, narrator: Narrator) -> None:
     stage.apply()
 
 
-def _at_night(stage: Stage, narrator: Narrator) -> None:
+def _at_night(stage: DemoStage, narrator: Narrator) -> None:
     narrator.chapter("A disruption window")
     stage.clock.set(START.replace(hour=17))
     narrator.say(
@@ -128,7 +128,7 @@ def _at_night(stage: Stage, narrator: Narrator) -> None:
     stage.keep(lambda store: not any(c.node_pool == "reports" for c in store.node_claims()))
 
 
-def _crash(stage: Stage, narrator: Narrator) -> Pass:
+def _crash(stage: DemoStage, narrator: Narrator) -> Pass:
     narrator.chapter("kill -9 in the middle of a launch")
     stage.clock.set(START.replace(hour=23))
     stage.ec2.market.clear()
@@ -152,7 +152,7 @@ def _crash(stage: Stage, narrator: Narrator) -> Pass:
     return stage.apply()
 
 
-def _ending(stage: Stage, narrator: Narrator, last: Pass, kept: str | None) -> None:
+def _ending(stage: DemoStage, narrator: Narrator, last: Pass, kept: str | None) -> None:
     from reconciler.cli.commands.history import verb_of
     from reconciler.plan.render.layout import table
     from reconciler.plan.render.wording import counted, dollars, monthly
@@ -200,7 +200,7 @@ def _counts(words: Iterable[str], between: str) -> str:
     return ", ".join(f"{counts[word]}{between}{word}" for word in sorted(counts))
 
 
-def _commit(stage: Stage, narrator: Narrator, message: str, *before: str) -> None:
+def _commit(stage: DemoStage, narrator: Narrator, message: str, *before: str) -> None:
     """Commit everything; ``before`` are the commands that a person would type first."""
     narrator.command(*before, f'git commit -am "{message}"')
     stage.git("add", "--all")

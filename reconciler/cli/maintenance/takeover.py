@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from reconciler.engine.planning import PlannedFleet
     from reconciler.engine.takeover import Stake
     from reconciler.observed.snapshot import Snapshot
-    from reconciler.ports import Clock, Journal, StateStore
+    from reconciler.ports.clock import Clock
+    from reconciler.ports.journal import Journal
+    from reconciler.ports.state import StateStore
 
 
 @dataclass(frozen=True)

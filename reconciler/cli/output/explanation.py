@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
     from reconciler.adapters.database.history import GivenReason
     from reconciler.plan.explain.answer import (
-        Answer,
         ConstraintCost,
+        Explanation,
         FilterCount,
         NodesAnswer,
         PoolAnswer,
     )
-    from reconciler.plan.value.plan import LaunchOffering, Plan
+    from reconciler.plan.value.nodes import LaunchOffering
+    from reconciler.plan.value.plan import Plan
 
 _WELL_KNOWN: Final = (
     "karpenter.sh",
@@ -34,7 +35,7 @@ _WELL_KNOWN: Final = (
 
 
 def text_of(
-    answer: Answer, plan: Plan, digest: str, earlier: Sequence[GivenReason], now: datetime
+    answer: Explanation, plan: Plan, digest: str, earlier: Sequence[GivenReason], now: datetime
 ) -> str:
     """Return the answer as text: the verdict, the facts, and what prevents a change."""
     lines = [one_line(f"{answer.kind} {answer.name}: {answer.verdict}.")]
@@ -62,7 +63,7 @@ def text_of(
     return f"{text}\nFrom plan {digest} of {clock_time(plan.at)}{ago}.\n"
 
 
-def _places(answer: Answer) -> str:
+def _places(answer: Explanation) -> str:
     lines = [f"  {_nodes(answer.nodes)}"] if answer.nodes is not None else []
     for pool in answer.pools:
         lines.append(f"  NodePool {pool.node_pool}: {_pool(pool)}")
@@ -129,7 +130,7 @@ def _effect(cost: ConstraintCost) -> str:
 
 
 def document(
-    answer: Answer, plan: Plan, digest: str, earlier: Sequence[GivenReason]
+    answer: Explanation, plan: Plan, digest: str, earlier: Sequence[GivenReason]
 ) -> dict[str, Any]:
     """Return the answer as an object, without the parts that do not apply."""
     import msgspec

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, TextIO
 
 from reconciler.model.text.visible import Painted, one_line
-from reconciler.ports import CommandPhase, Outcome, Progress, Verb
+from reconciler.ports.journal import Outcome, Verb
+from reconciler.ports.progress import Progress
+from reconciler.ports.state import CommandPhase
 
 if TYPE_CHECKING:
     from reconciler.adapters.database.state import DatabaseState
     from reconciler.model.karpenter.nodeclaim import NodeClaim
-    from reconciler.plan.value.plan import Action
-    from reconciler.ports import RecordedPlan
+    from reconciler.plan.value.actions import Action
+    from reconciler.ports.state import RecordedPlan
 
 
 # How far the plan that was carried out last has come, told from what is recorded.

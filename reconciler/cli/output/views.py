@@ -17,7 +17,7 @@ from reconciler.plan.render.wording import short
 
 if TYPE_CHECKING:
     from reconciler.cli.shared.records import Recorded
-    from reconciler.ports import RecordedObject, RecordedPlan, RunningCommand
+    from reconciler.ports.state import RecordedObject, RecordedPlan, RunningCommand
 
 API: Final = "reconciler/v1"
 

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-class SourceRead(NamedTuple):
+class SourceContent(NamedTuple):
     """The files of a revision, what was refused among them, and which revision it is."""
 
     files: Sequence[SourceFile]
@@ -65,14 +65,14 @@ class SourceRead(NamedTuple):
     revision: Revision
 
 
-def read_source(args: argparse.Namespace) -> SourceRead:
+def read_source(args: argparse.Namespace) -> SourceContent:
     """Return the files that the arguments name.
 
     Raises:
         UsageError: arguments contradict each other, or a ref is not one.
         UnreadableError: there is nothing to be read.
     """
-    from reconciler.adapters.git.source import SourceRead as Found
+    from reconciler.adapters.git.source import SourceContent as Found
     from reconciler.adapters.git.source import WorkingTree, read
     from reconciler.plan.value.plan import Revision
 
@@ -87,7 +87,7 @@ def read_source(args: argparse.Namespace) -> SourceRead:
         found = read(source)
     at = found.revision
     revision = Revision(head=at.head, repo=at.repo, path=at.path, dirty=at.dirty)
-    return SourceRead(found.files, found.diagnostics, revision)
+    return SourceContent(found.files, found.diagnostics, revision)
 
 
 def may_be_empty(args: argparse.Namespace) -> bool:
@@ -160,7 +160,7 @@ def read_base(args: argparse.Namespace) -> Base | None:
 
 
 def read_desired(
-    source: SourceRead, *, any_class: bool, allow_empty: bool = False
+    source: SourceContent, *, any_class: bool, allow_empty: bool = False
 ) -> tuple[Fleet, tuple[Diagnostic, ...]]:
     """Return the fleet of a revision and its findings that are not errors.
 

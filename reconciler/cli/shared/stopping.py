@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event
 
-from reconciler.ports import Progress
+from reconciler.ports.progress import Progress
 
 
 class Silence:

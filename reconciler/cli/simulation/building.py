@@ -23,7 +23,7 @@ from reconciler.catalog.catalog import Catalog
 from reconciler.cli.shared import moment, request
 from reconciler.cli.shared.question import read_types
 from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
-from reconciler.cli.simulation.driver import Stage
+from reconciler.cli.simulation.driver import SimulationStage
 from reconciler.cli.simulation.killing import Steps, mortal
 from reconciler.cli.simulation.script import Script
 from reconciler.desired.fleet import Fleet
@@ -44,7 +44,8 @@ from reconciler.observed.snapshot import Snapshot, read_snapshot
 from reconciler.plan.make.decide import Phase
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.pools import pool_types
-from reconciler.ports import Instance, RecordedObject, Unavailable
+from reconciler.ports.cloud import Instance
+from reconciler.ports.state import RecordedObject, Unavailable
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class Setting:
     now: a snapshot's for ever, else those of the revision that is played.
     """
 
-    stage: Stage
+    stage: SimulationStage
     head: SimulatedFleet
     base: SimulatedFleet | None
     start: datetime
@@ -235,7 +236,7 @@ def _stage(
     conditions: Conditions,
     script: Script,
     seed: int,
-) -> Stage:
+) -> SimulationStage:
     clock, chance, chronicle = SimulatedClock(start), Chance(seed), Chronicle()
     compute = SimulatedCompute(clock, catalog.get, conditions, chance, script.faults())
     shelf = MemoryShelf()
@@ -245,11 +246,11 @@ def _stage(
     )
     store = ToldStore(chronicle, clock)
     ports = World(clock, compute, cluster, store, MemoryJournal(), chronicle)
-    return Stage(clock, compute, cluster, ports, chronicle)
+    return SimulationStage(clock, compute, cluster, ports, chronicle)
 
 
 def _record_first(
-    stage: Stage, first: FirstState, desired: SimulatedFleet, snapshot: Snapshot
+    stage: SimulationStage, first: FirstState, desired: SimulatedFleet, snapshot: Snapshot
 ) -> None:
     """Record what the snapshot shows as what was known and done before."""
     now, chronicle, store = stage.clock.now(), stage.chronicle, stage.world.store

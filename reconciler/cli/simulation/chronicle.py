@@ -10,7 +10,9 @@ import msgspec
 
 from reconciler.adapters.simulated.memory import MemoryStateStore
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.ports import Clock, Notifier, Progress, RunningCommand
+from reconciler.ports.clock import Clock
+from reconciler.ports.progress import Notifier, Progress
+from reconciler.ports.state import RunningCommand
 
 KINDS: Final = (
     "NodeClaimCreated",

@@ -37,7 +37,9 @@ from reconciler.model.settings import Settings
 from reconciler.observed.state import quiet_since
 from reconciler.plan.make.findings import due_at
 from reconciler.plan.make.recall import Recall
-from reconciler.ports import Journal, Progress, StateStore, Verb
+from reconciler.ports.journal import Journal, Verb
+from reconciler.ports.progress import Progress
+from reconciler.ports.state import StateStore
 
 # When the next pass may decide otherwise though nothing happens until then.
 #
@@ -208,7 +210,7 @@ class Sample(msgspec.Struct, frozen=True, rename="camel"):
 
 
 @dataclass
-class Stage:
+class SimulationStage:
     """A simulated world, and the engine's view of it."""
 
     clock: SimulatedClock
@@ -247,7 +249,7 @@ class Played:
 
 
 def play(
-    stage: Stage,
+    stage: SimulationStage,
     desired: Callable[[datetime], PlannedFleet],
     mandate: Mandate,
     until: datetime | None = None,
@@ -301,7 +303,7 @@ def play(
 
 
 def _pass(
-    stage: Stage, desired: PlannedFleet, mandate: Mandate, recall: Recall
+    stage: SimulationStage, desired: PlannedFleet, mandate: Mandate, recall: Recall
 ) -> tuple[Pass | None, timedelta | None]:
     """Make one pass; return it, or None where it broke off, and how long to pause then."""
     _tell_notices(stage)
@@ -318,7 +320,7 @@ def _pass(
     return done, pause
 
 
-def _mark(stage: Stage) -> tuple[object, ...]:
+def _mark(stage: SimulationStage) -> tuple[object, ...]:
     """Return what differs whenever a pass changed something."""
     journal = stage.world.journal
     newest = journal.entries(limit=1)
@@ -331,7 +333,7 @@ def _mark(stage: Stage) -> tuple[object, ...]:
 
 
 def _following(
-    stage: Stage, ahead: Outlook | None, pause: timedelta | None, *, moved: bool
+    stage: SimulationStage, ahead: Outlook | None, pause: timedelta | None, *, moved: bool
 ) -> datetime | None:
     """Return when the next pass is due, None if nothing will ever happen."""
     now = stage.clock.now()
@@ -346,7 +348,7 @@ def _following(
     return max(min(known), now + look) if known else None
 
 
-def _tell_notices(stage: Stage) -> None:
+def _tell_notices(stage: SimulationStage) -> None:
     for notice in stage.compute.advance():
         claim = notice.instance.tags.get(CLAIM_TAG, "")
         text = f"EC2 reclaims {notice.instance.id} in two minutes"
@@ -355,7 +357,7 @@ def _tell_notices(stage: Stage) -> None:
         )
 
 
-def _sample(stage: Stage) -> None:
+def _sample(stage: SimulationStage) -> None:
     """Note what the fleet is like where it changed."""
     living = [m for m in stage.compute.machines.values() if m.going_at is None]
     sample = Sample(stage.clock.now(), stage.per_hour(), len(living), stage.cluster.homeless())

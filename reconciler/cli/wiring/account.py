@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reconciler.desired.settings.layers import Resolved
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
-    from reconciler.ports import Interruptions
+    from reconciler.ports.cloud import Interruptions
 
 
 @cache

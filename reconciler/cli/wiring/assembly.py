@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
     from reconciler.plan.make.inputs import Inputs
-    from reconciler.ports import Compute, Notifier
+    from reconciler.ports.cloud import Compute
+    from reconciler.ports.progress import Notifier
 
 
 # What ``reconciler check`` looks with.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from reconciler.desired.workloads.pods import Workloads
     from reconciler.engine.discovery import Discovery
     from reconciler.engine.planning import PlannedFleet
-    from reconciler.ports import Compute
+    from reconciler.ports.cloud import Compute
 
 
 POLL_S = 15.0

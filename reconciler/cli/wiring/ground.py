@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from reconciler.desired.settings.layers import Resolved
     from reconciler.engine.discovery import Discovery
     from reconciler.model.settings import Settings
-    from reconciler.ports import Journal, JournalEntry, Shelf, StateStore
+    from reconciler.ports.journal import Journal, JournalEntry
+    from reconciler.ports.state import Shelf, StateStore
 
 
 class Ground(NamedTuple):

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import argparse
 
     from reconciler.adapters.aws.clients import Connect
-    from reconciler.ports import Clock
+    from reconciler.ports.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class Controller(_Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ControllerPods:
     """The pods of one controller: how many, and what they bear beside their template.
 
     ``own_labels`` differ from pod to pod: they may name its ``{pod}`` and ``{index}``.
@@ -57,7 +57,7 @@ class Family:
     own_labels: tuple[tuple[str, str], ...] = ()
 
 
-def family_of(resource: Resource) -> tuple[Controller, Family] | None:
+def family_of(resource: Resource) -> tuple[Controller, ControllerPods] | None:
     """Return the spec of a controller and the pods it makes; None for other kinds.
 
     Raises:
@@ -70,29 +70,29 @@ def family_of(resource: Resource) -> tuple[Controller, Family] | None:
     return spec, maker(resource, spec)
 
 
-Maker = Callable[[Resource, Controller], Family]
+Maker = Callable[[Resource, Controller], ControllerPods]
 
 
-def _replica_set(resource: Resource, spec: Controller) -> Family:
+def _replica_set(resource: Resource, spec: Controller) -> ControllerPods:
     """The pods of a ReplicaSet or ReplicationController."""
-    return Family(max(spec.replicas, 0), _owner(resource, resource.kind), {}, _serial)
+    return ControllerPods(max(spec.replicas, 0), _owner(resource, resource.kind), {}, _serial)
 
 
-def _deployment(resource: Resource, spec: Controller) -> Family:
+def _deployment(resource: Resource, spec: Controller) -> ControllerPods:
     """The pods of the ReplicaSet that a Deployment makes for its present template."""
     template = resource.data.get("spec", {}).get("template")
     digest = _template_hash(template)
     owner = _owner(resource, "ReplicaSet", f"{resource.name}-{digest}", "apps/v1")
-    return Family(max(spec.replicas, 0), owner, {"pod-template-hash": digest}, _serial)
+    return ControllerPods(max(spec.replicas, 0), owner, {"pod-template-hash": digest}, _serial)
 
 
-def _stateful_set(resource: Resource, spec: Controller) -> Family:
+def _stateful_set(resource: Resource, spec: Controller) -> ControllerPods:
     start = spec.ordinals.start
     own = (
         ("statefulset.kubernetes.io/pod-name", "{pod}"),
         ("apps.kubernetes.io/pod-index", "{index}"),
     )
-    return Family(
+    return ControllerPods(
         max(spec.replicas, 0),
         _owner(resource, "StatefulSet"),
         {},
@@ -101,7 +101,7 @@ def _stateful_set(resource: Resource, spec: Controller) -> Family:
     )
 
 
-def _job(resource: Resource, spec: Controller) -> Family:
+def _job(resource: Resource, spec: Controller) -> ControllerPods:
     """The pods that a Job runs at first: as many as may run at once, none while suspended."""
     count = spec.parallelism
     if spec.completions is not None:
@@ -114,7 +114,7 @@ def _job(resource: Resource, spec: Controller) -> Family:
         "controller-uid": owner.uid,
     }
     indexed = spec.completion_mode == "Indexed"
-    return Family(
+    return ControllerPods(
         0 if spec.suspend else max(count, 0),
         owner,
         labels,

@@ -16,7 +16,12 @@ from typing import Any, Final
 
 import msgspec
 
-from reconciler.desired.workloads.controllers import CONTROLLERS, Controller, Family, family_of
+from reconciler.desired.workloads.controllers import (
+    CONTROLLERS,
+    Controller,
+    ControllerPods,
+    family_of,
+)
 from reconciler.desired.workloads.shape import PODS_MAX
 from reconciler.model.decode import decode
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
@@ -115,7 +120,7 @@ class _Expansion:
             spec = self._prioritised(resource, pod.spec)
             self._append(pod.metadata, spec)
 
-    def _make(self, resource: Resource, spec: Controller, family: Family) -> None:
+    def _make(self, resource: Resource, spec: Controller, family: ControllerPods) -> None:
         """Append the pods of a controller, alike but for their names, and their claims."""
         if not self._has_room(resource, family.count):
             return

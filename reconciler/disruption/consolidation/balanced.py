@@ -30,7 +30,7 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class BalanceScore:
     """Savings against disruption, each as a share of its pool."""
 
     savings: float
@@ -59,11 +59,11 @@ class Score:
         )
 
 
-def score_move(savings: float, disruption: float, totals: Totals, k: int = K) -> Score:
+def score_move(savings: float, disruption: float, totals: Totals, k: int = K) -> BalanceScore:
     """Return the score of a move; a pool without cost or disruption cannot be shared out: 0."""
     if totals.cost <= 0 or totals.disruption <= 0:
-        return Score(0.0, 0.0, k)
-    return Score(savings / totals.cost, disruption / totals.disruption, k)
+        return BalanceScore(0.0, 0.0, k)
+    return BalanceScore(savings / totals.cost, disruption / totals.disruption, k)
 
 
 def attributed(savings: float, cost_by_pool: Mapping[str, float]) -> dict[str, float]:
@@ -106,7 +106,7 @@ def _bystander_cost(node: StateNode) -> float:
 
 def evaluate(
     candidates: Sequence[Candidate], savings: float, totals: Mapping[str, Totals]
-) -> dict[str, Score]:
+) -> dict[str, BalanceScore]:
     """Return the score of a move for each Balanced pool that it touches, every one of them."""
     prices: dict[str, float] = {}
     costs: dict[str, float] = {}

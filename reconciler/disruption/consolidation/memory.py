@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from reconciler.disruption.candidates import Candidate, Refusal
+from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode
 from reconciler.model.duration import parse_duration
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
@@ -33,7 +33,7 @@ _LABELS: Final = (INSTANCE_TYPE, ZONE, CAPACITY_TYPE)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class GivenUp:
+class AbandonedOffering:
     """An offering that consolidation replaced by something cheaper, and when."""
 
     at: datetime
@@ -45,20 +45,24 @@ class GivenUp:
         return f"{self.instance_type} {self.capacity_type} in {self.zone}"
 
 
-def given_up(claim: NodeClaim) -> tuple[GivenUp, ...]:
+def given_up(claim: NodeClaim) -> tuple[AbandonedOffering, ...]:
     """Return what was given up for a node, oldest first; what cannot be read is not there."""
     text = claim.metadata.annotations.get(GAVE_UP, "")
     return tuple(sorted(one for part in text.split() if (one := _read(part)) is not None))
 
 
-def _read(text: str) -> GivenUp | None:
+def _read(text: str) -> AbandonedOffering | None:
     offering, _, moment = text.partition("@")
     parts = offering.split(",")
     try:
         at = datetime.fromisoformat(moment)
     except ValueError:
         return None
-    return GivenUp(at, *parts) if len(parts) == len(_LABELS) and at.tzinfo is not None else None
+    return (
+        AbandonedOffering(at, *parts)
+        if len(parts) == len(_LABELS) and at.tzinfo is not None
+        else None
+    )
 
 
 def remembered(claims: Iterable[NodeClaim], settings: Settings, now: datetime) -> str:
@@ -66,7 +70,7 @@ def remembered(claims: Iterable[NodeClaim], settings: Settings, now: datetime) -
 
     The claims themselves are given up now; what they remember is handed on as long as it counts.
     """
-    found: dict[GivenUp, None] = {}
+    found: dict[AbandonedOffering, None] = {}
     for claim in claims:
         period = undo_period(claim.node_pool, settings)
         if period <= timedelta(0):
@@ -74,7 +78,7 @@ def remembered(claims: Iterable[NodeClaim], settings: Settings, now: datetime) -
         labels = claim.metadata.labels
         found |= dict.fromkeys(one for one in given_up(claim) if now - one.at < period)
         if all(key in labels for key in _LABELS):
-            found[GivenUp(now, *(labels[key] for key in _LABELS))] = None
+            found[AbandonedOffering(now, *(labels[key] for key in _LABELS))] = None
     newest = sorted(found)[-_KEPT_MAX:]
     return " ".join(
         f"{one.instance_type},{one.zone},{one.capacity_type}@{one.at.isoformat()}" for one in newest
@@ -86,7 +90,7 @@ def undo_period(node_pool: str, settings: Settings) -> timedelta:
     return parse_duration(settings.option(node_pool, "undo_period"))
 
 
-def in_memory(claim: NodeClaim, settings: Settings) -> Iterator[tuple[GivenUp, datetime]]:
+def in_memory(claim: NodeClaim, settings: Settings) -> Iterator[tuple[AbandonedOffering, datetime]]:
     """Yield what a node must not be replaced by, and until when."""
     period = undo_period(claim.node_pool, settings)
     if period > timedelta(0):
@@ -95,7 +99,7 @@ def in_memory(claim: NodeClaim, settings: Settings) -> Iterator[tuple[GivenUp, d
 
 def undoes(
     candidates: Sequence[Candidate], claim: PlannedClaim | None, settings: Settings, now: datetime
-) -> Refusal | None:
+) -> CandidateRefusal | None:
     """Reject a replacement that may become an offering that one of the nodes replaced.
 
     Its most likely offering does not matter: EC2 chooses among all of them.
@@ -117,10 +121,10 @@ def undoes(
         f"would undo a consolidation: {node} replaced {one} at {one.at:%Y-%m-%d %H:%M %Z},"
         f" and its replacement could be the same offering again ({key})"
     )
-    return Refusal(BlockCode.UNDOES, text, until)
+    return CandidateRefusal(BlockCode.UNDOES, text, until)
 
 
-def _may_become(claim: PlannedClaim, one: GivenUp) -> bool:
+def _may_become(claim: PlannedClaim, one: AbandonedOffering) -> bool:
     kind = next((kind for kind in claim.types if kind.name == one.instance_type), None)
     if kind is None:
         return False

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 from typing import Final
 
-from reconciler.disruption.candidates import Candidate, Refusal
+from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.consolidation.proposal import (
     REASON,
     Proposal,
@@ -94,10 +94,10 @@ def _together(candidates: Sequence[Candidate], work: Deliberation) -> Proposal |
     proposal = compute(candidates, work)
     if isinstance(proposal, Proposal) and proposal.replacements:
         narrowed = without_own_types(proposal.replacements[0], proposal.fitting, candidates)
-        if isinstance(narrowed, Refusal):
+        if isinstance(narrowed, CandidateRefusal):
             return None
         proposal = replace(proposal, replacements=(narrowed,))
-    if isinstance(proposal, Refusal):
+    if isinstance(proposal, CandidateRefusal):
         return None
     approved = scored(proposal, work)
     return approved if isinstance(approved, Proposal) else None
@@ -117,7 +117,7 @@ def within_budget(wanted: Iterable[Candidate], work: Deliberation) -> list[Candi
 
 def without_own_types(
     claim: PlannedClaim, fitting: Collection[str], candidates: Sequence[Candidate]
-) -> PlannedClaim | Refusal:
+) -> PlannedClaim | CandidateRefusal:
     """Return the claim with only what is cheaper than any node of a type that it could become.
 
     Two large nodes and a small one must not become «one small one»: then the two are deleted and

@@ -15,7 +15,7 @@ from reconciler.model.karpenter.requirements import Requirements, equals
 from reconciler.placement.question import PlannedClaim
 
 
-class Choice:
+class OfferingChoice:
     """Which offerings a claim of these requirements may take."""
 
     def __init__(self, requirements: Requirements) -> None:
@@ -74,7 +74,7 @@ class Choice:
 
 def ordered(claim: PlannedClaim) -> PlannedClaim:
     """Return the claim with its types by the cheapest offering that it may take, then by name."""
-    choice = Choice(claim.requirements)
+    choice = OfferingChoice(claim.requirements)
     types = sorted(claim.types, key=lambda kind: (choice.cheapest(kind), kind.name))
     return replace(claim, types=tuple(types))
 
@@ -82,7 +82,7 @@ def ordered(claim: PlannedClaim) -> PlannedClaim:
 def narrowed_to(claim: PlannedClaim, capacity_type: str) -> PlannedClaim:
     """Return the claim pinned to one capacity type, with the types that can be had so."""
     requirements = claim.requirements.adding([equals(CAPACITY_TYPE, capacity_type)])
-    choice = Choice(requirements)
+    choice = OfferingChoice(requirements)
     types = tuple(kind for kind in claim.types if choice.available(kind))
     narrowed = replace(claim, requirements=requirements, types=types, types_total=len(types))
     return ordered(narrowed)
@@ -90,7 +90,7 @@ def narrowed_to(claim: PlannedClaim, capacity_type: str) -> PlannedClaim:
 
 def cheaper_than(claim: PlannedClaim, price: float) -> PlannedClaim:
     """Return the claim with only the types whose dearest launch costs less than ``price``."""
-    choice = Choice(claim.requirements)
+    choice = OfferingChoice(claim.requirements)
     types = tuple(kind for kind in claim.types if choice.worst_launch(kind) < price)
     return replace(claim, types=types, types_total=len(types))
 
@@ -100,7 +100,7 @@ def least_launch(claim: PlannedClaim) -> float:
 
     The types are in order of their cheapest offering, so few have to be looked at.
     """
-    choice, least = Choice(claim.requirements), inf
+    choice, least = OfferingChoice(claim.requirements), inf
     for kind in claim.types:
         if choice.cheapest(kind) >= least:
             break
@@ -117,7 +117,7 @@ def expected_price(claim: PlannedClaim) -> float:
     """Return the cheapest offering of the claim's first type, 0 where it has none now."""
     if not claim.types:
         return 0.0
-    price = Choice(claim.requirements).cheapest(claim.types[0])
+    price = OfferingChoice(claim.requirements).cheapest(claim.types[0])
     return 0.0 if price == inf else price
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from reconciler.disruption.candidates import Candidate, Refusal, price_refusal
+from reconciler.disruption.candidates import Candidate, CandidateRefusal, price_refusal
 from reconciler.disruption.command import BlockCode
 from reconciler.disruption.consolidation.balanced import evaluate
 from reconciler.disruption.consolidation.memory import undoes
@@ -102,34 +102,34 @@ def consolidatable(work: Deliberation) -> list[Candidate]:
     return found
 
 
-def _disabled(candidate: Candidate) -> Refusal | None:
+def _disabled(candidate: Candidate) -> CandidateRefusal | None:
     if candidate.pool.spec.disruption.consolidates_after is not None:
         return None
     text = f'NodePool "{candidate.pool.name}" has consolidation disabled'
-    return Refusal(BlockCode.CONSOLIDATION_DISABLED, text)
+    return CandidateRefusal(BlockCode.CONSOLIDATION_DISABLED, text)
 
 
-def _only_when_empty(candidate: Candidate) -> Refusal | None:
+def _only_when_empty(candidate: Candidate) -> CandidateRefusal | None:
     if candidate.pool.spec.disruption.consolidation_policy != WHEN_EMPTY:
         return None
     text = (
         f'NodePool "{candidate.pool.name}" has consolidation policy WhenEmpty, '
         "but node is not empty"
     )
-    return Refusal(BlockCode.WHEN_EMPTY, text)
+    return CandidateRefusal(BlockCode.WHEN_EMPTY, text)
 
 
-def compute(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | Refusal:
+def compute(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | CandidateRefusal:
     """Return how the nodes can go together, or why not."""
     outcome = work.simulation.without(candidates, consolidating=True)
     if outcome.failure is not None:
-        return Refusal(BlockCode.UNSCHEDULABLE, outcome.failure)
+        return CandidateRefusal(BlockCode.UNSCHEDULABLE, outcome.failure)
     claims = outcome.placement.claims
     if not claims:
         return Proposal(tuple(candidates), outcome.placement)
     if len(claims) > 1:
         text = f"Can't remove without creating {len(claims)} candidates"
-        return Refusal(BlockCode.SEVERAL_REPLACEMENTS, text)
+        return CandidateRefusal(BlockCode.SEVERAL_REPLACEMENTS, text)
     price = sum(candidate.price for candidate in candidates)
     claim = ordered(claims[0])
     if all(candidate.is_spot for candidate in candidates) and may_be_spot(claim):
@@ -138,22 +138,22 @@ def compute(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | R
         narrowed = cheaper(claim, price)
         if isinstance(narrowed, PlannedClaim):
             narrowed = sure_of_price(narrowed)
-    if isinstance(narrowed, Refusal):
+    if isinstance(narrowed, CandidateRefusal):
         return narrowed
     fitting = frozenset(kind.name for kind in claim.types)
     return Proposal(tuple(candidates), outcome.placement, (narrowed,), fitting)
 
 
-def cheaper(claim: PlannedClaim, price: float) -> PlannedClaim | Refusal:
+def cheaper(claim: PlannedClaim, price: float) -> PlannedClaim | CandidateRefusal:
     """Return the claim with the types that surely cost less than ``price``, or why none is left."""
     narrowed = cheaper_than(claim, price)
     if not narrowed.types:
-        return Refusal(BlockCode.NOT_CHEAPER, "Can't replace with a cheaper node")
+        return CandidateRefusal(BlockCode.NOT_CHEAPER, "Can't replace with a cheaper node")
     unmet = min_values_unmet(narrowed.types, claim.requirements)
     if unmet:
         labels = " ".join(unmet)
         text = f"minValues requirement is not met for label(s) (label(s)=[{labels}])"
-        return Refusal(BlockCode.MIN_VALUES, f"Filtering by price: {text}")
+        return CandidateRefusal(BlockCode.MIN_VALUES, f"Filtering by price: {text}")
     return narrowed
 
 
@@ -173,16 +173,16 @@ def sure_of_price(claim: PlannedClaim) -> PlannedClaim:
 
 def spot_to_spot(
     claim: PlannedClaim, price: float, work: Deliberation, *, single: bool
-) -> PlannedClaim | Refusal:
+) -> PlannedClaim | CandidateRefusal:
     """Return the claim pinned to spot and cheaper than ``price``, where the gate lets it be.
 
     ``single`` is for one spot node: then enough types must be left.
     """
     if not work.settings.gate("SpotToSpotConsolidation"):
         text = "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
-        return Refusal(BlockCode.SPOT_TO_SPOT, text)
+        return CandidateRefusal(BlockCode.SPOT_TO_SPOT, text)
     narrowed = cheaper(narrowed_to(claim, SPOT), price)
-    if isinstance(narrowed, Refusal) or not single:
+    if isinstance(narrowed, CandidateRefusal) or not single:
         return narrowed
     count = len(narrowed.types)
     if count < SPOT_FLEXIBILITY:
@@ -190,13 +190,13 @@ def spot_to_spot(
             f"SpotToSpotConsolidation requires {SPOT_FLEXIBILITY} cheaper instance type options "
             f"than the current candidate to consolidate, got {count}"
         )
-        return Refusal(BlockCode.SPOT_TO_SPOT, text)
+        return CandidateRefusal(BlockCode.SPOT_TO_SPOT, text)
     kept = max(SPOT_FLEXIBILITY, min_values_prefix(narrowed.types, narrowed.requirements))
     types = narrowed.types[:kept]
     return replace(narrowed, types=types, types_total=len(types))
 
 
-def scored(proposal: Proposal, work: Deliberation) -> Proposal | Refusal:
+def scored(proposal: Proposal, work: Deliberation) -> Proposal | CandidateRefusal:
     """Return the proposal with the least score of the Balanced pools it touches, or their «no».
 
     Before them the config is asked how much a move must save at least, and what it must not undo;
@@ -206,7 +206,7 @@ def scored(proposal: Proposal, work: Deliberation) -> Proposal | Refusal:
     rest = resting(proposal.candidates, work.now) if proposal.replacements else None
     if refusal is None and rest is not None:
         until, text = rest
-        refusal = Refusal(BlockCode.UNSCHEDULABLE, text, until)
+        refusal = CandidateRefusal(BlockCode.UNSCHEDULABLE, text, until)
     for claim in proposal.replacements:
         refusal = refusal or undoes(proposal.candidates, claim, work.settings, work.now)
     if refusal is not None:
@@ -219,5 +219,5 @@ def scored(proposal: Proposal, work: Deliberation) -> Proposal | Refusal:
     scores = evaluate(proposal.candidates, proposal.savings, work.totals)
     for name, score in scores.items():
         if not score.approved:
-            return Refusal(BlockCode.SCORE, f'NodePool "{name}": {score}')
+            return CandidateRefusal(BlockCode.SCORE, f'NodePool "{name}": {score}')
     return replace(proposal, score=min(score.value for score in scores.values()))

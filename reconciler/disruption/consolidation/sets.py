@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
-from reconciler.disruption.candidates import Candidate, Refusal
+from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode
 from reconciler.disruption.consolidation.multinode import cheapest_alike
 from reconciler.disruption.consolidation.pricing import least_launch, may_be_spot
@@ -196,18 +196,18 @@ REPLACEMENTS_MAX: Final = 48
 """How many nodes one command may launch: each is one more that must become ready first."""
 _TURNS_MAX: Final = 10
 """How often a set is asked about, each time without the nodes that are better kept."""
-_TOO_DEAR: Final = Refusal(BlockCode.NOT_CHEAPER, "Can't replace with cheaper nodes")
+_TOO_DEAR: Final = CandidateRefusal(BlockCode.NOT_CHEAPER, "Can't replace with cheaper nodes")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ReducedSet:
     """What is left of a set when nodes that are better kept were left out, and how it can go.
 
     Nothing is left where no part of the set can go.
     """
 
     candidates: tuple[Candidate, ...]
-    proposal: Proposal | Refusal
+    proposal: Proposal | CandidateRefusal
 
 
 def compute_several(
@@ -215,7 +215,7 @@ def compute_several(
     work: Deliberation,
     worth: Mapping[str, float],
     closed: Collection[str] = (),
-) -> Answer:
+) -> ReducedSet:
     """Return which of the nodes can go together, and how, or why not.
 
     ``worth`` says which part of a new node's price each of its pods has to bear. Nodes that are
@@ -232,18 +232,18 @@ def compute_several(
         if not kept:
             if len(claims) > REPLACEMENTS_MAX:
                 text = f"Can't remove without creating {len(claims)} candidates"
-                return Answer(chosen, Refusal(BlockCode.SEVERAL_REPLACEMENTS, text))
+                return ReducedSet(chosen, CandidateRefusal(BlockCode.SEVERAL_REPLACEMENTS, text))
             found = _priced(going, claims, outcome.placement, work)
             if not isinstance(found, set):
-                return Answer(chosen, found)
+                return ReducedSet(chosen, found)
             kept = found
         chosen = tuple(candidate for candidate in chosen if candidate.name not in kept)
-    return Answer((), _TOO_DEAR)
+    return ReducedSet((), _TOO_DEAR)
 
 
 def _priced(
     going: Going, claims: Sequence[PlannedClaim], placement: Placement, work: Deliberation
-) -> Proposal | Refusal | set[str]:
+) -> Proposal | CandidateRefusal | set[str]:
     """Return the proposal with each claim narrowed to what is cheap enough, or why it is not.
 
     A set are the names of nodes without which it may be.
@@ -252,23 +252,25 @@ def _priced(
     kept: set[str] = set()
     for claim in claims:
         found = _narrowed(claim, going, work)
-        if isinstance(found, Refusal):
+        if isinstance(found, CandidateRefusal):
             kept.update(candidate.name for candidate in going.of(claim))
         else:
             narrowed.append(found)
     if kept:
         return kept
     together = _cheaper_together(narrowed, going.price)
-    if isinstance(together, Refusal):
+    if isinstance(together, CandidateRefusal):
         return together
     proposal = Proposal(tuple(going.candidates), placement, together)
     if len(together) > 1 and proposal.savings < going.price * LEAST_SAVED:
         text = f"the replacements save less than {LEAST_SAVED:.0%} of the cost"
-        return Refusal(BlockCode.SEVERAL_REPLACEMENTS, text)
+        return CandidateRefusal(BlockCode.SEVERAL_REPLACEMENTS, text)
     return proposal
 
 
-def _narrowed(claim: PlannedClaim, going: Going, work: Deliberation) -> PlannedClaim | Refusal:
+def _narrowed(
+    claim: PlannedClaim, going: Going, work: Deliberation
+) -> PlannedClaim | CandidateRefusal:
     """Return one claim as the rules about one replacement leave it."""
     if is_spot_for_spot(claim, going):
         found = spot_to_spot(claim, going.price, work, single=len(going.of(claim)) == 1)
@@ -276,7 +278,7 @@ def _narrowed(claim: PlannedClaim, going: Going, work: Deliberation) -> PlannedC
         found = cheaper(claim, going.price)
         if isinstance(found, PlannedClaim):
             found = sure_of_price(found)
-    if isinstance(found, Refusal) or len(going.candidates) == 1:
+    if isinstance(found, CandidateRefusal) or len(going.candidates) == 1:
         return found
     bound = min((price for price, _ in going.alike(claim)), default=inf)
     return cheaper(found, bound)
@@ -284,7 +286,7 @@ def _narrowed(claim: PlannedClaim, going: Going, work: Deliberation) -> PlannedC
 
 def _cheaper_together(
     claims: Sequence[PlannedClaim], price: float
-) -> tuple[PlannedClaim, ...] | Refusal:
+) -> tuple[PlannedClaim, ...] | CandidateRefusal:
     """Return the claims with types of which any choice costs less than ``price`` in sum.
 
     What is left over the cheapest choice is shared out equally.
@@ -298,7 +300,7 @@ def _cheaper_together(
     found: list[PlannedClaim] = []
     for claim, lowest in zip(claims, least, strict=True):
         narrowed = cheaper(claim, lowest + spare)
-        if isinstance(narrowed, Refusal):
+        if isinstance(narrowed, CandidateRefusal):
             return narrowed
         found.append(replace(narrowed, types_total=len(narrowed.types)))
     return tuple(found)

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from math import sqrt
 from typing import Final
 
-from reconciler.disruption.candidates import Candidate, Refusal
+from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode, WaitsFor
 from reconciler.disruption.consolidation.balanced import is_balanced, may_pass, score_move
 from reconciler.disruption.consolidation.proposal import (
@@ -80,10 +80,10 @@ class SingleNodeConsolidation:
             if totals is not None and not may_pass(candidate.price, candidate.cost, totals):
                 score = score_move(candidate.price, candidate.cost, totals)
                 text = f'NodePool "{candidate.pool.name}": {score}'
-                work.refuse(candidate, self.reason, Refusal(BlockCode.SCORE, text))
+                work.refuse(candidate, self.reason, CandidateRefusal(BlockCode.SCORE, text))
                 return None
         proposal = compute([candidate], work)
-        if not isinstance(proposal, Refusal):
+        if not isinstance(proposal, CandidateRefusal):
             proposal = scored(proposal, work)
         if isinstance(proposal, Proposal):
             return proposal

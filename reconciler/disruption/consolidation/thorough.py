@@ -12,7 +12,7 @@ from typing import Final
 from reconciler.disruption.candidates import Candidate
 from reconciler.disruption.consolidation.multinode import within_budget
 from reconciler.disruption.consolidation.proposal import REASON, Proposal, consolidatable, scored
-from reconciler.disruption.consolidation.sets import Answer, compute_several
+from reconciler.disruption.consolidation.sets import ReducedSet, compute_several
 from reconciler.disruption.consolidation.waste import (
     by_waste,
     parts,
@@ -123,11 +123,11 @@ class Search:
         again = self._asked(proposal.candidates).proposal
         return again if isinstance(again, Proposal) else None
 
-    def _asked(self, candidates: Sequence[Candidate], closed: Collection[str] = ()) -> Answer:
+    def _asked(self, candidates: Sequence[Candidate], closed: Collection[str] = ()) -> ReducedSet:
         """Return how nodes can go, with the «no» of the config and of Balanced pools."""
         answer = compute_several(candidates, self._work, self._worth, closed)
         if isinstance(answer.proposal, Proposal):
-            return Answer(answer.candidates, scored(answer.proposal, self._work))
+            return ReducedSet(answer.candidates, scored(answer.proposal, self._work))
         return answer
 
     def _start(self, proposal: Proposal) -> None:

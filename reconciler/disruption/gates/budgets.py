@@ -91,7 +91,7 @@ def fleet_states(
     return tuple(_state("", budgets, reason, Count(total, disrupting), now) for reason in REASONS)
 
 
-class Cap(Protocol):
+class Guard(Protocol):
     """A guard beside the budgets (``guards.Cap`` is one)."""
 
     @property
@@ -99,7 +99,7 @@ class Cap(Protocol):
     @property
     def hold(self) -> Hold: ...
     def covers(self, node_pool: str, reason: DisruptionReason) -> bool: ...
-    def less(self, node_pool: str, reason: DisruptionReason) -> Cap: ...
+    def less(self, node_pool: str, reason: DisruptionReason) -> Guard: ...
 
 
 class BudgetLedger:
@@ -118,7 +118,7 @@ class BudgetLedger:
         states: Iterable[BudgetState],
         fleet: Iterable[BudgetState] = (),
         held: Collection[tuple[str, DisruptionReason]] = (),
-        caps: Sequence[Cap] = (),
+        caps: Sequence[Guard] = (),
     ) -> None:
         self._left = {(s.node_pool, s.reason): s.allowed for s in states}
         self._fleet = {s.reason: s.allowed for s in fleet}
@@ -141,7 +141,7 @@ class BudgetLedger:
         """Return what the budgets of the whole fleet leave, ``default`` where there are none."""
         return self._fleet.get(reason, default)
 
-    def spent(self, node_pool: str, reason: DisruptionReason) -> Cap | None:
+    def spent(self, node_pool: str, reason: DisruptionReason) -> Guard | None:
         """Return the first guard that has nothing left."""
         return next((c for c in self._caps if c.left == 0 and c.covers(node_pool, reason)), None)
 

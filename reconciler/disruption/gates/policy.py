@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from reconciler.disruption.candidates import Candidate, Refusal
+from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode, WaitsFor
 from reconciler.model.duration import parse_duration
 from reconciler.model.karpenter.budget import DisruptionReason, next_change_of
@@ -118,7 +118,7 @@ def too_young(candidate: Candidate, settings: Settings, now: datetime) -> Hold |
 
 def too_little(
     candidates: Sequence[Candidate], savings: float, settings: Settings
-) -> Refusal | None:
+) -> CandidateRefusal | None:
     """Reject a consolidation that saves less than the minimum of a NodePool of its nodes."""
     price = sum(candidate.price for candidate in candidates)
     percent = 100 * savings / price if price > 0 else 0.0
@@ -128,10 +128,12 @@ def too_little(
         saved = f"saves ${savings:.4f} an hour ({percent:.1f}%), NodePool {pool} requires"
         if savings < least:
             key = settings.option_key(pool, "minimum_savings", "minimumSavings")
-            return Refusal(BlockCode.MINIMUM_SAVINGS, f"{saved} ${least:.4f} an hour ({key})")
+            return CandidateRefusal(
+                BlockCode.MINIMUM_SAVINGS, f"{saved} ${least:.4f} an hour ({key})"
+            )
         if percent < share:
             key = settings.option_key(pool, "minimum_savings_percent", "minimumSavingsPercent")
-            return Refusal(BlockCode.MINIMUM_SAVINGS, f"{saved} {share:g}% ({key})")
+            return CandidateRefusal(BlockCode.MINIMUM_SAVINGS, f"{saved} {share:g}% ({key})")
     return None
 
 

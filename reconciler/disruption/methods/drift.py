@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from reconciler.disruption.candidates import Candidate, Refusal
+from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode, Reason, WaitsFor
 from reconciler.disruption.deliberation import Deliberation
 from reconciler.disruption.gates.policy import Hold
@@ -50,7 +50,7 @@ def replace_or_refuse(candidate: Candidate, work: Deliberation, said: Reason) ->
     elif work.has_work_left("drift"):
         outcome = work.simulation.without([candidate], consolidating=False)
         if outcome.failure is not None:
-            work.refuse(candidate, said, Refusal(BlockCode.UNSCHEDULABLE, outcome.failure))
+            work.refuse(candidate, said, CandidateRefusal(BlockCode.UNSCHEDULABLE, outcome.failure))
             return
         claims = outcome.placement.claims
         rest = resting([candidate], work.now) if claims else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from reconciler.disruption.candidates import Candidate, Refusal
+from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode, WaitsFor
 from reconciler.disruption.deliberation import Deliberation
 from reconciler.disruption.gates.consolidatable import (
@@ -82,11 +82,11 @@ def _is_quiet(candidate: Candidate) -> bool:
     return is_consolidatable(candidate.claim, candidate.pool, candidate.now)
 
 
-def _buffered(candidate: Candidate) -> Refusal:
+def _buffered(candidate: Candidate) -> CandidateRefusal:
     """Return that the node is kept free on purpose (Karpenter ``HasBufferPods``)."""
     buffers = sorted({buffer_of(pod) for pod in candidate.headroom})
     text = f'node "{candidate.name}" has buffer pods (CapacityBuffer(s)=[{" ".join(buffers)}])'
-    return Refusal(BlockCode.BUFFER_PODS, text)
+    return CandidateRefusal(BlockCode.BUFFER_PODS, text)
 
 
 def by_ratio(candidate: Candidate) -> tuple[float, str]:

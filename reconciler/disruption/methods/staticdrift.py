@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from reconciler.disruption.candidates import Candidate, Refusal
+from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode, Reason, WaitsFor
-from reconciler.disruption.consolidation.pricing import Choice
+from reconciler.disruption.consolidation.pricing import OfferingChoice
 from reconciler.disruption.deliberation import Deliberation
 from reconciler.disruption.gates.policy import Hold
 from reconciler.disruption.gates.retries import resting
@@ -77,7 +77,7 @@ def template_claim(pool: LaunchPool, occasion: str) -> PlannedClaim | None:
     """
     node_pool = pool.node_pool
     requirements = node_pool.template_requirements().without((REGISTERED, INITIALIZED))
-    choice = Choice(requirements)
+    choice = OfferingChoice(requirements)
     fitting = [
         kind
         for kind in pool.types.types
@@ -134,12 +134,14 @@ class StaticDrift:
                 work.defer_for_budget(candidate, self.reason, said=self._said)
             elif room == 0:
                 text = f'NodePool "{pool.name}" has reached limits.nodes: cannot add a replacement'
-                work.refuse(candidate, self._said, Refusal(BlockCode.NODE_LIMIT, text))
+                work.refuse(candidate, self._said, CandidateRefusal(BlockCode.NODE_LIMIT, text))
             else:
                 claim = template_claim(work.pools[pool.name], candidate.claim.name)
                 if claim is None:
                     text = f'NodePool "{pool.name}" has no instance type available now'
-                    work.refuse(candidate, self._said, Refusal(BlockCode.UNSCHEDULABLE, text))
+                    work.refuse(
+                        candidate, self._said, CandidateRefusal(BlockCode.UNSCHEDULABLE, text)
+                    )
                     continue
                 rest = resting([candidate], work.now)
                 if rest is not None:
@@ -154,13 +156,13 @@ class StaticDrift:
             work.refuse(candidate, self._said, refusal)
         return refusal is None
 
-    def _room(self, pool: NodePool, work: Deliberation) -> tuple[Refusal | None, int]:
+    def _room(self, pool: NodePool, work: Deliberation) -> tuple[CandidateRefusal | None, int]:
         """Return how many nodes more than now the pool may have, or why it must wait."""
         owned = claims_of(pool.name, work.nodes, work.unlaunched)
         staying = owned.active + owned.disrupted
         replicas = pool.spec.replicas or 0
         if staying > replicas:
             text = f'NodePool "{pool.name}" has {staying} nodes for {replicas} replicas'
-            return Refusal(BlockCode.REPLICAS, f"{text}: it is scaled down first"), 0
+            return CandidateRefusal(BlockCode.REPLICAS, f"{text}: it is scaled down first"), 0
         limit = node_limit(pool)
         return None, UNBOUNDED if limit is None else max(limit - owned.all, 0)

@@ -23,7 +23,8 @@ from reconciler.engine.ownership import INTENT_TAG
 from reconciler.engine.steps.nomination import NOMINATED
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.metadata import Metadata
-from reconciler.ports import Instance, Intent, Launch, Verb
+from reconciler.ports.cloud import Instance, Launch
+from reconciler.ports.journal import Intent, Verb
 
 MOST: Final = 1000
 """How many instances one call asks for at most (aws reference 3.2)."""
@@ -32,7 +33,7 @@ Wish = tuple[Intent, Launch]
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class BatchedLaunches:
     """What a pass asks of EC2: the calls with their intents, and the intents of the batches."""
 
     calls: tuple[Wish, ...]
@@ -44,7 +45,7 @@ class Wishes:
         return (*self.heads, *(intent for intent, _ in self.calls))
 
 
-def wishes(effects: Effects, calls: Sequence[tuple[Launch, str]], least: int) -> Wishes:
+def wishes(effects: Effects, calls: Sequence[tuple[Launch, str]], least: int) -> BatchedLaunches:
     """Return how the launches (each with its reason) are asked for.
 
     From ``least`` launches on, equal ones are joined, at most ``MOST`` into one; below, and where
@@ -52,7 +53,7 @@ def wishes(effects: Effects, calls: Sequence[tuple[Launch, str]], least: int) ->
     moment on.
     """
     if least == 0 or len(calls) < least:
-        return Wishes(tuple(_alone(effects, call, reason) for call, reason in calls))
+        return BatchedLaunches(tuple(_alone(effects, call, reason) for call, reason in calls))
     kinds: dict[bytes, list[tuple[Launch, str]]] = {}
     for call, reason in calls:
         kinds.setdefault(_kind(call, reason), []).append((call, reason))
@@ -67,7 +68,7 @@ def wishes(effects: Effects, calls: Sequence[tuple[Launch, str]], least: int) ->
                 head = _head(effects, lot)
                 heads.append(head)
                 made += [_member(effects, head, *one) for one in lot]
-    return Wishes(tuple(made), tuple(heads))
+    return BatchedLaunches(tuple(made), tuple(heads))
 
 
 def call_of(intent: Intent, heads: Mapping[str, Intent]) -> Launch:

@@ -29,8 +29,9 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import NODES, parse_resources, pods
 from reconciler.plan.make.decide import vanished_pools
-from reconciler.plan.value.plan import PlannedCommand
-from reconciler.ports import CommandPhase, RunningCommand, Verb
+from reconciler.plan.value.disruption import PlannedCommand
+from reconciler.ports.journal import Verb
+from reconciler.ports.state import CommandPhase, RunningCommand
 
 # What a command that is rolled back leaves behind: nodes that were launched and took no pod.
 #

@@ -35,7 +35,8 @@ from reconciler.model.karpenter.labels import (
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
-from reconciler.ports import CommandPhase, Instance, Interruption, InterruptionKind, Refusal
+from reconciler.ports.cloud import Instance, Interruption, InterruptionKind, Refusal
+from reconciler.ports.state import CommandPhase
 
 _URGENCY: Final = tuple(reversed(InterruptionKind))
 """The kinds, the least pressing first: a mark gives way only to a more pressing one."""

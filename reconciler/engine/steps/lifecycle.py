@@ -33,7 +33,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.resources import format_resources, parse_resources
-from reconciler.ports import Instance, InterruptionKind
+from reconciler.ports.cloud import Instance, InterruptionKind
 
 LAUNCHED: Final = "Launched"
 REGISTERED: Final = "Registered"

@@ -18,7 +18,7 @@ from reconciler.engine.steps.lifecycle import INITIALIZED
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.snapshot import Snapshot
-from reconciler.ports import CommandPhase, RunningCommand
+from reconciler.ports.state import CommandPhase, RunningCommand
 
 NOMINATED: Final = "reconciler/nominated-pods"
 """Annotation of a claim in our records: the pods it was launched for, parted by spaces."""

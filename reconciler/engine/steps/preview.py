@@ -12,7 +12,7 @@ from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import facts_of
 from reconciler.plan.make.pools import node_class_of
 from reconciler.plan.value.plan import Plan
-from reconciler.ports import Launch
+from reconciler.ports.cloud import Launch
 
 
 def launches_of(plan: Plan, inputs: Inputs) -> list[tuple[Launch, PoolBlueprint]]:

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from reconciler.engine.effects import Effects
 from reconciler.engine.steps import lifecycle
-from reconciler.engine.steps.batching import Wishes
+from reconciler.engine.steps.batching import BatchedLaunches
 from reconciler.engine.steps.nomination import NOMINATED
 from reconciler.engine.world import World
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
@@ -34,16 +34,10 @@ from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.kubernetes.pod import ResourceRequirements
 from reconciler.model.resources import parse_resources
 from reconciler.plan.make.launch import is_interruptible, launch_choices, reservation_type
-from reconciler.plan.value.plan import PlannedNodeClaim
-from reconciler.ports import (
-    Intent,
-    Launch,
-    LaunchAnswer,
-    LaunchOption,
-    Outcome,
-    Refusal,
-    Unavailable,
-)
+from reconciler.plan.value.nodes import PlannedNodeClaim
+from reconciler.ports.cloud import Launch, LaunchAnswer, LaunchOption, Refusal
+from reconciler.ports.journal import Intent, Outcome
+from reconciler.ports.state import Unavailable
 
 PRICE_OVERLAID: Final = "karpenter.sh/price-overlay-applied"
 UNAVAILABLE_FOR: Final = timedelta(minutes=3)
@@ -140,7 +134,7 @@ def launch_of(claim: NodeClaim, blueprint: Blueprint, tags: Mapping[str, str]) -
     return Launch("", claim, blueprint.node_class, options, tags, price_overlaid=overlaid or marked)
 
 
-def launch(effects: Effects, wishes: Wishes, types: TypeLookup) -> int:
+def launch(effects: Effects, wishes: BatchedLaunches, types: TypeLookup) -> int:
     """Journal the wishes, record their claims, ask EC2, record the answers.
 
     Returns how many instances came of it. What EC2 refused is recorded as unavailable, so that

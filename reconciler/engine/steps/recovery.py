@@ -18,7 +18,8 @@ from reconciler.engine.steps import batching, lifecycle, provision
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.ownership import Owner
-from reconciler.ports import Instance, Intent, Launch, LaunchAnswer, Outcome, Verb
+from reconciler.ports.cloud import Instance, Launch, LaunchAnswer
+from reconciler.ports.journal import Intent, Outcome, Verb
 
 LAG: Final = timedelta(seconds=5)
 """How long EC2 may take to list an instance: before that, «not there» is no reason to ask again.

@@ -27,8 +27,9 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.metadata import is_true
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import Settings
-from reconciler.plan.value.plan import Plan, PlannedCommand
-from reconciler.ports import CommandPhase
+from reconciler.plan.value.disruption import PlannedCommand
+from reconciler.plan.value.plan import Plan
+from reconciler.ports.state import CommandPhase
 
 
 def begin(world: World, plan: Plan, seen: Observation, settings: Settings) -> None:

@@ -16,7 +16,8 @@ from reconciler.engine.observation import Observation
 from reconciler.engine.steps import lifecycle
 from reconciler.model.karpenter.labels import NODECLAIM
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.ports import Instance, Verb
+from reconciler.ports.cloud import Instance
+from reconciler.ports.journal import Verb
 
 TAGGED: Final = "karpenter.k8s.aws/tagged"
 NAME: Final = "Name"

@@ -20,7 +20,8 @@ from reconciler.model.errors import ClusterError
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT, DO_NOT_DISRUPT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
-from reconciler.ports import Instance, Outcome, Verb
+from reconciler.ports.cloud import Instance
+from reconciler.ports.journal import Outcome, Verb
 
 DRAIN_PATIENCE = timedelta(minutes=10)
 """A drain that takes longer than this is reported as stalled."""

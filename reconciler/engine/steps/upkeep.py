@@ -8,7 +8,7 @@ from functools import partial
 from reconciler.engine.effects import Effects
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
-from reconciler.ports import Verb
+from reconciler.ports.journal import Verb
 
 
 def advance(effects: Effects, classes: Iterable[EC2NodeClass]) -> None:

@@ -75,7 +75,7 @@ class TemplateSpec(_Struct, frozen=True):
     termination_grace_period: str | None = None
 
 
-class Template(_Struct, frozen=True):
+class NodeClaimTemplate(_Struct, frozen=True):
     metadata: TemplateMetadata = TemplateMetadata()
     spec: TemplateSpec = TemplateSpec()
 
@@ -94,7 +94,7 @@ class Disruption(_Struct, frozen=True):
 
 
 class NodePoolSpec(_Struct, frozen=True):
-    template: Template = Template()
+    template: NodeClaimTemplate = NodeClaimTemplate()
     disruption: Disruption = Disruption()
     limits: dict[str, str | int | float] = {}
     weight: int | None = None

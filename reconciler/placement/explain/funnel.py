@@ -9,8 +9,8 @@ from reconciler.catalog.table import indices
 from reconciler.model.resources import EPHEMERAL_STORAGE, HUGEPAGES, MEMORY, MILLI, Resources
 from reconciler.placement.nodes.daemons import least
 from reconciler.placement.nodes.space import Space
-from reconciler.placement.nodes.template import Template, shortfalls
-from reconciler.placement.pods.cohort import View
+from reconciler.placement.nodes.template import PoolTemplate, shortfalls
+from reconciler.placement.pods.cohort import CohortView
 from reconciler.placement.question import Rejection
 
 _AFTER: Final = "after "
@@ -29,7 +29,7 @@ def amount_text(name: str, amount: int) -> str:
 class Funnel:
     """The types of a NodePool on their way through the filters, for one view of a cohort."""
 
-    def __init__(self, view: View, template: Template, allowed: int) -> None:
+    def __init__(self, view: CohortView, template: PoolTemplate, allowed: int) -> None:
         self._view = view
         self._template = template
         self._allowed = allowed

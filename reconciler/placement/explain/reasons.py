@@ -16,10 +16,10 @@ from reconciler.model.resources import NODES
 from reconciler.model.text.nearest import nearest
 from reconciler.placement.explain.funnel import Funnel, amount_text
 from reconciler.placement.nodes.claims import OpenClaim, fit
-from reconciler.placement.nodes.template import Template
-from reconciler.placement.pods.cohort import Cohort, View
+from reconciler.placement.nodes.template import PoolTemplate
+from reconciler.placement.pods.cohort import Cohort, CohortView
 from reconciler.placement.question import Rejection
-from reconciler.placement.solve import Pass
+from reconciler.placement.solve import PlacementPass
 from reconciler.placement.topology.groups import Group
 from reconciler.placement.topology.rules import RuleKind
 
@@ -35,7 +35,7 @@ class Explainer:
     ``templates`` are all NodePools that were asked for, also those without a single type.
     """
 
-    def __init__(self, solving: Pass, templates: Sequence[Template]) -> None:
+    def __init__(self, solving: PlacementPass, templates: Sequence[PoolTemplate]) -> None:
         self._solving = solving
         self._templates = templates
 
@@ -46,11 +46,13 @@ class Explainer:
         """
         if not self._templates:
             return (NO_NODE_POOLS,)
-        view = View(cohort, cohort.stages[-1], self._solving.demands)
+        view = CohortView(cohort, cohort.stages[-1], self._solving.demands)
         waits = cohort in self._solving.deferred
         return tuple(self.why_not_of(view, t, waits=waits) for t in self._templates)
 
-    def why_not_of(self, view: View, template: Template, *, waits: bool = False) -> Rejection:
+    def why_not_of(
+        self, view: CohortView, template: PoolTemplate, *, waits: bool = False
+    ) -> Rejection:
         """Return the first filter by which one NodePool refuses the pods of ``view``.
 
         ``waits`` says that the pass held them back for reserved capacity.
@@ -68,7 +70,7 @@ class Explainer:
             return self._reserved(view, template)
         return Funnel(view, template, self._solving.limits.allowed(template)).rejection()
 
-    def _limits(self, template: Template) -> Rejection | None:
+    def _limits(self, template: PoolTemplate) -> Rejection | None:
         if self._solving.limits.allowed(template):
             return None
         left = self._solving.limits.left(template) or {}
@@ -88,7 +90,7 @@ class Explainer:
             {f"left {name}": text for name, text in texts.items()},
         )
 
-    def _reserved(self, view: View, template: Template) -> Rejection:
+    def _reserved(self, view: CohortView, template: PoolTemplate) -> Rejection:
         claim = OpenClaim(template, "new node")
         allowed = self._solving.limits.allowed(template)
         found = fit(view, claim, allowed, self._solving.reservations, opening=True)
@@ -102,7 +104,7 @@ class Explainer:
         return Funnel(view, template, allowed).rejection()
 
 
-def _no_types(template: Template) -> Rejection:
+def _no_types(template: PoolTemplate) -> Rejection:
     short = template.space.has_min_values and template.space.mask
     if short:
         return Rejection(
@@ -120,7 +122,7 @@ def _no_types(template: Template) -> Rejection:
     )
 
 
-def _what_excludes_all(template: Template) -> str:
+def _what_excludes_all(template: PoolTemplate) -> str:
     """Return the requirement that alone rules all types out, or the first that does so in turn."""
     table, name = template.table, template.name
     wishes = template.space.requirements.values()
@@ -155,7 +157,7 @@ def _nearest(wanted: Requirement, known: Iterable[str]) -> str | None:
     return next(filter(None, (nearest(value, words) for value in sorted(wanted.values))), None)
 
 
-def _taints(view: View, template: Template) -> Rejection | None:
+def _taints(view: CohortView, template: PoolTemplate) -> Rejection | None:
     missing = untolerated(template.taints, view.stage.step.tolerations)
     if not missing:
         return None
@@ -167,7 +169,7 @@ def _taints(view: View, template: Template) -> Rejection | None:
     )
 
 
-def _requirements(view: View, template: Template) -> Rejection | None:
+def _requirements(view: CohortView, template: PoolTemplate) -> Rejection | None:
     demand = view.stage.step.demand
     if not demand.allows_new_host:
         return Rejection(
@@ -202,7 +204,7 @@ def _requirements(view: View, template: Template) -> Rejection | None:
     )
 
 
-def _volumes(view: View, template: Template) -> Rejection | None:
+def _volumes(view: CohortView, template: PoolTemplate) -> Rejection | None:
     base = template.space.narrowed(view.stage.step.demand)
     demands = view.cohort.shape.volume_demands
     if base is None or not demands:
@@ -219,7 +221,7 @@ def _volumes(view: View, template: Template) -> Rejection | None:
     )
 
 
-def _rules(view: View, template: Template) -> Rejection | None:
+def _rules(view: CohortView, template: PoolTemplate) -> Rejection | None:
     """Return the rule about other pods that leaves no domain which the pool could serve."""
     if view.spaces(template.space):
         return None
@@ -253,7 +255,7 @@ _SENTENCES = {
 }
 
 
-def _closed(view: View, template: Template) -> Iterator[Group]:
+def _closed(view: CohortView, template: PoolTemplate) -> Iterator[Group]:
     """Yield the groups that alone rule the pool out; failing that, all that have a say."""
     strict = view.stage.step.strict
     alone = []

@@ -17,17 +17,17 @@ from reconciler.placement.explain.funnel import Funnel, filters_of
 from reconciler.placement.explain.reasons import Explainer
 from reconciler.placement.nodes.claims import OpenClaim, fit
 from reconciler.placement.nodes.space import Space
-from reconciler.placement.nodes.template import Template
-from reconciler.placement.pods.cohort import Cohort, View
+from reconciler.placement.nodes.template import PoolTemplate
+from reconciler.placement.pods.cohort import Cohort, CohortView
 from reconciler.placement.question import Rejection
-from reconciler.placement.solve import Pass
+from reconciler.placement.solve import PlacementPass
 
 Filters = tuple[tuple[str, int], ...]
 """The filters in the order in which they are asked, each with the types that it left."""
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class PricedOffering:
     """An offering that could be launched, in USD an hour."""
 
     instance_type: str
@@ -43,7 +43,7 @@ class PoolVerdict:
     node_pool: str
     filters: Filters
     rejection: Rejection | None = None
-    cheapest: Price | None = None
+    cheapest: PricedOffering | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Survey:
     dropped: tuple[str, ...] = ()
 
 
-def survey(solving: Pass, templates: Sequence[Template], cohort: Cohort) -> Survey:
+def survey(solving: PlacementPass, templates: Sequence[PoolTemplate], cohort: Cohort) -> Survey:
     """Return what a pass that has placed nothing yet could do with the one pod of ``cohort``.
 
     The pod gives up one preference after another, until there is a place for it; if there never
@@ -71,7 +71,7 @@ def survey(solving: Pass, templates: Sequence[Template], cohort: Cohort) -> Surv
     explainer = Explainer(solving, templates)
     found: Survey | None = None
     for index, stage in enumerate(cohort.stages):
-        view = View(cohort, stage, solving.demands)
+        view = CohortView(cohort, stage, solving.demands)
         names = tuple(solving.nodes.nodes.rows[i].name for i in solving.takers(cohort, view))
         pools = tuple(_verdict(solving, explainer, view, t) for t in templates)
         found = Survey(
@@ -87,12 +87,14 @@ def survey(solving: Pass, templates: Sequence[Template], cohort: Cohort) -> Surv
     return found
 
 
-def _suited(solving: Pass, view: View) -> int:
+def _suited(solving: PlacementPass, view: CohortView) -> int:
     step, use = view.stage.step, solving.nodes
     return (use.open & use.nodes.suited(step.demand, step.tolerations)).bit_count()
 
 
-def _verdict(solving: Pass, explainer: Explainer, view: View, template: Template) -> PoolVerdict:
+def _verdict(
+    solving: PlacementPass, explainer: Explainer, view: CohortView, template: PoolTemplate
+) -> PoolVerdict:
     every = ("catalog", len(template.table))
     allowed = solving.limits.allowed(template)
     claim = OpenClaim(template, "new node")
@@ -113,7 +115,9 @@ def _verdict(solving: Pass, explainer: Explainer, view: View, template: Template
     return PoolVerdict(template.name, (every, *left), rejection=rejection)
 
 
-def cheapest(table: TypeTable, offers: tuple[OfferingClass, ...], mask: int) -> Price | None:
+def cheapest(
+    table: TypeTable, offers: tuple[OfferingClass, ...], mask: int
+) -> PricedOffering | None:
     """Return the cheapest offering that a type of ``mask`` has among ``offers``, ties by name."""
     for index in table.by_price(offers):
         if mask >> index & 1:
@@ -123,12 +127,12 @@ def cheapest(table: TypeTable, offers: tuple[OfferingClass, ...], mask: int) -> 
             price, at = min(priced)
             zone = offers[at].requirements.get(ZONE)
             where = zone.any_value() if zone is not None else ""
-            return Price(table.names[index], where, offers[at].capacity_type, price)
+            return PricedOffering(table.names[index], where, offers[at].capacity_type, price)
     return None
 
 
 def claim_filters(
-    template: Template, requirements: Mapping[str, Requirement], requests: Resources, total: int
+    template: PoolTemplate, requirements: Mapping[str, Requirement], requests: Resources, total: int
 ) -> Filters:
     """Return how the types of a NodeClaim became the ``total`` that it allows.
 

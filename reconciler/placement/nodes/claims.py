@@ -21,8 +21,8 @@ from reconciler.model.resources import CPU, MEMORY, Resources, parse_resources
 from reconciler.placement.nodes.existing import Target
 from reconciler.placement.nodes.limits import NONE_HELD, Held, Reservations
 from reconciler.placement.nodes.space import Space
-from reconciler.placement.nodes.template import Template, clash, shortfalls
-from reconciler.placement.pods.cohort import Cohort, View
+from reconciler.placement.nodes.template import PoolTemplate, clash, shortfalls
+from reconciler.placement.pods.cohort import Cohort, CohortView
 from reconciler.placement.pods.shape import Shape
 from reconciler.placement.topology.rules import RuleKind
 
@@ -32,14 +32,14 @@ from reconciler.placement.topology.rules import RuleKind
 # what every one of them offers, and with the most that any of them costs its NodePool's limits.
 
 
-def promised(claims: Iterable[NodeClaim], templates: Mapping[str, Template]) -> list[Target]:
+def promised(claims: Iterable[NodeClaim], templates: Mapping[str, PoolTemplate]) -> list[Target]:
     """Return the claims as targets; without known types one offers only what it asked for."""
     return [
         _target(claim, templates.get(claim.node_pool)) for claim in claims if not claim.is_deleting
     ]
 
 
-def _target(claim: NodeClaim, template: Template | None) -> Target:
+def _target(claim: NodeClaim, template: PoolTemplate | None) -> Target:
     own = requirements_of(claim.spec.requirements)
     asked = parse_resources(claim.spec.resources.requests)
     labels = {**own.fixed_labels(), **claim.metadata.labels}
@@ -92,7 +92,12 @@ _WAIT = Fit(must_wait=True)
 
 
 def fit(
-    view: View, claim: OpenClaim, types: int, reservations: Reservations, *, opening: bool = False
+    view: CohortView,
+    claim: OpenClaim,
+    types: int,
+    reservations: Reservations,
+    *,
+    opening: bool = False,
 ) -> Fit:
     """Return what a claim becomes with one pod of the view's cohort.
 
@@ -232,7 +237,7 @@ class OpenClaim:
         "template",
     )
 
-    def __init__(self, template: Template, host: str) -> None:
+    def __init__(self, template: PoolTemplate, host: str) -> None:
         self.template = template
         self.host = host
         self.space = template.space

@@ -14,7 +14,7 @@ from reconciler.model.karpenter.labels import RESERVED
 from reconciler.model.resources import NODES, Resources, pods
 from reconciler.observed.state import StateNode
 from reconciler.placement.nodes.space import Space
-from reconciler.placement.nodes.template import Template
+from reconciler.placement.nodes.template import PoolTemplate
 
 # Capacity that is paid for already: which new nodes may count on it.
 #
@@ -67,12 +67,12 @@ class Reservations:
             self._left[name] += 1
 
 
-class Limits:
+class RemainingLimits:
     """What is left of each NodePool's limits; pools without any are not in here."""
 
     def __init__(
         self,
-        templates: Iterable[Template],
+        templates: Iterable[PoolTemplate],
         nodes: Iterable[StateNode],
         promised: Iterable[tuple[str, Resources]],
         without: Collection[str] = (),
@@ -96,11 +96,11 @@ class Limits:
         for name in left:
             left[name] -= pods(1) if name == NODES else capacity.get(name, 0)
 
-    def left(self, template: Template) -> Resources | None:
+    def left(self, template: PoolTemplate) -> Resources | None:
         """Return what is left of the pool's limits, None if it has none."""
         return self._left.get(template.name)
 
-    def allowed(self, template: Template) -> int:
+    def allowed(self, template: PoolTemplate) -> int:
         """Return the types of the pool that its limits still allow."""
         left = self._left.get(template.name)
         if left is None:
@@ -116,7 +116,7 @@ class Limits:
             self._allowed[template.name] = known
         return known
 
-    def take(self, template: Template, mask: int) -> None:
+    def take(self, template: PoolTemplate, mask: int) -> None:
         """Count a new node that may become any type of ``mask``."""
         left = self._left.get(template.name)
         if left is None:

@@ -16,7 +16,7 @@ from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState
 from reconciler.placement.answer import claim_name, labels
 from reconciler.placement.nodes.space import SpaceBook
-from reconciler.placement.nodes.template import Template
+from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.question import TYPES_MAX, LaunchPool, PlannedClaim
 
 
@@ -62,7 +62,7 @@ def _missing(pool: NodePool, cluster: ClusterState, here: int) -> int:
 
 
 def _bare(pool: LaunchPool, parts: tuple[str, ...]) -> PlannedClaim:
-    template = Template(pool.node_pool, SpaceBook(table_of(pool.types)), (), best_effort=True)
+    template = PoolTemplate(pool.node_pool, SpaceBook(table_of(pool.types)), (), best_effort=True)
     allowed = set(indices(template.types))
     order = [i for i in template.table.by_price(template.space.offers) if i in allowed]
     requirements = template.space.requirements.without((REGISTERED, INITIALIZED))

@@ -14,7 +14,7 @@ from reconciler.placement.nodes.daemons import Daemon, DaemonGroup, groups
 from reconciler.placement.nodes.space import Space, SpaceBook
 
 
-class Template:
+class PoolTemplate:
     """A NodePool that may launch nodes; ``types`` are the candidates before any pod is known.
 
     ``best_effort`` says that a NodePool's wish for choice (``minValues``) may be lowered.

@@ -14,7 +14,7 @@ import msgspec
 from reconciler.model.kubernetes.taint import untolerated
 from reconciler.model.resources import CPU, MEMORY, Resources
 from reconciler.placement.nodes.space import Space
-from reconciler.placement.nodes.template import Template
+from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.packing.covering import (
     LOADS_MAX,
     ROUNDS,
@@ -26,7 +26,7 @@ from reconciler.placement.packing.covering import (
 )
 from reconciler.placement.packing.covering import worth as worth_of_room
 from reconciler.placement.packing.goal import Goal
-from reconciler.placement.pods.shape import Shape, Step
+from reconciler.placement.pods.shape import RelaxedShape, Shape
 from reconciler.placement.topology.rules import RuleKind
 
 _FAR = 2**31
@@ -75,7 +75,7 @@ class Bound(msgspec.Struct, frozen=True):
 
 def bound(
     shapes: Mapping[Shape, int],
-    templates: Sequence[Template],
+    templates: Sequence[PoolTemplate],
     free: Iterable[Resources] = (),
     as_wished: Mapping[Shape, int] | None = None,
 ) -> Bound:
@@ -105,7 +105,7 @@ def bound(
 
 
 def rough(
-    shapes: Mapping[Shape, int], templates: Sequence[Template], free: Iterable[Resources]
+    shapes: Mapping[Shape, int], templates: Sequence[PoolTemplate], free: Iterable[Resources]
 ) -> float:
     """Return a bound that is found soon: what it says is as certain, but it may be lower."""
     names = _names(shapes)
@@ -124,7 +124,7 @@ def _amounts(names: Iterable[str], free: Iterable[Resources]) -> list[int]:
 
 def _least(
     loads: list[Load],
-    templates: Sequence[Template],
+    templates: Sequence[PoolTemplate],
     names: Sequence[str],
     room: Sequence[int],
     rounds: int = ROUNDS,
@@ -140,7 +140,7 @@ def _least(
     return max(0.0, dual.cost - worth_of_room(room, loads, dual.values))
 
 
-def worth(shapes: Mapping[Shape, int], templates: Sequence[Template]) -> dict[Shape, float]:
+def worth(shapes: Mapping[Shape, int], templates: Sequence[PoolTemplate]) -> dict[Shape, float]:
     """Return what each pod adds to the least cost of new nodes for all: its dual price.
 
     It guides a search and proves nothing: few rounds are spent on it.
@@ -161,7 +161,7 @@ def worth(shapes: Mapping[Shape, int], templates: Sequence[Template]) -> dict[Sh
     return {shape: found.get(load, 0.0) for shape, load in loads.items()}
 
 
-def _of_weight(shape: Shape, templates: Iterable[Template]) -> list[Template]:
+def _of_weight(shape: Shape, templates: Iterable[PoolTemplate]) -> list[PoolTemplate]:
     """Return the NodePools of the greatest weight among those that suit a shape's first step."""
     step = shape.steps[0]
     suited = [
@@ -176,9 +176,9 @@ def _of_weight(shape: Shape, templates: Iterable[Template]) -> list[Template]:
 def _load(
     shape: Shape,
     count: int,
-    templates: Iterable[Template],
+    templates: Iterable[PoolTemplate],
     names: Sequence[str],
-    steps: Iterable[Step],
+    steps: Iterable[RelaxedShape],
 ) -> Load:
     allowed: dict[str, list[Space]] = {}
     for template in templates:

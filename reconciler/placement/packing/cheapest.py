@@ -17,11 +17,11 @@ from reconciler.placement.packing.filling import Filler, PaperNode
 from reconciler.placement.packing.goal import Depth, Effort, Goal
 from reconciler.placement.packing.greedy import Worth, duals, shares
 from reconciler.placement.packing.lots import DomainChoice, Lot, Sorted, Sorting
-from reconciler.placement.packing.market import Market
-from reconciler.placement.packing.paper import Paper, drafted
+from reconciler.placement.packing.market import PackingMarket
+from reconciler.placement.packing.paper import DraftPacking, drafted
 from reconciler.placement.packing.tries import Tries
-from reconciler.placement.pods.cohort import Cohort, View
-from reconciler.placement.solve import Pass
+from reconciler.placement.pods.cohort import Cohort, CohortView
+from reconciler.placement.solve import PlacementPass
 from reconciler.placement.topology.rules import RuleKind
 
 # Carries out a packing on paper: each pod asks the rules whether it may go where it should.
@@ -45,7 +45,7 @@ class Carrying:
     """One packing being carried out in a pass."""
 
     def __init__(
-        self, solving: Pass, cohorts: Sequence[Cohort], nodes: Iterable[PaperNode]
+        self, solving: PlacementPass, cohorts: Sequence[Cohort], nodes: Iterable[PaperNode]
     ) -> None:
         self._solving = solving
         self._cohorts = cohorts
@@ -87,7 +87,7 @@ class Carrying:
             else:
                 return
 
-    def _place(self, number: int, view: View, lot: Lot, count: int) -> int:
+    def _place(self, number: int, view: CohortView, lot: Lot, count: int) -> int:
         """Place up to ``count`` pods of a lot on the first node that takes one; say how many."""
         solving = self._solving
         in_unit = dict(lot.cohorts)[number]
@@ -141,7 +141,9 @@ _NO_TURN: Mapping[str, int] = {}
 _TURNS_MAX = 6
 
 
-def cheapest(best: Pass, tries: Tries, goal: Goal, depth: Depth = "whole") -> Pass:
+def cheapest(
+    best: PlacementPass, tries: Tries, goal: Goal, depth: Depth = "whole"
+) -> PlacementPass:
     """Return the best pass of the default's and all that are tried; it is the one that stands."""
     outcome, standing = goal.reached(best, tries.cohorts), tries.saved()
     if outcome.nodes == 0:
@@ -168,7 +170,7 @@ def _effort(cohorts: Collection[Cohort], depth: Depth) -> Effort:
     return Effort((_WORK_BASE + _WORK_A_POD * pods) // _DIVISORS[depth])
 
 
-def _drafts(tries: Tries, goal: Goal, effort: Effort, briefly: bool) -> Iterator[Paper]:
+def _drafts(tries: Tries, goal: Goal, effort: Effort, briefly: bool) -> Iterator[DraftPacking]:
     """Yield packings on paper, by several measures of worth, for the best ways to take domains."""
     ways: list[tuple[Sorted, Filler, Worth, Worth]] = []
     for found, filler, by_share in _ways(tries, goal, effort, briefly):
@@ -187,7 +189,7 @@ def _drafts(tries: Tries, goal: Goal, effort: Effort, briefly: bool) -> Iterator
             yield drafted(found, filler, by_dual, effort.left // 4)
 
 
-def _improved(drafts: Sequence[Paper], effort: Effort) -> Iterator[Paper]:
+def _improved(drafts: Sequence[DraftPacking], effort: Effort) -> Iterator[DraftPacking]:
     """Yield the packings made cheaper; each may use half of what is left, the last all."""
     for following, draft in enumerate(drafts, 1):
         yield draft.improved(effort.left // (2 if following < len(drafts) else 1))
@@ -197,13 +199,13 @@ def _ways(
     tries: Tries, goal: Goal, effort: Effort, briefly: bool
 ) -> Iterator[tuple[Sorted, Filler, Worth]]:
     """Yield lots for each way to choose domains, with what share of a node their units take."""
-    market: Market | None = None
+    market: PackingMarket | None = None
     seen: set[object] = set()
     turns = () if briefly else _turns(tries.cohorts)
     for choice, turn in product(DomainChoice, (_NO_TURN, *turns)):
         solving = tries.start()
         if market is None:
-            market = Market.of(tries.cohorts, solving, goal)
+            market = PackingMarket.of(tries.cohorts, solving, goal)
         found = Sorting(tries.cohorts, solving, goal, market, choice, turn).lots()
         if found.lots and found.content not in seen:
             seen.add(found.content)

@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 
 from reconciler.placement.packing.filling import Filler, PaperNode
 from reconciler.placement.packing.lots import Lot
-from reconciler.placement.packing.market import Market, Row, Shelf
+from reconciler.placement.packing.market import PackingMarket, PoolOffers, Row
 from reconciler.placement.packing.simplex import Program
 
 # What a unit of each lot is worth in dollars: the guide of the greedy packing.
@@ -43,7 +43,7 @@ class Worth:
     columns: Sequence[tuple[PaperNode, float]] = ()
 
 
-def shares(lots: Iterable[Lot], market: Market) -> Worth:
+def shares(lots: Iterable[Lot], market: PackingMarket) -> Worth:
     """Value each unit by its share of the cheapest node that it could fill alone."""
     for lot in lots:
         lot.share = min(
@@ -136,19 +136,19 @@ _LOTS_TO_FILL_EXACTLY = 40
 _NEVER = float("inf")
 
 
-def shelves_of(lots: Iterable[Lot], tier: int) -> list[Shelf]:
+def shelves_of(lots: Iterable[Lot], tier: int) -> list[PoolOffers]:
     """Return every shelf from which some lot may buy its own node, once.
 
     ``tier`` counts by the weight of NodePools from 0.
     """
-    found: dict[Shelf, None] = {}
+    found: dict[PoolOffers, None] = {}
     for lot in lots:
         if tier < len(lot.shelves):
             found.update(dict.fromkeys(lot.shelves[tier]))
     return list(found)
 
 
-Opening = tuple[float, int, int, Shelf, Row]
+Opening = tuple[float, int, int, PoolOffers, Row]
 """A node that might be bought, behind its density and its place among shelves and rows."""
 
 

@@ -159,7 +159,7 @@ _CLOSE = 1.001
 
 
 @dataclass(frozen=True, slots=True)
-class Paper:
+class DraftPacking:
     """The nodes of a packing, how many units have none, and what they were worth to it."""
 
     found: Sorted
@@ -178,7 +178,7 @@ class Paper:
         """Less is better: units without a node, then dollars an hour."""
         return self.over, self.cost
 
-    def improved(self, work_max: int) -> Paper:
+    def improved(self, work_max: int) -> DraftPacking:
         """Return a packing of the same units that costs no more."""
         if self.cost <= self.worth.least_cost * _CLOSE:
             return self
@@ -188,7 +188,7 @@ class Paper:
         return replace(self, nodes=nodes)
 
 
-def drafted(found: Sorted, filler: Filler, worth: Worth, work_max: int) -> Paper:
+def drafted(found: Sorted, filler: Filler, worth: Worth, work_max: int) -> DraftPacking:
     """Return the cheapest of a few packings; columns of ``worth`` are bought first, as wholes."""
     filler.value(worth.values)
     filler.restart()
@@ -199,7 +199,7 @@ def drafted(found: Sorted, filler: Filler, worth: Worth, work_max: int) -> Paper
         assert rest is not None
         nodes += rest.nodes
         left = dict(rest.over)
-    return Paper(found, filler, worth, nodes, sum(left.values()))
+    return DraftPacking(found, filler, worth, nodes, sum(left.values()))
 
 
 def _bought(filler: Filler, columns: Iterable[tuple[PaperNode, float]]) -> list[PaperNode]:

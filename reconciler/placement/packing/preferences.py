@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from reconciler.placement.answer import Attempt
-from reconciler.placement.packing.goal import Depth, Goal, Outcome
+from reconciler.placement.packing.goal import Depth, Goal, PackingScore
 from reconciler.placement.pods.shape import Shape
 
 _ALMOST = 1e-9
@@ -51,14 +51,14 @@ class Thrift:
                 break
         return stands, dear.cost - self._outcome(stands).cost
 
-    def _outcome(self, attempt: Attempt) -> Outcome:
+    def _outcome(self, attempt: Attempt) -> PackingScore:
         return self._goal.reached(attempt.solving, attempt.cohorts)
 
     def _allowed(self, without: float) -> float:
         """Return what nodes may cost with preferences that cost ``without`` without any."""
         return without / (1 - self._goal.preference_cost_max) + _ALMOST
 
-    def _fewer(self, wishing: Sequence[Shape], bare: Outcome) -> Iterator[list[Shape]]:
+    def _fewer(self, wishing: Sequence[Shape], bare: PackingScore) -> Iterator[list[Shape]]:
         """Yield ever more shapes to do without: first all but those that seem cheap enough.
 
         What the preferences of some pods cost is guessed by keeping these alone.

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import untolerated
 from reconciler.placement.nodes.space import Demands, Space
-from reconciler.placement.nodes.template import Template
-from reconciler.placement.pods.shape import Shape, Step, queue_position
+from reconciler.placement.nodes.template import PoolTemplate
+from reconciler.placement.pods.shape import RelaxedShape, Shape, queue_position
 from reconciler.placement.topology.groups import Group, OpenDomains, Topology, combined
 from reconciler.placement.topology.rules import RuleKind
 
 _FAR = 2**31
 
 
-class Stage:
+class CohortStage:
     """A step of a cohort with the groups that bind it.
 
     ``only_fills_up`` says that a place this step was refused stays refused while the pass goes
@@ -34,7 +34,7 @@ class Stage:
         "taints_seen",
     )
 
-    def __init__(self, step: Step, groups: Iterable[Group]) -> None:
+    def __init__(self, step: RelaxedShape, groups: Iterable[Group]) -> None:
         self.step = step
         found = list(groups)
         self.by_host = [g for g in found if g.by_host]
@@ -45,17 +45,17 @@ class Stage:
         )
         self.many_at_once = not self.by_domain and self.only_fills_up
         self.taints_seen: dict[str, bool] = {}
-        self._view: View | None = None
+        self._view: CohortView | None = None
 
-    def view(self, cohort: Cohort, demands: Demands) -> View:
+    def view(self, cohort: Cohort, demands: Demands) -> CohortView:
         """Return what the stage allows now; without rules on domains that never changes."""
         if self.by_domain:
-            return View(cohort, self, demands)
+            return CohortView(cohort, self, demands)
         if self._view is None:
-            self._view = View(cohort, self, demands)
+            self._view = CohortView(cohort, self, demands)
         return self._view
 
-    def tolerates(self, template: Template) -> bool:
+    def tolerates(self, template: PoolTemplate) -> bool:
         """Return whether the pods put up with the taints of a NodePool's nodes."""
         known = self.taints_seen.get(template.name)
         if known is None:
@@ -89,7 +89,7 @@ class Cohort:
         self.guarded = guarded
         self.waiting_from = 0
         self.first = 0
-        self.stages: list[Stage] = []
+        self.stages: list[CohortStage] = []
         self.counted: list[Group] = []
         self.counted_set: frozenset[Group] = frozenset()
         self.repelling: list[Group] = []
@@ -125,7 +125,7 @@ class Cohort:
         self.stages = []
         for step in self.shape.steps:
             owned = list(dict.fromkeys(topology.group(rule) for rule in step.rules))
-            self.stages.append(Stage(step, [*owned, *repelled]))
+            self.stages.append(CohortStage(step, [*owned, *repelled]))
 
     @property
     def may_heal(self) -> bool:
@@ -133,7 +133,7 @@ class Cohort:
         return not all(stage.only_fills_up for stage in self.stages)
 
 
-class View:
+class CohortView:
     """What a stage allows at this moment, before any node is looked at.
 
     ``open`` are the domains by label; ``hopeless`` says that some rule leaves none. What a space
@@ -143,7 +143,7 @@ class View:
 
     __slots__ = ("_demands", "_spaces", "closed", "cohort", "hopeless", "open", "stage")
 
-    def __init__(self, cohort: Cohort, stage: Stage, demands: Demands) -> None:
+    def __init__(self, cohort: Cohort, stage: CohortStage, demands: Demands) -> None:
         self.cohort = cohort
         self.stage = stage
         self._demands = demands

@@ -46,14 +46,14 @@ class Headroom:
 
 
 @dataclass(frozen=True, slots=True)
-class Templates:
+class BufferTemplates:
     """What buffers may name: PodTemplates by ``namespace/name``, workloads by kind and that."""
 
     pods: Mapping[str, PodTemplate]
     scalables: Mapping[tuple[str, str], Scalable]
 
 
-def headroom(buffer: CapacityBuffer, known: Templates) -> Headroom:
+def headroom(buffer: CapacityBuffer, known: BufferTemplates) -> Headroom:
     """Return what a buffer asks for."""
     if buffer.spec.provisioning_strategy != ACTIVE:
         strategy = buffer.spec.provisioning_strategy
@@ -76,7 +76,9 @@ def headroom(buffer: CapacityBuffer, known: Templates) -> Headroom:
     return Headroom(buffer.key, _pods(buffer, template, count))
 
 
-def _shape(buffer: CapacityBuffer, known: Templates) -> tuple[PodTemplate, int | None] | Headroom:
+def _shape(
+    buffer: CapacityBuffer, known: BufferTemplates
+) -> tuple[PodTemplate, int | None] | Headroom:
     """Return the pods' template, and the number of the workload that it is from."""
     spec = buffer.spec
     if spec.pod_template_ref is not None:

@@ -36,7 +36,7 @@ DO_NOT_SCHEDULE = "DoNotSchedule"
 PREFER_NO_SCHEDULE = Toleration(operator="Exists", effect="PreferNoSchedule")
 
 
-class Wishes(msgspec.Struct, frozen=True):
+class RelaxedPod(msgspec.Struct, frozen=True):
     """What a pod asks for at one step of giving up; ``dropped`` says what went with this step.
 
     ``demands`` hold for its node with the heaviest preference, ``strict`` without any.
@@ -76,7 +76,7 @@ def steps(
     *,
     respect: bool,
     tolerate_soft_taints: bool,
-) -> Iterator[Wishes]:
+) -> Iterator[RelaxedPod]:
     """Yield what the pod asks for, and then after each thing given up.
 
     Without ``respect`` preferences were never asked for, so that only alternatives and soft
@@ -166,14 +166,14 @@ def _wishes(
     namespace: str,
     labels: Mapping[str, str],
     namespaces: Mapping[str, Mapping[str, str]],
-) -> Wishes:
+) -> RelaxedPod:
     strict: list[Requirement] = [equals(normalized(k), v) for k, v in spec.node_selector.items()]
     if asked.required:
         strict += expressions(asked.required[0].match_expressions)
     demands = list(strict)
     if asked.preferred:
         demands += expressions(asked.preferred[0].match_expressions)
-    return Wishes(
+    return RelaxedPod(
         demands=Requirements(demands),
         strict=Requirements(strict),
         tolerations=asked.tolerations,

@@ -19,7 +19,7 @@ from reconciler.model.kubernetes.taint import Toleration
 from reconciler.model.resources import CPU, MEMORY, Resources
 from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.space import Demand, Demands
-from reconciler.placement.pods.relaxation import Wishes, steps
+from reconciler.placement.pods.relaxation import RelaxedPod, steps
 from reconciler.placement.pods.volumes import NO_VOLUMES, VolumeNeeds, needs
 from reconciler.placement.topology.rules import Rule, RuleKind, affinity_rule
 
@@ -27,12 +27,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-class Step:
+class RelaxedShape:
     """A shape's wishes at one step of giving up, with its demands made one of their kind."""
 
     __slots__ = ("demand", "dropped", "rules", "strict", "tolerations", "was_preferred")
 
-    def __init__(self, wishes: Wishes, demands: Demands) -> None:
+    def __init__(self, wishes: RelaxedPod, demands: Demands) -> None:
         self.demand: Demand = demands.of(wishes.demands)
         self.strict: Requirements = wishes.strict
         self.tolerations: tuple[Toleration, ...] = wishes.tolerations
@@ -76,7 +76,7 @@ class Shape:
         self.ports: tuple[HostPort, ...] = pod.host_ports()
         self.volumes = volumes
         self.volume_demands: tuple[Demand, ...] = ()
-        self.steps: tuple[Step, ...] = ()
+        self.steps: tuple[RelaxedShape, ...] = ()
         self.repels: tuple[Rule, ...] = ()
         self.unreadable: str | None = None
 
@@ -176,7 +176,7 @@ class Shapes:
                 tolerate_soft_taints=self._tolerate_soft_taints,
             )
             shape = Shape(pod, labels, volumes, self.requests(pod))
-            shape.steps = tuple(Step(w, self._demands) for w in wishes)
+            shape.steps = tuple(RelaxedShape(w, self._demands) for w in wishes)
         except ValueError as error:
             shape = Shape(pod, labels, NO_VOLUMES, {})
             shape.unreadable = str(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from reconciler.plan.explain.decisions import Decision, Subject
-from reconciler.plan.value.plan import LaunchOffering
+from reconciler.plan.value.nodes import LaunchOffering
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
@@ -57,7 +57,7 @@ class ConstraintCost(_Part, frozen=True):
     placed: int = 0
 
 
-class Answer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class Explanation(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """What a plan says about one thing.
 
     ``verdict`` is one sentence; ``facts`` are what will be done with it, ``reasons`` what stands

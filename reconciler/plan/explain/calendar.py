@@ -27,7 +27,7 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.schedule import parse_schedule
 from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
-from reconciler.plan.explain.answer import Answer
+from reconciler.plan.explain.answer import Explanation
 from reconciler.plan.explain.decisions import Decision
 from reconciler.plan.render.wording import counted, moment
 
@@ -235,7 +235,7 @@ def explain_node_pool(
     nodes: Sequence[StateNode],
     now: datetime,
     history: History = NO_HISTORY,
-) -> Answer:
+) -> Explanation:
     """Return the calendar of a NodePool; its reasons are the gaps and conflicts."""
     totals = _totals(pool, settings, nodes, now)
     total = totals[0]
@@ -262,7 +262,7 @@ def explain_node_pool(
         rows.append(f"and {len(spans) - _ROWS_MAX} more changes until {moment(spans[-1].end)}")
     if not is_whole:
         rows.append(f"too many changes for 7 days; shown until {moment(spans[-1].end)}")
-    return Answer(
+    return Explanation(
         kind="NodePool", name=pool.name, verdict=verdict, facts=tuple(rows), reasons=tuple(found)
     )
 

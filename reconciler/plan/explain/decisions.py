@@ -11,7 +11,9 @@ from typing import Literal
 import msgspec
 
 from reconciler.plan.render.wording import moment, reason_said
-from reconciler.plan.value.plan import DeferredClaim, Plan, Reason
+from reconciler.plan.value.actions import DeferredClaim
+from reconciler.plan.value.nodes import Reason
+from reconciler.plan.value.plan import Plan
 
 Subject = Literal["Pod", "Node", "NodeClaim", "NodePool", "CapacityBuffer"]
 

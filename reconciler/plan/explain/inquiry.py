@@ -20,14 +20,14 @@ from reconciler.placement.explain.loosening import (
     pool_without,
     spec_without,
 )
-from reconciler.placement.explain.survey import Filters, PoolVerdict, Price, claim_filters
+from reconciler.placement.explain.survey import Filters, PoolVerdict, PricedOffering, claim_filters
 from reconciler.placement.pods.headroom import buffer_of
 from reconciler.placement.pods.pending import pods_to_place
 from reconciler.placement.question import LaunchPool, Placement, Rejection
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.explain.answer import (
-    Answer,
     ConstraintCost,
+    Explanation,
     FilterCount,
     NodesAnswer,
     PoolAnswer,
@@ -37,7 +37,8 @@ from reconciler.plan.make.actions import launch_offering, unlaunched_claim
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import facts_of
 from reconciler.plan.render.wording import dollars
-from reconciler.plan.value.plan import LaunchOffering, Plan, PlannedNodeClaim
+from reconciler.plan.value.nodes import LaunchOffering, PlannedNodeClaim
+from reconciler.plan.value.plan import Plan
 
 CONSTRAINTS_MAX: Final = 16
 """How many constraints are tried: the pods are placed once for each."""
@@ -68,7 +69,7 @@ class Inquiry:
 
     # pods
 
-    def settled(self, name: str) -> Answer | None:
+    def settled(self, name: str) -> Explanation | None:
         """Return the answer about a pod that the plan does not speak of, None if there is none.
 
         ``name`` may leave the namespace out where only one pod has it.
@@ -86,9 +87,9 @@ class Inquiry:
             verdict = f"it runs on node {pod.spec.node_name} and stays there"
         else:
             verdict = "it is not waiting for a node of a NodePool"
-        return Answer(kind="Pod", name=name, verdict=verdict)
+        return Explanation(kind="Pod", name=name, verdict=verdict)
 
-    def of_pod(self, answer: Answer) -> Answer:
+    def of_pod(self, answer: Explanation) -> Explanation:
         """Return the answer with every place of the pod if it were the only pending one."""
         pod = self._by_key.get(answer.name)
         if pod is None or pod.is_daemon:
@@ -100,7 +101,7 @@ class Inquiry:
         nodes = NodesAnswer(total=found.nodes_total, suited=found.nodes_suited, takers=found.nodes)
         return replace(answer, nodes=nodes, pools=tuple(map(self._pool_answer, found.pools)))
 
-    def of_buffer(self, answer: Answer) -> Answer:
+    def of_buffer(self, answer: Explanation) -> Explanation:
         """Return the answer with every place that one pod of the buffer could have alone."""
         room = next((r for r in self._facts.headroom if r.buffer == answer.name and r.pods), None)
         if room is None:
@@ -121,7 +122,7 @@ class Inquiry:
             launch=self._launch(verdict.node_pool, verdict.cheapest),
         )
 
-    def _launch(self, node_pool: str, price: Price | None) -> LaunchOffering | None:
+    def _launch(self, node_pool: str, price: PricedOffering | None) -> LaunchOffering | None:
         """Return the offering as a plan lists it, with its price before overlays."""
         if price is None:
             return None
@@ -141,7 +142,7 @@ class Inquiry:
                 return node.name, node.claim.name
         return None
 
-    def of_claim(self, answer: Answer) -> Answer:
+    def of_claim(self, answer: Explanation) -> Explanation:
         """Return the answer with where its types come from, and what each constraint costs."""
         planned = next((c for c in self._plan.node_claims if c.name == answer.name), None)
         if planned is None:
@@ -174,7 +175,7 @@ class Inquiry:
                 found.append(launch_offering(name, offering, pool.types))
         return tuple(found)
 
-    def _of_running(self, answer: Answer) -> Answer:
+    def _of_running(self, answer: Explanation) -> Explanation:
         """Return the answer about a claim that is there, with the cheapest that it may be now."""
         node = next(
             (n for n in self._facts.cluster.nodes if n.claim and n.claim.name == answer.name), None

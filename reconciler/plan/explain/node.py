@@ -13,7 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from reconciler.disruption.blockers import unprotected
-from reconciler.disruption.candidates import Candidate, Refusal, price_refusal
+from reconciler.disruption.candidates import Candidate, CandidateRefusal, price_refusal
 from reconciler.disruption.command import BlockCode
 from reconciler.disruption.consolidation.memory import in_memory
 from reconciler.disruption.consolidation.pricing import expected_price, ordered
@@ -25,7 +25,7 @@ from reconciler.model.karpenter.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INS
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import StateNode
-from reconciler.plan.explain.answer import Answer
+from reconciler.plan.explain.answer import Explanation
 from reconciler.plan.explain.reasons import format_budget
 from reconciler.plan.make.decide import Facts, situation_of
 from reconciler.plan.make.inputs import Inputs
@@ -61,7 +61,7 @@ _REMEDIES: Final = {
 _UNDERUTILIZED: Final = DisruptionReason.UNDERUTILIZED.value
 
 
-def explain_fully(answer: Answer, inputs: Inputs, facts: Facts, plan: Plan) -> Answer:
+def explain_fully(answer: Explanation, inputs: Inputs, facts: Facts, plan: Plan) -> Explanation:
     """Return the answer about a node, with what the rules decide about it alone.
 
     The answer about a node that does not exist or is not managed is returned unchanged.
@@ -111,7 +111,7 @@ def _memory_said(claim: NodeClaim, inputs: Inputs) -> Iterator[str]:
             )
 
 
-def _refused(refusal: Refusal | None) -> Iterator[str]:
+def _refused(refusal: CandidateRefusal | None) -> Iterator[str]:
     if refusal is not None:
         yield f"blocked: {refusal.message} ({refusal.code})"
         yield from _remedy(refusal.code)
@@ -133,7 +133,7 @@ def _blocker_said(candidate: Candidate) -> Iterator[str]:
         yield from _refused(price_refusal(candidate))
 
 
-def _protected(candidate: Candidate, refusal: Refusal) -> Iterator[str]:
+def _protected(candidate: Candidate, refusal: CandidateRefusal) -> Iterator[str]:
     """Yield what would end the protection, and who owns it."""
     if refusal.code is not BlockCode.POD_DO_NOT_DISRUPT:
         yield from _remedy(refusal.code)

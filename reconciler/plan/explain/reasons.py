@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import UnsetType
 
 from reconciler.model.karpenter.budget import DisruptionReason
-from reconciler.plan.explain.answer import Answer
+from reconciler.plan.explain.answer import Explanation
 from reconciler.plan.explain.decisions import Subject, decisions_of
 from reconciler.plan.render.wording import (
     counted,
@@ -20,7 +20,9 @@ from reconciler.plan.render.wording import (
     side_said,
     value_said,
 )
-from reconciler.plan.value.plan import Plan, PlannedCommand, PlannedNodeClaim, PoolBudget
+from reconciler.plan.value.disruption import PlannedCommand, PoolBudget
+from reconciler.plan.value.nodes import PlannedNodeClaim
+from reconciler.plan.value.plan import Plan
 
 
 def pod_names(plan: Plan) -> list[str]:
@@ -43,7 +45,7 @@ def matching_pods(plan: Plan, name: str) -> list[str]:
     ]
 
 
-def explain_pod(plan: Plan, name: str) -> Answer | None:
+def explain_pod(plan: Plan, name: str) -> Explanation | None:
     """Return what the plan decides for a pod (``namespace/name``), None if the pod is not in it.
 
     Pods that run and stay where they are do not occur in a plan.
@@ -51,7 +53,7 @@ def explain_pod(plan: Plan, name: str) -> Answer | None:
     reasons = tuple(d for d in decisions_of(plan) if d.kind == "Pod" and d.name == name)
     if any(u.pod == name for u in plan.unschedulable):
         verdict = "no existing node fits it, and no NodePool can launch one that does"
-        return Answer(kind="Pod", name=name, verdict=verdict, reasons=reasons)
+        return Explanation(kind="Pod", name=name, verdict=verdict, reasons=reasons)
     placed = next((p for p in plan.placements if p.pod == name), None)
     if placed is None:
         return None
@@ -64,7 +66,7 @@ def explain_pod(plan: Plan, name: str) -> Answer | None:
         planned = next((c for c in plan.node_claims if c.name == placed.node_claim), None)
         if planned is not None:
             facts.insert(0, _launch_said(planned))
-    return Answer(kind="Pod", name=name, verdict=verdict, facts=tuple(facts))
+    return Explanation(kind="Pod", name=name, verdict=verdict, facts=tuple(facts))
 
 
 def _preference_said(preference: str, *, too_dear: bool) -> str:
@@ -76,7 +78,7 @@ def _preference_said(preference: str, *, too_dear: bool) -> str:
     )
 
 
-def explain_buffer(plan: Plan, name: str) -> Answer | None:
+def explain_buffer(plan: Plan, name: str) -> Explanation | None:
     """Return what the plan decides for a CapacityBuffer (``namespace/name``), None if nothing.
 
     The namespace can be omitted where only one buffer has the name.
@@ -93,7 +95,7 @@ def explain_buffer(plan: Plan, name: str) -> Answer | None:
     verdict = (
         room.message if room.replicas else f"it reserves no capacity ({room.code}): {room.message}"
     )
-    return Answer(
+    return Explanation(
         kind="CapacityBuffer",
         name=names[0],
         verdict=verdict,
@@ -102,7 +104,7 @@ def explain_buffer(plan: Plan, name: str) -> Answer | None:
     )
 
 
-def explain_node(plan: Plan, node: str, claim: str, kind: Subject = "Node") -> Answer:
+def explain_node(plan: Plan, node: str, claim: str, kind: Subject = "Node") -> Explanation:
     """Return what the plan decides for a node and its claim; either name may be empty.
 
     ``kind`` is the one of the two that was asked for.
@@ -129,7 +131,7 @@ def explain_node(plan: Plan, node: str, claim: str, kind: Subject = "Node") -> A
     elif planned is not None:
         facts.append(_launch_said(planned))
     name = claim if kind == "NodeClaim" else node
-    return Answer(kind=kind, name=name, verdict=verdict, facts=tuple(facts), reasons=reasons)
+    return Explanation(kind=kind, name=name, verdict=verdict, facts=tuple(facts), reasons=reasons)
 
 
 def _held_verdict(plan: Plan, names: set[str]) -> str:

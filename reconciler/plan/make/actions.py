@@ -21,14 +21,9 @@ from reconciler.model.karpenter.requirements import RequirementSpec
 from reconciler.model.resources import format_resources
 from reconciler.placement.question import LaunchCatalog, LaunchPool, PlannedClaim
 from reconciler.plan.graph import in_waves
-from reconciler.plan.value.plan import (
-    Action,
-    LaunchOffering,
-    PlannedCommand,
-    PlannedImage,
-    PlannedNodeClaim,
-    PriceSource,
-)
+from reconciler.plan.value.actions import Action
+from reconciler.plan.value.disruption import PlannedCommand
+from reconciler.plan.value.nodes import LaunchOffering, PlannedImage, PlannedNodeClaim, PriceSource
 
 # From what the scheduler planned to the NodeClaims of a plan, under names of their own.
 

@@ -17,18 +17,15 @@ from reconciler.model.resources import add, format_resources
 from reconciler.observed.state import ClusterState
 from reconciler.placement.question import LaunchPool, Placement, PlannedClaim, Rejection
 from reconciler.plan.make.actions import Namer, planned_node_claim
-from reconciler.plan.value.plan import (
+from reconciler.plan.value.actions import DeferredClaim
+from reconciler.plan.value.disruption import (
     BlockedNode,
-    Blocker,
     Decision,
-    DeferredClaim,
-    PlacedPod,
+    PlannedBlocker,
     PlannedCommand,
-    PlannedNodeClaim,
     PoolBudget,
-    Reason,
-    UnschedulablePod,
 )
+from reconciler.plan.value.nodes import PlacedPod, PlannedNodeClaim, Reason, UnschedulablePod
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -238,11 +235,11 @@ def deferred_claim(deferral: Deferral) -> DeferredClaim:
     )
 
 
-def planned_blocker(held: Held, history: History | None, now: datetime) -> Blocker:
+def planned_blocker(held: Held, history: History | None, now: datetime) -> PlannedBlocker:
     """Return a blocker as the plan lists it, with since when it is known to be one."""
     known = history.obstacle(held.kind, held.name) if history is not None else None
     fresh = now if history is not None else None
-    return Blocker(
+    return PlannedBlocker(
         kind=held.kind,
         name=held.name,
         code=held.code,

@@ -18,7 +18,9 @@ from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.question import LaunchPool, Placement
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.actions import OwnedNode, UnlaunchedClaim
-from reconciler.plan.value.plan import Cost, PlannedCommand, PlannedNodeClaim, PoolCost
+from reconciler.plan.value.costs import Cost, PoolCost
+from reconciler.plan.value.disruption import PlannedCommand
+from reconciler.plan.value.nodes import PlannedNodeClaim
 
 # How far the new nodes of a plan are above the least that they could cost, and why.
 #

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ON_DEMAND, ZONE
-from reconciler.plan.value.plan import Finding
+from reconciler.plan.value.plan import PlanFinding
 
 if TYPE_CHECKING:
     from reconciler.catalog.catalog import Catalog
@@ -54,10 +54,10 @@ def with_paid(cluster: ClusterState, coverage: Coverage) -> ClusterState:
     return replace(cluster, nodes=nodes)
 
 
-def of_commitments(coverage: Coverage) -> Iterator[Finding]:
+def of_commitments(coverage: Coverage) -> Iterator[PlanFinding]:
     """Report the commitments whose utilization is unknown."""
     for name in coverage.unknown:
-        yield Finding(
+        yield PlanFinding(
             severity="warning",
             code="commitment-use-unknown",
             message=f"{name} does not affect prices: its utilization is unknown",

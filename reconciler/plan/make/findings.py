@@ -22,16 +22,13 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.daemons import unreadable
-from reconciler.placement.question import GivenUp
+from reconciler.placement.question import DroppedPreferences
 from reconciler.plan.render.wording import counted, dollars, moment, pods_said, price_said
-from reconciler.plan.value.plan import (
-    BlockedNode,
-    DeferredClaim,
-    DriftedClaim,
-    Finding,
-    PlannedCommand,
-    PlannedNodeClaim,
-)
+from reconciler.plan.value.actions import DeferredClaim
+from reconciler.plan.value.changes import DriftedClaim
+from reconciler.plan.value.disruption import BlockedNode, PlannedCommand
+from reconciler.plan.value.nodes import PlannedNodeClaim
+from reconciler.plan.value.plan import PlanFinding
 from reconciler.source.resource import LOCK_FILE
 
 if TYPE_CHECKING:
@@ -43,10 +40,10 @@ if TYPE_CHECKING:
 # What a plan has to say beside its decisions: about its inputs, and about its own limits.
 
 
-def finding(diagnostic: Diagnostic) -> Finding:
+def finding(diagnostic: Diagnostic) -> PlanFinding:
     """Return a diagnostic in the flat form of the plan's schema."""
     place = diagnostic.place
-    return Finding(
+    return PlanFinding(
         severity=diagnostic.severity.value,
         code=diagnostic.code,
         message=diagnostic.message,
@@ -58,19 +55,19 @@ def finding(diagnostic: Diagnostic) -> Finding:
     )
 
 
-def of_lock(lock: Lock | None) -> Iterator[Finding]:
+def of_lock(lock: Lock | None) -> Iterator[PlanFinding]:
     """Report that images, zones and prices come from a lock."""
     if lock is not None:
         message = f"images, subnets and prices locked at {moment(lock.locked_at)}"
-        yield Finding(severity="info", code="locked", message=message, file=LOCK_FILE)
+        yield PlanFinding(severity="info", code="locked", message=message, file=LOCK_FILE)
 
 
-def of_catalog(catalog: Catalog, claims: Sequence[PlannedNodeClaim]) -> Iterator[Finding]:
+def of_catalog(catalog: Catalog, claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanFinding]:
     """Report where prices come from, and how many launches use an estimate."""
     for warning in catalog.warnings:
-        yield Finding(severity="warning", code="catalog-fallback", message=warning)
+        yield PlanFinding(severity="warning", code="catalog-fallback", message=warning)
     source = catalog.source.rpartition("/")[2]  # wherever the file lies, it is the same input
-    yield Finding(severity="info", code="catalog", message=f"instance types: {source}")
+    yield PlanFinding(severity="info", code="catalog", message=f"instance types: {source}")
     estimated = sum(claim.launch.estimated for claim in claims)
     for note in catalog.notes:
         is_estimate = catalog.spot_is_estimated and note.startswith("spot")
@@ -78,11 +75,11 @@ def of_catalog(catalog: Catalog, claims: Sequence[PlannedNodeClaim]) -> Iterator
         if is_estimate and estimated:
             uses = "launch uses" if estimated == 1 else "launches use"
             note = f"{estimated:,} {uses} estimated spot prices"
-        yield Finding(severity="info", code=code, message=note)
+        yield PlanFinding(severity="info", code=code, message=note)
     yield from _sources(claims)
 
 
-def _sources(claims: Sequence[PlannedNodeClaim]) -> Iterator[Finding]:
+def _sources(claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanFinding]:
     """Report the sources of launch prices, where any is not bundled with the release."""
     counts: dict[str, int] = {}
     told = False
@@ -95,37 +92,39 @@ def _sources(claims: Sequence[PlannedNodeClaim]) -> Iterator[Finding]:
         counts[said] = counts.get(said, 0) + 1
     if told:
         parts = (f"{said} ({counted(n, 'launch', 'launches')})" for said, n in counts.items())
-        yield Finding(severity="info", code="prices", message=f"price sources: {', '.join(parts)}")
+        yield PlanFinding(
+            severity="info", code="prices", message=f"price sources: {', '.join(parts)}"
+        )
 
 
-def of_daemon_sets(cluster: ClusterState) -> Iterator[Finding]:
+def of_daemon_sets(cluster: ClusterState) -> Iterator[PlanFinding]:
     """Report the DaemonSets that cannot be read, and how they are counted."""
     for name, why in unreadable(cluster):
         message = (
             f"invalid DaemonSet {name}: {why}; it is assumed to run on every node that it tolerates"
         )
-        yield Finding(severity="warning", code="daemonset-unreadable", message=message)
+        yield PlanFinding(severity="warning", code="daemonset-unreadable", message=message)
 
 
-def of_decisions(decisions: Decisions | Places) -> Iterator[Finding]:
+def of_decisions(decisions: Decisions | Places) -> Iterator[PlanFinding]:
     """Report limits of work, dropped preferences and invalid budgets."""
     for limit in decisions.limits_hit:
-        yield Finding(severity="warning", code="work-limit", message=limit)
+        yield PlanFinding(severity="warning", code="work-limit", message=limit)
     broken = {(s.node_pool, s.error): s.binding for s in decisions.budgets if s.error is not None}
     for (pool, error), index in broken.items():
         message = f"invalid budget of NodePool {pool}, so its nodes cannot be disrupted: {error}"
         path = None if index is None else f"spec.disruption.budgets[{index}]"
-        yield Finding(severity="warning", code="budget-unreadable", message=message, path=path)
+        yield PlanFinding(severity="warning", code="budget-unreadable", message=message, path=path)
     if decisions.placement is not None and decisions.placement.given_up is not None:
         yield _too_dear(decisions.placement.given_up)
 
 
-def _too_dear(given_up: GivenUp) -> Finding:
+def _too_dear(given_up: DroppedPreferences) -> PlanFinding:
     """Report the pods whose preferences cost too much, and the savings of dropping them."""
     pods = given_up.preferences
     whose = f"{counted(len(pods), 'pod')} ({pods_said(pods)})"
     saved = f", which saves {dollars(given_up.saving)} an hour" if given_up.saving > 0 else ""
-    return Finding(
+    return PlanFinding(
         severity="warning",
         code="preferences-given-up",
         message=f"soft preferences of {whose} are dropped{saved}",
@@ -156,9 +155,9 @@ class Overdue:
             f" replaced: {self.why}"
         )
 
-    def finding(self) -> Finding:
+    def finding(self) -> PlanFinding:
         """Return it as a finding of a plan."""
-        return Finding(severity="warning", code=PROGRESS_DEADLINE, message=str(self))
+        return PlanFinding(severity="warning", code=PROGRESS_DEADLINE, message=str(self))
 
 
 def overdue(

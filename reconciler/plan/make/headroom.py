@@ -16,13 +16,14 @@ from reconciler.model.karpenter.capacitybuffer import CapacityBuffer
 from reconciler.model.kubernetes.metadata import LabelSelector
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import ClusterState
-from reconciler.placement.pods.headroom import Headroom, Templates, headroom
+from reconciler.placement.pods.headroom import BufferTemplates, Headroom, headroom
 from reconciler.placement.question import Placement, Rejection
 from reconciler.placement.topology import defaultspread
 from reconciler.placement.topology.defaultspread import DefaultSpread, Owner
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.render.wording import counted
-from reconciler.plan.value.plan import Finding, PlannedHeadroom, Reason
+from reconciler.plan.value.nodes import PlannedHeadroom, Reason
+from reconciler.plan.value.plan import PlanFinding
 
 # Where the default spread of pods finds their controllers: in the cluster, and in git.
 
@@ -76,7 +77,7 @@ def _buffers(inputs: Inputs) -> list[CapacityBuffer]:
     return [every[key] for key in sorted(every)]
 
 
-def _templates(inputs: Inputs, buffers: Iterable[CapacityBuffer]) -> Templates:
+def _templates(inputs: Inputs, buffers: Iterable[CapacityBuffer]) -> BufferTemplates:
     wanted = set()
     for buffer in buffers:
         spec = buffer.spec
@@ -86,7 +87,7 @@ def _templates(inputs: Inputs, buffers: Iterable[CapacityBuffer]) -> Templates:
             wanted.add((spec.scalable_ref.kind, f"{buffer.namespace}/{spec.scalable_ref.name}"))
     stored, scalables = templates(inputs.fleet, wanted)
     cluster = inputs.cluster
-    return Templates({**stored, **cluster.pod_templates}, {**scalables, **cluster.scalables})
+    return BufferTemplates({**stored, **cluster.pod_templates}, {**scalables, **cluster.scalables})
 
 
 def with_headroom(cluster: ClusterState, rooms: Iterable[Headroom]) -> ClusterState:
@@ -155,11 +156,11 @@ def _said(total: int, there: int, new: int, left: int) -> str:
     return f"capacity for {pods}: {', '.join(filter(None, parts))}"
 
 
-def of_buffers(inputs: Inputs, rooms: Iterable[Headroom]) -> Iterator[Finding]:
+def of_buffers(inputs: Inputs, rooms: Iterable[Headroom]) -> Iterator[PlanFinding]:
     """Report the buffers that have no effect, where that is probably not intended."""
     if not inputs.settings.gate("CapacityBuffer"):
         names = ", ".join(buffer.key for buffer in _buffers(inputs))
-        yield Finding(
+        yield PlanFinding(
             severity="warning",
             code="capacitybuffer-gate-off",
             message=f"CapacityBuffers have no effect because their feature gate is off: {names}",
@@ -168,4 +169,4 @@ def of_buffers(inputs: Inputs, rooms: Iterable[Headroom]) -> Iterator[Finding]:
     for room in rooms:
         if room.code and room.code not in _QUIET:
             message = f"CapacityBuffer {room.buffer} has no effect: {room.message}"
-            yield Finding(severity="warning", code="capacitybuffer-unresolved", message=message)
+            yield PlanFinding(severity="warning", code="capacitybuffer-unresolved", message=message)

@@ -18,7 +18,7 @@ from reconciler.plan.make.pools import OfferingKey
 from reconciler.plan.value.plan import ComparedWith, InputDigests, Revision
 
 if TYPE_CHECKING:
-    from reconciler.diff.nodeclass import Instance
+    from reconciler.diff.nodeclass import LiveInstance
     from reconciler.model.history import History
 
 Object = Mapping[str, Any]
@@ -59,7 +59,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     memory: Discoveries = {}
     allow_removal: frozenset[str] = frozenset()
     interrupted: Mapping[str, str] = {}
-    instances: Mapping[str, Instance] = {}
+    instances: Mapping[str, LiveInstance] = {}
     serial: int = 0
     digests: InputDigests = InputDigests()
     against: Inputs | None = None

@@ -29,7 +29,7 @@ from reconciler.model.karpenter.requirements import Requirements, equals
 from reconciler.model.resources import Resources, fits
 from reconciler.plan.make.disclosure import disclosed
 from reconciler.plan.make.pools import node_class_of
-from reconciler.plan.value.plan import PlannedImage, PlannedNodeClaim, PlannedNodeClass
+from reconciler.plan.value.nodes import PlannedImage, PlannedNodeClaim, PlannedNodeClass
 
 if TYPE_CHECKING:
     from reconciler.model.karpenter.nodeclass import AMI, EC2NodeClass
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 # What the launches of a plan boot and run with: the image of each, and the node classes.
 
 
-class Images:
+class BootImages:
     """Finds the image that an instance type boots in a NodePool; each is looked up once."""
 
     def __init__(
@@ -137,7 +137,7 @@ _EXOTIC: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class LaunchChoice:
     """One type that a launch may take, with the offerings it may take it from."""
 
     kind: InstanceType
@@ -148,14 +148,14 @@ class Choice:
         """The least it may cost, USD an hour."""
         return min(o.price for o in self.offerings)
 
-    def only(self, keep: Callable[[Offering], bool]) -> Choice:
+    def only(self, keep: Callable[[Offering], bool]) -> LaunchChoice:
         """Return it with those of its offerings that ``keep`` accepts."""
-        return Choice(self.kind, tuple(o for o in self.offerings if keep(o)))
+        return LaunchChoice(self.kind, tuple(o for o in self.offerings if keep(o)))
 
 
 def launch_choices(
     requirements: Requirements, requests: Resources, types: Iterable[InstanceType]
-) -> tuple[str, list[Choice]]:
+) -> tuple[str, list[LaunchChoice]]:
     """Return the capacity type of a launch and its choices, cheapest first, at most sixty.
 
     Without a choice the list is empty: nothing that the claim allows can be had now.
@@ -181,7 +181,7 @@ def _is_of(capacity_type: str, offering: Offering) -> bool:
     return offering.capacity_type == capacity_type
 
 
-def _with(choices: Iterable[Choice], keep: Callable[[Offering], bool]) -> list[Choice]:
+def _with(choices: Iterable[LaunchChoice], keep: Callable[[Offering], bool]) -> list[LaunchChoice]:
     """Return the choices that have an offering that ``keep`` accepts, with only those."""
     narrowed = (choice.only(keep) for choice in choices)
     return [choice for choice in narrowed if choice.offerings]
@@ -189,10 +189,10 @@ def _with(choices: Iterable[Choice], keep: Callable[[Offering], bool]) -> list[C
 
 def _available(
     requirements: Requirements, requests: Resources, types: Iterable[InstanceType]
-) -> list[Choice]:
+) -> list[LaunchChoice]:
     named = requirements.allowed(INSTANCE_TYPE)
     return [
-        Choice(kind, tuple(offerings))
+        LaunchChoice(kind, tuple(offerings))
         for kind in types
         if named.has(kind.name)
         and kind.requirements.intersects(requirements)
@@ -219,7 +219,7 @@ def _is_block(offering: Offering) -> bool:
     return reservation_type(offering) == _CAPACITY_BLOCK
 
 
-def _one_reservation_kind(choices: list[Choice]) -> list[Choice]:
+def _one_reservation_kind(choices: list[LaunchChoice]) -> list[LaunchChoice]:
     """Keep the kind of reservation that has the cheapest offering, if there is any.
 
     Default reservations come before capacity blocks, and those before interruptible ones, where
@@ -242,16 +242,16 @@ def _is_reserved(offering: Offering) -> bool:
     return offering.capacity_type == RESERVED
 
 
-def _one_block(choices: list[Choice]) -> list[Choice]:
+def _one_block(choices: list[LaunchChoice]) -> list[LaunchChoice]:
     """Keep the single cheapest capacity block: a fleet cannot spread over several."""
     blocks = [(o.price, c.kind.name, o) for c in choices for o in c.offerings if _is_block(o)]
     if not blocks:
         return choices
     _, name, block = min(blocks, key=lambda b: (b[0], b[1], b[2].zone))
-    return [Choice(c.kind, (block,)) for c in choices if c.kind.name == name]
+    return [LaunchChoice(c.kind, (block,)) for c in choices if c.kind.name == name]
 
 
-def _fullest_reservation(choices: list[Choice]) -> list[Choice]:
+def _fullest_reservation(choices: list[LaunchChoice]) -> list[LaunchChoice]:
     """Keep in each zone only the reservation of a type with the most capacity left."""
     if not any(_is_reserved(o) for c in choices for o in c.offerings):
         return choices
@@ -263,7 +263,7 @@ def _fullest_reservation(choices: list[Choice]) -> list[Choice]:
             if best is None or _left(offering) > _left(best):
                 by_zone[offering.zone] = offering
         if by_zone:
-            kept.append(Choice(choice.kind, tuple(by_zone.values())))
+            kept.append(LaunchChoice(choice.kind, tuple(by_zone.values())))
     return kept
 
 
@@ -271,7 +271,7 @@ def _left(offering: Offering) -> int:
     return offering.reservation_capacity or 0
 
 
-def _ordinary(choices: list[Choice]) -> list[Choice]:
+def _ordinary(choices: list[LaunchChoice]) -> list[LaunchChoice]:
     """Leave out bare metal and accelerators, unless there is nothing else."""
     plain = [c for c in choices if not _is_exotic(c.kind)]
     return plain or choices
@@ -282,7 +282,7 @@ def _is_exotic(kind: InstanceType) -> bool:
     return "metal" in size or any(kind.capacity.get(name) for name in _EXOTIC)
 
 
-def _no_dear_spot(choices: list[Choice]) -> list[Choice]:
+def _no_dear_spot(choices: list[LaunchChoice]) -> list[LaunchChoice]:
     """Leave out spot that costs more than the cheapest on-demand."""
     on_demand = [o.price for c in choices for o in c.offerings if o.capacity_type == ON_DEMAND]
     if not on_demand:

@@ -13,7 +13,12 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.plan.make.disclosure import disclosed_field
 from reconciler.plan.make.inputs import Inputs, Object
 from reconciler.plan.make.pools import PoolTypes
-from reconciler.plan.value.plan import Change, ChangeKind, DriftedClaim, FieldChange
+from reconciler.plan.value.changes import (
+    ChangeKind,
+    DriftedClaim,
+    PlannedChange,
+    PlannedFieldChange,
+)
 from reconciler.source.resource import CONFIG_FILES, Resource
 
 if TYPE_CHECKING:
@@ -32,16 +37,16 @@ def drift_of(
     """Return the NodeClaims that drifted, by name."""
     if not any(node.is_managed for node in inputs.cluster.nodes):
         return ()
-    from reconciler.diff.drift import Desired, find_drift
-    from reconciler.diff.nodeclass import ClassFacts
+    from reconciler.diff.drift import DesiredObjects, find_drift
+    from reconciler.diff.nodeclass import ClassState
 
     bundle = inputs.settings.cluster_ca_bundle
     facts = {
-        r.name: ClassFacts(classes[r.name], _hash(r, bundle), inputs.instances)
+        r.name: ClassState(classes[r.name], _hash(r, bundle), inputs.instances)
         for r in inputs.fleet.node_classes
     }
     hashes = {r.name: h for r in inputs.fleet.node_pools if (h := _hash(r)) is not None}
-    return find_drift(Desired(pools.every, hashes, facts), inputs.cluster, inputs.now)
+    return find_drift(DesiredObjects(pools.every, hashes, facts), inputs.cluster, inputs.now)
 
 
 def _hash(resource: Resource, ca_bundle: str = "") -> str | None:
@@ -49,7 +54,7 @@ def _hash(resource: Resource, ca_bundle: str = "") -> str | None:
     return found[0] if found is not None else None
 
 
-def changes_of(inputs: Inputs, drift: Iterable[Drift]) -> tuple[Change, ...]:
+def changes_of(inputs: Inputs, drift: Iterable[Drift]) -> tuple[PlannedChange, ...]:
     """Return what git changes, each object with the NodeClaims that its change drifts.
 
     Against another commit every object counts; against records or a cluster only the kinds that
@@ -74,7 +79,7 @@ def changes_of(inputs: Inputs, drift: Iterable[Drift]) -> tuple[Change, ...]:
     return (*objects, *_changes_of_files(inputs, drifted))
 
 
-def _changes_of_files(inputs: Inputs, drift: list[Drift]) -> tuple[Change, ...]:
+def _changes_of_files(inputs: Inputs, drift: list[Drift]) -> tuple[PlannedChange, ...]:
     """Return what changes in the fleet's config and in its lock; a cluster keeps neither."""
     if inputs.compared_with == "cluster":
         return ()
@@ -131,8 +136,8 @@ def _drifted_by_lock(change: Changed, fleet: Fleet, drift: list[Drift]) -> tuple
     )
 
 
-def _change(change: Changed, fleet: Fleet, drift: list[Drift]) -> Change:
-    return Change(
+def _change(change: Changed, fleet: Fleet, drift: list[Drift]) -> PlannedChange:
+    return PlannedChange(
         op=cast("ChangeKind", change.op),
         kind=change.kind,
         name=change.name,
@@ -186,9 +191,9 @@ def drifted_claims(drift: Iterable[Drift]) -> tuple[DriftedClaim, ...]:
     )
 
 
-def _field(field: ChangedField) -> FieldChange:
+def _field(field: ChangedField) -> PlannedFieldChange:
     old, new = (disclosed_field(_plain(side), field.path) for side in (field.old, field.new))
-    return FieldChange(path=field.path, old=old, new=new, drifts=field.drifts)
+    return PlannedFieldChange(path=field.path, old=old, new=new, drifts=field.drifts)
 
 
 def _plain(value: Any) -> Any:

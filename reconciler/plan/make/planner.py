@@ -31,26 +31,15 @@ from reconciler.plan.make.actions import (
 from reconciler.plan.make.costs import cost_of, owned_nodes, with_base, with_bound
 from reconciler.plan.make.decide import Facts, Phase, Places, decided_by, scheduler_of, untimed
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.make.launch import Images, launch_classes
+from reconciler.plan.make.launch import BootImages, launch_classes
 from reconciler.plan.make.moves import changes_of, drift_of, drifted_claims
 from reconciler.plan.make.pools import Memory, PoolTypes, pool_types
-from reconciler.plan.value.plan import (
-    AtRest,
-    BlockedNode,
-    Blocker,
-    Cost,
-    DeferredClaim,
-    DriftedClaim,
-    Finding,
-    Plan,
-    PlannedCommand,
-    PlannedHeadroom,
-    PlannedLock,
-    PlannedNodeClaim,
-    Reason,
-    UnschedulablePod,
-    content_digest,
-)
+from reconciler.plan.value.actions import DeferredClaim
+from reconciler.plan.value.changes import DriftedClaim
+from reconciler.plan.value.costs import AtRest, Cost
+from reconciler.plan.value.disruption import BlockedNode, PlannedBlocker, PlannedCommand
+from reconciler.plan.value.nodes import PlannedHeadroom, PlannedNodeClaim, Reason, UnschedulablePod
+from reconciler.plan.value.plan import Plan, PlanFinding, PlannedLock, content_digest
 
 if TYPE_CHECKING:
     from reconciler.catalog.commitments.coverage import Cover
@@ -286,7 +275,7 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
     return withheld(plan, inputs.withheld, {pod.key for pod in facts.cluster.pending})
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class Decided(msgspec.Struct, frozen=True):
     """What decisions come to: new NodeClaims and the place of each pod, commands, and dollars."""
 
     seating: assemble.Seating
@@ -299,17 +288,17 @@ class Outcome(msgspec.Struct, frozen=True):
 
 def outcome_of(
     inputs: Inputs, facts: Facts, decisions: Decisions | Places, static: Iterable[PlannedClaim]
-) -> Outcome:
+) -> Decided:
     """Return what decisions come to; ``static`` are the claims that static pools miss."""
     namer = Namer(_names(facts.cluster))
     seating = assemble.seated(decisions, static, namer, facts.types.by_name, _virtual(facts))
-    images = Images(facts.classes, facts.types.by_name)
+    images = BootImages(facts.classes, facts.types.by_name)
     claims = tuple(map(images.on, seating.node_claims(facts.cluster.pods)))
     commands = tuple(assemble.planned_command(c, seating) for c in decisions.commands)
     nodes = owned_nodes(facts.cluster, facts.types.by_name, inputs.catalog)
     unlaunched = _unlaunched(facts, commands, images)
     cost = cost_of([p.name for p in facts.pools], nodes, commands, claims, unlaunched)
-    return Outcome(seating, claims, commands, nodes, unlaunched, cost)
+    return Decided(seating, claims, commands, nodes, unlaunched, cost)
 
 
 def _virtual(facts: Facts) -> frozenset[str]:
@@ -349,7 +338,9 @@ def _headroom(
     return planned_headroom(facts.headroom, seats, seating.new, decisions.placement)
 
 
-def _blockers(inputs: Inputs, decisions: Decisions | Places) -> tuple[Blocker, ...] | UnsetType:
+def _blockers(
+    inputs: Inputs, decisions: Decisions | Places
+) -> tuple[PlannedBlocker, ...] | UnsetType:
     """Return what keeps nodes from going, dearest first; nothing is written where nothing does."""
     made = [assemble.planned_blocker(b, inputs.history, inputs.now) for b in decisions.blockers]
     dearest = sorted(made, key=lambda b: (-(b.forgone or 0.0), b.kind, b.name))
@@ -362,7 +353,7 @@ def _overdue(
     commands: Sequence[PlannedCommand],
     blocked: Sequence[BlockedNode],
     deferred: Sequence[DeferredClaim],
-) -> Iterator[Finding]:
+) -> Iterator[PlanFinding]:
     """Yield what drifted long ago and is still there."""
     if not drifted:
         return
@@ -381,7 +372,7 @@ def _names(cluster: ClusterState) -> Iterator[str]:
 
 
 def _unlaunched(
-    facts: Facts, commands: Sequence[PlannedCommand], images: Images
+    facts: Facts, commands: Sequence[PlannedCommand], images: BootImages
 ) -> tuple[UnlaunchedClaim, ...]:
     """Return the claims that were made and not launched, less those that a command takes."""
     going = {name for command in commands for name in command.node_claims}
@@ -403,7 +394,7 @@ def _by_name(nodes: Sequence[OwnedNode], cluster: ClusterState) -> dict[str, Own
 
 def _findings(
     inputs: Inputs, facts: Facts, decisions: Decisions | Places, claims: Sequence[PlannedNodeClaim]
-) -> tuple[Finding, ...]:
+) -> tuple[PlanFinding, ...]:
     found = [
         *map(findings.finding, inputs.diagnostics),
         *facts.types.findings,

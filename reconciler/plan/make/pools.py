@@ -27,7 +27,7 @@ from reconciler.model.karpenter.nodeoverlay import NodeOverlay
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.placement.question import LaunchPool
-from reconciler.plan.value.plan import Finding
+from reconciler.plan.value.plan import PlanFinding
 
 if TYPE_CHECKING:
     from reconciler.catalog.commitments.coverage import Cover
@@ -44,13 +44,13 @@ _WEIGHT_MAX = 10_000
 
 def preferred(
     pools: Iterable[NodePool], stated: Collection[str]
-) -> tuple[list[NodeOverlay], list[Finding]]:
+) -> tuple[list[NodeOverlay], list[PlanFinding]]:
     """Return the overlays that preferences mean, and what was wrong with others.
 
     ``stated`` are the names of the NodeOverlays in git.
     """
     overlays: dict[str, NodeOverlay] = {}
-    findings: list[Finding] = []
+    findings: list[PlanFinding] = []
     for pool in pools:
         found, errors = parse_preferences(pool.name, pool.metadata.annotations)
         findings += (_refused(pool.name, f"{e.annotation}: {e.message}") for e in errors)
@@ -78,15 +78,15 @@ def _objection(preference: Preference, *, is_taken: bool) -> str:
     return ""
 
 
-def _refused(pool: str, why: str) -> Finding:
+def _refused(pool: str, why: str) -> PlanFinding:
     message = f"NodePool {pool}: a preference is not applied: {why}"
-    return Finding(severity="warning", code="preference-invalid", message=message)
+    return PlanFinding(severity="warning", code="preference-invalid", message=message)
 
 
-def _rounded(preference: Preference) -> Iterator[Finding]:
+def _rounded(preference: Preference) -> Iterator[PlanFinding]:
     text = adjustment_text(preference.adjustment)
     if float(text.removesuffix("%")) != preference.adjustment:
-        yield Finding(
+        yield PlanFinding(
             severity="info",
             code="preference-rounded",
             message=f"NodePool {preference.node_pool}: {ANNOTATION}{preference.number} is rounded"
@@ -111,7 +111,7 @@ class PoolTypes(msgspec.Struct, frozen=True):
 
     every: tuple[LaunchPool, ...] = ()
     ready: tuple[LaunchPool, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[PlanFinding, ...] = ()
     by_name: Mapping[str, LaunchPool] = {}
 
 
@@ -201,39 +201,39 @@ def _overlaid(
     resolved: Mapping[str, Catalog],
     overlays: list[NodeOverlay],
     settings: Settings,
-) -> tuple[Mapping[str, Catalog], list[Finding]]:
+) -> tuple[Mapping[str, Catalog], list[PlanFinding]]:
     wished, findings = _wished(pools, overlays)
     if overlays and not settings.gate("NodeOverlay"):
         names = ", ".join(o.name for o in overlays)
         message = f"NodeOverlays are not applied because their feature gate is off: {names}"
         hint = "set featureGates.NodeOverlay=true"
         findings.append(
-            Finding(severity="warning", code="overlay-gate-off", message=message, hint=hint)
+            PlanFinding(severity="warning", code="overlay-gate-off", message=message, hint=hint)
         )
         overlays = []
     if not overlays and not wished:
         return resolved, findings
-    from reconciler.catalog.adjusted.overlay import OverlayPool, Verdict, evaluate
+    from reconciler.catalog.adjusted.overlay import OverlayPool, OverlayVerdict, evaluate
 
     asked = [OverlayPool(p.name, p.spec.template.metadata.labels, resolved[p.name]) for p in pools]
     evaluation = evaluate(asked, [*overlays, *wished])
     own = {overlay.name for overlay in wished}
     findings += (
-        Finding(
+        PlanFinding(
             severity="warning",
             code=f"overlay-{f.verdict.name.lower()}",
             message=f"{'preference' if f.name in own else 'NodeOverlay'} {f.name} is not applied:"
             f" {f.message}",
         )
         for f in evaluation.findings
-        if f.verdict is not Verdict.ACCEPTED
+        if f.verdict is not OverlayVerdict.ACCEPTED
     )
     return evaluation.catalogs, findings
 
 
 def _wished(
     pools: Iterable[NodePool], overlays: Iterable[NodeOverlay]
-) -> tuple[list[NodeOverlay], list[Finding]]:
+) -> tuple[list[NodeOverlay], list[PlanFinding]]:
     """Return the overlays that the pools' preferences mean, and what is wrong with others."""
     prefix = "veneer.io/preference."
     bearing = [p for p in pools if any(a.startswith(prefix) for a in p.metadata.annotations)]
@@ -245,7 +245,7 @@ def _wished(
 
 def _unready(
     pool: NodePool, classes: Mapping[str, EC2NodeClass], *, any_class: bool
-) -> Finding | None:
+) -> PlanFinding | None:
     """Return why the pool launches nothing, None if it may."""
     ref = pool.spec.template.spec.node_class_ref
     node_class = node_class_of(pool, classes)
@@ -259,7 +259,7 @@ def _unready(
     return None
 
 
-def _launches_nothing(pool: NodePool, code: str, why: str) -> Finding:
-    return Finding(
+def _launches_nothing(pool: NodePool, code: str, why: str) -> PlanFinding:
+    return PlanFinding(
         severity="warning", code=code, message=f"NodePool {pool.name} cannot launch nodes: {why}"
     )

@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Final
 
 from reconciler.model.text.visible import html_text
-from reconciler.plan.render.steps import Step, grouped, steps_of
+from reconciler.plan.render.steps import ActionGroup, grouped, steps_of
 from reconciler.plan.render.wording import (
     blocker_title,
     compared,
@@ -27,7 +27,9 @@ from reconciler.plan.render.wording import (
     until,
     value_said,
 )
-from reconciler.plan.value.plan import Action, Change, Plan
+from reconciler.plan.value.actions import Action
+from reconciler.plan.value.changes import PlannedChange
+from reconciler.plan.value.plan import Plan
 from reconciler.plan.value.summary import summary_lines
 
 # The order of a plan's actions as a drawing: a column for each wave, an edge for each wait.
@@ -228,7 +230,7 @@ def _changes(plan: Plan) -> str:
     )
 
 
-def _fields(change: Change) -> str:
+def _fields(change: PlannedChange) -> str:
     if change.op != "update":
         return ""
     lines = []
@@ -258,7 +260,7 @@ def _actions(plan: Plan) -> str:
     return _section("Actions", "", table + folded)
 
 
-def _step(step: Step) -> tuple[str, ...]:
+def _step(step: ActionGroup) -> tuple[str, ...]:
     said = " with ".join(html_text(part) for part in (step.going, step.coming) if part)
     nodes = listed(map(short_node, step.nodes), 12) if step.verb != "launch" else ""
     force = " <span class='tag gone'>forceful</span>" if step.forceful else ""

@@ -19,7 +19,7 @@ _CODES: Final = {
 _COLUMN_MIN: Final = 24
 
 
-class Paper:
+class Canvas:
     """What a rendering is written on: so many columns, with colour or without.
 
     Text from others is made visible before it is written here.

@@ -12,7 +12,7 @@ from typing import Final
 from reconciler.model.text.visible import markdown_code, markdown_text
 from reconciler.plan.render.layout import clipped
 from reconciler.plan.render.mermaid import render_mermaid
-from reconciler.plan.render.steps import Step, grouped, steps_of
+from reconciler.plan.render.steps import ActionGroup, grouped, steps_of
 from reconciler.plan.render.wording import (
     blocker_title,
     compared,
@@ -30,7 +30,8 @@ from reconciler.plan.render.wording import (
     until,
     value_said,
 )
-from reconciler.plan.value.plan import Change, Plan
+from reconciler.plan.value.changes import PlannedChange
+from reconciler.plan.value.plan import Plan
 from reconciler.plan.value.summary import summary_lines
 
 CHARACTERS_MAX: Final = 65_536
@@ -140,19 +141,19 @@ class _Comment:
             parts.append(_folded(counted(len(fields), "field"), table))
         return parts
 
-    def _object(self, change: Change) -> str:
+    def _object(self, change: PlannedChange) -> str:
         return f"{self._say(change.kind)} {self._code(change.name)}"
 
-    def _place(self, change: Change) -> str:
+    def _place(self, change: PlannedChange) -> str:
         if not change.file:
             return ""
         return self._code(f"{change.file}:{change.line}" if change.line else change.file)
 
     @staticmethod
-    def _drifts(change: Change) -> str:
+    def _drifts(change: PlannedChange) -> str:
         return f"{counted(len(change.drifted), 'node')} drifted" if change.drifted else ""
 
-    def _fields(self, change: Change) -> Iterable[tuple[str, ...]]:
+    def _fields(self, change: PlannedChange) -> Iterable[tuple[str, ...]]:
         summary = fields_summary(change)
         if summary is not None:
             name = self._code(change.name)
@@ -189,7 +190,7 @@ class _Comment:
         head = ("", "nodes", "NodePool", "$/hour", "reason")
         return ["#### Actions", self._table(head, rows, "<<<><")]
 
-    def _what(self, step: Step) -> str:
+    def _what(self, step: ActionGroup) -> str:
         said = " with ".join(self._say(part) for part in (step.going, step.coming) if part)
         if step.verb == "launch":
             return said

@@ -6,7 +6,8 @@ from typing import Final
 
 from reconciler.model.text.visible import mermaid_text
 from reconciler.plan.render.wording import counted
-from reconciler.plan.value.plan import Action, Plan
+from reconciler.plan.value.actions import Action
+from reconciler.plan.value.plan import Plan
 
 ACTIONS_MAX: Final = 120
 """A chart with more boxes helps nobody, and renderers refuse long ones."""

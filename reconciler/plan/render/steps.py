@@ -21,7 +21,11 @@ from reconciler.plan.render.wording import (
     side_said,
     zones_text,
 )
-from reconciler.plan.value.plan import Action, DriftedClaim, Plan, PlannedCommand, PlannedNodeClaim
+from reconciler.plan.value.actions import Action
+from reconciler.plan.value.changes import DriftedClaim
+from reconciler.plan.value.disruption import PlannedCommand
+from reconciler.plan.value.nodes import PlannedNodeClaim
+from reconciler.plan.value.plan import Plan
 
 T = TypeVar("T")
 
@@ -29,7 +33,7 @@ KINDS_MAX: Final = 3
 """How many kinds of machines a step names; more are counted."""
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class ActionGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Similar launches, replacements or removals.
 
     ``going`` and ``coming`` are types of nodes (``3 × m7g.large spot``); ``delta`` is in USD
@@ -48,7 +52,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     forceful: bool = False
 
 
-def steps_of(plan: Plan) -> list[Step]:
+def steps_of(plan: Plan) -> list[ActionGroup]:
     """Return the steps of a plan: launches, then replacements, then removals."""
     by_command: dict[str | None, list[Action]] = {}
     for action in plan.actions:
@@ -85,14 +89,14 @@ def _images(actions: Iterable[Action]) -> str:
     return listed(dict.fromkeys(filter(None, map(_image, actions))), 3)
 
 
-def _launch(group: Sequence[Action], claims: dict[str, PlannedNodeClaim]) -> Step:
+def _launch(group: Sequence[Action], claims: dict[str, PlannedNodeClaim]) -> ActionGroup:
     first = group[0]
     made = [claims[a.node_claim] for a in group if a.node_claim in claims]
     pods = [pod for claim in made for pod in claim.pods]
     why = reason_said(first.reason)
     if first.reason == "Unschedulable":
         why = f"{counted(len(pods), 'pending pod')}: {pods_said(pods)}"
-    return Step(
+    return ActionGroup(
         verb="launch",
         reason=first.reason,
         node_pool=first.node_pool or "",
@@ -124,14 +128,14 @@ def _command_key(
 
 def _command(
     group: Sequence[tuple[PlannedCommand, Sequence[Action]]], drift: dict[str, DriftedClaim]
-) -> Step:
+) -> ActionGroup:
     actions = [action for _, part in group for action in part]
     going = [a for a in actions if a.kind == "terminate"]
     coming = [a for a in actions if a.kind == "provision"]
     first = group[0][0]
     pools = sorted({a.node_pool for a in going if a.node_pool})
     where = (f"NodePools: {', '.join(pools)}",) if len(pools) > 1 else ()
-    return Step(
+    return ActionGroup(
         verb="replace" if coming else "remove",
         reason=first.reason,
         node_pool=f"{len(pools)} pools" if len(pools) > 1 else "".join(pools),

@@ -15,8 +15,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from reconciler.model.text.visible import DECEIVING, one_line, visible
-from reconciler.plan.render.layout import Paper, clipped, fitting, table
-from reconciler.plan.render.steps import Step, grouped, steps_of
+from reconciler.plan.render.layout import Canvas, clipped, fitting, table
+from reconciler.plan.render.steps import ActionGroup, grouped, steps_of
 from reconciler.plan.render.wording import (
     blocker_title,
     compared,
@@ -33,15 +33,11 @@ from reconciler.plan.render.wording import (
     until,
     value_said,
 )
-from reconciler.plan.value.plan import (
-    BlockedNode,
-    Blocker,
-    Change,
-    DeferredClaim,
-    FieldChange,
-    Plan,
-    PoolCost,
-)
+from reconciler.plan.value.actions import DeferredClaim
+from reconciler.plan.value.changes import PlannedChange, PlannedFieldChange
+from reconciler.plan.value.costs import PoolCost
+from reconciler.plan.value.disruption import BlockedNode, PlannedBlocker
+from reconciler.plan.value.plan import Plan
 from reconciler.plan.value.summary import summary_lines, summed
 
 # A plan whose texts can be shown as they stand.
@@ -94,7 +90,7 @@ def render_text(
 ) -> str:
     """Return the plan for a terminal of ``width`` columns."""
     plan = all_visible(plan)
-    paper = Paper(width, colour=colour)
+    paper = Canvas(width, colour=colour)
     _header(paper, plan)
     _changes(paper, plan)
     _pools(paper, plan)
@@ -109,7 +105,7 @@ def render_text(
     return paper.text()
 
 
-def _header(paper: Paper, plan: Plan) -> None:
+def _header(paper: Canvas, plan: Plan) -> None:
     where = revision_said(plan)
     if plan.revision.dirty:
         commit, _, note = where.partition(" ")
@@ -127,7 +123,7 @@ def _header(paper: Paper, plan: Plan) -> None:
     paper.wrapped(f"plan {plan.digest} of {moment(plan.at)}", 0, "dim")
 
 
-def _changes(paper: Paper, plan: Plan) -> None:
+def _changes(paper: Canvas, plan: Plan) -> None:
     if not plan.changes:
         return
     paper.heading("Git changes", compared(plan))
@@ -135,7 +131,7 @@ def _changes(paper: Paper, plan: Plan) -> None:
         _change(paper, change)
 
 
-def _change(paper: Paper, change: Change) -> None:
+def _change(paper: Canvas, change: PlannedChange) -> None:
     sign = _CHANGE_SIGNS[change.op]
     place = f"{change.file}:{change.line}" if change.file and change.line else change.file or ""
     drifted = len(change.drifted)
@@ -152,7 +148,7 @@ def _change(paper: Paper, change: Change) -> None:
             _field(paper, field)
 
 
-def _field(paper: Paper, field: FieldChange) -> None:
+def _field(paper: Canvas, field: PlannedFieldChange) -> None:
     mark = "  causes drift" if field.drifts else ""
     lists = list_changes(field.old, field.new)
     if lists is not None:
@@ -170,7 +166,7 @@ def _field(paper: Paper, field: FieldChange) -> None:
         paper.wrapped(values, 8, hanging=2)
 
 
-def _pools(paper: Paper, plan: Plan) -> None:
+def _pools(paper: Canvas, plan: Plan) -> None:
     if not plan.cost.by_node_pool:
         return
     rows: list[tuple[str, ...]] = [("NodePool", "nodes", "", "", "$/hour", "", "", "")]
@@ -222,7 +218,7 @@ def _span(parts: tuple[str, ...]) -> tuple[str]:
     return (" ".join(parts).strip() if parts[1:] == ("", "") else " ".join(parts),)
 
 
-def _steps(paper: Paper, plan: Plan) -> None:
+def _steps(paper: Canvas, plan: Plan) -> None:
     steps = steps_of(plan)
     if not steps:
         return
@@ -235,7 +231,7 @@ def _steps(paper: Paper, plan: Plan) -> None:
         _reasons(paper, step)
 
 
-def _subject(step: Step) -> str:
+def _subject(step: ActionGroup) -> str:
     if step.verb == "launch":
         return f"+ launch {step.coming}"
     if step.verb == "replace":
@@ -243,11 +239,11 @@ def _subject(step: Step) -> str:
     return f"- remove {step.going}"
 
 
-def _delta(step: Step) -> str:
+def _delta(step: ActionGroup) -> str:
     return "no price" if step.delta is None else hourly(step.delta, signed=True)
 
 
-def _reasons(paper: Paper, step: Step) -> None:
+def _reasons(paper: Canvas, step: ActionGroup) -> None:
     force = " (forceful)" if step.forceful else ""
     why = "" if step.reason == "Unschedulable" else f"{step.reason}{force}: "
     paper.wrapped(f"{why}{step.details[0]}", 6)
@@ -258,7 +254,7 @@ def _reasons(paper: Paper, step: Step) -> None:
         paper.line(f"      {paper.paint(fitting(nodes, paper.width - 6), 'dim')}")
 
 
-def _deferred(paper: Paper, plan: Plan) -> None:
+def _deferred(paper: Canvas, plan: Plan) -> None:
     if not plan.deferred:
         return
     paper.heading("Deferred:", f"{counted(len(plan.deferred), 'node')} to be disrupted later")
@@ -288,19 +284,19 @@ def _wait(waits_for: str) -> str:
     }.get(waits_for, waits_for)
 
 
-def _nodes(paper: Paper, names: Sequence[str], of: DeferredClaim | BlockedNode) -> None:
+def _nodes(paper: Canvas, names: Sequence[str], of: DeferredClaim | BlockedNode) -> None:
     right = "  ".join(filter(None, (of.reason, of.node_pool)))
     edge = _edge(paper)
     left = fitting(map(short_node, names), edge - 4 - len(right))
     paper.row(left, right, 2, edge)
 
 
-def _edge(paper: Paper) -> int:
+def _edge(paper: Canvas) -> int:
     """Return the column where right-aligned parts end, which wide terminals do not move."""
     return min(paper.width, 100)
 
 
-def _blocked(paper: Paper, plan: Plan) -> None:
+def _blocked(paper: Canvas, plan: Plan) -> None:
     if not plan.blocked:
         return
     nodes = len({item.node for item in plan.blocked})
@@ -317,7 +313,7 @@ def _blocked(paper: Paper, plan: Plan) -> None:
     _rest(paper, sum(map(len, groups[GROUPS_MAX:])), "node")
 
 
-def _blockers(paper: Paper, plan: Plan) -> None:
+def _blockers(paper: Canvas, plan: Plan) -> None:
     held = plan.held_by
     if not held:
         return
@@ -332,7 +328,7 @@ def _blockers(paper: Paper, plan: Plan) -> None:
     _rest(paper, len(held) - GROUPS_MAX, "blocker")
 
 
-def _times(one: Blocker, now: datetime) -> str:
+def _times(one: PlannedBlocker, now: datetime) -> str:
     """Return since when a blocker holds nodes, and when that ends, where it is known."""
     is_window = one.kind == "Schedule"
     since = f"{'closed ' if is_window else ''}since {until(one.since, now)}" if one.since else ""
@@ -340,7 +336,7 @@ def _times(one: Blocker, now: datetime) -> str:
     return ", ".join(filter(None, (since, f"{ends} {until(one.until, now)}" if one.until else "")))
 
 
-def _unschedulable(paper: Paper, plan: Plan) -> None:
+def _unschedulable(paper: Canvas, plan: Plan) -> None:
     if not plan.unschedulable:
         return
     number = counted(len(plan.unschedulable), "pod")
@@ -356,7 +352,7 @@ def _unschedulable(paper: Paper, plan: Plan) -> None:
     _rest(paper, sum(map(len, groups[GROUPS_MAX:])), "pod")
 
 
-def _headroom(paper: Paper, plan: Plan) -> None:
+def _headroom(paper: Canvas, plan: Plan) -> None:
     if not plan.buffers:
         return
     paper.heading("Headroom", f"({counted(len(plan.buffers), 'CapacityBuffer')})")
@@ -370,7 +366,7 @@ def _headroom(paper: Paper, plan: Plan) -> None:
     _rest(paper, len(plan.buffers) - GROUPS_MAX, "buffer")
 
 
-def _findings(paper: Paper, plan: Plan) -> None:
+def _findings(paper: Canvas, plan: Plan) -> None:
     if not plan.diagnostics:
         return
     paper.heading("Notes")
@@ -384,12 +380,12 @@ def _tint(severity: str) -> Iterable[str]:
     return () if severity == "info" else (_SEVERITIES[severity],)
 
 
-def _rest(paper: Paper, number: int, noun: str) -> None:
+def _rest(paper: Canvas, number: int, noun: str) -> None:
     if number > 0:
         paper.line(f"  … and {counted(number, 'more ' + noun)} (`-o json` lists all)")
 
 
-def _sum(paper: Paper, plan: Plan, next_command: str) -> None:
+def _sum(paper: Canvas, plan: Plan, next_command: str) -> None:
     paper.line()
     for line in summary_lines(plan):
         paper.wrapped(line, 0, "bold")

@@ -9,14 +9,10 @@ from typing import Any
 
 from msgspec import UnsetType
 
-from reconciler.plan.value.plan import (
-    HOURS_A_MONTH,
-    Change,
-    Finding,
-    Plan,
-    PlannedImage,
-    PriceSource,
-)
+from reconciler.plan.value.changes import PlannedChange
+from reconciler.plan.value.costs import HOURS_A_MONTH
+from reconciler.plan.value.nodes import PlannedImage, PriceSource
+from reconciler.plan.value.plan import Plan, PlanFinding
 
 _REASONS = {
     "Unschedulable": "pending pods",
@@ -278,7 +274,7 @@ def list_changes(old: Any, new: Any) -> tuple[Sequence[Any], Sequence[Any]] | No
     return lost, gained
 
 
-def fields_summary(change: Change) -> str | None:
+def fields_summary(change: PlannedChange) -> str | None:
     """Return many changes of instance types as one line: ``312 prices from -4.2% to +10.0%``.
 
     Return None where there are few changes, which are listed one by one.
@@ -304,7 +300,7 @@ def fields_summary(change: Change) -> str | None:
     return ", ".join(filter(None, (f"{counted(len(pairs), 'price')}{span}", *more)))
 
 
-def findings_said(findings: Iterable[Finding]) -> list[tuple[str, str]]:
+def findings_said(findings: Iterable[PlanFinding]) -> list[tuple[str, str]]:
     """Return findings as severity and text, most severe first; equal ones once, with all places."""
     alike: dict[tuple[str | None, ...], list[str]] = {}
     for f in findings:

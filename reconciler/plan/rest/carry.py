@@ -41,9 +41,9 @@ from reconciler.plan.make.decide import Facts, Places, decided_by, situation_of,
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.moves import drift_of
 from reconciler.plan.make.planner import facts_of, outcome_of, with_cluster
-from reconciler.plan.rest.nodes import Launcher
-from reconciler.plan.rest.world import Moves, World, holders, moved, opened
-from reconciler.plan.value.plan import Cost
+from reconciler.plan.rest.nodes import InstantLauncher
+from reconciler.plan.rest.world import RestingFleet, Transition, holders, moved, opened
+from reconciler.plan.value.costs import Cost
 
 # What the guards that count over time remember of a fleet that is carried on in memory.
 
@@ -226,7 +226,7 @@ class Rest:
     """
 
     inputs: Inputs
-    world: World
+    world: RestingFleet
     facts: Facts
     began: datetime
     at: datetime
@@ -256,12 +256,14 @@ def prices_of(facts: Facts, inputs: Inputs) -> dict[str, float]:
     return {node.node_claim: node.price or 0.0 for node in owned}
 
 
-def carried(inputs: Inputs, world: World, start: datetime, history: History, work: Work) -> Rest:
+def carried(
+    inputs: Inputs, world: RestingFleet, start: datetime, history: History, work: Work
+) -> Rest:
     """Return where the fleet comes to under the desired state of ``inputs``, from ``start`` on."""
     world = opened(world, start)
     facts = facts_of(_asked(inputs, world, start, history))
     world = with_fields(world, prices={**prices_of(facts, inputs), **world.prices})
-    launcher = Launcher.of(facts, inputs.fleet, inputs.settings)
+    launcher = InstantLauncher.of(facts, inputs.fleet, inputs.settings)
     rest = Rest(inputs, world, facts, start, start, history, money(world.owned.values()))
     number = 0
     while not (number and work.is_over):
@@ -293,7 +295,7 @@ def carried(inputs: Inputs, world: World, start: datetime, history: History, wor
     return with_fields(rest, ended=True)
 
 
-def _asked(inputs: Inputs, world: World, now: datetime, history: History) -> Inputs:
+def _asked(inputs: Inputs, world: RestingFleet, now: datetime, history: History) -> Inputs:
     """Return the question that the planner is asked at a moment of the virtual clock."""
     return msgspec.structs.replace(
         inputs,
@@ -326,7 +328,7 @@ def _step(
     rest: Rest,
     answer: Decisions | Places,
     static: Iterable[PlannedClaim],
-    launcher: Launcher,
+    launcher: InstantLauncher,
     settings: Settings,
 ) -> Rest | None:
     """Return where an answer leads, None if it changes nothing."""
@@ -346,7 +348,7 @@ def _step(
     if not (launched or made or leaves or seated):
         return None
     names = frozenset(one.node.name for one in made)
-    moves = Moves(gone, seats, (*launched, *made), names | gone)
+    moves = Transition(gone, seats, (*launched, *made), names | gone)
     return with_fields(
         rest,
         world=moved(rest.world, moves, done),

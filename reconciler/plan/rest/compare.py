@@ -27,8 +27,8 @@ from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.costs import money
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.carry import Rest, Work, carried
-from reconciler.plan.rest.world import World, holders, with_workloads
-from reconciler.plan.value.plan import HOURS_A_MONTH, AtRest, Cost, FleetAtRest, StuckNode
+from reconciler.plan.rest.world import RestingFleet, holders, with_workloads
+from reconciler.plan.value.costs import HOURS_A_MONTH, AtRest, Cost, FleetAtRest, StuckNode
 
 # Between which bounds the truth lies where the limit of work ended a search.
 #
@@ -37,7 +37,7 @@ from reconciler.plan.value.plan import HOURS_A_MONTH, AtRest, Cost, FleetAtRest,
 # cost (``placement.bound``).
 
 
-class Side(msgspec.Struct, frozen=True):
+class RestingSide(msgspec.Struct, frozen=True):
     """One of the two fleets: its NodeClaims, what they cost, and what they will come to.
 
     Both are USD an hour; they differ only where the limit of work left replacements undone.
@@ -48,11 +48,11 @@ class Side(msgspec.Struct, frozen=True):
     estimate: float
 
 
-def side_of(rest: Rest) -> Side:
+def side_of(rest: Rest) -> RestingSide:
     """Return a fleet as it is compared."""
     owned = rest.owned()
     reached = money(owned.values())
-    return Side(frozenset(owned), reached, _estimate(rest, reached))
+    return RestingSide(frozenset(owned), reached, _estimate(rest, reached))
 
 
 def _estimate(rest: Rest, reached: float) -> float:
@@ -65,7 +65,9 @@ def _estimate(rest: Rest, reached: float) -> float:
     return money([max(0.0, reached + share * left)])
 
 
-def interval(before: Rest, old: Side, after: Rest, new: Side, change: float) -> tuple[float, float]:
+def interval(
+    before: Rest, old: RestingSide, after: Rest, new: RestingSide, change: float
+) -> tuple[float, float]:
     """Return the least and the most that the change may come to, USD an hour."""
     old_low, old_high = _range(before, old)
     new_low, new_high = _range(after, new)
@@ -73,7 +75,7 @@ def interval(before: Rest, old: Side, after: Rest, new: Side, change: float) -> 
     return money([min(low, change)]), money([max(high, change)])
 
 
-def _range(rest: Rest, side: Side) -> tuple[float, float]:
+def _range(rest: Rest, side: RestingSide) -> tuple[float, float]:
     if not rest.ended:
         return side.reached, side.reached
     owned = rest.owned()
@@ -210,7 +212,7 @@ def compared(inputs: Inputs, base: Inputs, most: int | None = None) -> tuple[AtR
     """
     most = most or _WORK + _WORK_FOR_A_NODE * len(base.cluster.nodes)
     work = Work(most // 2)
-    world = World(base.cluster, instances=base.instances)
+    world = RestingFleet(base.cluster, instances=base.instances)
     before = carried(base, world, base.now, base.history or History(), work)
     assert before.first is not None, "one answer is always asked for"
     first = before.first

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from reconciler.catalog.aws.machine import image_for
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
-from reconciler.diff.nodeclass import Instance
+from reconciler.diff.nodeclass import LiveInstance
 from reconciler.model.karpenter.instancetype import InstanceType, Offering
 from reconciler.model.karpenter.labels import (
     HOSTNAME,
@@ -58,11 +58,11 @@ class Launched:
 
     node: StateNode
     price: float
-    instance: Instance
+    instance: LiveInstance
 
 
 @dataclass(frozen=True)
-class Launcher:
+class InstantLauncher:
     """Launches nodes as a revision wants them.
 
     ``hashes`` are the drift hashes of its NodePools and EC2NodeClasses with their versions, by
@@ -74,7 +74,7 @@ class Launcher:
     hashes: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, facts: Facts, fleet: Fleet, settings: Settings) -> Launcher:
+    def of(cls, facts: Facts, fleet: Fleet, settings: Settings) -> InstantLauncher:
         """Return the launcher of a revision."""
         bundle = settings.cluster_ca_bundle
         hashes = {
@@ -242,13 +242,15 @@ def _choice(
     return choices[0].kind, min(choices[0].offerings, key=lambda o: (o.price, o.zone))
 
 
-def _instance(node_class: EC2NodeClass | None, kind: InstanceType, offering: Offering) -> Instance:
+def _instance(
+    node_class: EC2NodeClass | None, kind: InstanceType, offering: Offering
+) -> LiveInstance:
     if node_class is None:
-        return Instance(capacity_type=offering.capacity_type)
+        return LiveInstance(capacity_type=offering.capacity_type)
     status = node_class.status
     image = image_for(status.amis, kind)
     subnets = sorted(s.id for s in status.subnets if s.zone == offering.zone)
-    return Instance(
+    return LiveInstance(
         image_id=image.id if image is not None else "",
         subnet_id=subnets[0] if subnets else "",
         security_groups=frozenset(group.id for group in status.security_groups),

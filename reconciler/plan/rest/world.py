@@ -31,7 +31,7 @@ from reconciler.placement.binding.volumes import Volumes
 from reconciler.plan.rest.nodes import Launched, started
 
 if TYPE_CHECKING:
-    from reconciler.diff.nodeclass import Instance
+    from reconciler.diff.nodeclass import LiveInstance
 
 
 # The workloads of another revision on the nodes that are there.
@@ -173,7 +173,7 @@ _WAITING: Final = PodStatus(
 
 
 @dataclass(frozen=True)
-class World:
+class RestingFleet:
     """A fleet between two answers.
 
     ``prices`` are what each NodeClaim's node has cost since it was launched or first seen, USD an
@@ -183,7 +183,7 @@ class World:
 
     cluster: ClusterState
     prices: Mapping[str, float] = field(default_factory=dict)
-    instances: Mapping[str, Instance] = field(default_factory=dict)
+    instances: Mapping[str, LiveInstance] = field(default_factory=dict)
 
     @property
     def owned(self) -> dict[str, float]:
@@ -193,7 +193,7 @@ class World:
 
 
 @dataclass(frozen=True)
-class Moves:
+class Transition:
     """What an answer changes.
 
     ``gone`` are the names of nodes that go, ``seats`` the node that it means each pod to get,
@@ -211,13 +211,13 @@ def _name(one: Launched) -> str:
     return one.node.claim.name
 
 
-def opened(world: World, now: datetime) -> World:
+def opened(world: RestingFleet, now: datetime) -> RestingFleet:
     """Return the world as the answers find it: what starts up has started."""
     nodes = tuple(started(node, now) for node in world.cluster.nodes)
     return with_fields(world, cluster=with_fields(world.cluster, nodes=nodes))
 
 
-def moved(world: World, moves: Moves, now: datetime) -> World:
+def moved(world: RestingFleet, moves: Transition, now: datetime) -> RestingFleet:
     """Return the world once an answer has been carried out, at ``now``."""
     return with_fields(
         world,
@@ -242,7 +242,7 @@ def holders(node: StateNode, budgets: PodDisruptionBudgets, now: datetime) -> li
     ]
 
 
-def _settled(cluster: ClusterState, moves: Moves, now: datetime) -> ClusterState:
+def _settled(cluster: ClusterState, moves: Transition, now: datetime) -> ClusterState:
     budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
     leaving = {
         node.name: holders(node, budgets, now)

@@ -16,7 +16,8 @@ from reconciler.plan.render.wording import (
     pods_said,
     short_node,
 )
-from reconciler.plan.value.plan import AtRest, Plan, PoolCost
+from reconciler.plan.value.costs import AtRest, PoolCost
+from reconciler.plan.value.plan import Plan
 
 _WORTH_SAYING: Final = 0.1
 """The share above the bound from which on the reason is named."""

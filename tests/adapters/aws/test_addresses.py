@@ -9,7 +9,7 @@ from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.faults import Fault, Turn
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
-from reconciler.ports import LaunchAnswer, LaunchOption
+from reconciler.ports.cloud import LaunchAnswer, LaunchOption
 from tests.contracts.cloud import a_class, a_cloud, a_compute, a_wish
 
 ZONE = "us-east-1a"

@@ -37,7 +37,7 @@ from reconciler.model.karpenter.nodeclass import (
     PlacementGroupSelector,
     SelectorTerm,
 )
-from reconciler.ports import LaunchAnswer, Leftover
+from reconciler.ports.cloud import LaunchAnswer, Leftover
 from tests.adapters.aws.test_events import SPOT
 from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish
 from tests.examples import in_turn

@@ -27,7 +27,7 @@ from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, EC2NodeClassStatus, SelectorTerm
 from reconciler.model.settings import Settings
-from reconciler.ports import Launch, LaunchAnswer
+from reconciler.ports.cloud import Launch, LaunchAnswer
 from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish
 
 REAL = replace(SETTINGS, cluster="kubeconfig", cluster_cidr="10.0.0.0/16")

@@ -21,7 +21,7 @@ from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
-from reconciler.ports import LaunchAnswer
+from reconciler.ports.cloud import LaunchAnswer
 from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish
 from tests.examples import in_turn
 

@@ -13,7 +13,7 @@ from reconciler.adapters.simulated.faults import Fault
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.errors import CloudError
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, SelectorTerm
-from reconciler.ports import LaunchAnswer
+from reconciler.ports.cloud import LaunchAnswer
 from tests.contracts.cloud import SETTINGS, a_class, a_compute, a_type, a_wish
 
 REAL = replace(SETTINGS, cluster="kubeconfig", cluster_cidr="10.0.0.0/16")

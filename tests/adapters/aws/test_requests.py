@@ -34,7 +34,7 @@ from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.karpenter.requirements import Operator
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.kubernetes.taint import Taint
-from reconciler.ports import Launch, LaunchOption
+from reconciler.ports.cloud import Launch, LaunchOption
 from tests.awsmodels import session
 from tests.contracts.cloud import SETTINGS, a_class, a_type, a_wish
 

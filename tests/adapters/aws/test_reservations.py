@@ -15,7 +15,7 @@ from reconciler.adapters.simulated.moto.reserved import Reserved
 from reconciler.catalog.classfacts import class_facts
 from reconciler.model.karpenter.nodeclass import CapacityReservation, EC2NodeClass, SelectorTerm
 from reconciler.model.kubernetes.metadata import condition
-from reconciler.ports import Launch, LaunchAnswer, LaunchOption
+from reconciler.ports.cloud import Launch, LaunchAnswer, LaunchOption
 from tests.adapters.aws.test_lost_pages import assert_addressed, outcome
 from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_wish
 from tests.examples import in_turn

@@ -17,7 +17,7 @@ import pytest
 
 from reconciler.adapters.database.state import open_state
 from reconciler.model.errors import Fault, StateError
-from reconciler.ports import Outcome
+from reconciler.ports.journal import Outcome
 from tests.contracts.records import NOW, a_claim, an_intent
 from tests.postgres import a_database
 

@@ -24,7 +24,7 @@ from reconciler.model.kubernetes.cluster import (
 from reconciler.model.kubernetes.metadata import LabelSelector, Metadata
 from reconciler.model.kubernetes.pod import Container, Pod, PodSpec, ResourceRequirements
 from reconciler.observed.snapshot import Snapshot
-from reconciler.ports import Instance
+from reconciler.ports.cloud import Instance
 
 GIB = 2**30 * 1000
 

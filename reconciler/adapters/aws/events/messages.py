@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeGuard
 
-from reconciler.ports import Interruption, InterruptionKind
+from reconciler.ports.cloud import Interruption, InterruptionKind
 
 UNREADABLE: Final = "unreadable"
 _STATES: Final = {

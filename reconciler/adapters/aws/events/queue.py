@@ -20,7 +20,8 @@ from reconciler.adapters.aws.errors import Failure, failure_of, translated
 from reconciler.adapters.aws.events.messages import Message, read_message
 from reconciler.adapters.listening import listening
 from reconciler.model.errors import ReconcilerError
-from reconciler.ports import Clock, Interruption
+from reconciler.ports.clock import Clock
+from reconciler.ports.cloud import Interruption
 
 WAIT_S: Final = 20
 """How long one call waits for messages, the most that SQS allows."""

@@ -18,7 +18,8 @@ from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error
 from reconciler.adapters.listening import listening
 from reconciler.model.errors import ReconcilerError
-from reconciler.ports import Clock, Interruption, InterruptionKind, Interruptions
+from reconciler.ports.clock import Clock
+from reconciler.ports.cloud import Interruption, InterruptionKind, Interruptions
 
 # All ways in which EC2's word of interruptions comes in, as one.
 

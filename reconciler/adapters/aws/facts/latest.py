@@ -25,10 +25,10 @@ from reconciler.adapters.aws.facts.prices import has_price_list, on_demand_price
 from reconciler.adapters.nofollow import open_file, refuse_link
 from reconciler.catalog.aws.bundle import Bundle
 from reconciler.catalog.aws.live import Zones, live_machines
-from reconciler.catalog.aws.machine import Machine
+from reconciler.catalog.aws.machine import MachineType
 from reconciler.model.errors import CloudError, ReconcilerError, StateError
 from reconciler.model.settings import Settings
-from reconciler.ports import Clock
+from reconciler.ports.clock import Clock
 
 # Files that keep what AWS said, beside the state: losing them costs a few calls, nothing else.
 
@@ -155,7 +155,7 @@ class Keep(Protocol):
 class Types(msgspec.Struct, frozen=True):
     """The machines of a region, and those that each zone offers by name."""
 
-    machines: tuple[Machine, ...]
+    machines: tuple[MachineType, ...]
     zones: dict[str, frozenset[str]]
 
 

@@ -20,7 +20,7 @@ NONE_FREE: Final = "InsufficientFreeAddressesInSubnet"
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ReservedAddresses:
     """What a launch will take of each subnet, should it get its instances there."""
 
     uses: Mapping[str, int]
@@ -48,13 +48,13 @@ class Addresses:
         with self._lock:
             return dict(self._free)
 
-    def take(self, uses: Mapping[str, int]) -> Taken:
+    def take(self, uses: Mapping[str, int]) -> ReservedAddresses:
         """Count on a launch; subnets that were never looked at have no count."""
         with self._lock:
             self._add(uses, -1)
-            return Taken(uses, self._look)
+            return ReservedAddresses(uses, self._look)
 
-    def settle(self, taken: Taken, used: Iterable[str]) -> None:
+    def settle(self, taken: ReservedAddresses, used: Iterable[str]) -> None:
         """Give back what a launch took of the subnets where it got no instance.
 
         A look at EC2 meanwhile has done that already.

@@ -10,7 +10,7 @@ from reconciler.adapters.aws.tags import FLEET, INTENT, NODECLAIM, shared_tags, 
 from reconciler.model.karpenter.labels import MIN_VALUES_RELAXED, ON_DEMAND, RESERVED, SPOT
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, Subnet
 from reconciler.model.settings import Settings
-from reconciler.ports import Launch, LaunchOption
+from reconciler.ports.cloud import Launch, LaunchOption
 
 MAX_TYPES: Final = 60
 CAPACITY_BLOCK: Final = "capacity-block"

@@ -25,14 +25,20 @@ from reconciler.adapters.aws.errors import (
     our_error,
     place,
 )
-from reconciler.adapters.aws.launch.addresses import NONE_FREE, Addresses, Taken, uses_of
+from reconciler.adapters.aws.launch.addresses import (
+    NONE_FREE,
+    Addresses,
+    ReservedAddresses,
+    uses_of,
+)
 from reconciler.adapters.aws.launch.profiles import Profiles
 from reconciler.adapters.aws.launch.requests import LaunchRequests, launch_requests
-from reconciler.adapters.aws.launch.templatestore import Templates
+from reconciler.adapters.aws.launch.templatestore import LaunchTemplates
 from reconciler.adapters.aws.nodeclass.images import TypesOf
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
 from reconciler.model.settings import Settings
-from reconciler.ports import Clock, Instance, Launch, LaunchAnswer, Refusal
+from reconciler.ports.clock import Clock
+from reconciler.ports.cloud import Instance, Launch, LaunchAnswer, Refusal
 
 # How long to wait before a call is tried again.
 
@@ -76,7 +82,7 @@ class Launcher:
     def __init__(
         self,
         ec2: Any,
-        templates: Templates,
+        templates: LaunchTemplates,
         profiles: Profiles,
         settings: Settings,
         types_of: TypesOf,
@@ -96,7 +102,7 @@ class Launcher:
         self._discard = discard
         self._addresses = addresses
         self._lock = Lock()
-        self._asked: dict[str, tuple[LaunchRequests, Taken]] = {}
+        self._asked: dict[str, tuple[LaunchRequests, ReservedAddresses]] = {}
 
     def launch(self, lot: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
         """Return what came of wishes that are one call; errors are returned, not raised.

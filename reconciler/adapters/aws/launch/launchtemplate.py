@@ -24,7 +24,7 @@ from reconciler.model.karpenter.nodeclass import (
 from reconciler.model.karpenter.nodepool import requirements_of
 from reconciler.model.resources import MILLI, parse_quantity
 from reconciler.model.settings import PlacementGroup, Settings
-from reconciler.ports import Launch
+from reconciler.ports.cloud import Launch
 
 # The network interfaces of a machine.
 

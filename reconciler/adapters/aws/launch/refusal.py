@@ -9,7 +9,7 @@ from reconciler.model.errors import CloudError
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import requirements_of
 from reconciler.model.settings import Settings
-from reconciler.ports import Launch, LaunchOption
+from reconciler.ports.cloud import Launch, LaunchOption
 
 
 def lacks_service_cidr(node_class: EC2NodeClass, settings: Settings) -> bool:

@@ -25,7 +25,7 @@ from reconciler.adapters.aws.nodeclass.images import Build, Types, build_of
 from reconciler.adapters.aws.tags import shared_tags, specification
 from reconciler.model.errors import CloudError
 from reconciler.model.settings import Settings
-from reconciler.ports import Launch, LaunchOption
+from reconciler.ports.cloud import Launch, LaunchOption
 
 TEMPLATE_PREFIX: Final = "reconciler/"
 """How the name of every template of ours begins."""

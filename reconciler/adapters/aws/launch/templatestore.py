@@ -18,7 +18,8 @@ from reconciler.adapters.aws.launch.requests import TEMPLATE_PREFIX
 from reconciler.adapters.aws.tags import CLUSTER, as_map, owner_of
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
-from reconciler.ports import Clock, Leftover
+from reconciler.ports.clock import Clock
+from reconciler.ports.cloud import Leftover
 
 # Launch templates and instance profiles that launches left behind and nothing needs any more.
 #
@@ -46,7 +47,12 @@ class AwsLeftovers:
     """
 
     def __init__(
-        self, ec2: Any, connect: Connect, settings: Settings, clock: Clock, templates: Templates
+        self,
+        ec2: Any,
+        connect: Connect,
+        settings: Settings,
+        clock: Clock,
+        templates: LaunchTemplates,
     ) -> None:
         self._ec2 = ec2
         self._connect = connect
@@ -160,7 +166,7 @@ class AwsLeftovers:
 _CALL: Final = "ec2:CreateLaunchTemplate"
 
 
-class Templates:
+class LaunchTemplates:
     """Knows which templates are there, so that a second launch costs no call."""
 
     def __init__(self, ec2: Any, clock: Clock) -> None:

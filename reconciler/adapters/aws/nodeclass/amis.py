@@ -17,7 +17,7 @@ from reconciler.model.karpenter.nodeclass import AMI, EC2NodeClass, SelectorTerm
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.karpenter.requirements import Operator
 from reconciler.model.settings import Settings
-from reconciler.ports import Clock
+from reconciler.ports.clock import Clock
 
 # Where AWS publishes the images that an alias such as ``al2023@latest`` means.
 
@@ -142,7 +142,7 @@ class _Candidate:
         )
 
 
-class Images:
+class ImageFinder:
     """Finds the images of a class."""
 
     def __init__(self, ec2: Any, connect: Connect, settings: Settings, clock: Clock) -> None:

@@ -15,7 +15,7 @@ from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.resources import MILLI, PODS, parse_resources
 from reconciler.model.settings import Settings
-from reconciler.ports import Launch
+from reconciler.ports.cloud import Launch
 
 Types = Callable[[str], InstanceType | None]
 """Finds an instance type of the catalogue by its name."""

@@ -25,7 +25,7 @@ from reconciler.adapters.aws.errors import (
 from reconciler.adapters.aws.launch.addresses import Addresses
 from reconciler.adapters.aws.launch.profiles import profile_name
 from reconciler.adapters.aws.launch.refusal import lacks_service_cidr
-from reconciler.adapters.aws.nodeclass.amis import Images
+from reconciler.adapters.aws.nodeclass.amis import ImageFinder
 from reconciler.adapters.aws.nodeclass.validation import Validation
 from reconciler.model.errors import TransientCloudError
 from reconciler.model.karpenter.nodeclass import (
@@ -40,7 +40,7 @@ from reconciler.model.karpenter.nodeclass import (
 )
 from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.settings import Settings
-from reconciler.ports import Clock
+from reconciler.ports.clock import Clock
 
 # The placement group that a class selects; who selects none needs no permission to look.
 
@@ -187,7 +187,7 @@ class Resolver:
         self._clock = clock
         self._addresses = addresses
         self._trials = validation
-        self._images = Images(ec2, connect, settings, clock)
+        self._images = ImageFinder(ec2, connect, settings, clock)
         self._known: dict[bytes, _Known] = {}
 
     def resolve(self, node_class: EC2NodeClass) -> EC2NodeClass:

@@ -27,7 +27,8 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.kubernetes.metadata import Condition, Metadata
 from reconciler.model.settings import Settings
-from reconciler.ports import Clock, Launch, LaunchOption
+from reconciler.ports.clock import Clock
+from reconciler.ports.cloud import Launch, LaunchOption
 
 # Calls tried without effect: EC2 says whether it would carry them out.
 #
@@ -39,7 +40,7 @@ from reconciler.ports import Clock, Launch, LaunchOption
 _WOULD: Final = "DryRunOperation"
 
 
-class Verdict(StrEnum):
+class TrialVerdict(StrEnum):
     """What a trial says of a call."""
 
     ALLOWED = "allowed"
@@ -51,7 +52,7 @@ class Verdict(StrEnum):
 class Trial:
     """How a trial ended; ``error`` is what AWS said where it did not simply agree."""
 
-    verdict: Verdict
+    verdict: TrialVerdict
     code: str = ""
     error: ReconcilerError | None = None
 
@@ -71,11 +72,11 @@ def tried(name: str, call: Callable[..., Any], **parameters: Any) -> Trial:
     except boto_errors() as error:
         code = code_of(error)
         if code == _WOULD:
-            return Trial(Verdict.ALLOWED)
+            return Trial(TrialVerdict.ALLOWED)
         ours = our_error(name, error)
         denied = failure_of(error) is Failure.UNAUTHORIZED
-        return Trial(Verdict.DENIED if denied else Verdict.UNDECIDED, code, ours)
-    return Trial(Verdict.ALLOWED)
+        return Trial(TrialVerdict.DENIED if denied else TrialVerdict.UNDECIDED, code, ours)
+    return Trial(TrialVerdict.ALLOWED)
 
 
 KIND: Final = "ValidationSucceeded"
@@ -158,7 +159,7 @@ class Validation:
         first: Trial | None = None
         for parameters in _run_requests(requests):
             trial = tried(_RUN, self._ec2.run_instances, **parameters, DryRun=True)
-            if trial.verdict is Verdict.ALLOWED:
+            if trial.verdict is TrialVerdict.ALLOWED:
                 return trial
             first = first or trial
         assert first is not None, "a fleet has an override"
@@ -167,12 +168,12 @@ class Validation:
 
 def _problem_of(operation: str, trial: Trial) -> Condition | None:
     """Return the condition that a trial means; what is undecided is no objection."""
-    if trial.verdict is Verdict.ALLOWED or trial.error is None:
+    if trial.verdict is TrialVerdict.ALLOWED or trial.error is None:
         return None
     message = str(trial.error)
     if trial.is_passing:
         raise trial.error
-    if trial.verdict is Verdict.DENIED:
+    if trial.verdict is TrialVerdict.DENIED:
         return Condition(KIND, "False", f"{operation}AuthCheckFailed", message)
     if trial.code == "InvalidParameterValue" and "Invalid IAM Instance Profile" in message:
         return Condition(KIND, "False", _NO_PROFILE, message)

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from reconciler.adapters.simulated.moto.wire import Answer, Request, encoded, nested
+from reconciler.adapters.simulated.moto.wire import Request, Response, encoded, nested
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, SelectorTerm
-from reconciler.ports import Clock
+from reconciler.ports.clock import Clock
 
 _FORGOTTEN_AFTER: Final = timedelta(hours=1)
 _RUNNING: Final = ("running", 16)
@@ -27,7 +27,7 @@ _CLOSED: Final[deque[str]] = deque()
 """The numbers of accounts that nobody can reach any more and that moto still keeps."""
 
 
-class Account:
+class EmbeddedAccount:
     """One account in one region; instances pass through all their states on ``clock``."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Account:
         for arch, identity in _IMAGES.items():
             self.add_image(identity, _IMAGE_NAME.format(arch=arch), arch, owner="amazon")
 
-    def forward(self, request: Request) -> Answer:
+    def forward(self, request: Request) -> Response:
         """Return moto's own answer."""
         from botocore.awsrequest import AWSPreparedRequest
         from botocore.compat import HTTPHeaders
@@ -71,7 +71,7 @@ class Account:
         assert answered is not None, f"moto does not support {request.service}"
         status, answer_headers, body = answered
         content = body.encode() if isinstance(body, str) else bytes(body)
-        return Answer(int(status), content, {str(k): str(v) for k, v in answer_headers.items()})
+        return Response(int(status), content, {str(k): str(v) for k, v in answer_headers.items()})
 
     def begin(self, ids: Sequence[str], groups: Sequence[str], profile: str = "") -> None:
         """Note that instances were launched now, with what their template gives them."""
@@ -87,7 +87,7 @@ class Account:
                 self._set_profile(instance, profile)
         self.settle()
 
-    def terminate(self, request: Request) -> Answer:
+    def terminate(self, request: Request) -> Response:
         """Carry TerminateInstances out; the instances shut down before they are terminated."""
         answer = self.forward(request)
         if answer.status != 200:
@@ -146,7 +146,7 @@ class Account:
             (s.id for s in self._subnets() if s.availability_zone == zone and s.default_for_az), ""
         )
 
-    def create_template(self, request: Request) -> Answer:
+    def create_template(self, request: Request) -> Response:
         """Carry CreateLaunchTemplate out; it happens on our clock."""
         answer = self.forward(request)
         if answer.status == 200:
@@ -254,7 +254,7 @@ class Account:
         if any(profile.name == name for profile in known.values()):
             self.backend.associate_iam_instance_profile(instance.id, name)
 
-    def _call(self, operation: str, **parameters: Any) -> Answer:
+    def _call(self, operation: str, **parameters: Any) -> Response:
         body = encoded({"Action": operation, "Version": "2016-11-15", **parameters})
         kind = "application/x-www-form-urlencoded; charset=utf-8"
         answer = self.forward(

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 from xml.etree import ElementTree as ET
 
-from reconciler.adapters.simulated.moto.wire import Answer, Request, encoded, error, nested, xml
+from reconciler.adapters.simulated.moto.wire import Request, Response, encoded, error, nested, xml
 
 # The filter of DescribeInstances by instance profile, which moto lacks.
 
@@ -18,7 +18,7 @@ from reconciler.adapters.simulated.moto.wire import Answer, Request, encoded, er
 _FILTER: Final = "iam-instance-profile.arn"
 
 
-def by_profile(request: Request, forward: Callable[[Request], Answer]) -> Answer:
+def by_profile(request: Request, forward: Callable[[Request], Response]) -> Response:
     """Return the answer with the instances alone that have a profile which the call names."""
     parameters = nested(request.form)
     filters = parameters.get("Filter") or []
@@ -36,7 +36,7 @@ def by_profile(request: Request, forward: Callable[[Request], Answer]) -> Answer
         for row in list(rows):
             if row.findtext("{*}iamInstanceProfile/{*}arn") not in wanted:
                 rows.remove(row)
-    return Answer(answer.status, ET.tostring(root, encoding="utf-8"), answer.headers)
+    return Response(answer.status, ET.tostring(root, encoding="utf-8"), answer.headers)
 
 
 # Placement groups of an account, which moto lacks.
@@ -63,7 +63,7 @@ class PlacementGroups:
         }
         self._rows[identity] = {**row, **({"partitionCount": partitions} if partitions else {})}
 
-    def answer(self, request: Request, request_id: str) -> Answer:
+    def answer(self, request: Request, request_id: str) -> Response:
         """Return the answer of DescribePlacementGroups."""
         form = nested(request.form)
         ids, names = form.get("GroupId") or [], form.get("GroupName") or []
@@ -74,7 +74,7 @@ class PlacementGroups:
         name = "DescribePlacementGroupsResponse"
         content = xml({"requestId": "request-id", "placementGroupSet": rows})
         body = f'<{name} xmlns="{_NAMESPACE}">{content}</{name}>'
-        return Answer(200, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
+        return Response(200, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
 
 
 # The health of instances as DescribeInstanceStatus tells it: moto knows no ill ones.
@@ -114,7 +114,7 @@ class Health:
             }
         )
 
-    def answer(self, request: Request, living: Collection[str]) -> Answer:
+    def answer(self, request: Request, living: Collection[str]) -> Response:
         """Return the answer about the running instances that all filters of a call accept."""
         filters = nested(request.form).get("Filter") or []
         rows = [
@@ -125,7 +125,7 @@ class Health:
         content = xml({"requestId": "request-id", "instanceStatusSet": rows})
         name = "DescribeInstanceStatusResponse"
         body = f'<{name} xmlns="{_NAMESPACE}">{content}</{name}>'
-        return Answer(200, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
+        return Response(200, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
 
     def _is_asked_for(self, instance: str, asked: Mapping[str, Any]) -> bool:
         name, values = asked["Name"], asked["Value"]

@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 from typing import Any, Final
 
-from reconciler.adapters.simulated.moto.wire import Answer, Request, nested, xml
+from reconciler.adapters.simulated.moto.wire import Request, Response, nested, xml
 
 _NAMESPACE: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
@@ -46,7 +46,7 @@ class Contracts:
         }
         self._reserved.append({**row, **more})
 
-    def plans(self, request: Request, rows_a_page: int) -> Answer:
+    def plans(self, request: Request, rows_a_page: int) -> Response:
         """Return a page of DescribeSavingsPlans."""
         asked = json.loads(request.body or b"{}")
         rows = [row for row in self._plans if row["state"] in asked.get("states", [row["state"]])]
@@ -54,9 +54,9 @@ class Contracts:
         body: dict[str, Any] = {"savingsPlans": rows[start : start + size]}
         if start + size < len(rows):
             body["nextToken"] = str(start + size)
-        return Answer(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        return Response(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
-    def reserved(self, request: Request) -> Answer:
+    def reserved(self, request: Request) -> Response:
         """Return the answer of DescribeReservedInstances, which has no pages."""
         filters = {f["Name"]: f["Value"] for f in nested(request.form).get("Filter") or []}
         states = filters.get("state")
@@ -64,4 +64,4 @@ class Contracts:
         name = "DescribeReservedInstancesResponse"
         content = xml({"requestId": "request-id", "reservedInstancesSet": rows})
         body = f'<{name} xmlns="{_NAMESPACE}">{content}</{name}>'
-        return Answer(200, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
+        return Response(200, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})

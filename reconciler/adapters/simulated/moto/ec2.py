@@ -19,8 +19,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from reconciler.adapters.simulated.faults import Faults
-from reconciler.adapters.simulated.market import Market, Prices
-from reconciler.adapters.simulated.moto.account import Account
+from reconciler.adapters.simulated.market import CapacityMarket, Prices
+from reconciler.adapters.simulated.moto.account import EmbeddedAccount
 from reconciler.adapters.simulated.moto.additions import (
     Health,
     PlacementGroups,
@@ -32,10 +32,10 @@ from reconciler.adapters.simulated.moto.fleets import Fleets
 from reconciler.adapters.simulated.moto.lag import Lag
 from reconciler.adapters.simulated.moto.listings import Listings, paged, smaller
 from reconciler.adapters.simulated.moto.pricelist import get_products
-from reconciler.adapters.simulated.moto.reserved import Reservations
-from reconciler.adapters.simulated.moto.wire import Answer, Request, error, session
+from reconciler.adapters.simulated.moto.reserved import EmbeddedReservations
+from reconciler.adapters.simulated.moto.wire import Request, Response, error, session
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
-from reconciler.ports import Clock
+from reconciler.ports.clock import Clock
 
 _LISTED: Final = (
     "DescribeInstanceTypes",
@@ -55,7 +55,7 @@ class ConnectionLostError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ReceivedCall:
     """A call that arrived, and what became of it: a status, or None where the answer was lost."""
 
     operation: str
@@ -86,17 +86,17 @@ class EmbeddedEC2:
     ) -> None:
         self.region = region
         self.faults = Faults()
-        self.market = Market(prices)
+        self.market = CapacityMarket(prices)
         self.health = Health()
-        self.reservations = Reservations()
+        self.reservations = EmbeddedReservations()
         self.contracts = Contracts()
         self.placement_groups = PlacementGroups()
         self.rows_a_page = 0
-        self.calls: list[Call] = []
+        self.calls: list[ReceivedCall] = []
         self.after_call: Callable[[str], None] = lambda _operation: None
         self._lock = RLock()
         self._clients: dict[tuple[str, int], Any] = {}
-        self._account = Account(
+        self._account = EmbeddedAccount(
             str(next(_ACCOUNTS)), region, clock, starting_s=starting_s, stopping_s=stopping_s
         )
         self.lag = Lag(self._account)
@@ -146,7 +146,7 @@ class EmbeddedEC2:
             self._clients[service, attempts] = self._client(service, attempts)
         return self._clients[service, attempts]
 
-    def handle(self, request: Request) -> Answer:
+    def handle(self, request: Request) -> Response:
         """Return the answer to a call.
 
         Raises:
@@ -169,7 +169,7 @@ class EmbeddedEC2:
             if fault is not None:
                 answer = error(request.service, *fault.answer, request_id) if fault.answer else None
             status = answer.status if answer else None
-            self.calls.append(Call(operation, request_id, status))
+            self.calls.append(ReceivedCall(operation, request_id, status))
         if answer is None:
             raise ConnectionLostError(timed_out="timeout" in str(fault))
         return answer
@@ -201,7 +201,7 @@ class EmbeddedEC2:
         client.meta.events.register(f"before-send.{service}", send)
         return client
 
-    def _carry_out(self, request: Request, operation: str, request_id: str) -> Answer:
+    def _carry_out(self, request: Request, operation: str, request_id: str) -> Response:
         account = self._account
         account.settle()
         answer = self._beside_moto(request, operation, request_id)
@@ -226,7 +226,7 @@ class EmbeddedEC2:
                 answer = paged(request, account.forward, self.rows_a_page)
         return _signed(answer, request_id)
 
-    def _beside_moto(self, request: Request, operation: str, request_id: str) -> Answer | None:
+    def _beside_moto(self, request: Request, operation: str, request_id: str) -> Response | None:
         """Return the answer to what moto lacks or has without pages, None for all else."""
         less = smaller(request, self.rows_a_page) if operation in _LISTED else request
         match operation:
@@ -250,10 +250,10 @@ class EmbeddedEC2:
                 return self.contracts.reserved(request)
         return None
 
-    def _reserved(self, request_id: str, request: Request) -> Answer:
+    def _reserved(self, request_id: str, request: Request) -> Response:
         return self.reservations.answer(request, self._account.living(), request_id)
 
-    def _health(self, request: Request) -> Answer:
+    def _health(self, request: Request) -> Response:
         return self.health.answer(request, self._account.living())
 
     def _answered(self, service: str, request: Any) -> Any:
@@ -280,10 +280,10 @@ class EmbeddedEC2:
         return AWSResponse(request.url, answer.status, headers, _Raw(answer.body))
 
 
-def _signed(answer: Answer, request_id: str) -> Answer:
+def _signed(answer: Response, request_id: str) -> Response:
     """Return an answer under its request id, wherever that stands."""
     body = answer.body.replace(b">request-id<", f">{request_id}<".encode())
-    return Answer(answer.status, body, {**answer.headers, "x-amzn-RequestId": request_id})
+    return Response(answer.status, body, {**answer.headers, "x-amzn-RequestId": request_id})
 
 
 class _Raw:

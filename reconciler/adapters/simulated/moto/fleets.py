@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any, Final
 from xml.etree import ElementTree as ET
 
-from reconciler.adapters.simulated.market import NO_CAPACITY, Market, Override, Shortage
-from reconciler.adapters.simulated.moto.account import Account
-from reconciler.adapters.simulated.moto.reserved import Reservations
-from reconciler.adapters.simulated.moto.wire import Answer, Request, encoded, error, nested, xml
+from reconciler.adapters.simulated.market import NO_CAPACITY, CapacityMarket, Override, Shortage
+from reconciler.adapters.simulated.moto.account import EmbeddedAccount
+from reconciler.adapters.simulated.moto.reserved import EmbeddedReservations
+from reconciler.adapters.simulated.moto.wire import Request, Response, encoded, error, nested, xml
 
 _IDS: Final = re.compile(rb"<item>(i-[0-9a-f]+)</item>")
 _INSTANCES: Final = "{*}fleetInstanceSet"
@@ -27,14 +27,16 @@ _NO_ADDRESSES: Final = "InsufficientFreeAddressesInSubnet"
 class Fleets:
     """Answers CreateFleet, and remembers the answers by their client token."""
 
-    def __init__(self, account: Account, market: Market, reservations: Reservations) -> None:
+    def __init__(
+        self, account: EmbeddedAccount, market: CapacityMarket, reservations: EmbeddedReservations
+    ) -> None:
         self._account = account
         self._market = market
         self._reservations = reservations
         self.honours_tokens = True
-        self._by_token: dict[str, tuple[bytes, Answer]] = {}
+        self._by_token: dict[str, tuple[bytes, Response]] = {}
 
-    def create(self, request: Request, request_id: str) -> Answer:
+    def create(self, request: Request, request_id: str) -> Response:
         """Return the answer; a token that is known gets the answer it got before."""
         parameters = nested(request.form)
         if parameters.get("DryRun") == "true":
@@ -67,14 +69,14 @@ class Fleets:
             self._by_token[token] = (request.body, answer)
         return answer
 
-    def _launched(self, request: Request, parameters: dict[str, Any]) -> Answer:
+    def _launched(self, request: Request, parameters: dict[str, Any]) -> Response:
         """Give as many instances as are asked for, out of one pool after the other."""
         target = parameters["TargetCapacitySpecification"]
         capacity_type = target.get("DefaultTargetCapacityType", "on-demand")
         side = "SpotOptions" if capacity_type == "spot" else "OnDemandOptions"
         strategy = parameters.get(side, {}).get("AllocationStrategy", "lowest-price")
         wanted, left = int(target["TotalTargetCapacity"]), self._overrides(parameters)
-        given: list[Answer] = []
+        given: list[Response] = []
         shortages: list[Shortage] = []
         while wanted > 0:
             chosen, refused = self._market.choose(left, capacity_type, strategy)
@@ -142,7 +144,7 @@ class Fleets:
 
     def _forwarded(
         self, request: Request, parameters: dict[str, Any], chosen: Override, count: int
-    ) -> Answer:
+    ) -> Response:
         """Let moto launch exactly the chosen override, this number of times."""
         config = parameters["LaunchTemplateConfigs"][chosen.config]
         row = {
@@ -175,13 +177,13 @@ class Fleets:
         return answer
 
 
-def _joined(given: list[Answer]) -> Answer:
+def _joined(given: list[Response]) -> Response:
     """Return the answer of one fleet: as AWS does, an entry for each pool with all its instances.
 
     moto has an entry for each instance. The first failure is the whole answer.
     """
     if not given:
-        return Answer(200, _EMPTY, {"Content-Type": "text/xml"})
+        return Response(200, _EMPTY, {"Content-Type": "text/xml"})
     failed = next((answer for answer in given if answer.status != 200), None)
     if failed is not None:
         return failed
@@ -193,7 +195,7 @@ def _joined(given: list[Answer]) -> Answer:
     return replace(given[0], body=ET.tostring(whole, encoding="utf-8"))
 
 
-def _grouped(answer: Answer) -> ET.Element:
+def _grouped(answer: Response) -> ET.Element:
     """Return the entry of one pool, with the ids of all entries that moto gave."""
     found = ET.fromstring(answer.body).find(_INSTANCES)  # noqa: S314 - as above
     assert found is not None

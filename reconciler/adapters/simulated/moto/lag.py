@@ -13,8 +13,8 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from reconciler.adapters.simulated.faults import Turn, taken
-from reconciler.adapters.simulated.moto.account import Account
-from reconciler.adapters.simulated.moto.wire import Answer, Request, error
+from reconciler.adapters.simulated.moto.account import EmbeddedAccount
+from reconciler.adapters.simulated.moto.wire import Request, Response, error
 
 _IDS_OF: Final = {
     "DescribeCapacityReservations": ("capacityReservationSet/item", "capacityReservationId"),
@@ -57,7 +57,7 @@ _MAKES: Final = frozenset({"CreateInstanceProfile"})
 class Lag:
     """The calls that lag at present, each with what it knows."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: EmbeddedAccount) -> None:
         self._account = account
         self._rules: list[Turn[frozenset[str]]] = []
 
@@ -72,7 +72,9 @@ class Lag:
         """Let every call know everything."""
         self._rules.clear()
 
-    def answer(self, request: Request, request_id: str, carry_out: Callable[[], Answer]) -> Answer:
+    def answer(
+        self, request: Request, request_id: str, carry_out: Callable[[], Response]
+    ) -> Response:
         """Carry a call out, with what it knows."""
         known = taken(self._rules, request.operation)
         if known is None:
@@ -80,7 +82,7 @@ class Lag:
         refused = self._refusal(request, known, request_id)
         return refused or _without_new(request.operation, carry_out(), known)
 
-    def _refusal(self, request: Request, known: frozenset[str], request_id: str) -> Answer | None:
+    def _refusal(self, request: Request, known: frozenset[str], request_id: str) -> Response | None:
         """Return how a call is refused that names something it does not know."""
         if request.operation in _MAKES:
             return None
@@ -107,7 +109,7 @@ class Lag:
         return [value for name, value in request.form if pattern.fullmatch(name)]
 
 
-def _without_new(operation: str, answer: Answer, known: frozenset[str]) -> Answer:
+def _without_new(operation: str, answer: Response, known: frozenset[str]) -> Response:
     """Return a list without the rows that were not there yet."""
     if operation not in _IDS_OF or answer.status != 200:
         return answer

@@ -18,10 +18,10 @@ from typing import Any, Final
 from urllib.parse import urlencode
 from xml.etree import ElementTree as ET
 
-from reconciler.adapters.simulated.market import Market
+from reconciler.adapters.simulated.market import CapacityMarket
 from reconciler.adapters.simulated.moto.wire import (
-    Answer,
     Request,
+    Response,
     encoded,
     nested,
     service_model,
@@ -47,10 +47,10 @@ _ROWS: Final = {
 
 _WORDS: Final = ("MaxResults", "NextToken", "MaxItems", "Marker")
 
-Forward = Callable[[Request], Answer]
+Forward = Callable[[Request], Response]
 
 
-def paged(request: Request, forward: Forward, most: int = 0) -> Answer:
+def paged(request: Request, forward: Forward, most: int = 0) -> Response:
     """Return the page that the call asks for, of at most ``most`` rows where that is not 0."""
     rows_of = _ROWS.get(request.operation)
     if rows_of is None:
@@ -73,7 +73,7 @@ def paged(request: Request, forward: Forward, most: int = 0) -> Answer:
         rows.remove(row)
     if start + size < len(every):
         _say_more(root, namespace, str(start + size))
-    return Answer(answer.status, ET.tostring(root, encoding="utf-8"), answer.headers)
+    return Response(answer.status, ET.tostring(root, encoding="utf-8"), answer.headers)
 
 
 def _whole(request: Request) -> Request:
@@ -120,7 +120,9 @@ _DAY: Final = timedelta(days=1)
 class Listings:
     """The lists of one region; ``types`` are those that it sells, by default all."""
 
-    def __init__(self, region: str, market: Market, types: Collection[str] | None = None) -> None:
+    def __init__(
+        self, region: str, market: CapacityMarket, types: Collection[str] | None = None
+    ) -> None:
         self._region = region
         self._market = market
         self._types = types
@@ -137,7 +139,7 @@ class Listings:
             pair for pair in _offered(self._region) if self._types is None or pair[0] in self._types
         ]
 
-    def instance_types(self, request: Request) -> Answer:
+    def instance_types(self, request: Request) -> Response:
         """Return a page of DescribeInstanceTypes."""
         form = nested(request.form)
         named = frozenset(form.get("InstanceType", ()))
@@ -149,7 +151,7 @@ class Listings:
         ]
         return _page(form, "DescribeInstanceTypes", rows)
 
-    def offerings(self, request: Request) -> Answer:
+    def offerings(self, request: Request) -> Response:
         """Return a page of DescribeInstanceTypeOfferings by zone."""
         form = nested(request.form)
         rows = [
@@ -158,7 +160,7 @@ class Listings:
         ]
         return _page(form, "DescribeInstanceTypeOfferings", rows)
 
-    def spot_prices(self, request: Request, now: datetime) -> Answer:
+    def spot_prices(self, request: Request, now: datetime) -> Response:
         """Return a page of DescribeSpotPriceHistory: what holds, and before it what held."""
         form = nested(request.form)
         products = frozenset(form.get("ProductDescription", ()))
@@ -193,7 +195,7 @@ def _is_asked_for(body: Mapping[str, Any], form: Mapping[str, Any]) -> bool:
     return all(set(f["Value"]) & set(_FILTERS[f["Name"]](body)) for f in form.get("Filter", ()))
 
 
-def _page(form: Mapping[str, Any], operation: str, rows: Sequence[Mapping[str, Any]]) -> Answer:
+def _page(form: Mapping[str, Any], operation: str, rows: Sequence[Mapping[str, Any]]) -> Response:
     """Return the page that the call asks for; the token is the number of the next row."""
     size = int(form.get("MaxResults") or 0) or len(rows)
     start = int(form.get("NextToken") or 0)
@@ -204,7 +206,7 @@ def _page(form: Mapping[str, Any], operation: str, rows: Sequence[Mapping[str, A
         content["nextToken"] = str(start + size)
     name = f"{operation}Response"
     body = f'<{name} xmlns="{_NAMESPACE}">{xml(content)}</{name}>'
-    return Answer(200, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
+    return Response(200, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
 
 
 def _rows_of(operation: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
-from reconciler.adapters.simulated.moto.wire import Answer, Request
+from reconciler.adapters.simulated.moto.wire import Request, Response
 
 _PAGE: Final = 100
 _FAMILY: Final = "Compute Instance"
@@ -30,7 +30,7 @@ OnDemand = Callable[[str], float | None]
 """USD an hour of an instance type on demand; None where it is not sold."""
 
 
-def get_products(request: Request, region: str, types: Iterable[str], price: OnDemand) -> Answer:
+def get_products(request: Request, region: str, types: Iterable[str], price: OnDemand) -> Response:
     """Return the page of products that all filters of the call accept."""
     asked: dict[str, Any] = json.loads(request.body or b"{}")
     wanted = {f["Field"]: f["Value"] for f in asked.get("Filters", [])}
@@ -43,7 +43,7 @@ def get_products(request: Request, region: str, types: Iterable[str], price: OnD
     }
     if start + size < len(rows):
         body["NextToken"] = str(start + size)
-    return Answer(200, json.dumps(body).encode(), {"Content-Type": "application/x-amz-json-1.1"})
+    return Response(200, json.dumps(body).encode(), {"Content-Type": "application/x-amz-json-1.1"})
 
 
 def _accepts(wanted: Mapping[str, str], row: Mapping[str, Any]) -> bool:

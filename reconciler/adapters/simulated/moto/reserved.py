@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 from xml.etree import ElementTree as ET
 
-from reconciler.adapters.simulated.moto.wire import Answer, Request, error, nested, xml
+from reconciler.adapters.simulated.moto.wire import Request, Response, error, nested, xml
 
 _NAMESPACE: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
@@ -30,7 +30,7 @@ class Reserved:
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
-class Reservations:
+class EmbeddedReservations:
     """The reservations of an account, and the instances that run in them."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Reservations:
         """Return the ids of the reservations."""
         return self._known.keys()
 
-    def answer(self, request: Request, living: Collection[str], request_id: str) -> Answer:
+    def answer(self, request: Request, living: Collection[str], request_id: str) -> Response:
         """Return the answer of DescribeCapacityReservations."""
         form = nested(request.form)
         wanted = form.get("CapacityReservationId") or []
@@ -78,7 +78,7 @@ class Reservations:
         name = "DescribeCapacityReservationsResponse"
         content = xml({"requestId": "request-id", "capacityReservationSet": rows})
         body = f'<{name} xmlns="{_NAMESPACE}">{content}</{name}>'
-        return Answer(200, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
+        return Response(200, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
 
     def _row(self, known: Reserved, living: Collection[str]) -> dict[str, Any]:
         row: dict[str, Any] = {
@@ -98,7 +98,7 @@ class Reservations:
             row["endDate"] = f"{known.end:%Y-%m-%dT%H:%M:%S}.000Z"
         return row
 
-    def shown(self, answer: Answer) -> Answer:
+    def shown(self, answer: Response) -> Response:
         """Return DescribeInstances with the reservation that each instance runs in."""
         if answer.status != 200 or not self._used:
             return answer

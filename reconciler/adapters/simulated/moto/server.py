@@ -13,7 +13,7 @@ from threading import Thread
 from typing import Any, Final
 
 from reconciler.adapters.simulated.moto.ec2 import ConnectionLostError, EmbeddedEC2
-from reconciler.adapters.simulated.moto.wire import Answer, Request
+from reconciler.adapters.simulated.moto.wire import Request, Response
 
 _SCOPE: Final = re.compile(r"Credential=[^/]+/\d+/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4")
 _RESET: Final = struct.pack("ii", 1, 0)
@@ -83,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
         with suppress(ConnectionError):
             self._reply(answer)
 
-    def _reply(self, answer: Answer) -> None:
+    def _reply(self, answer: Response) -> None:
         """Send an answer; a caller that was killed meanwhile does not hear it."""
         self.send_response(answer.status)
         for name, value in answer.headers.items():

@@ -62,7 +62,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """What goes back."""
 
     status: int
@@ -107,11 +107,11 @@ def encoded(value: Mapping[str, Any]) -> bytes:
     return urlencode(flat(dict(value))).encode()
 
 
-def error(service: str, status: int, code: str, message: str, request_id: str) -> Answer:
+def error(service: str, status: int, code: str, message: str, request_id: str) -> Response:
     """Return an error in the form of a service: EC2 has its own, some speak JSON."""
     if service in _JSON:
         body = json.dumps({"__type": code, "message": message})
-        return Answer(status, body.encode(), {"x-amzn-RequestId": request_id})
+        return Response(status, body.encode(), {"x-amzn-RequestId": request_id})
     said = f"<Code>{escape(code)}</Code><Message>{escape(message)}</Message>"
     if service == "ec2":
         body = (
@@ -123,7 +123,7 @@ def error(service: str, status: int, code: str, message: str, request_id: str) -
             f"<ErrorResponse><Error>{said}</Error>"
             f"<RequestId>{request_id}</RequestId></ErrorResponse>"
         )
-    return Answer(status, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
+    return Response(status, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
 
 
 def xml(value: Any) -> str:
