@@ -24,7 +24,6 @@ from reconciler.engine.world import World
 from reconciler.model.duration import NEVER, format_duration, parse_span
 from reconciler.model.errors import (
     ClusterError,
-    Fault,
     ReconcilerError,
     StalePlanError,
     StateError,
@@ -92,8 +91,6 @@ class Pulse:
 
 class NotConvergedError(ReconcilerError):
     """The time was up before everything was done; running it again goes on from here."""
-
-    fault = Fault.CLOUD
 
 
 def converge(

@@ -14,7 +14,7 @@ from typing import Final
 
 from reconciler.engine.steps import lifecycle
 from reconciler.model.diagnostics import Diagnostic, Severity
-from reconciler.model.errors import Fault, ReconcilerError
+from reconciler.model.errors import ReconcilerError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.ownership import FLEET_TAG, Owner
 from reconciler.ports.cloud import Instance, Launch, LaunchOption
@@ -46,8 +46,6 @@ PriceOf = Callable[[Instance], float | None]
 
 class UnknownInstancesError(ReconcilerError):
     """Instances bear our tags and are in no record, or the reverse; nothing was launched."""
-
-    fault = Fault.STATE
 
 
 @dataclass(frozen=True, slots=True)

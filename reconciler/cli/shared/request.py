@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-class SourceContent(NamedTuple):
+class SourceFiles(NamedTuple):
     """The files of a revision, what was refused among them, and which revision it is."""
 
     files: Sequence[SourceFile]
@@ -65,15 +65,14 @@ class SourceContent(NamedTuple):
     revision: Revision
 
 
-def read_source(args: argparse.Namespace) -> SourceContent:
+def read_source(args: argparse.Namespace) -> SourceFiles:
     """Return the files that the arguments name.
 
     Raises:
         UsageError: arguments contradict each other, or a ref is not one.
         UnreadableError: there is nothing to be read.
     """
-    from reconciler.adapters.git.source import SourceContent as Found
-    from reconciler.adapters.git.source import WorkingTree, read
+    from reconciler.adapters.git.source import SourceContent, WorkingTree, read
     from reconciler.plan.value.plan import Revision
 
     source = source_of(args)
@@ -82,12 +81,12 @@ def read_source(args: argparse.Namespace) -> SourceContent:
         from reconciler.adapters.git.revision import working_revision
 
         files, refused = read_folder(source.path)
-        found = Found(tuple(files), tuple(refused), working_revision(source.path))
+        found = SourceContent(tuple(files), tuple(refused), working_revision(source.path))
     else:
         found = read(source)
     at = found.revision
     revision = Revision(head=at.head, repo=at.repo, path=at.path, dirty=at.dirty)
-    return SourceContent(found.files, found.diagnostics, revision)
+    return SourceFiles(found.files, found.diagnostics, revision)
 
 
 def may_be_empty(args: argparse.Namespace) -> bool:
@@ -160,7 +159,7 @@ def read_base(args: argparse.Namespace) -> Base | None:
 
 
 def read_desired(
-    source: SourceContent, *, any_class: bool, allow_empty: bool = False
+    source: SourceFiles, *, any_class: bool, allow_empty: bool = False
 ) -> tuple[Fleet, tuple[Diagnostic, ...]]:
     """Return the fleet of a revision and its findings that are not errors.
 
