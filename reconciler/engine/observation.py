@@ -187,7 +187,7 @@ def _carried_out(
     try:
         change()
     except ClusterError as error:
-        world.tell("Failed", str(error), node_claim=claim.name, node_pool=claim.node_pool)
+        world.notify("Failed", str(error), node_claim=claim.name, node_pool=claim.node_pool)
         return False
-    world.tell(kind, f"{node.name} {what}", node_claim=claim.name, node_pool=claim.node_pool)
+    world.notify(kind, f"{node.name} {what}", node_claim=claim.name, node_pool=claim.node_pool)
     return True

@@ -210,10 +210,10 @@ def _described(instance: Instance, price: float | None) -> str:
     at = instance.launched_at.astimezone(UTC)
     return (
         f"{instance.instance_type} {instance.capacity_type} in {instance.zone}, "
-        f"launched {at:%Y-%m-%d %H:%M} UTC, {cost}, {_tags_said(instance.tags)}"
+        f"launched {at:%Y-%m-%d %H:%M} UTC, {cost}, {_format_tags(instance.tags)}"
     )
 
 
-def _tags_said(tags: Mapping[str, str]) -> str:
+def _format_tags(tags: Mapping[str, str]) -> str:
     named = [key for key in sorted(tags) if key in _TAGS_SHOWN or "cluster" in key]
     return "tags " + (", ".join(f"{key}={tags[key]}" for key in named) or "none")

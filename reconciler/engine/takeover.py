@@ -142,7 +142,7 @@ def survey(
         elif instance.id in known:
             stakes.append(Stake(instance, known[instance.id], is_recorded=True))
         elif snapshot is None or owner:
-            stakes.append(_anew(instance, ours))
+            stakes.append(_new_stake(instance, ours))
         else:
             stakes.append(_as_it_was(instance, claims.get(instance.id), live, ours))
     return _without_namesakes(stakes, ours)
@@ -166,7 +166,7 @@ def _refusal(instance: Instance, owner: str, ours: Claims) -> str:
     return ""
 
 
-def _anew(instance: Instance, ours: Claims) -> Stake:
+def _new_stake(instance: Instance, ours: Claims) -> Stake:
     """Return an instance with a claim as its NodePool would have made it today."""
     pool = ours.pools[instance.tags[NODEPOOL]]
     claim = claim_of(instance, name_of(instance), pool, ours.types)

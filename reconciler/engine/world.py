@@ -53,7 +53,7 @@ class NoArrivals:
         """Return False."""
         return False
 
-    def heed(self) -> None:
+    def acknowledge(self) -> None:
         """Do nothing: nothing was heard."""
 
 
@@ -91,7 +91,7 @@ class World:
     arrivals: Arrivals = field(default_factory=NoArrivals)
     leftovers: Leftovers = field(default_factory=NoLeftovers)
 
-    def tell(
+    def notify(
         self,
         kind: str,
         message: str,
@@ -102,7 +102,7 @@ class World:
         reason: str = "",
     ) -> None:
         """Tell whoever watches that something happened now."""
-        self.notifier.tell(
+        self.notifier.notify(
             Progress(
                 self.clock.now(),
                 kind,

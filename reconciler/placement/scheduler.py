@@ -270,11 +270,11 @@ class Scheduler:
         kept = attempt((), "third")
         packed = (c for c in kept.solving.claims if self._goal.packs(c.template))
         served = {shape for claim in packed for shape, _ in claim.members}
-        wishing = [shape for shape in by_shape if shape in served and shape.preferences]
-        wishing.sort(key=lambda shape: min(map(queue_position, by_shape[shape])))
+        with_preferences = [shape for shape in by_shape if shape in served and shape.preferences]
+        with_preferences.sort(key=lambda shape: min(map(queue_position, by_shape[shape])))
         shapes = _counted(self._modest_shapes, kept.placed)
         least = rough(shapes, self._templates, self._free)
-        return Thrift(self._goal, attempt).applied(kept, wishing, least)
+        return Thrift(self._goal, attempt).applied(kept, with_preferences, least)
 
     def _packs(self, world: _World) -> bool:
         """Return whether new nodes are packed for their price."""

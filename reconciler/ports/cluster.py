@@ -49,5 +49,5 @@ class Arrivals(Protocol):
     def has_news(self) -> bool:
         """Return whether pods began to wait since the last look, and enough have come together."""
 
-    def heed(self) -> None:
+    def acknowledge(self) -> None:
         """Say that a look begins: it will see whatever has come until now."""

@@ -26,5 +26,5 @@ class Progress:
 class Notifier(Protocol):
     """Where progress is told."""
 
-    def tell(self, progress: Progress) -> None:
+    def notify(self, progress: Progress) -> None:
         """Tell it; must not fail."""

@@ -175,7 +175,7 @@ def _bind(pod: Object, node: str) -> None:
 class Ears:
     heard: list[Progress] = field(default_factory=list)
 
-    def tell(self, progress: Progress) -> None:
+    def notify(self, progress: Progress) -> None:
         self.heard.append(progress)
 
     def said(self, kind: str) -> list[str]:

@@ -61,7 +61,7 @@ def options(
     )
 
 
-def a_wish(intent: str, node_class: EC2NodeClass, *names: str, **fields: object) -> Launch:
+def a_launch(intent: str, node_class: EC2NodeClass, *names: str, **fields: object) -> Launch:
     claim = NodeClaim(
         Metadata(name=f"general-{intent}", labels={"karpenter.sh/nodepool": "general"})
     )

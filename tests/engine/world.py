@@ -234,7 +234,7 @@ class Ears:
     def __init__(self) -> None:
         self.heard: list[Progress] = []
 
-    def tell(self, progress: Progress) -> None:
+    def notify(self, progress: Progress) -> None:
         self.heard.append(progress)
 
     def kinds(self) -> Counter[str]:

@@ -305,7 +305,7 @@ def test_json_is_exact_and_inert(text: str) -> None:
 def test_a_line_of_the_log_stays_one_line(payload: str) -> None:
     out = io.StringIO()
     notifier = TerminalNotifier(Door(out), colour=False)  # type: ignore[arg-type]
-    notifier.tell(Progress(datetime(2026, 1, 3, tzinfo=UTC), "Failed", f"AWS: {payload}"))
+    notifier.notify(Progress(datetime(2026, 1, 3, tzinfo=UTC), "Failed", f"AWS: {payload}"))
     assert out.getvalue().count("\n") == 1
     assert_inert_on_a_terminal(out.getvalue())
 

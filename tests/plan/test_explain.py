@@ -14,7 +14,7 @@ from reconciler.plan.explain.reasons import (
     node_of_claim,
     pod_names,
 )
-from reconciler.plan.render.wording import moment, reason_said
+from reconciler.plan.render.wording import format_reason, moment
 from reconciler.plan.value.actions import Action, DeferredClaim
 from reconciler.plan.value.disruption import BlockedNode, PlannedCommand
 from reconciler.plan.value.nodes import PlacedPod, Reason, UnschedulablePod
@@ -60,7 +60,7 @@ def test_reasons_bear_pool_method_and_time() -> None:
             "NodeClaim",
             "c1",
             "WaitsForBudget",
-            f"Drifted ({reason_said('Drifted')}) waits for budget, not before {moment(NOW)}",
+            f"Drifted ({format_reason('Drifted')}) waits for budget, not before {moment(NOW)}",
         ),
     ]
 

@@ -20,7 +20,7 @@ from reconciler.adapters.simulated.conditions import (
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.ports.cloud import Instance, Launch, LaunchAnswer
-from tests.contracts.cloud import a_class, a_type, a_wish, options
+from tests.contracts.cloud import a_class, a_launch, a_type, options
 
 
 class Site:
@@ -36,7 +36,7 @@ class Site:
         )
 
     def wish(self, intent: str = "one", *names: str, **fields: object) -> Launch:
-        return a_wish(intent, a_class(), *names, **fields)
+        return a_launch(intent, a_class(), *names, **fields)
 
     def launch(self, intent: str = "one", *names: str, **fields: object) -> LaunchAnswer:
         (answer,) = self.ec2.launch([self.wish(intent, *names, **fields)])

@@ -74,8 +74,8 @@ def test_a_zone_without_capacity_leaves_no_idle_nodes_in_the_other() -> None:
     before = len(world.compute.machines)
     world.play(timedelta(hours=4))
     assert idle(world) == []
-    in_vain = Counter(m.intent for m in list(world.compute.machines.values())[before:])
-    assert len(in_vain) - versions(world)["web", "2"] <= 10, "launched over and over"
+    all_failed = Counter(m.intent for m in list(world.compute.machines.values())[before:])
+    assert len(all_failed) - versions(world)["web", "2"] <= 10, "launched over and over"
     world.play(timedelta(hours=5))
     assert {version for _, version in versions(world)} == {"2"}, "tried again once there is room"
     assert idle(world) == []

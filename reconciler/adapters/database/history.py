@@ -124,7 +124,7 @@ class DatabaseHistory:
         for d in decisions:
             said.setdefault((d.kind, plain(d.name)), []).append((d.code, plain(d.message)))
         with self.database.writing() as connection:
-            before = self._last_said(connection)
+            before = self._last_reasons(connection)
             last = self._last_sequence(connection)
             fresh = [
                 (*subject, *reason)
@@ -175,7 +175,7 @@ class DatabaseHistory:
             for r in rows
         ]
 
-    def _last_said(self, connection: Connection) -> dict[tuple[str, str], list[tuple[str, str]]]:
+    def _last_reasons(self, connection: Connection) -> dict[tuple[str, str], list[tuple[str, str]]]:
         """Return for each subject the reasons of the last plan that gave it new ones."""
         recency = func.rank().over(
             partition_by=(decision.c.kind, decision.c.name),

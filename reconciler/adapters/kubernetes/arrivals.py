@@ -65,7 +65,7 @@ class PendingPods:
             now = self._clock.now()
             return now - self._last >= self._idle or now - self._first >= self._most
 
-    def heed(self) -> None:
+    def acknowledge(self) -> None:
         """Forget the pods that came until now."""
         with self._lock:
             self._first = self._last = None

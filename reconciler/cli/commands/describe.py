@@ -200,7 +200,7 @@ def _command(recorded: Recorded, name: str) -> str:
     from reconciler.cli.commands.history import rows_of
     from reconciler.cli.output import views
     from reconciler.cli.output.listing import age, clock_time, columns
-    from reconciler.plan.render.wording import dollars, reason_said
+    from reconciler.plan.render.wording import dollars, format_reason
 
     views.found(views.commands(recorded), "commands", name, recorded)
     command = next(c for c in recorded.state.history.commands() if c.id == name)
@@ -209,7 +209,7 @@ def _command(recorded: Recorded, name: str) -> str:
     text = columns(
         [
             ("Command:", command.id),
-            ("Reason:", f"{command.reason}: {reason_said(command.reason)}"),
+            ("Reason:", f"{command.reason}: {format_reason(command.reason)}"),
             ("Decision:", command.decision),
             ("Phase:", command.phase.value),
             ("Message:", command.message),

@@ -150,7 +150,7 @@ def _public_catalog(args: argparse.Namespace, resolved: Resolved) -> Catalog:
 
     settings = replace(resolved.settings, price_rules=(), price_discount_percent=0.0)
     by_default = args.snapshot is None and not is_imitated(settings)
-    catalog = unlocked(settings, asking_of(args, resolved, by_default=by_default, anew=True))
+    catalog = unlocked(settings, asking_of(args, resolved, by_default=by_default, refresh=True))
     wants_live = "live" in (settings.instance_types_from, settings.prices_from)
     if catalog.warnings and wants_live:
         raise CloudError(

@@ -76,12 +76,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _refuses(plan: Plan) -> bool:
     """Return whether pods cannot be scheduled, and say so on stderr."""
-    from reconciler.plan.render.wording import counted, pods_said
+    from reconciler.plan.render.wording import counted, format_pods
     from reconciler.plan.value.summary import unschedulable
 
     pods = unschedulable(plan)
     if pods:
-        said = f"{counted(len(pods), 'pod')} cannot be scheduled: {pods_said(pods)}"
+        said = f"{counted(len(pods), 'pod')} cannot be scheduled: {format_pods(pods)}"
         print(
             f"Error: --fail-on unschedulable: {said}; the plan lists the reasons", file=sys.stderr
         )

@@ -52,7 +52,7 @@ class Reporter:
         self._said.clear()
         self.most_disrupted, self.least_ready = {}, {}
 
-    def tell(self, progress: Progress) -> None:
+    def notify(self, progress: Progress) -> None:
         """Keep it until the pass is over."""
         self._told.append(progress)
 

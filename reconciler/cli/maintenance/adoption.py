@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         acts = bool(args.yes and taken)
         if acts:
             if any(_is_karpenters(stake, takeover) for stake in stakes):
-                _refuse_two_owners(snapshot, said_gone=args.karpenter_is_gone)
+                _refuse_two_owners(snapshot, confirmed_gone=args.karpenter_is_gone)
             problems = takeover.take(stakes)
     if args.output == "json":
         from reconciler.cli.output.listing import as_json
@@ -134,7 +134,7 @@ def _snapshot(args: argparse.Namespace) -> Snapshot | None:
     return read_snapshot(read_bytes(args.snapshot), source)
 
 
-def _refuse_two_owners(snapshot: Snapshot | None, *, said_gone: bool) -> None:
+def _refuse_two_owners(snapshot: Snapshot | None, *, confirmed_gone: bool) -> None:
     """Let pass only where Karpenter is known not to run.
 
     What can be looked at is the snapshot: pods with Karpenter's label. A controller outside the
@@ -143,7 +143,7 @@ def _refuse_two_owners(snapshot: Snapshot | None, *, said_gone: bool) -> None:
     from reconciler.engine.takeover import running_karpenters
     from reconciler.model.errors import PolicyError
 
-    if snapshot is None and not said_gone:
+    if snapshot is None and not confirmed_gone:
         raise PolicyError(
             "without a snapshot it is unknown whether Karpenter still runs",
             remedy="pass --snapshot FILE, or --karpenter-is-gone once Karpenter is scaled to zero",

@@ -9,7 +9,7 @@ from msgspec import UnsetType
 
 from reconciler.cli.output.listing import age, clock_time, columns
 from reconciler.model.text.visible import one_line, visible
-from reconciler.plan.render.wording import counted, dollars, listed, price_said
+from reconciler.plan.render.wording import counted, dollars, format_price_source, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -107,7 +107,7 @@ def _filter_name(name: str) -> str:
 def _offering(offering: LaunchOffering, now: datetime) -> tuple[str, ...]:
     """Return an offering with its price, and the source and age of that price."""
     source = offering.price_source
-    origin = () if isinstance(source, UnsetType) else (price_said(source, now),)
+    origin = () if isinstance(source, UnsetType) else (format_price_source(source, now),)
     what = (offering.instance_type, offering.capacity_type, offering.zone)
     return (*what, _price(offering), *origin)
 

@@ -77,7 +77,7 @@ def _rollouts(rows: list[dict[str, Any]]) -> str:
 
 def _blockers(rows: list[dict[str, Any]]) -> str:
     from reconciler.cli.output.listing import columns, shown
-    from reconciler.plan.render.wording import forgone_said
+    from reconciler.plan.render.wording import format_forgone_savings
 
     if not rows:
         return ""
@@ -87,7 +87,7 @@ def _blockers(rows: list[dict[str, Any]]) -> str:
             f"{row['kind']} {row['name']}",
             str(len(row["nodes"])),
             shown(row["since"] or ""),
-            forgone_said(row["forgone"], row["unpriced"]),
+            format_forgone_savings(row["forgone"], row["unpriced"]),
         )
         for row in rows[:_SHOWN]
     ]

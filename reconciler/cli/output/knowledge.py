@@ -54,6 +54,6 @@ def document(known: dict[str, datetime]) -> dict[str, Any]:
 
 def ages(known: dict[str, datetime], now: datetime) -> str:
     """Return the ages in one line, empty where everything is as bundled."""
-    from reconciler.plan.render.wording import age_said
+    from reconciler.plan.render.wording import format_age
 
-    return ", ".join(f"{_TITLES[name]} {age_said(at, now)}" for name, at in known.items())
+    return ", ".join(f"{_TITLES[name]} {format_age(at, now)}" for name, at in known.items())

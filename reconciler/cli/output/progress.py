@@ -121,7 +121,7 @@ class TerminalNotifier:
         self._colour = colour
         self._last = ""
 
-    def tell(self, progress: Progress) -> None:
+    def notify(self, progress: Progress) -> None:
         """Print one line."""
         message = one_line(progress.message)
         line = f"{progress.kind:<17} {message}"

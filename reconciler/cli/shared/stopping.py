@@ -13,7 +13,7 @@ from reconciler.ports.progress import Progress
 class Silence:
     """Tells nobody."""
 
-    def tell(self, progress: Progress) -> None:
+    def notify(self, progress: Progress) -> None:
         """Say nothing."""
 
 

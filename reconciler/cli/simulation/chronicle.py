@@ -60,7 +60,7 @@ class Chronicle:
         self._commands: dict[str, RunningCommand] = {}
         self._taken_by: dict[str, str] = {}
 
-    def tell(self, progress: Progress) -> None:
+    def notify(self, progress: Progress) -> None:
         """Write it down; must not fail."""
         event = self._event(progress)
         (self.events if event.kind in KINDS else self.notes).append(event)
@@ -140,7 +140,7 @@ class ToldStore(MemoryStateStore):
         """Record claims as they are now."""
         super().put_node_claims(claims)
         for claim in self._chronicle.knows(claims):
-            _tell_of(self._chronicle, claim, self._clock.now())
+            _notify_of(self._chronicle, claim, self._clock.now())
 
     def put_command(self, command: RunningCommand) -> None:
         """Record where a command stands."""
@@ -148,8 +148,8 @@ class ToldStore(MemoryStateStore):
         self._chronicle.follows(command)
 
 
-def _tell_of(chronicle: Notifier, claim: NodeClaim, now: datetime) -> None:
-    chronicle.tell(
+def _notify_of(chronicle: Notifier, claim: NodeClaim, now: datetime) -> None:
+    chronicle.notify(
         Progress(
             now,
             "NodeClaimCreated",

@@ -275,7 +275,7 @@ def play(
         if done is None:
             recall = Recall()  # what a process knew dies with it
         now = stage.clock.now()
-        if done is None or done.in_vain:
+        if done is None or done.all_failed:
             failures += 1
             pause = pause or timedelta(seconds=min(2.0 ** (failures - 1), _PAUSE_MAX_S))
         else:
@@ -295,7 +295,7 @@ def play(
         following = _following(stage, ahead, pause, moved=moved)
         if following is None or following >= end:
             stage.clock.advance((end - now).total_seconds())
-            _tell_notices(stage)
+            _notify_of_interruptions(stage)
             _sample(stage)
             settled = at_rest and ahead is not None and ahead.is_settled(end)
             return Played(last, ahead, converged=settled, at=end)
@@ -306,15 +306,15 @@ def _pass(
     stage: SimulationStage, desired: PlannedFleet, mandate: Mandate, recall: Recall
 ) -> tuple[Pass | None, timedelta | None]:
     """Make one pass; return it, or None where it broke off, and how long to pause then."""
-    _tell_notices(stage)
+    _notify_of_interruptions(stage)
     stage.passes += 1
     done, pause = None, None
     try:
         done = reconcile(stage.world, desired, mandate, recall)
     except (TransientCloudError, CloudError, ClusterError) as error:
-        stage.world.tell("Retrying", str(error))
+        stage.world.notify("Retrying", str(error))
     except KilledError as error:
-        stage.world.tell("Killed", str(error))
+        stage.world.notify("Killed", str(error))
         pause = error.restart
     _sample(stage)
     return done, pause
@@ -348,11 +348,11 @@ def _following(
     return max(min(known), now + look) if known else None
 
 
-def _tell_notices(stage: SimulationStage) -> None:
+def _notify_of_interruptions(stage: SimulationStage) -> None:
     for notice in stage.compute.advance():
         claim = notice.instance.tags.get(CLAIM_TAG, "")
         text = f"EC2 reclaims {notice.instance.id} in two minutes"
-        stage.chronicle.tell(
+        stage.chronicle.notify(
             Progress(notice.at, "Interrupted", text, node_claim=claim, reason="SpotInterruption")
         )
 

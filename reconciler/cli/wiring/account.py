@@ -71,7 +71,7 @@ def asking_of(
     imitation: Imitation | None = None,
     *,
     by_default: bool,
-    anew: bool = False,
+    refresh: bool = False,
 ) -> Asking:
     """Return how AWS is asked for types and prices; nothing connects before it is.
 
@@ -93,7 +93,7 @@ def asking_of(
             settings,
             imitation.clock if imitation is not None else clock_of(args),
             folder_of(settings, cache_place(args.path, resolved)),
-            max_age=timedelta() if anew else max_age(settings),
+            max_age=timedelta() if refresh else max_age(settings),
             bundle=bundled_data()[1],
         )
 

@@ -148,7 +148,7 @@ def assembled(
             interruptions=resources.enter_context(hearing(settings, imitation)),
         )
         if isinstance(cluster, KubernetesCluster):
-            world.tell("Connected", f"the cluster is {cluster.where}")
+            world.notify("Connected", f"the cluster is {cluster.where}")
         yield Assembly(world, source, state, settings)
 
 

@@ -85,7 +85,7 @@ def _dearest_last(candidate: Candidate) -> tuple[float, int, str]:
     return candidate.price, -len(candidate.moving), candidate.name
 
 
-def better_kept(
+def worth_keeping(
     going: Going,
     claims: Sequence[PlannedClaim],
     homeless: Collection[str],
@@ -228,7 +228,7 @@ def compute_several(
             break
         outcome = work.simulation.without(chosen, consolidating=True, closed=closed, worth=worth)
         claims, going = outcome.placement.claims, Going(chosen)
-        kept = better_kept(going, claims, outcome.homeless, worth, turn, gate=gate)
+        kept = worth_keeping(going, claims, outcome.homeless, worth, turn, gate=gate)
         if not kept:
             if len(claims) > REPLACEMENTS_MAX:
                 text = f"Can't remove without creating {len(claims)} candidates"

@@ -22,7 +22,7 @@ _FIRST_PAUSE: Final = timedelta(minutes=15)
 _LONGEST_PAUSE: Final = timedelta(hours=4)
 
 
-def times_in_vain(claim: NodeClaim) -> int:
+def failed_attempts(claim: NodeClaim) -> int:
     """Return how often something was launched to replace the node, and the node stayed."""
     known = claim.condition(IN_VAIN)
     return int(known.message) if known is not None else 0
@@ -31,7 +31,7 @@ def times_in_vain(claim: NodeClaim) -> int:
 def rests_until(claim: NodeClaim) -> datetime | None:
     """Return from when on the node may be replaced again; None where it never had to wait."""
     known = claim.condition(IN_VAIN)
-    times = times_in_vain(claim)
+    times = failed_attempts(claim)
     if known is None or known.last_transition_time is None or times < 2:
         return None
     doublings = min(times - 2, 10)  # beyond that the longest pause holds anyhow
@@ -45,7 +45,7 @@ def resting(candidates: Sequence[Candidate], now: datetime) -> tuple[datetime, s
     if not until:
         return None
     at, candidate = max(until, key=lambda row: (row[0], row[1].name))
-    times = times_in_vain(candidate.claim)
+    times = failed_attempts(candidate.claim)
     text = (
         f"replacements of {candidate.name} failed {times} times; the next attempt waits until "
         f"{at:%Y-%m-%d %H:%M %Z} or until the next commit is synced"

@@ -19,7 +19,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from reconciler.disruption.gates.consolidatable import LEFT_OVER
-from reconciler.disruption.gates.retries import IN_VAIN, times_in_vain
+from reconciler.disruption.gates.retries import IN_VAIN, failed_attempts
 from reconciler.disruption.validation import command_timeout
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation, marked_claims
@@ -58,13 +58,13 @@ def mark(effects: Effects, command: RunningCommand, now: datetime, *, failed: bo
     ]
     if left and failed:
         named = [c for c in store.node_claims() if c.name in command.node_claims]
-        left += [_once_more_in_vain(claim, effects.revision, now) for claim in named]
+        left += [_failed_again(claim, effects.revision, now) for claim in named]
     if left:
         store.put_node_claims(left)
 
 
-def _once_more_in_vain(claim: NodeClaim, revision: str, now: datetime) -> NodeClaim:
-    times = times_in_vain(claim) + 1
+def _failed_again(claim: NodeClaim, revision: str, now: datetime) -> NodeClaim:
+    times = failed_attempts(claim) + 1
     fresh = lifecycle.without_condition(claim, IN_VAIN)
     return lifecycle.with_condition(fresh, IN_VAIN, "True", now, revision, str(times))
 
@@ -119,7 +119,7 @@ def _let_go(
         gone = lifecycle.with_condition(gone, "DisruptionReason", "True", now, "RolledBack", why)
         world.store.put_node_claims([gone])
         text = f"{claim.name} is terminated again: {why}"
-        world.tell("Failed", text, node_claim=claim.name, node_pool=pool.name)
+        world.notify("Failed", text, node_claim=claim.name, node_pool=pool.name)
 
 
 def _first_to_go(claim: NodeClaim) -> tuple[bool, float, str]:
@@ -166,7 +166,7 @@ def start(effects: Effects, command: PlannedCommand, seen: Observation) -> None:
     world.store.put_command(running)
     nodes = ", ".join(command.nodes or command.node_claims)
     why = f" ({command.event})" if command.event else ""
-    world.tell(
+    world.notify(
         "CommandStarted",
         f"{command.reason}: {command.decision} {nodes}{why}",
         command=command.id,
@@ -261,7 +261,7 @@ def let_go(
     ]
     world.store.put_node_claims(gone)
     _record(effects, command, CommandPhase.TERMINATING)
-    world.tell("CommandValidated", f"{reason}: replacements are ready", command=command.id)
+    world.notify("CommandValidated", f"{reason}: replacements are ready", command=command.id)
 
 
 def roll_back(
@@ -284,7 +284,7 @@ def roll_back(
             return
     mark(effects, command, seen.at, failed=failed)
     _record(effects, replace(command, failed=failed), CommandPhase.ROLLED_BACK, why)
-    world.tell("CommandRolledBack", f"{command.reason}: {why}", command=command.id)
+    world.notify("CommandRolledBack", f"{command.reason}: {why}", command=command.id)
 
 
 def _record(

@@ -65,7 +65,7 @@ _LOST_CAPACITY: Final = {
 """Kinds that say that the offering has no capacity, by its capacity type."""
 
 
-def heed(world: World, seen: Observation, *, replaces_rebalanced: bool) -> None:
+def acknowledge(world: World, seen: Observation, *, replaces_rebalanced: bool) -> None:
     """Mark the claims that words of EC2 are about, and settle the words.
 
     A recommendation to rebalance is told, and marks only where ``replaces_rebalanced``. A word
@@ -79,13 +79,13 @@ def heed(world: World, seen: Observation, *, replaces_rebalanced: bool) -> None:
     for word, known in _believed(world, heard, seen):
         claim = marked.get(known.name, known)
         if word.kind is InterruptionKind.REBALANCE_RECOMMENDATION and not replaces_rebalanced:
-            _tell(world, word, claim)
+            _notify(world, word, claim)
             continue
         fresh = _marked(claim, word)
         if fresh is not None:
             marked[claim.name] = fresh
             lost += _lost(fresh, word)
-            _tell(world, word, claim)
+            _notify(world, word, claim)
     if lost:
         mark_unavailable(world, lost)
     if marked:
@@ -114,7 +114,7 @@ def _believed(
             elif (claim.name, objection) not in refuted:
                 refuted.add((claim.name, objection))
                 message = f"ignored {word.text} for {identity}: {objection}"
-                world.tell("Ignored", message, node_claim=claim.name, node_pool=claim.node_pool)
+                world.notify("Ignored", message, node_claim=claim.name, node_pool=claim.node_pool)
 
 
 def _shown(
@@ -132,7 +132,7 @@ def _shown(
     try:
         again = world.compute.look_up(sorted(ids)) if ids else ()
     except ReconcilerError as error:
-        world.tell("Retrying", str(error))
+        world.notify("Retrying", str(error))
         return shown
     return shown | {instance.id: instance for instance in again}
 
@@ -257,11 +257,11 @@ def _going(claim: NodeClaim, seen: Observation) -> NodeClaim:
     return lifecycle.with_condition(gone, "DisruptionReason", "True", seen.at, reason, mark.message)
 
 
-def _tell(world: World, word: Interruption, claim: NodeClaim) -> None:
+def _notify(world: World, word: Interruption, claim: NodeClaim) -> None:
     kind = word.kind.value
     is_advice = word.kind is InterruptionKind.REBALANCE_RECOMMENDATION
     node = claim.status.node_name or claim.name
-    world.tell(
+    world.notify(
         "RebalanceRecommended" if is_advice else "Interrupted",
         f"{node}: {word.text}",
         node_claim=claim.name,

@@ -204,7 +204,7 @@ def settle(
     """Record what came of a launch; return whether there is an instance."""
     world, claim = effects.world, call.node_claim
     if isinstance(answer, TransientCloudError):
-        world.tell("Retrying", str(answer), node_claim=claim.name, node_pool=claim.node_pool)
+        world.notify("Retrying", str(answer), node_claim=claim.name, node_pool=claim.node_pool)
         return False
     if isinstance(answer, ReconcilerError):
         _give_up(effects, intent, claim, str(answer))
@@ -223,7 +223,7 @@ def settle(
     world.store.put_node_claims([grown])
     effects.finish([intent], Outcome.SUCCEEDED, instance.id)
     what = f"{instance.instance_type} {instance.capacity_type} in {instance.zone}"
-    world.tell(
+    world.notify(
         "Launched", f"{claim.name}: {what}", node_claim=claim.name, node_pool=claim.node_pool
     )
     return True
@@ -265,7 +265,7 @@ def _give_up(effects: Effects, intent: Intent, claim: NodeClaim, why: str) -> No
     world = effects.world
     world.store.forget_node_claim(claim.name, world.clock.now(), why)
     effects.finish([intent], Outcome.FAILED, why)
-    world.tell("LaunchFailed", why, node_claim=claim.name, node_pool=claim.node_pool)
+    world.notify("LaunchFailed", why, node_claim=claim.name, node_pool=claim.node_pool)
 
 
 def mark_unavailable(world: World, refused: Sequence[Refusal]) -> None:
@@ -283,5 +283,5 @@ def mark_unavailable(world: World, refused: Sequence[Refusal]) -> None:
         count = before.get(pool, 0) + 1
         pause = min(UNAVAILABLE_FOR * 2 ** (count - 1), UNAVAILABLE_AT_MOST)
         marks.append(Unavailable(*pool, until=now + pause, refusals=count, code=refusal.code))
-        world.tell("Unavailable", f"{'/'.join(pool)}: {refusal.code}")
+        world.notify("Unavailable", f"{'/'.join(pool)}: {refusal.code}")
     world.store.put_unavailable(marks)

@@ -51,7 +51,7 @@ def begin(world: World, plan: Plan, seen: Observation, settings: Settings) -> No
                 size = look.size_of_wave(pool, settings)
                 rollout = replace(rollout, wave=rollout.wave + 1, size=size)
                 text = f"wave {rollout.wave} of {pool} started"
-                world.tell("WaveStarted", text, node_pool=pool, command=command.id)
+                world.notify("WaveStarted", text, node_pool=pool, command=command.id)
             move = _move(command, nodes, look, seen.at)
             fresh[pool] = replace(rollout, moves=(*rollout.moves, move))
     for rollout in fresh.values():
@@ -119,7 +119,7 @@ def _followed(
         moves.append(_looked_at(ended, look, patience, now))
         if moves[-1].failure:
             text = f"{rollout.node_pool}: {moves[-1].failure}"
-            world.tell("WaveFailed", text, node_pool=rollout.node_pool, command=move.command)
+            world.notify("WaveFailed", text, node_pool=rollout.node_pool, command=move.command)
     return replace(rollout, moves=tuple(moves))
 
 
@@ -160,7 +160,7 @@ def _closed(world: World, rollout: Rollout, settings: Settings, now: datetime) -
     if not rollout.moves or rollout.stopped_at is not None:
         return replace(rollout, moves=())
     text = f"wave {rollout.wave} of {rollout.node_pool} passed its health gate"
-    world.tell("WaveSettled", text, node_pool=rollout.node_pool)
+    world.notify("WaveSettled", text, node_pool=rollout.node_pool)
     return replace(rollout, moves=(), failures=0, stopped_why="")
 
 
@@ -172,7 +172,7 @@ def _stopped(world: World, rollout: Rollout, settings: Settings, now: datetime) 
     failed = [move.failure for move in rollout.moves if move.failure]
     why = failed[-1] if failed else rollout.stopped_why
     pool = rollout.node_pool
-    world.tell(
+    world.notify(
         "RolloutStopped",
         f"disruption of {pool} is halted after {rollout.failed} failures: {why}",
         node_pool=pool,

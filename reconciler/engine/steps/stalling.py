@@ -43,7 +43,7 @@ def note(world: World, seen: Observation, plan: Plan, settings: Settings) -> Non
         said = fresh.condition(OVERDUE)
         if said is not None and said != claim.condition(OVERDUE):
             text = str(late[claim.name])
-            world.tell(OVERDUE, text, node_claim=claim.name, node_pool=claim.node_pool)
+            world.notify(OVERDUE, text, node_claim=claim.name, node_pool=claim.node_pool)
     if changed:
         world.store.put_node_claims(changed)
 

@@ -74,13 +74,13 @@ def collect(effects: Effects, seen: Observation) -> None:
         if (instance is not None and instance.is_going) or lifecycle.is_gone(
             claim, instance, seen.at
         ):
-            world.tell("Vanished", f"the instance of {claim.name} is gone", node_claim=claim.name)
+            world.notify("Vanished", f"the instance of {claim.name} is gone", node_claim=claim.name)
         elif (
             lifecycle.never_registered(claim, seen.at)
             and not seen.doubts
             and claim.name not in seen.disputed
         ):
-            world.tell("Failed", f"{claim.name} never joined the cluster", node_claim=claim.name)
+            world.notify("Failed", f"{claim.name} never joined the cluster", node_claim=claim.name)
         else:
             continue
         changed.append(lifecycle.deleted(claim, seen.at))
@@ -134,7 +134,7 @@ def _is_empty(effects: Effects, claim: NodeClaim, node: Node | None, seen: Obser
     try:
         remaining = world.cluster.drain(node.name, lifecycle.drain_deadline(claim), seen.at)
     except ClusterError as error:  # other nodes go on; this one is asked again
-        world.tell("Failed", str(error), node_claim=claim.name, node_pool=claim.node_pool)
+        world.notify("Failed", str(error), node_claim=claim.name, node_pool=claim.node_pool)
         return False
     if remaining:
         _note_waiting(world, claim, node, remaining, seen)
@@ -164,7 +164,7 @@ def _note_waiting(
     noted = lifecycle.with_condition(claim, "Drained", "Unknown", seen.at, reason, message)
     if noted != claim:
         world.store.put_node_claims([noted])
-        world.tell(kind, message, node_claim=claim.name, node_pool=claim.node_pool)
+        world.notify(kind, message, node_claim=claim.name, node_pool=claim.node_pool)
 
 
 def _has_pods(node: Node, seen: Observation) -> bool:
@@ -199,7 +199,7 @@ def _forget(effects: Effects, claim: NodeClaim, node: Node | None) -> None:
         gone = effects.intent(Verb.DELETE_NODE, node.name, reason=_reason(claim))
         effects.carry_out([gone], lambda: world.cluster.delete_node(node.name))
     world.store.forget_node_claim(claim.name, world.clock.now(), "the instance is gone")
-    world.tell("Terminated", f"{claim.name} is gone", node_claim=claim.name)
+    world.notify("Terminated", f"{claim.name} is gone", node_claim=claim.name)
 
 
 def _reason(claim: NodeClaim) -> str:

@@ -17,12 +17,12 @@ def advance(effects: Effects, classes: Iterable[EC2NodeClass]) -> None:
     try:
         found = world.leftovers.found(classes)
     except ReconcilerError as error:
-        world.tell("Retrying", f"cannot check for unused launch templates: {error}")
+        world.notify("Retrying", f"cannot check for unused launch templates: {error}")
         return
     for leftover in found:
         facts = {"kind": leftover.kind}
         intent = effects.intent(Verb.DISCARD, leftover.name, facts, reason="Unused")
         if effects.carry_out([intent], partial(world.leftovers.discard, leftover)):
-            world.tell(
+            world.notify(
                 "Discarded", f"removed unused {leftover.kind.replace('-', ' ')} {leftover.name}"
             )

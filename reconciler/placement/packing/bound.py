@@ -87,11 +87,11 @@ def bound(
     names, room = _names(shapes), list(free)
 
     def least(
-        counts: Mapping[Shape, int], *, by_weight: bool = False, by_wish: bool = False
+        counts: Mapping[Shape, int], *, by_weight: bool = False, by_launch: bool = False
     ) -> float:
         loads = [
             _load(shape, count, _of_weight(shape, templates) if by_weight else templates, names,
-                  shape.steps[:1] if by_wish else shape.steps)
+                  shape.steps[:1] if by_launch else shape.steps)
             for shape, count in counts.items()
         ]  # fmt: skip
         return _least(loads, templates, names, _amounts(names, room))
@@ -100,8 +100,8 @@ def bound(
     if as_wished is None:
         return Bound(cost)
     has_rules = any(step.rules for shape in as_wished for step in shape.steps[:1])
-    by_weight, by_wish = least(shapes, by_weight=True), least(as_wished, by_wish=True)
-    return Bound(cost, by_weight, by_wish, has_rules)
+    by_weight, by_launch = least(shapes, by_weight=True), least(as_wished, by_launch=True)
+    return Bound(cost, by_weight, by_launch, has_rules)
 
 
 def rough(

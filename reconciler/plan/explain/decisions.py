@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from reconciler.plan.render.wording import moment, reason_said
+from reconciler.plan.render.wording import format_reason, moment
 from reconciler.plan.value.actions import DeferredClaim
 from reconciler.plan.value.nodes import Reason
 from reconciler.plan.value.plan import Plan
@@ -78,7 +78,7 @@ def _without_place(kind: Subject, name: str, reason: Reason) -> Decision:
 
 
 def _waiting(deferred: DeferredClaim) -> str:
-    what = f"{deferred.reason} ({reason_said(deferred.reason)}) waits for {deferred.waits_for}"
+    what = f"{deferred.reason} ({format_reason(deferred.reason)}) waits for {deferred.waits_for}"
     why = f": {deferred.message}" if deferred.message else ""
     when = f", not before {moment(deferred.not_before)}" if deferred.not_before else ""
     return f"{what}{why}{when}"

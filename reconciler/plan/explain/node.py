@@ -76,20 +76,20 @@ def explain_fully(answer: Explanation, inputs: Inputs, facts: Facts, plan: Plan)
         refusal = next((r for n, r in work.roster.refusals if n.name == node.name), None)
         said, may_go = [*_refused(refusal)], False
     else:
-        blocked = [*_blocker_said(candidate)]
-        cheaper, may_go = _replacement_said(candidate, work, told=bool(blocked))
+        blocked = [*_format_blocker(candidate)]
+        cheaper, may_go = _format_replacement(candidate, work, told=bool(blocked))
         said = blocked + cheaper
     verdict = answer.verdict
-    if may_go and not answer.reasons and (turn := _turn_said(node, plan)) is not None:
+    if may_go and not answer.reasons and (turn := _format_turn(node, plan)) is not None:
         verdict = "it can be consolidated, in a later pass"
         said.append(turn)
     told = [fact for fact in answer.facts if not fact.startswith("budget of ")]
-    memory = _memory_said(node.claim, inputs)
-    facts_said = (_node_said(node, candidate), *told, *said, *memory, *_budgets(node, plan))
-    return replace(answer, verdict=verdict, facts=facts_said)
+    memory = _format_memory(node.claim, inputs)
+    format_facts = (_format_node(node, candidate), *told, *said, *memory, *_budgets(node, plan))
+    return replace(answer, verdict=verdict, facts=format_facts)
 
 
-def _node_said(node: StateNode, candidate: Candidate | None) -> str:
+def _format_node(node: StateNode, candidate: Candidate | None) -> str:
     labels = node.labels
     kind = labels.get(INSTANCE_TYPE, "a node of unknown type")
     where = f" in {labels[ZONE]}" if ZONE in labels else ""
@@ -101,7 +101,7 @@ def _node_said(node: StateNode, candidate: Candidate | None) -> str:
     return f"{kind}{capacity}{where}{price}; {counted(pods, 'pod')} to reschedule"
 
 
-def _memory_said(claim: NodeClaim, inputs: Inputs) -> Iterator[str]:
+def _format_memory(claim: NodeClaim, inputs: Inputs) -> Iterator[str]:
     """Yield the offerings that consolidation replaced and that flap damping still excludes."""
     for one, ends in in_memory(claim, inputs.settings):
         if inputs.now < ends:
@@ -123,7 +123,7 @@ def _remedy(code: BlockCode) -> Iterator[str]:
         yield f"to allow disruption: {text}"
 
 
-def _blocker_said(candidate: Candidate) -> Iterator[str]:
+def _format_blocker(candidate: Candidate) -> Iterator[str]:
     """Yield the first rule that rejects the node, and what would change that."""
     refusal = candidate.pod_refusal
     if refusal is not None:
@@ -148,7 +148,7 @@ def _owner(pod: Pod) -> str:
     return f"{owners[0].kind} {pod.namespace}/{owners[0].name}" if owners else f"pod {pod.key}"
 
 
-def _replacement_said(
+def _format_replacement(
     candidate: Candidate, work: Deliberation, *, told: bool
 ) -> tuple[list[str], bool]:
     """Return where its pods would go if they were not protected, and whether it could then go.
@@ -179,7 +179,7 @@ def _replacement_said(
     return said, False
 
 
-def _turn_said(node: StateNode, plan: Plan) -> str | None:
+def _format_turn(node: StateNode, plan: Plan) -> str | None:
     """Return why a node that could be consolidated is in no command of the plan, None if it is."""
     if any(node.name in command.nodes for command in plan.commands):
         return None

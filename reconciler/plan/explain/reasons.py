@@ -14,11 +14,11 @@ from reconciler.plan.explain.decisions import Subject, decisions_of
 from reconciler.plan.render.wording import (
     counted,
     dollars,
+    format_reason,
+    format_side,
+    format_value,
     listed,
     moment,
-    reason_said,
-    side_said,
-    value_said,
 )
 from reconciler.plan.value.disruption import PlannedCommand, PoolBudget
 from reconciler.plan.value.nodes import PlannedNodeClaim
@@ -58,18 +58,18 @@ def explain_pod(plan: Plan, name: str) -> Explanation | None:
     if placed is None:
         return None
     dear = () if isinstance(placed.given_up, UnsetType) else placed.given_up
-    facts = [_preference_said(p, too_dear=p in dear) for p in placed.relaxed]
+    facts = [_format_preference(p, too_dear=p in dear) for p in placed.relaxed]
     if placed.node:
         verdict = f"it fits on the existing node {placed.node}"
     else:
         verdict = f"it waits for {placed.node_claim}, a node to be launched"
         planned = next((c for c in plan.node_claims if c.name == placed.node_claim), None)
         if planned is not None:
-            facts.insert(0, _launch_said(planned))
+            facts.insert(0, _format_launch(planned))
     return Explanation(kind="Pod", name=name, verdict=verdict, facts=tuple(facts))
 
 
-def _preference_said(preference: str, *, too_dear: bool) -> str:
+def _format_preference(preference: str, *, too_dear: bool) -> str:
     if not too_dear:
         return f"dropped preference: {preference}"
     return (
@@ -115,21 +115,21 @@ def explain_node(plan: Plan, node: str, claim: str, kind: Subject = "Node") -> E
     )
     commands = [c for c in plan.commands if names & {*c.nodes, *c.node_claims}]
     planned = next((c for c in plan.node_claims if c.name == claim), None)
-    facts = _drift_said(plan, names)
+    facts = _format_drift(plan, names)
     if commands:
-        verdict = f"to be disrupted: {commands[0].reason} ({reason_said(commands[0].reason)})"
-        facts += [_command_said(command) for command in commands]
+        verdict = f"to be disrupted: {commands[0].reason} ({format_reason(commands[0].reason)})"
+        facts += [_format_command(command) for command in commands]
     elif reasons:
         verdict = _held_verdict(plan, names)
-        facts += _budgets_said(plan, names)
+        facts += _format_budgets(plan, names)
     elif planned is not None and not node:
-        verdict = f"to be launched: {reason_said(planned.reason)}"
+        verdict = f"to be launched: {format_reason(planned.reason)}"
     else:
         verdict = "there is no reason to disrupt it"
     if planned is not None and node:
-        facts.append(f"launched by this plan: {reason_said(planned.reason)}")
+        facts.append(f"launched by this plan: {format_reason(planned.reason)}")
     elif planned is not None:
-        facts.append(_launch_said(planned))
+        facts.append(_format_launch(planned))
     name = claim if kind == "NodeClaim" else node
     return Explanation(kind=kind, name=name, verdict=verdict, facts=tuple(facts), reasons=reasons)
 
@@ -172,7 +172,7 @@ def _pairs(plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
-def _launch_said(planned: PlannedNodeClaim) -> str:
+def _format_launch(planned: PlannedNodeClaim) -> str:
     launch = planned.launch
     offering = f"{launch.instance_type} {launch.capacity_type} in {launch.zone}"
     types = counted(planned.instance_types_total or len(planned.instance_types), "instance type")
@@ -182,7 +182,7 @@ def _launch_said(planned: PlannedNodeClaim) -> str:
     )
 
 
-def _command_said(command: PlannedCommand) -> str:
+def _format_command(command: PlannedCommand) -> str:
     with_others = listed(command.nodes or command.node_claims)
     after = f" once {listed(command.replacements)} is ready" if command.replacements else ""
     saved = (
@@ -198,18 +198,20 @@ def _command_said(command: PlannedCommand) -> str:
     return f"{does}{after}{saved}{forceful}{why}"
 
 
-def _drift_said(plan: Plan, names: set[str]) -> list[str]:
+def _format_drift(plan: Plan, names: set[str]) -> list[str]:
     said = []
     for drifted in plan.drift:
         if not names & {drifted.node_claim, drifted.node or ""}:
             continue
-        who = f", {side_said(drifted.side)}" if drifted.side else ""
+        who = f", {format_side(drifted.side)}" if drifted.side else ""
         said.append(f"drifted: {drifted.reason}{who}")
-        said += [f"  {f.path}: {value_said(f.old)} → {value_said(f.new)}" for f in drifted.fields]
+        said += [
+            f"  {f.path}: {format_value(f.old)} → {format_value(f.new)}" for f in drifted.fields
+        ]
     return said
 
 
-def _budgets_said(plan: Plan, names: set[str]) -> list[str]:
+def _format_budgets(plan: Plan, names: set[str]) -> list[str]:
     """Return what the budgets of its NodePool allow, by reason."""
     pools = {b.node_pool for b in plan.blocked if b.node in names}
     pools |= {d.node_pool for d in plan.deferred if names & {d.node_claim, d.node or ""}}

@@ -23,7 +23,13 @@ from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.daemons import unreadable
 from reconciler.placement.question import DroppedPreferences
-from reconciler.plan.render.wording import counted, dollars, moment, pods_said, price_said
+from reconciler.plan.render.wording import (
+    counted,
+    dollars,
+    format_pods,
+    format_price_source,
+    moment,
+)
 from reconciler.plan.value.actions import DeferredClaim
 from reconciler.plan.value.changes import DriftedClaim
 from reconciler.plan.value.disruption import BlockedNode, PlannedCommand
@@ -88,7 +94,7 @@ def _sources(claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanFinding]:
         if isinstance(source, msgspec.UnsetType):
             continue
         told = told or source.source not in ("bundled", "estimate", "reservation")
-        said = price_said(source)
+        said = format_price_source(source)
         counts[said] = counts.get(said, 0) + 1
     if told:
         parts = (f"{said} ({counted(n, 'launch', 'launches')})" for said, n in counts.items())
@@ -122,7 +128,7 @@ def of_decisions(decisions: Decisions | Places) -> Iterator[PlanFinding]:
 def _too_dear(given_up: DroppedPreferences) -> PlanFinding:
     """Report the pods whose preferences cost too much, and the savings of dropping them."""
     pods = given_up.preferences
-    whose = f"{counted(len(pods), 'pod')} ({pods_said(pods)})"
+    whose = f"{counted(len(pods), 'pod')} ({format_pods(pods)})"
     saved = f", which saves {dollars(given_up.saving)} an hour" if given_up.saving > 0 else ""
     return PlanFinding(
         severity="warning",

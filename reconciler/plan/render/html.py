@@ -14,18 +14,18 @@ from reconciler.plan.render.wording import (
     compared,
     counted,
     fields_summary,
-    findings_said,
-    forgone_said,
+    format_findings,
+    format_forgone_savings,
+    format_pods,
+    format_revision,
+    format_value,
     hourly,
     list_changes,
     listed,
     moment,
     monthly,
-    pods_said,
-    revision_said,
     short_node,
     until,
-    value_said,
 )
 from reconciler.plan.value.actions import Action
 from reconciler.plan.value.changes import PlannedChange
@@ -157,7 +157,7 @@ def _header(plan: Plan) -> str:
     lines = "".join(f"<p>{html_text(line)}</p>" for line in summary_lines(plan))
     return (
         f"<h1>{html_text(plan.fleet)} "
-        f"<small class=soft>at {html_text(revision_said(plan))}</small></h1>"
+        f"<small class=soft>at {html_text(format_revision(plan))}</small></h1>"
         f"<p class=soft>{html_text(' '.join(filter(None, facts)))}</p><div class=sum>{lines}</div>"
     )
 
@@ -239,9 +239,11 @@ def _fields(change: PlannedChange) -> str:
         old, new = lists if lists is not None else ([field.old], [field.new])
         tag = " <span class='tag swap'>causes drift</span>" if field.drifts else ""
         gone = "".join(
-            f"<div class='mono gone'>- {html_text(value_said(v, 300))}</div>" for v in old
+            f"<div class='mono gone'>- {html_text(format_value(v, 300))}</div>" for v in old
         )
-        come = "".join(f"<div class='mono go'>+ {html_text(value_said(v, 300))}</div>" for v in new)
+        come = "".join(
+            f"<div class='mono go'>+ {html_text(format_value(v, 300))}</div>" for v in new
+        )
         lines.append(f"<div>{_code(field.path)}{tag}{gone}{come}</div>")
     summary = fields_summary(change)
     if summary is None:
@@ -322,7 +324,7 @@ def _blockers(plan: Plan) -> str:
             html_text(blocker_title(one.kind, one.name)),
             _code(listed(map(short_node, one.nodes), 12)),
             html_text(moment(one.since)) if one.since else "",
-            html_text(forgone_said(one.forgone, one.unpriced)),
+            html_text(format_forgone_savings(one.forgone, one.unpriced)),
             html_text(f"{one.message} ({one.owner})" if one.owner else one.message),
         )
         for one in plan.held_by
@@ -336,7 +338,7 @@ def _unschedulable(plan: Plan) -> str:
         return ""
     rows = [
         (
-            _code(pods_said(p.pod for p in group)),
+            _code(format_pods(p.pod for p in group)),
             "".join(
                 f"<div>{_code(r.node_pool or '')} {html_text(r.message)}</div>"
                 for r in group[0].reasons
@@ -408,7 +410,7 @@ def _notes(plan: Plan) -> str:
     colours = {"error": "gone", "warning": "swap", "info": "soft"}
     rows = [
         (f"<span class={colours[severity]}>{severity}</span>", html_text(text))
-        for severity, text in findings_said(plan.diagnostics)
+        for severity, text in format_findings(plan.diagnostics)
     ]
     return _section("Notes", "", _table(("", ""), rows, "<<"))
 

@@ -18,17 +18,17 @@ from reconciler.plan.render.wording import (
     compared,
     counted,
     fields_summary,
-    findings_said,
-    forgone_said,
+    format_findings,
+    format_forgone_savings,
+    format_pods,
+    format_revision,
+    format_value,
     hourly,
     list_changes,
     listed,
     moment,
-    pods_said,
-    revision_said,
     short_node,
     until,
-    value_said,
 )
 from reconciler.plan.value.changes import PlannedChange
 from reconciler.plan.value.plan import Plan
@@ -167,8 +167,8 @@ class _Comment:
             yield (
                 self._code(change.name),
                 self._code(field.path),
-                self._code(value_said(old, self._cell)),
-                self._code(value_said(new, self._cell)),
+                self._code(format_value(old, self._cell)),
+                self._code(format_value(new, self._cell)),
                 "causes drift" if field.drifts else "",
             )
 
@@ -253,7 +253,7 @@ class _Comment:
                 self._say(blocker_title(one.kind, one.name)),
                 self._code(listed(map(short_node, one.nodes), 4)),
                 moment(one.since) if one.since else "",
-                markdown_text(forgone_said(one.forgone, one.unpriced)),
+                markdown_text(format_forgone_savings(one.forgone, one.unpriced)),
                 self._say(f"{one.message} ({one.owner})" if one.owner else one.message),
             )
             for one in held
@@ -268,7 +268,7 @@ class _Comment:
             return []
         rows = [
             (
-                self._code(pods_said(p.pod for p in group)),
+                self._code(format_pods(p.pod for p in group)),
                 "<br>".join(
                     f"{self._code(r.node_pool or '')} {self._say(r.message)}".strip()
                     for r in group[0].reasons[: self._rows]
@@ -306,14 +306,14 @@ class _Comment:
         found = self._plan.diagnostics
         if not found:
             return []
-        rows = [(severity, self._say(text)) for severity, text in findings_said(found)]
+        rows = [(severity, self._say(text)) for severity, text in format_findings(found)]
         loud = any(d.severity != "info" for d in found)
         table = self._table(("", "note"), rows, "<<")
         return [_folded(counted(len(rows), "note"), table, opened=loud)]
 
     def _foot(self) -> str:
         plan = self._plan
-        of = markdown_code(clipped(revision_said(plan), _SUMMARY_MAX))
+        of = markdown_code(clipped(format_revision(plan), _SUMMARY_MAX))
         return f"<sub>Plan {markdown_code(plan.digest)} of {of}, {moment(plan.at)}</sub>"
 
 

@@ -14,11 +14,11 @@ import msgspec
 from reconciler.plan.render.wording import (
     counted,
     dollars,
+    format_pods,
+    format_reason,
+    format_side,
     image_label,
     listed,
-    pods_said,
-    reason_said,
-    side_said,
     zones_text,
 )
 from reconciler.plan.value.actions import Action
@@ -93,9 +93,9 @@ def _launch(group: Sequence[Action], claims: dict[str, PlannedNodeClaim]) -> Act
     first = group[0]
     made = [claims[a.node_claim] for a in group if a.node_claim in claims]
     pods = [pod for claim in made for pod in claim.pods]
-    why = reason_said(first.reason)
+    why = format_reason(first.reason)
     if first.reason == "Unschedulable":
-        why = f"{counted(len(pods), 'pending pod')}: {pods_said(pods)}"
+        why = f"{counted(len(pods), 'pending pod')}: {format_pods(pods)}"
     return ActionGroup(
         verb="launch",
         reason=first.reason,
@@ -163,13 +163,13 @@ def _why(
         moves += f"; saves {dollars(saved / moved)}/hour per pod moved"
     forceful = "disruption budgets do not apply" if commands[0].forceful else ""
     words = list(dict.fromkeys(command.event for command in commands if command.event))
-    said = why or (listed(words, 2) if words else reason_said(commands[0].reason))
+    said = why or (listed(words, 2) if words else format_reason(commands[0].reason))
     return (said, *filter(None, ("; ".join(filter(None, (moves, forceful))),)))
 
 
 def _cause(drift: DriftedClaim) -> str:
     fields = listed([field.path for field in drift.fields], 3)
-    side = side_said(drift.side)
+    side = format_side(drift.side)
     if fields and drift.side == "git":
         return f"{fields} {side}"
     if fields:

@@ -22,16 +22,16 @@ from reconciler.plan.render.wording import (
     compared,
     counted,
     fields_summary,
-    findings_said,
-    forgone_said,
+    format_findings,
+    format_forgone_savings,
+    format_pods,
+    format_revision,
+    format_value,
     hourly,
     list_changes,
     moment,
-    pods_said,
-    revision_said,
     short_node,
     until,
-    value_said,
 )
 from reconciler.plan.value.actions import DeferredClaim
 from reconciler.plan.value.changes import PlannedChange, PlannedFieldChange
@@ -106,7 +106,7 @@ def render_text(
 
 
 def _header(paper: Canvas, plan: Plan) -> None:
-    where = revision_said(plan)
+    where = format_revision(plan)
     if plan.revision.dirty:
         commit, _, note = where.partition(" ")
         where = f"{paper.paint(commit, 'bold')} {paper.paint(note, 'yellow')}"
@@ -114,7 +114,7 @@ def _header(paper: Canvas, plan: Plan) -> None:
         where = paper.paint(where, "bold")
     at = plan.revision
     place = ", ".join(part for part in (at.repo, at.path) if part and part != ".")
-    title = f"{plan.fleet} at {revision_said(plan)}"
+    title = f"{plan.fleet} at {format_revision(plan)}"
     beside = place and len(title) + 2 + len(place) <= paper.width
     source = f"  {paper.paint(place, 'dim')}" if beside else ""
     paper.line(f"{paper.paint(plan.fleet, 'bold')} at {where}{source}")
@@ -155,10 +155,10 @@ def _field(paper: Canvas, field: PlannedFieldChange) -> None:
         paper.line(f"      {field.path}{paper.paint(mark, 'yellow')}")
         for sign, entries in zip("-+", lists, strict=True):
             for entry in entries:
-                text = f"{sign} {value_said(entry, 400)}"
+                text = f"{sign} {format_value(entry, 400)}"
                 paper.wrapped(text, 8, _COLOURS[sign], hanging=2)
         return
-    values = f"{value_said(field.old)} → {value_said(field.new)}"
+    values = f"{format_value(field.old)} → {format_value(field.new)}"
     if 6 + len(field.path) + 2 + len(values) + len(mark) <= paper.width:
         paper.line(f"      {field.path}  {values}{paper.paint(mark, 'yellow')}")
     else:
@@ -319,7 +319,8 @@ def _blockers(paper: Canvas, plan: Plan) -> None:
         return
     paper.heading("Blockers", "(savings forgone per month)")
     for one in held[:GROUPS_MAX]:
-        right = f"{counted(len(one.nodes), 'node')}  {forgone_said(one.forgone, one.unpriced)}"
+        forgone = format_forgone_savings(one.forgone, one.unpriced)
+        right = f"{counted(len(one.nodes), 'node')}  {forgone}"
         left = clipped(blocker_title(one.kind, one.name), _edge(paper) - 4 - len(right))
         paper.row(left, right, 2, _edge(paper))
         owner = f" ({one.owner})" if one.owner else ""
@@ -343,7 +344,7 @@ def _unschedulable(paper: Canvas, plan: Plan) -> None:
     paper.heading("Unschedulable:", f"{number} cannot be scheduled")
     groups = grouped(plan.unschedulable, lambda item: item.reasons)
     for group in groups[:GROUPS_MAX]:
-        paper.wrapped(pods_said(item.pod for item in group), 2, "red", hanging=2)
+        paper.wrapped(format_pods(item.pod for item in group), 2, "red", hanging=2)
         reasons = group[0].reasons
         pools = max((len(r.node_pool or "") for r in reasons), default=0)
         for reason in reasons:
@@ -370,7 +371,7 @@ def _findings(paper: Canvas, plan: Plan) -> None:
     if not plan.diagnostics:
         return
     paper.heading("Notes")
-    said = findings_said(plan.diagnostics)
+    said = format_findings(plan.diagnostics)
     for severity, text in said[: 2 * GROUPS_MAX]:
         paper.wrapped(f"{severity}: {text}", 2, *_tint(severity), hanging=2)
     _rest(paper, len(said) - 2 * GROUPS_MAX, "note")

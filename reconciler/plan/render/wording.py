@@ -49,12 +49,12 @@ _LOUDEST = ("error", "warning", "info")
 _SIDES = {"git": "changed in git", "world": "changed in AWS", "us": "changed by this release"}
 
 
-def reason_said(reason: str) -> str:
+def format_reason(reason: str) -> str:
     """Return a short explanation of a reason, or the reason itself if it is not known."""
     return _REASONS.get(reason, reason)
 
 
-def side_said(side: str) -> str:
+def format_side(side: str) -> str:
     """Return where a change that caused drift was made."""
     return _SIDES.get(side, side)
 
@@ -109,7 +109,7 @@ def short_node(name: str) -> str:
     return host if dot and domain.endswith((".internal", "compute.internal")) else name
 
 
-def pods_said(pods: Iterable[str], most: int = 4) -> str:
+def format_pods(pods: Iterable[str], most: int = 4) -> str:
     """Return pods by the workload that their names suggest: ``web/api-* (30), web/db-0``.
 
     Pods of one workload differ in the last part of their name; several of them count as one.
@@ -138,7 +138,7 @@ def moment(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def age_said(at: datetime, now: datetime) -> str:
+def format_age(at: datetime, now: datetime) -> str:
     """Return how long ago a moment was, in one unit: ``3 h old``, ``12 days old``."""
     seconds = (now - at).total_seconds()
     if seconds < 60:
@@ -150,7 +150,7 @@ def age_said(at: datetime, now: datetime) -> str:
     )
 
 
-def price_said(source: PriceSource, now: datetime | None = None) -> str:
+def format_price_source(source: PriceSource, now: datetime | None = None) -> str:
     """Return the source of a price: ``spot price history of 2026-01-03``.
 
     With ``now``, the age replaces the date: ``spot price history, 3 h old``.
@@ -166,11 +166,11 @@ def price_said(source: PriceSource, now: datetime | None = None) -> str:
     return (
         f"{said} of {source.at.astimezone(UTC):%Y-%m-%d}"
         if now is None
-        else f"{said}, {age_said(source.at, now)}"
+        else f"{said}, {format_age(source.at, now)}"
     )
 
 
-def forgone_said(forgone: float | None, unpriced: int) -> str:
+def format_forgone_savings(forgone: float | None, unpriced: int) -> str:
     """Return the savings that a blocker prevents: ``$1,204/month``."""
     if forgone is None:
         return "no price"
@@ -185,7 +185,7 @@ def blocker_title(kind: str, name: str) -> str:
     return f"{kind} {name}" if rule is None else f"NodePool {pool}: {rule} ({reason})"
 
 
-def duration_said(text: str) -> str:
+def readable_duration(text: str) -> str:
     """Return an ISO 8601 duration as people say it, in at most two units: ``1 day 2 h``."""
     units = {"D": ("day", "days"), "H": ("h", "h"), "M": ("min", "min"), "S": ("s", "s")}
     parts = [
@@ -201,7 +201,7 @@ def until(at: datetime, now: datetime) -> str:
     return f"{utc:%H:%M} UTC" if utc.date() == now.astimezone(UTC).date() else moment(at)
 
 
-def revision_said(plan: Plan) -> str:
+def format_revision(plan: Plan) -> str:
     """Return the commit that was planned, and whether there are uncommitted changes."""
     revision = plan.revision
     if revision.head is None:
@@ -229,7 +229,7 @@ def short(commit: str) -> str:
     return commit[:8] if is_hash else commit
 
 
-def value_said(value: Any, width: int = 60) -> str:
+def format_value(value: Any, width: int = 60) -> str:
     """Return the value of a field on one line, truncated to ``width``."""
     text = _value(value)
     return text if len(text) <= width else text[: width - 1] + "…"
@@ -300,7 +300,7 @@ def fields_summary(change: PlannedChange) -> str | None:
     return ", ".join(filter(None, (f"{counted(len(pairs), 'price')}{span}", *more)))
 
 
-def findings_said(findings: Iterable[PlanFinding]) -> list[tuple[str, str]]:
+def format_findings(findings: Iterable[PlanFinding]) -> list[tuple[str, str]]:
     """Return findings as severity and text, most severe first; equal ones once, with all places."""
     alike: dict[tuple[str | None, ...], list[str]] = {}
     for f in findings:

@@ -10,10 +10,10 @@ import msgspec
 from reconciler.plan.render.wording import (
     counted,
     dollars,
-    duration_said,
+    format_pods,
     hourly,
     monthly,
-    pods_said,
+    readable_duration,
     short_node,
 )
 from reconciler.plan.value.costs import AtRest, PoolCost
@@ -105,7 +105,7 @@ def _unschedulable_line(plan: Plan) -> list[str]:
     if not pods:
         return []
     when = " now" if plan.change is not None and not plan.change.unschedulable else ""
-    said = _clipped(pods_said(pods), _PODS_WIDTH)
+    said = _clipped(format_pods(pods), _PODS_WIDTH)
     return [f"{counted(len(pods), 'pod')} cannot be scheduled{when}: {said}."]
 
 
@@ -146,7 +146,7 @@ def _rollout(change: AtRest) -> str:
     if change.rollout == "PT0S":
         return ""
     if change.rollout is not None:
-        return f"; the rollout takes {duration_said(change.rollout)}"
+        return f"; the rollout takes {readable_duration(change.rollout)}"
     if change.bounds is not None:
         return "; how long the rollout takes is not known"
     return "; the rollout does not end within 30 days"

@@ -39,7 +39,7 @@ from reconciler.model.karpenter.nodeclass import (
 )
 from reconciler.ports.cloud import LaunchAnswer, Leftover
 from tests.adapters.aws.test_events import SPOT
-from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish
+from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_launch, a_type
 from tests.examples import in_turn
 
 pytestmark = pytest.mark.usefixtures("tireless")
@@ -123,7 +123,7 @@ def launch(s: Site) -> None:
     number = next(NUMBERS)
     settings = replace(SETTINGS, cluster_name=f"cluster-{number}")
     compute = AwsCompute(s.cloud.connect, settings, a_type, s.clock)
-    wish = a_wish(f"launch-{number}", s.found)
+    wish = a_launch(f"launch-{number}", s.found)
     try:
         (answer,) = compute.launch([wish])
         if isinstance(answer, Exception):
@@ -151,7 +151,7 @@ def launched(s: Site, count: int = 1) -> list[str]:
     """Launch instances past the faults, with one call."""
     faults, s.cloud.faults._rules = s.cloud.faults._rules, []
     batch = f"spare-{next(NUMBERS)}"
-    wishes = [a_wish(f"{batch}-{n}", s.found, batch=batch) for n in range(count)]
+    wishes = [a_launch(f"{batch}-{n}", s.found, batch=batch) for n in range(count)]
     answers = s.compute().launch(wishes)
     s.cloud.faults._rules = faults
     return [a.instance.id for a in answers if isinstance(a, LaunchAnswer) and a.instance]

@@ -15,7 +15,7 @@ from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.ports.cloud import InterruptionKind, LaunchAnswer
 from tests.adapters.aws.test_queue import spot
-from tests.contracts.cloud import a_class, a_cloud, a_compute, a_wish
+from tests.contracts.cloud import a_class, a_cloud, a_compute, a_launch
 from tests.engine.processes import wait_for
 
 CALL = "DescribeInstanceStatus"
@@ -30,7 +30,7 @@ class Site:
         self.cloud = a_cloud(self.clock)
         compute = a_compute(self.cloud, self.clock)
         node_class = compute.resolve(a_class())
-        answers = compute.launch([a_wish(f"i{n}", node_class) for n in range(3)])
+        answers = compute.launch([a_launch(f"i{n}", node_class) for n in range(3)])
         self.ids = [a.instance.id for a in answers if isinstance(a, LaunchAnswer) and a.instance]
         self.statuses = InstanceStatuses(self.cloud.connect, self.clock)
 
