@@ -33,16 +33,16 @@ from typing import Any
 import msgspec
 import yaml
 
-from reconciler.catalog.catalogfile import read_catalog
+from reconciler.catalog.file import read_catalog
 from reconciler.cli.main import main as reconciler
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.model.history import History
 from reconciler.model.settings import Settings
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import ClusterState, cluster_state
-from reconciler.plan.inputs import Inputs
+from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.carry import Work, carried
-from reconciler.plan.rest.world import World
+from reconciler.plan.rest.world import RestingFleet
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = Path(os.environ.get("CONFORMANCE") or ROOT.parent / "shared" / "conformance") / "bench"
@@ -238,7 +238,7 @@ def _carried(home: Path) -> ClusterState:
         now=NOW.replace(day=1),
         any_class=True,
     )
-    rest = carried(inputs, World(inputs.cluster), inputs.now, History(), Work(10**9))
+    rest = carried(inputs, RestingFleet(inputs.cluster), inputs.now, History(), Work(10**9))
     assert rest.rested, home
     return rest.world.cluster
 

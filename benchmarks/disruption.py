@@ -32,21 +32,21 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from msgspec.structs import replace as with_
-from reconciler.catalog.catalogfile import read_catalog
+from reconciler.catalog.file import read_catalog
 from reconciler.disruption.cost import node_price
 from reconciler.disruption.decide import decide
 from reconciler.disruption.simulation import after
 from reconciler.disruption.situation import Situation
 from reconciler.model.decode import decode
-from reconciler.model.labels import INITIALIZED, INSTANCE_TYPE
-from reconciler.model.metadata import Condition
-from reconciler.model.nodepool import NodePool
+from reconciler.model.karpenter.labels import INITIALIZED, INSTANCE_TYPE
+from reconciler.model.kubernetes.metadata import Condition
+from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import cluster_state
-from reconciler.placement.pending import pods_to_place
-from reconciler.placement.problem import LaunchPool
-from reconciler.placement.result import Placement
+from reconciler.placement.pods.pending import pods_to_place
+from reconciler.placement.question import LaunchPool
+from reconciler.placement.question import Placement
 
 folder, search, goal = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 now = datetime(2026, 3, 1, 12, tzinfo=UTC)

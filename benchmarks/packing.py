@@ -21,17 +21,17 @@ from statistics import mean, median
 from typing import Any, NamedTuple
 
 from reconciler.catalog.catalog import Catalog
-from reconciler.catalog.catalogfile import read_catalog
+from reconciler.catalog.file import read_catalog
 from reconciler.desired.fleet import SourceFile, read_fleet
-from reconciler.desired.settings import resolve
+from reconciler.desired.settings.layers import resolve
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import cluster_state
-from reconciler.placement.pending import pods_to_place
-from reconciler.placement.result import Placement
+from reconciler.placement.pods.pending import pods_to_place
+from reconciler.placement.question import Placement
 from reconciler.placement.scheduler import Scheduler
-from reconciler.plan.deciding import Facts
-from reconciler.plan.inputs import Inputs
-from reconciler.plan.planner import facts_of
+from reconciler.plan.make.decide import Facts
+from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.planner import facts_of
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path(os.environ.get("CONFORMANCE") or ROOT.parent / "shared" / "conformance")

@@ -30,19 +30,19 @@ from msgspec.structs import replace as with_fields
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.firststate import first_state
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryStateStore
-from reconciler.catalog.catalogfile import read_catalog
+from reconciler.catalog.file import read_catalog
 from reconciler.cli.simulation.building import SimulatedFleet
-from reconciler.cli.stopping import Silence
+from reconciler.cli.shared.stopping import Silence
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_pools
 from reconciler.engine.reconcile import Mandate, reconcile
-from reconciler.engine.tagging import TAGGED
+from reconciler.engine.steps.tagging import TAGGED
 from reconciler.engine.world import World
 from reconciler.model.settings import Settings
 from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import read_snapshot
-from reconciler.plan.plan import Revision
-from reconciler.plan.recall import Recall
+from reconciler.plan.value.plan import Revision
+from reconciler.plan.make.recall import Recall
 
 gc.set_threshold(200_000, 20, 20)
 folder, now = Path(sys.argv[1]), datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -37,14 +37,14 @@ _ONE_CASE = """
 import gc, json, sys, time
 from datetime import UTC, datetime
 from pathlib import Path
-from reconciler.catalog.catalogfile import read_catalog
+from reconciler.catalog.file import read_catalog
 from reconciler.model.decode import decode
-from reconciler.model.nodepool import NodePool
+from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import cluster_state
-from reconciler.placement.pending import pods_to_place
-from reconciler.placement.problem import LaunchPool
+from reconciler.placement.pods.pending import pods_to_place
+from reconciler.placement.question import LaunchPool
 from reconciler.placement.scheduler import Scheduler
 
 folder, now = Path(sys.argv[1]), datetime(2026, 3, 1, 12, tzinfo=UTC)

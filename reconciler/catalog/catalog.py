@@ -12,17 +12,17 @@ from functools import cached_property, lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, overload
 
-from reconciler.catalog import bundle as bundled_file
-from reconciler.catalog.awsrows import AwsRows
-from reconciler.catalog.bundle import Bundle, Header
+from reconciler.catalog.aws import bundle as bundled_file
+from reconciler.catalog.aws.bundle import Bundle, Header
+from reconciler.catalog.aws.rows import AwsRows
 from reconciler.catalog.classfacts import ClassFacts
 from reconciler.catalog.columns import Columns, Rows
 from reconciler.model.errors import UsageError
-from reconciler.model.instancetype import InstanceType, PriceOrigin
-from reconciler.model.labels import WELL_KNOWN_AWS
+from reconciler.model.karpenter.instancetype import InstanceType, PriceOrigin
+from reconciler.model.karpenter.labels import WELL_KNOWN_AWS
 
 if TYPE_CHECKING:
-    from reconciler.catalog.prices import Pricing
+    from reconciler.catalog.aws.prices import Pricing
 
 DEFAULT_FACTS: Final = ClassFacts()
 
@@ -175,7 +175,7 @@ class BundledCatalog(Catalog):
         origin, pricer = PriceOrigin("bundled", _published(header)), None
         key = f"{header.digest} {region} {facts!r}"
         if pricing is not None:
-            from reconciler.catalog.prices import Pricer
+            from reconciler.catalog.aws.prices import Pricer
 
             pricer = Pricer(region, pricing, origin)
             key += f" {pricing.digest}"

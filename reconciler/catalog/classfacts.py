@@ -11,15 +11,15 @@ from typing import Any, Final
 
 import msgspec
 
-from reconciler.model.nodeclass import BlockDeviceMapping, EC2NodeClass
-from reconciler.model.quantity import parse_quantity
+from reconciler.model.karpenter.nodeclass import BlockDeviceMapping, EC2NodeClass
+from reconciler.model.resources import parse_quantity
 from reconciler.model.settings import PlacementGroup, Settings
 
 GIB: Final = 2**30 * 1000
 _DEFAULT_VOLUME: Final = 20 * GIB
 
 
-class Family(msgspec.Struct, frozen=True):
+class ImageFamily(msgspec.Struct, frozen=True):
     """What an image family does to capacity and overhead (Karpenter ``FeatureFlags``).
 
     ``eni_density``: pods are limited by network interfaces, not to 110. ``pods_per_core``: the
@@ -40,8 +40,8 @@ class Family(msgspec.Struct, frozen=True):
         return self.windows_build is not None
 
 
-def _windows(build: str) -> Family:
-    return Family(
+def _windows(build: str) -> ImageFamily:
+    return ImageFamily(
         eni_density=False,
         eni_overhead=False,
         device="/dev/sda1",
@@ -51,17 +51,17 @@ def _windows(build: str) -> Family:
 
 
 FAMILIES: Final = {
-    "AL2": Family(),
-    "AL2023": Family(),
-    "Bottlerocket": Family(pods_per_core=False, eni_overhead=False, device="/dev/xvdb"),
-    "Custom": Family(device=None),
+    "AL2": ImageFamily(),
+    "AL2023": ImageFamily(),
+    "Bottlerocket": ImageFamily(pods_per_core=False, eni_overhead=False, device="/dev/xvdb"),
+    "Custom": ImageFamily(device=None),
     "Windows2019": _windows("10.0.17763"),
     "Windows2022": _windows("10.0.20348"),
     "Windows2025": _windows("10.0.26100"),
 }
 
 
-class Volume(msgspec.Struct, frozen=True):
+class DeviceMapping(msgspec.Struct, frozen=True):
     """A block device mapping: its device, its size in thousandths of a byte if it says one."""
 
     device: str | None
@@ -110,7 +110,7 @@ class ClassFacts(msgspec.Struct, frozen=True):
     kube_reserved: Texts = ()
     system_reserved: Texts = ()
     eviction_hard: Texts = ()
-    volumes: tuple[Volume, ...] = ()
+    volumes: tuple[DeviceMapping, ...] = ()
     raid0: bool = False
     interfaces: tuple[Interface, ...] = ()
     connection_tracking: bool = False
@@ -126,7 +126,7 @@ class ClassFacts(msgspec.Struct, frozen=True):
     memory: tuple[tuple[str, int], ...] = ()
 
     @property
-    def flags(self) -> Family:
+    def flags(self) -> ImageFamily:
         """What the image family does; an unknown one is treated as Custom."""
         return FAMILIES.get(self.family, FAMILIES["Custom"])
 
@@ -240,7 +240,7 @@ def _texts(value: object) -> Texts:
     return tuple(sorted((str(key), str(text)) for key, text in items))
 
 
-def _volume(mapping: BlockDeviceMapping) -> Volume:
+def _volume(mapping: BlockDeviceMapping) -> DeviceMapping:
     size = mapping.ebs.volume_size if mapping.ebs else None
     amount = None if size is None else parse_quantity(str(size))
-    return Volume(mapping.device_name, amount, mapping.root_volume)
+    return DeviceMapping(mapping.device_name, amount, mapping.root_volume)

@@ -12,8 +12,8 @@ from typing import Protocol
 
 import msgspec
 
-from reconciler.model.instancetype import InstanceType, Offering
-from reconciler.model.requirement import Requirement
+from reconciler.model.karpenter.instancetype import InstanceType, Offering
+from reconciler.model.karpenter.requirements import Requirement
 
 Cells = list[Requirement | None]
 

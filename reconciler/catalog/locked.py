@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reconciler.catalog.bundle import Bundle, Header, Region, Zone
+from reconciler.catalog.aws.bundle import Bundle, Header, Region, Zone
+from reconciler.catalog.aws.machine import MachineType
+from reconciler.catalog.aws.prices import OnDemandQuotes, Pricing, SpotQuotes
 from reconciler.catalog.catalog import BundledCatalog
-from reconciler.catalog.machine import Machine
-from reconciler.catalog.prices import OnDemandQuotes, Pricing, SpotQuotes
 from reconciler.catalog.table import indices, table_of
-from reconciler.desired.lock import Lock, LockedCatalog, LockedType, Source
+from reconciler.desired.lock import FactSource, Lock, LockedCatalog, LockedType
 from reconciler.model.errors import UnreadableError
-from reconciler.model.instancetype import InstanceType, PriceOrigin
-from reconciler.model.labels import ON_DEMAND, SPOT
-from reconciler.model.nodepool import requirements_of
-from reconciler.model.requirements import Requirements
+from reconciler.model.karpenter.instancetype import InstanceType, PriceOrigin
+from reconciler.model.karpenter.labels import ON_DEMAND, SPOT
+from reconciler.model.karpenter.nodepool import requirements_of
+from reconciler.model.karpenter.requirements import Requirements
 
 if TYPE_CHECKING:
-    from reconciler.model.nodepool import NodePool
-    from reconciler.model.pricebook import PriceBook
+    from reconciler.model.billing import PriceBook
+    from reconciler.model.karpenter.nodepool import NodePool
 
 _ESTIMATE = "estimate"
 
@@ -68,9 +68,9 @@ def locked_data(lock: Lock, bundled: tuple[Header, Bundle]) -> tuple[Header, Bun
     return msgspec.structs.replace(header, digest=digest), made
 
 
-def _machine(name: str, locked: LockedType) -> Machine:
+def _machine(name: str, locked: LockedType) -> MachineType:
     try:
-        return msgspec.convert(locked.machine, Machine)
+        return msgspec.convert(locked.machine, MachineType)
     except msgspec.ValidationError as error:
         raise UnreadableError(
             f"types.{name}.machine: {error}",
@@ -79,7 +79,9 @@ def _machine(name: str, locked: LockedType) -> Machine:
         ) from error
 
 
-def _prices(bundle: Bundle, region: str, machines: Iterable[Machine]) -> tuple[float | None, ...]:
+def _prices(
+    bundle: Bundle, region: str, machines: Iterable[MachineType]
+) -> tuple[float | None, ...]:
     known = bundle.regions.get(region)
     if known is None or not known.prices:
         return ()
@@ -111,7 +113,7 @@ def locked_pricing(lock: Lock, book: PriceBook | None) -> Pricing:
     return Pricing(on_demand, spot, book)
 
 
-def _origin(source: Source) -> PriceOrigin:
+def _origin(source: FactSource) -> PriceOrigin:
     return PriceOrigin(source.source, source.at)
 
 
@@ -176,12 +178,12 @@ def _spot(kind: InstanceType) -> dict[str, float] | None:
     return dict(sorted(quoted.items())) or None
 
 
-def locked_catalog(catalog: BundledCatalog, types: Source, bundled: Header) -> LockedCatalog:
+def locked_catalog(catalog: BundledCatalog, types: FactSource, bundled: Header) -> LockedCatalog:
     """Return what a lock says of the catalogue as a whole."""
     pricing = catalog.pricing
     published = catalog.published
-    on_demand = Source(source=published.source, at=published.at)
-    spot = Source(source=_ESTIMATE)
+    on_demand = FactSource(source=published.source, at=published.at)
+    spot = FactSource(source=_ESTIMATE)
     if pricing is not None and pricing.on_demand is not None:
         on_demand = _source(pricing.on_demand.origin)
     if pricing is not None and pricing.spot is not None:
@@ -195,8 +197,8 @@ def locked_catalog(catalog: BundledCatalog, types: Source, bundled: Header) -> L
     )
 
 
-def _source(origin: PriceOrigin) -> Source:
-    return Source(source=origin.source, at=origin.at)
+def _source(origin: PriceOrigin) -> FactSource:
+    return FactSource(source=origin.source, at=origin.at)
 
 
 def differences(before: Mapping[str, LockedType], after: Mapping[str, LockedType]) -> str:

@@ -15,10 +15,9 @@ from functools import cached_property, lru_cache
 from typing import Protocol, overload
 
 from reconciler.catalog.columns import Columns, columns_of
-from reconciler.model.instancetype import InstanceType, Offering
-from reconciler.model.labels import CAPACITY_TYPE, RESERVATION_ID, RESERVED, ZONE
-from reconciler.model.requirement import Requirement, requirement
-from reconciler.model.requirements import Requirements
+from reconciler.model.karpenter.instancetype import InstanceType, Offering
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, RESERVATION_ID, RESERVED, ZONE
+from reconciler.model.karpenter.requirements import Requirement, Requirements, requirement
 from reconciler.model.resources import Resources, largest
 
 _FAR = float("inf")

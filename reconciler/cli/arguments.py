@@ -44,7 +44,7 @@ def _rewritten(message: str) -> str:
     found = _CHOICE.search(message)
     if found is None:
         return message
-    from reconciler.model.nearest import did_you_mean
+    from reconciler.model.text.nearest import did_you_mean
 
     known = [word.strip(" '") for word in found["known"].split(",")]
     what = message[: found.start()].removeprefix("argument ").removesuffix(": ")

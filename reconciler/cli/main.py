@@ -29,43 +29,58 @@ if TYPE_CHECKING:
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "validate": (
-        "reconciler.cli.validate",
+        "reconciler.cli.commands.validate",
         "check the desired state and show every problem with its location",
     ),
-    "plan": ("reconciler.cli.plan", "show what would change, why, and what it costs"),
-    "apply": ("reconciler.cli.apply", "apply a plan until the fleet matches git"),
-    "run": ("reconciler.cli.run", "run the daemon that keeps the fleet in sync with git"),
+    "plan": ("reconciler.cli.commands.plan", "show what would change, why, and what it costs"),
+    "apply": ("reconciler.cli.commands.apply", "apply a plan until the fleet matches git"),
+    "run": ("reconciler.cli.commands.run", "run the daemon that keeps the fleet in sync with git"),
     "simulate": (
-        "reconciler.cli.simulate",
+        "reconciler.cli.commands.simulate",
         "run the engine against a simulated cloud in virtual time and show the rollout",
     ),
-    "status": ("reconciler.cli.status", "show the recorded state of the fleet"),
-    "get": ("reconciler.cli.get", "list nodeclaims, nodes, nodepools, plans, actions or commands"),
-    "describe": ("reconciler.cli.describe", "show all recorded details of one resource"),
+    "status": ("reconciler.cli.commands.status", "show the recorded state of the fleet"),
+    "get": (
+        "reconciler.cli.commands.get",
+        "list nodeclaims, nodes, nodepools, plans, actions or commands",
+    ),
+    "describe": ("reconciler.cli.commands.describe", "show all recorded details of one resource"),
     "explain": (
-        "reconciler.cli.explain",
+        "reconciler.cli.commands.explain",
         "explain why a pod is unschedulable or a node is (not) disrupted",
     ),
-    "resume": ("reconciler.cli.resume", "resume disruption that was halted after failures"),
-    "history": ("reconciler.cli.history", "list past operations with time, commit and reason"),
-    "lock": ("reconciler.cli.lock", "pin images and prices so that plans are repeatable"),
+    "resume": (
+        "reconciler.cli.commands.resume",
+        "resume disruption that was halted after failures",
+    ),
+    "history": (
+        "reconciler.cli.commands.history",
+        "list past operations with time, commit and reason",
+    ),
+    "lock": ("reconciler.cli.commands.lock", "pin images and prices so that plans are repeatable"),
     "check": (
-        "reconciler.cli.check",
+        "reconciler.cli.commands.check",
         "check credentials, permissions, quotas, networks and the queue; changes nothing",
     ),
-    "health": ("reconciler.cli.health", "check whether the daemon is alive"),
+    "health": ("reconciler.cli.commands.health", "check whether the daemon is alive"),
     "hash": (
-        "reconciler.cli.hash",
+        "reconciler.cli.commands.hash",
         ("compute the drift hashes of NodePools and EC2NodeClasses, as Karpenter does"),
     ),
-    "config": ("reconciler.cli.config", "show the effective settings and the source of each"),
-    "demo": ("reconciler.cli.demo", "try the full loop on this machine, with nothing to set up"),
+    "config": (
+        "reconciler.cli.commands.config",
+        "show the effective settings and the source of each",
+    ),
+    "demo": (
+        "reconciler.cli.commands.demo",
+        "try the full loop on this machine, with nothing to set up",
+    ),
     "snapshot": (
-        "reconciler.cli.snapshot",
+        "reconciler.cli.commands.snapshot",
         ("save the cluster objects that `plan --snapshot` reads, using kubectl"),
     ),
     "state": (
-        "reconciler.cli.state",
+        "reconciler.cli.commands.state",
         "migrate, check, export, import or prune the recorded state; adopt nodes",
     ),
 }
@@ -83,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         sys.stdout.write(f"reconciler {__version__}\n")
         return 0
-    from reconciler.cli import door
+    from reconciler.cli.output import door
 
     with door.opened():
         return _ended(words, is_process=argv is None)
@@ -181,13 +196,13 @@ def _parser(words: list[str]) -> tuple[argparse.ArgumentParser, Any]:
 
 def _failed(error: Exception, *, debug: bool) -> int:
     """Print the error as one line and return its exit code."""
-    from reconciler.cli import exitcode
+    from reconciler.cli.shared import exitcode
     from reconciler.model.errors import PolicyError, ReconcilerError, StalePlanError
 
     if debug:
         import traceback
 
-        from reconciler.model.urls import without_secrets
+        from reconciler.model.text.urls import without_secrets
 
         sys.stderr.write(without_secrets("".join(traceback.format_exception(error))))
     if isinstance(error, ReconcilerError):
@@ -212,7 +227,7 @@ def _line(error: ReconcilerError) -> str:
 
 
 def _interrupted(*, debug: bool) -> int:
-    from reconciler.cli import exitcode
+    from reconciler.cli.shared import exitcode
 
     if debug:
         import traceback

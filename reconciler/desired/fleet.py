@@ -6,28 +6,84 @@ objects are kept in a total order by kind, namespace and name, findings by place
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.desired import spellings
-from reconciler.desired.document import Document, Pointer, parse_documents
-from reconciler.desired.entries import Entry, entries
-from reconciler.desired.finding import Finding, field_path, shown
-from reconciler.desired.kinds import (
+from reconciler.desired.settings.layers import flattened, misplaced, remedy_of_misplaced
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.text.nearest import nearest
+from reconciler.source.document import Document, Pointer, parse_documents
+from reconciler.source.finding import Finding, field_path, shown
+from reconciler.source.objects import Entry, entries
+from reconciler.source.resource import (
+    CONFIG_FILES,
+    LOCK_FILE,
     NAMESPACED,
     OURS,
     WORKLOADS,
+    Resource,
     is_other_class,
     schema_of,
 )
-from reconciler.desired.resource import CONFIG_FILES, LOCK_FILE, Resource
-from reconciler.desired.schema import value_at
-from reconciler.model.diagnostics import Diagnostic, Place, Severity
-from reconciler.model.nearest import nearest
+from reconciler.source.schema import value_at
 
 if TYPE_CHECKING:
     from reconciler.desired.lock import Lock
+
+
+# Lines of the fields of the files that hold no objects: the lock, and our own config.
+
+
+_KEY: Final = re.compile(r'( *)"((?:[^"\\]|\\.)*)":')
+
+
+def lines_of_lock(content: bytes) -> dict[str, int]:
+    """Return the line of each field of a lock by its dotted path.
+
+    They are read off the layout that `reconciler lock` writes. Of a file in another layout few
+    are found; who asks for the others takes the first line.
+    """
+    found: dict[str, int] = {}
+    above: list[str] = []
+    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
+        match = _KEY.match(line)
+        if match is not None:
+            depth = max(len(match[1]) // 2 - 1, 0)
+            above = [*above[:depth], match[2]]
+            found.setdefault(".".join(above), number)
+    return found
+
+
+def lines_of_document(document: Document) -> dict[str, int]:
+    """Return the line of each key of a document by its dotted path."""
+    return {
+        ".".join(map(str, pointer)): document.place(pointer, of_key=True).line
+        for pointer in _keys(document.data, ())
+    }
+
+
+def _keys(data: Any, above: Pointer) -> Iterator[Pointer]:
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            yield (*above, str(key))
+            yield from _keys(value, (*above, str(key)))
+
+
+# What ``reconciler.yaml`` sets although only the operator may, each with its place.
+
+
+def check(config: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield a finding for each setting that a repository may not have."""
+    for key, value in flattened(config):
+        why = misplaced(key, value)
+        if why:
+            pointer = tuple(key.split("."))
+            hint = remedy_of_misplaced(key)
+            yield Finding("operator-setting", pointer, why, hint, of_key=True)
+
 
 UNREAD: Final = frozenset({"bad-key", "bad-number", "bad-tag", "unsupported-tag"})
 """Codes of values that the document could not make sense of: their shape tells nothing new."""
@@ -155,7 +211,7 @@ class _Reading:
 
     def read_config(self, documents: list[Document]) -> None:
         """Check the engine's own settings; the first document counts."""
-        from reconciler.desired import misplaced, schema
+        from reconciler.source import schema
 
         for number, document in enumerate(documents):
             entry = Entry(document, (), document.data)
@@ -165,12 +221,10 @@ class _Reading:
                 faults = schema.check("reconciler.v1", entry.plain)
                 faults += _without(schema.misread("reconciler.v1", entry.plain), faults)
                 if isinstance(entry.plain, dict):
-                    faults += misplaced.check(entry.plain)
+                    faults += check(entry.plain)
                 for finding in faults:
                     self._add(entry, finding)
                 if not faults:
-                    from reconciler.desired.lines import lines_of_document
-
                     self.config = entry.plain
                     self.config_file = document.file
                     self.config_lines = lines_of_document(document)
@@ -183,8 +237,6 @@ class _Reading:
         if isinstance(found, Diagnostic):
             self.diagnostics.append(found)
         else:
-            from reconciler.desired.lines import lines_of_lock
-
             self.lock = found
             self.lock_lines = lines_of_lock(content)
 
@@ -201,17 +253,18 @@ class _Reading:
                 self.skipped[entry.kind] = self.skipped.get(entry.kind, 0) + 1
 
     def _read_ours(self, entry: Entry) -> None:
-        from reconciler.desired import rules, schema
+        from reconciler.desired.rules import crd
+        from reconciler.source import schema
 
         name = schema_of(entry.kind)
         old = spellings.check(entry.kind, entry.data)
         shape = _without(schema.check(name, entry.plain), old)
         shape += _without(schema.misread(name, entry.plain), [*old, *shape])
-        semantics = rules.check(name, entry.plain, [*old, *shape])
+        semantics = crd.check(name, entry.plain, [*old, *shape])
         self._keep(entry, [*old, *shape, *semantics])
 
     def _read_workload(self, entry: Entry) -> None:
-        from reconciler.desired.workload_shape import check
+        from reconciler.desired.workloads.shape import check
 
         self._keep(entry, check(entry.kind, entry.plain))
 
@@ -293,7 +346,7 @@ class _Reading:
         """Refuse more pods than a plan can hold."""
         if not any(kind in WORKLOADS for kind, _, _ in self.resources):
             return
-        from reconciler.desired.workload_shape import PODS_MAX, pods_of
+        from reconciler.desired.workloads.shape import PODS_MAX, pods_of
 
         pods = 0
         for resource, entry in self._kept(*WORKLOADS):

@@ -1,29 +1,40 @@
-"""``reconciler.lock``: what a look at AWS found, written down so that a plan can be repeated.
-
-It stands in the fleet folder beside ``reconciler.yaml``, is written by ``reconciler lock`` and
-reviewed like any other file: images, subnets and security groups of each EC2NodeClass, and what
-the instance types that NodePools allow are and cost. Where it stands it holds, offline as against
-an account; a new image reaches nodes by a commit that changes this file, and in no other way.
-
-An entry holds for the selectors that it was found by: once those change in git it no longer fits,
-and the class is looked up as if there were no lock.
-"""
+"""An EC2NodeClass as its lock has it: images and places that hold until the lock changes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from reconciler.desired.resource import LOCK_FILE
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
-from reconciler.model.nodeclass import AMI, SecurityGroup, Subnet
+from reconciler.model.karpenter.nodeclass import (
+    AMI,
+    EC2NodeClass,
+    EC2NodeClassStatus,
+    SecurityGroup,
+    Subnet,
+)
+from reconciler.model.kubernetes.metadata import Condition
+from reconciler.source.resource import LOCK_FILE
 
 if TYPE_CHECKING:
-    from reconciler.desired.resource import Resource
+    from reconciler.source.resource import Resource
+
+
+# ``reconciler.lock``: what a look at AWS found, written down so that a plan can be repeated.
+#
+# It stands in the fleet folder beside ``reconciler.yaml``, is written by ``reconciler lock`` and
+# reviewed like any other file: images, subnets and security groups of each EC2NodeClass, and what
+# the instance types that NodePools allow are and cost. Where it stands it holds, offline as
+# against an account; a new image reaches nodes by a commit that changes this file, and in no
+# other way.
+#
+# An entry holds for the selectors that it was found by: once those change in git it no longer
+# fits, and the class is looked up as if there were no lock.
+
 
 API_VERSION: Final = "reconciler/v1"
 REMEDY: Final = "run `reconciler lock --update` and commit the result"
@@ -54,7 +65,7 @@ class LockedClass(_Part, frozen=True, kw_only=True):
     instance_profile: str = ""
 
 
-class Source(_Part, frozen=True, kw_only=True):
+class FactSource(_Part, frozen=True, kw_only=True):
     """Whence facts come (as ``PriceOrigin.source``), and when they were read or published."""
 
     source: str
@@ -64,11 +75,11 @@ class Source(_Part, frozen=True, kw_only=True):
 class LockedCatalog(_Part, frozen=True, kw_only=True):
     """The instance types: whence, and which bundled data they are told as a difference to."""
 
-    instance_types: Source
+    instance_types: FactSource
     bundle: str
     bundle_digest: str
-    on_demand: Source
-    spot: Source
+    on_demand: FactSource
+    spot: FactSource
 
 
 class LockedType(_Part, frozen=True, kw_only=True):
@@ -222,3 +233,72 @@ def fitting(
     message = f"the lock is out of date: {names} changed since it was written"
     stale = Diagnostic(Severity.WARNING, "lock-stale", message, Place(LOCK_FILE, 1, 1), hint=REMEDY)
     return found, (stale,)
+
+
+def pinned(node_class: EC2NodeClass, entry: LockedClass | None) -> EC2NodeClass:
+    """Return the class with what is locked for it in the place of what was looked up.
+
+    Where nothing was looked up the lock says everything. Of subnets and security groups that were
+    looked up, those that are locked stay, in the order of the look: free addresses change by the
+    minute. If none of them is left the class is not ready, and its condition says why.
+    """
+    if entry is None:
+        return node_class
+    status = node_class.status
+    if status == EC2NodeClassStatus():
+        found = EC2NodeClassStatus(
+            subnets=entry.subnets,
+            security_groups=entry.security_groups,
+            amis=entry.amis,
+            instance_profile=entry.instance_profile,
+        )
+        return msgspec.structs.replace(node_class, status=found)
+    subnets = {subnet.id for subnet in entry.subnets}
+    groups = {group.id for group in entry.security_groups}
+    kept = msgspec.structs.replace(
+        status,
+        amis=entry.amis or status.amis,
+        subnets=tuple(s for s in status.subnets if not subnets or s.id in subnets),
+        security_groups=tuple(g for g in status.security_groups if not groups or g.id in groups),
+    )
+    if kept.conditions:
+        kept = msgspec.structs.replace(kept, conditions=_conditions(status.conditions, kept))
+    return msgspec.structs.replace(node_class, status=kept)
+
+
+def _conditions(before: Sequence[Condition], status: EC2NodeClassStatus) -> tuple[Condition, ...]:
+    """Return the conditions as they are for a status that was pinned."""
+    pinned_kinds = {
+        "AMIsReady": (status.amis, "AMINotFound", "no image is locked"),
+        "SubnetsReady": (status.subnets, "SubnetsNotFound", "no locked subnet exists any more"),
+        "SecurityGroupsReady": (
+            status.security_groups,
+            "SecurityGroupsNotFound",
+            "no locked security group exists any more",
+        ),
+    }
+    made: list[Condition] = []
+    for condition in before:
+        found, reason, message = pinned_kinds.get(condition.type, (None, "", ""))
+        if found is None or condition.type == "Ready":
+            made.append(condition)
+        elif found:
+            made.append(_changed(condition, "True", "", ""))
+        else:
+            made.append(_changed(condition, "False", reason, f"{message}: {REMEDY}"))
+    missing = [c for c in made if c.type != "Ready" and c.status != "True"]
+    kinds = ", ".join(f"{c.type}={c.status}" for c in missing)
+    return tuple(
+        c
+        if c.type != "Ready"
+        else _changed(c, "False", "UnhealthyDependents", kinds)
+        if missing
+        else _changed(c, "True", "", "")
+        for c in made
+    )
+
+
+def _changed(condition: Condition, status: str, reason: str, message: str) -> Condition:
+    if condition.status == status:
+        return condition
+    return msgspec.structs.replace(condition, status=status, reason=reason, message=message)

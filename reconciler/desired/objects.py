@@ -11,16 +11,21 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from reconciler.desired.fleet import Fleet
-from reconciler.desired.resource import CONFIG_FILES, LOCK_FILE, Resource
-from reconciler.model.buffer import SCALABLE, CapacityBuffer, Scalable, StoredTemplate
-from reconciler.model.cluster import PodTemplate
 from reconciler.model.decode import decode
 from reconciler.model.errors import UnreadableError
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.nodeclass import EC2NodeClass
-from reconciler.model.nodeoverlay import NodeOverlay
-from reconciler.model.nodepool import NodePool
-from reconciler.model.urls import without_secrets
+from reconciler.model.karpenter.capacitybuffer import (
+    SCALABLE,
+    CapacityBuffer,
+    Scalable,
+    StoredTemplate,
+)
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodeoverlay import NodeOverlay
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.kubernetes.cluster import PodTemplate
+from reconciler.model.text.urls import without_secrets
+from reconciler.source.resource import CONFIG_FILES, LOCK_FILE, Resource
 
 T = TypeVar("T")
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from reconciler.desired.document import Pointer
-from reconciler.desired.finding import Finding
-from reconciler.desired.schema import value_at
 from reconciler.model.diagnostics import Severity
+from reconciler.source.document import Pointer
+from reconciler.source.finding import Finding
+from reconciler.source.schema import value_at
 
 CODE: Final = "old-spelling"
 

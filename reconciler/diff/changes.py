@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from reconciler.desired.hash import object_hash
-from reconciler.model.requirement import Requirement, requirement
-from reconciler.model.requirements import Requirements
+from reconciler.model.karpenter.requirements import Requirement, Requirements, requirement
 
 Object = Mapping[str, Any]
 

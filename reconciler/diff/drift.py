@@ -21,9 +21,9 @@ from typing import Final
 
 from reconciler.desired.hash import NODE_POOL_HASH_VERSION
 from reconciler.diff.changes import FieldChange
-from reconciler.diff.nodeclass import ClassFacts, class_drift
+from reconciler.diff.nodeclass import ClassState, class_drift
 from reconciler.diff.recorded import template_fields
-from reconciler.model.labels import (
+from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     INSTANCE_TYPE,
     NODEPOOL_HASH,
@@ -32,12 +32,11 @@ from reconciler.model.labels import (
     RESERVATION_ID,
     RESERVED,
 )
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.nodepool import NodePool
-from reconciler.model.requirement import requirement
-from reconciler.model.requirements import Requirements
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.karpenter.requirements import Requirements, requirement
 from reconciler.observed.state import ClusterState, StateNode
-from reconciler.placement.problem import LaunchCatalog, LaunchPool
+from reconciler.placement.question import LaunchCatalog, LaunchPool
 
 NODE_POOL_DRIFTED: Final = "NodePoolDrifted"
 REQUIREMENTS_DRIFTED: Final = "RequirementsDrifted"
@@ -74,7 +73,7 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
-class Desired:
+class DesiredObjects:
     """What the fleet's files say, as far as drift is concerned.
 
     ``pool_hashes`` are by name of NodePool; a pool without one cannot drift by hash. ``classes``
@@ -83,7 +82,7 @@ class Desired:
 
     pools: Sequence[LaunchPool]
     pool_hashes: Mapping[str, str] = field(default_factory=dict)
-    classes: Mapping[str, ClassFacts] = field(default_factory=dict)
+    classes: Mapping[str, ClassState] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class _Finding:
 _IN_ORDER: Final = _Finding(None)
 
 
-def find_drift(desired: Desired, cluster: ClusterState, now: datetime) -> tuple[Drift, ...]:
+def find_drift(desired: DesiredObjects, cluster: ClusterState, now: datetime) -> tuple[Drift, ...]:
     """Return the NodeClaims that drifted, ordered by their names."""
     pools = {pool.node_pool.name: pool for pool in desired.pools}
     found: list[Drift] = []
@@ -135,7 +134,7 @@ def _drift(node: StateNode, claim: NodeClaim, finding: _Finding) -> Drift:
 
 
 def _claim_drift(
-    node: StateNode, claim: NodeClaim, pool: LaunchPool, desired: Desired, now: datetime
+    node: StateNode, claim: NodeClaim, pool: LaunchPool, desired: DesiredObjects, now: datetime
 ) -> _Finding | None:
     if not claim.is_true("Launched") or claim.is_deleting or node.marked:
         return None

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from reconciler.desired.resource import LOCK_FILE
 from reconciler.diff.changes import CREATE, DELETE, UPDATE, Change, FieldChange
+from reconciler.source.resource import LOCK_FILE
 
 KIND: Final = "Lock"
 IMAGES, SUBNETS, SECURITY_GROUPS = "amis", "subnets", "securityGroups"

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from reconciler.desired.hash import NODE_CLASS_HASH_VERSION
 from reconciler.diff.changes import FieldChange
-from reconciler.model.labels import (
+from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     INSTANCE_TYPE,
     NODECLASS_HASH,
@@ -22,10 +22,10 @@ from reconciler.model.labels import (
     RESERVATION_ID,
     RESERVED,
 )
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.nodeclass import EC2NodeClass
-from reconciler.model.nodepool import requirements_of
-from reconciler.placement.problem import LaunchCatalog
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodepool import requirements_of
+from reconciler.placement.question import LaunchCatalog
 
 NODE_CLASS_DRIFT: Final = "NodeClassDrift"
 AMI_DRIFT: Final = "AMIDrift"
@@ -36,7 +36,7 @@ PLACEMENT_GROUP_DRIFT: Final = "PlacementGroupDrift"
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class LiveInstance:
     """What EC2 says of the instance behind a NodeClaim; what is empty was not said."""
 
     image_id: str = ""
@@ -47,12 +47,12 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassFacts:
+class ClassState:
     """A node class, its hash, and the instances that are known, by provider id."""
 
     node_class: EC2NodeClass
     hash: str | None = None
-    instances: Mapping[str, Instance] = field(default_factory=dict)
+    instances: Mapping[str, LiveInstance] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class ClassDrift:
 
 
 def class_drift(
-    claim: NodeClaim, facts: ClassFacts | None, types: LaunchCatalog
+    claim: NodeClaim, facts: ClassState | None, types: LaunchCatalog
 ) -> dict[str, ClassDrift | None]:
     """Return each reason that could be examined, in the provider's order, None where in order."""
     if facts is None:
@@ -85,7 +85,7 @@ _Check = ClassDrift | Literal[False] | None
 """A drift, False where in order, None where it cannot be examined."""
 
 
-def _hash(claim: NodeClaim, facts: ClassFacts) -> _Check:
+def _hash(claim: NodeClaim, facts: ClassState) -> _Check:
     recorded = claim.metadata.annotations.get(NODECLASS_HASH)
     version = claim.metadata.annotations.get(NODECLASS_HASH_VERSION)
     if recorded is None or facts.hash is None or version != NODE_CLASS_HASH_VERSION:
@@ -95,7 +95,7 @@ def _hash(claim: NodeClaim, facts: ClassFacts) -> _Check:
     return ClassDrift(recorded_hash=recorded, desired_hash=facts.hash)
 
 
-def _image(claim: NodeClaim, facts: ClassFacts, types: LaunchCatalog) -> _Check:
+def _image(claim: NodeClaim, facts: ClassState, types: LaunchCatalog) -> _Check:
     """Compare the image with the first of the class that suits the instance type."""
     images = facts.node_class.status.amis
     instance = facts.instances.get(claim.status.provider_id)
@@ -109,7 +109,7 @@ def _image(claim: NodeClaim, facts: ClassFacts, types: LaunchCatalog) -> _Check:
     return _changed("status.amis", running, None)
 
 
-def _security_groups(claim: NodeClaim, facts: ClassFacts) -> _Check:
+def _security_groups(claim: NodeClaim, facts: ClassState) -> _Check:
     instance = facts.instances.get(claim.status.provider_id)
     wanted = frozenset(group.id for group in facts.node_class.status.security_groups)
     if instance is None or not instance.security_groups or not wanted:
@@ -119,7 +119,7 @@ def _security_groups(claim: NodeClaim, facts: ClassFacts) -> _Check:
     return _changed("status.securityGroups", sorted(instance.security_groups), sorted(wanted))
 
 
-def _subnet(claim: NodeClaim, facts: ClassFacts) -> _Check:
+def _subnet(claim: NodeClaim, facts: ClassState) -> _Check:
     instance = facts.instances.get(claim.status.provider_id)
     subnets = [subnet.id for subnet in facts.node_class.status.subnets]
     if instance is None or not instance.subnet_id or not subnets:
@@ -129,7 +129,7 @@ def _subnet(claim: NodeClaim, facts: ClassFacts) -> _Check:
     return _changed("status.subnets", instance.subnet_id, sorted(subnets))
 
 
-def _reservation(claim: NodeClaim, facts: ClassFacts) -> _Check:
+def _reservation(claim: NodeClaim, facts: ClassState) -> _Check:
     """Ask whether its reservation is still selected; one demoted to on-demand has none.
 
     What EC2 says of the instance counts more than the claim's labels.
@@ -146,7 +146,7 @@ def _reservation(claim: NodeClaim, facts: ClassFacts) -> _Check:
     return _changed("status.capacityReservations", running, known)
 
 
-def _placement_group(claim: NodeClaim, facts: ClassFacts) -> _Check:
+def _placement_group(claim: NodeClaim, facts: ClassState) -> _Check:
     """Ask whether the group that its instance is in is the one that its class selects now."""
     found = facts.node_class.status.placement_group
     running = claim.metadata.labels.get(PLACEMENT_GROUP_ID)

@@ -7,9 +7,9 @@ from typing import Any
 
 from reconciler.diff.changes import FieldChange, dotted
 from reconciler.model.duration import parse_nillable
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.nodepool import NodePool
-from reconciler.model.taint import Taint
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.kubernetes.taint import Taint
 
 
 def template_fields(claim: NodeClaim, pool: NodePool) -> tuple[FieldChange, ...]:

@@ -18,16 +18,16 @@ from msgspec.structs import replace
 
 from reconciler.disruption.candidates import Candidate, Roster, price_refusal
 from reconciler.disruption.command import BlockCode, Blocker, Deferral, WaitsFor
-from reconciler.disruption.consolidation import Proposal, compute, scored
+from reconciler.disruption.consolidation.proposal import Proposal, compute, scored
 from reconciler.disruption.deliberation import Deliberation, with_claims
-from reconciler.disruption.emptiness import by_ratio
-from reconciler.disruption.pdb import PodDisruptionBudgets
-from reconciler.model.budget import DisruptionReason
-from reconciler.model.labels import DO_NOT_DISRUPT
-from reconciler.model.nodepool import WHEN_EMPTY
-from reconciler.model.pod import Pod
+from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.disruption.methods.emptiness import by_ratio
+from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
+from reconciler.model.karpenter.nodepool import WHEN_EMPTY
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import StateNode
-from reconciler.placement.result import Placement
+from reconciler.placement.question import Placement
 
 ASKED_MAX: Final = 32
 WORK_MAX: Final = 20_000

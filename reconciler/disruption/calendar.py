@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from reconciler.disruption.consolidatable import consolidatable_at, left_over_until
-from reconciler.disruption.forceful import patience_ends, ranks_by_age
-from reconciler.disruption.guards import rollout_moments
-from reconciler.disruption.memory import in_memory
-from reconciler.disruption.policy import forced_out_at, old_enough_at
-from reconciler.disruption.vain import rests_until
-from reconciler.model.budget import Budget
+from reconciler.disruption.consolidation.memory import in_memory
+from reconciler.disruption.gates.consolidatable import consolidatable_at, left_over_until
+from reconciler.disruption.gates.guards import rollout_moments
+from reconciler.disruption.gates.policy import forced_out_at, old_enough_at
+from reconciler.disruption.gates.retries import rests_until
+from reconciler.disruption.methods.forceful import patience_ends, ranks_by_age
 from reconciler.model.duration import parse_duration
 from reconciler.model.history import DAY, History
-from reconciler.model.labels import DO_NOT_DISRUPT
-from reconciler.model.nodepool import NodePool
-from reconciler.model.pod import Pod
+from reconciler.model.karpenter.budget import Budget
+from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState, StateNode
 

@@ -15,23 +15,23 @@ from typing import Protocol
 
 from reconciler.disruption.command import Block, BlockCode
 from reconciler.disruption.cost import is_empty, node_price, reschedule_cost, savings_ratio
-from reconciler.disruption.pdb import PodDisruptionBudgets
-from reconciler.model.instancetype import InstanceType
-from reconciler.model.labels import (
+from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     DO_NOT_DISRUPT,
     INSTANCE_TYPE,
     NODEPOOL,
     ZONE,
 )
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.nodepool import NodePool
-from reconciler.model.pod import Pod
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import StateNode
-from reconciler.placement.problem import LaunchPool
+from reconciler.placement.question import LaunchPool
 
 
-class DriftedClaim(Protocol):
+class Drifted(Protocol):
     """A NodeClaim that is not what is wanted any more (``diff.drift.Drift`` is one)."""
 
     @property
@@ -41,7 +41,7 @@ class DriftedClaim(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class CandidateRefusal:
     """One «no» to taking a node; becomes a Block when some method wanted the node.
 
     ``until`` is when time alone will have ended it, where it will.
@@ -70,7 +70,7 @@ class Candidate:
     claim: NodeClaim
     pool: NodePool
     kind: InstanceType | None
-    drift: DriftedClaim | None
+    drift: Drifted | None
     budgets: PodDisruptionBudgets = field(repr=False)
     now: datetime = field(repr=False)
     headroom: tuple[Pod, ...] = ()
@@ -80,10 +80,10 @@ class Candidate:
         return self.node.name
 
     @cached_property
-    def pod_refusal(self) -> Refusal | None:
+    def pod_refusal(self) -> CandidateRefusal | None:
         return pod_refusal(self.node.pods, self.budgets, self.now)
 
-    def refusal(self, *, eventual: bool) -> Refusal | None:
+    def refusal(self, *, eventual: bool) -> CandidateRefusal | None:
         """Return the pods' «no» to a method of that class."""
         if eventual and self.claim.spec.termination_grace_period is not None:
             return None
@@ -147,7 +147,7 @@ class Roster:
         nodes: Iterable[StateNode],
         pools: Mapping[str, LaunchPool],
         budgets: PodDisruptionBudgets,
-        drifted: Mapping[str, DriftedClaim],
+        drifted: Mapping[str, Drifted],
         now: datetime,
         removed: Mapping[str, NodePool] = MappingProxyType({}),
         nominated: Collection[str] = (),
@@ -155,7 +155,7 @@ class Roster:
     ) -> None:
         self.candidates: list[Candidate] = []
         self.removals: list[Candidate] = []
-        self.refusals: list[tuple[StateNode, Refusal]] = []
+        self.refusals: list[tuple[StateNode, CandidateRefusal]] = []
         for node in nodes:
             pool = pools.get(node.node_pool)
             known = pool.node_pool if pool is not None and pool.types.types else None
@@ -163,7 +163,7 @@ class Roster:
             refusal = node_refusal(node, nominated)
             if refusal is None and owner is None:
                 text = f"nodepool not found (NodePool={node.node_pool})"
-                refusal = Refusal(BlockCode.NODE_POOL_NOT_FOUND, text)
+                refusal = CandidateRefusal(BlockCode.NODE_POOL_NOT_FOUND, text)
             if refusal is not None:
                 self.refusals.append((node, refusal))
                 continue
@@ -188,34 +188,36 @@ def _kind(name: str, pools: Iterable[LaunchPool]) -> InstanceType | None:
     return next((kind for pool in pools if (kind := pool.types.get(name)) is not None), None)
 
 
-def node_refusal(node: StateNode, nominated: Collection[str] = frozenset()) -> Refusal | None:
+def node_refusal(
+    node: StateNode, nominated: Collection[str] = frozenset()
+) -> CandidateRefusal | None:
     """Return why a node may not be disrupted whatever runs on it, or None.
 
     ``nominated`` are the nodes to which pods of this pass are going.
     """
     if node.claim is None:
-        return Refusal(BlockCode.NO_NODE, "node isn't managed by karpenter")
+        return CandidateRefusal(BlockCode.NO_NODE, "node isn't managed by karpenter")
     if node.node is None:
         text = "nodeclaim does not have an associated node"
-        return Refusal(BlockCode.NO_NODE, text)
+        return CandidateRefusal(BlockCode.NO_NODE, text)
     if not node.is_initialized:
-        return Refusal(BlockCode.UNINITIALIZED, "node isn't initialized")
+        return CandidateRefusal(BlockCode.UNINITIALIZED, "node isn't initialized")
     if node.is_deleting:
-        return Refusal(BlockCode.DELETING, "node is deleting or marked for deletion")
+        return CandidateRefusal(BlockCode.DELETING, "node is deleting or marked for deletion")
     if node.name in nominated:
-        return Refusal(BlockCode.NOMINATED, "node is nominated for a pending pod")
+        return CandidateRefusal(BlockCode.NOMINATED, "node is nominated for a pending pod")
     if node.annotations.get(DO_NOT_DISRUPT) == "true":
         text = f'disruption is blocked through the "{DO_NOT_DISRUPT}" annotation'
-        return Refusal(BlockCode.NODE_DO_NOT_DISRUPT, text)
+        return CandidateRefusal(BlockCode.NODE_DO_NOT_DISRUPT, text)
     if NODEPOOL not in node.labels:
         text = f"node doesn't have required label (label={NODEPOOL})"
-        return Refusal(BlockCode.NO_NODE_POOL_LABEL, text)
+        return CandidateRefusal(BlockCode.NO_NODE_POOL_LABEL, text)
     return None
 
 
 def pod_refusal(
     pods: Iterable[Pod], budgets: PodDisruptionBudgets, now: datetime
-) -> Refusal | None:
+) -> CandidateRefusal | None:
     """Return the first «no» of the pods on a node: annotations of any, then budgets.
 
     Pods of DaemonSets and mirror pods count; finished and terminating ones do not.
@@ -224,21 +226,21 @@ def pod_refusal(
     for pod in on_node:
         if DO_NOT_DISRUPT in pod.metadata.annotations and not pod.is_disruptable(now):
             text = f'pod has "{DO_NOT_DISRUPT}" annotation (Pod={pod.key})'
-            return Refusal(BlockCode.POD_DO_NOT_DISRUPT, text)
+            return CandidateRefusal(BlockCode.POD_DO_NOT_DISRUPT, text)
     for pod in on_node:
         text_or_none = budgets.refusal(pod, now)
         if text_or_none is not None:
-            return Refusal(BlockCode.PDB, text_or_none)
+            return CandidateRefusal(BlockCode.PDB, text_or_none)
     return None
 
 
-def price_refusal(candidate: Candidate) -> Refusal | None:
+def price_refusal(candidate: Candidate) -> CandidateRefusal | None:
     """Return why the price of a node cannot be known, and so not be beaten, or None."""
     labels = candidate.node.labels
     if candidate.kind is None:
         text = f'instance type "{labels.get(INSTANCE_TYPE, "")}" not found'
-        return Refusal(BlockCode.INSTANCE_TYPE_NOT_FOUND, text)
+        return CandidateRefusal(BlockCode.INSTANCE_TYPE_NOT_FOUND, text)
     for key in (CAPACITY_TYPE, ZONE):
         if key not in labels:
-            return Refusal(BlockCode.MISSING_LABEL, f'node does not have label "{key}"')
+            return CandidateRefusal(BlockCode.MISSING_LABEL, f'node does not have label "{key}"')
     return None

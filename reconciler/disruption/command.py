@@ -13,8 +13,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from reconciler.model.budget import DisruptionReason
-from reconciler.placement.result import Placement, PlannedClaim
+from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.placement.question import Placement, PlannedClaim
 
 DELETE: Final = "delete"
 REPLACE: Final = "replace"

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
-from reconciler.model.instancetype import InstanceType
-from reconciler.model.labels import CAPACITY_TYPE, ZONE
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.pod import Pod
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, ZONE
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import StateNode
 
 BASE_COST: Final = 1.0

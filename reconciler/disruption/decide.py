@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from reconciler.disruption.blockers import blockers_of
-from reconciler.disruption.candidates import DriftedClaim
+from reconciler.disruption.candidates import Drifted
 from reconciler.disruption.command import (
     Block,
     BlockCode,
@@ -24,18 +24,18 @@ from reconciler.disruption.command import (
     ForcefulReason,
     WaitsFor,
 )
+from reconciler.disruption.consolidation.multinode import MultiNodeConsolidation, MultiNodeOfOnePool
+from reconciler.disruption.consolidation.singlenode import SingleNodeConsolidation
+from reconciler.disruption.consolidation.thorough import SmallSets, ThoroughConsolidation
 from reconciler.disruption.deliberation import Deliberation, Method
-from reconciler.disruption.drift import DriftMethod
-from reconciler.disruption.emptiness import Emptiness
-from reconciler.disruption.expiry import GracefulExpiry
-from reconciler.disruption.multinode import MultiNodeConsolidation, MultiNodeOfOnePool
-from reconciler.disruption.policy import is_due
-from reconciler.disruption.removal import Removal
-from reconciler.disruption.singlenode import SingleNodeConsolidation
+from reconciler.disruption.gates.policy import is_due
+from reconciler.disruption.methods.drift import DriftMethod
+from reconciler.disruption.methods.emptiness import Emptiness
+from reconciler.disruption.methods.expiry import GracefulExpiry
+from reconciler.disruption.methods.removal import Removal
+from reconciler.disruption.methods.staticdrift import StaticDrift
 from reconciler.disruption.situation import Opening, Situation, open_pass
-from reconciler.disruption.staticdrift import StaticDrift
-from reconciler.disruption.thorough import SmallSets, ThoroughConsolidation
-from reconciler.model.budget import DisruptionReason
+from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.observed.state import StateNode
 
 METHODS: Final[tuple[Method, ...]] = (
@@ -92,7 +92,7 @@ def _carried_through(situation: Situation, methods: Iterable[Method]) -> Opening
     return opening
 
 
-def _refused(work: Deliberation, drifted: Sequence[DriftedClaim]) -> list[Block]:
+def _refused(work: Deliberation, drifted: Sequence[Drifted]) -> list[Block]:
     """Return the blocks of nodes that are no candidates though something wants them.
 
     A node that is drifted or that expires gracefully is wanted for that. That any other is told to

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Protocol
 
-from reconciler.disruption.balanced import Totals, pool_totals
-from reconciler.disruption.budgets import BudgetLedger
-from reconciler.disruption.candidates import Candidate, Refusal, Roster
+from reconciler.disruption.candidates import Candidate, CandidateRefusal, Roster
 from reconciler.disruption.command import (
     DELETE,
     REPLACE,
@@ -20,17 +18,18 @@ from reconciler.disruption.command import (
     Reason,
     WaitsFor,
 )
+from reconciler.disruption.consolidation.balanced import Totals, pool_totals
+from reconciler.disruption.consolidation.pricing import estimated_savings
 from reconciler.disruption.cost import node_price
-from reconciler.disruption.policy import Hold, Holds
-from reconciler.disruption.pricing import estimated_savings
+from reconciler.disruption.gates.budgets import BudgetLedger
+from reconciler.disruption.gates.policy import Hold, Holds
 from reconciler.disruption.simulation import Simulation
-from reconciler.model.budget import Budget, DisruptionReason
-from reconciler.model.labels import INSTANCE_TYPE
-from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.karpenter.budget import Budget, DisruptionReason
+from reconciler.model.karpenter.labels import INSTANCE_TYPE
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
-from reconciler.placement.problem import LaunchPool
-from reconciler.placement.result import Placement, PlannedClaim
+from reconciler.placement.question import LaunchPool, Placement, PlannedClaim
 
 WORK_MAX: Final = 4_000_000
 """How many nodes the questions of a pass may look at: some seconds, in place of Karpenter's one
@@ -141,7 +140,7 @@ class Deliberation:
             self.limits_hit.append(text)
         return False
 
-    def refuse(self, candidate: Candidate, reason: str, refusal: Refusal) -> None:
+    def refuse(self, candidate: Candidate, reason: str, refusal: CandidateRefusal) -> None:
         """Record a rejection."""
         self.blocks[refusal.block(candidate.name, reason)] = None
 

@@ -7,23 +7,115 @@ two commands of one pass never count on the same room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import msgspec
 
 from reconciler.disruption.candidates import Candidate
-from reconciler.disruption.moves import Moves
-from reconciler.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, REGISTERED, ZONE
-from reconciler.model.metadata import Metadata
-from reconciler.model.node import Node, NodeSpec, NodeStatus
-from reconciler.model.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
-from reconciler.model.pod import Amounts, Pod
+from reconciler.model.karpenter.labels import (
+    CAPACITY_TYPE,
+    HOSTNAME,
+    INSTANCE_TYPE,
+    REGISTERED,
+    RESERVED,
+    ZONE,
+)
+from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
+from reconciler.model.kubernetes.metadata import LabelSelector, Metadata
+from reconciler.model.kubernetes.node import Node, NodeSpec, NodeStatus
+from reconciler.model.kubernetes.pod import Amounts, Pod
+from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import format_resources, largest
-from reconciler.model.taint import Taint
 from reconciler.observed.state import ClusterState, StateNode
-from reconciler.placement.result import Placement, PlannedClaim
+from reconciler.placement.question import Placement, PlannedClaim
+
+# What a pass has moved since its scheduler was made, and whether that matters to a question.
+#
+# Making a scheduler takes as long as a hundred questions to it. So it is kept after a command,
+# and the nodes that the command touched are left out of what follows: room is then never counted
+# on twice. That is exact unless the pods of the question look at pods that have moved, or a limit
+# or a reservation has been drawn on; then the scheduler is made anew.
+
+
+Kind = tuple[str, frozenset[tuple[str, str]]]
+"""Namespace and labels: what selectors see of a pod."""
+
+
+class CommandMoves:
+    """The commands decided since the scheduler was made."""
+
+    def __init__(self) -> None:
+        self.gone: set[str] = set()
+        self.touched: set[str] = set()
+        self._kinds: dict[Kind, dict[str, str]] = {}
+        self._repels = False
+        self._draws = False
+
+    def __bool__(self) -> bool:
+        return bool(self.gone or self.touched)
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """The nodes that no later pod may be put on."""
+        return frozenset(self.gone | self.touched)
+
+    def add(self, gone: Collection[str], placement: Placement, moved: Iterable[Pod]) -> None:
+        """Count what one command does; ``moved`` are the pods that leave their nodes."""
+        self.gone.update(gone)
+        self.touched.update(placement.on_nodes.values())
+        for claim in placement.claims:
+            drawn = claim.launch[1].capacity_type == RESERVED
+            self._draws = self._draws or drawn or bool(claim.node_pool.spec.limits)
+        for pod in moved:
+            self._draws |= pod.is_virtual  # the nodes with its room may still go, or take more
+            labels = pod.metadata.labels
+            self._kinds.setdefault((pod.namespace, frozenset(labels.items())), labels)
+            affinity = pod.spec.affinity
+            self._repels |= affinity is not None and affinity.pod_anti_affinity is not None
+
+    def matter(self) -> None:
+        """Make the moves matter to every question."""
+        self._draws = True
+
+    def matter_to(self, pods: Iterable[Pod]) -> bool:
+        """Return whether a question about these pods needs a scheduler that knows the moves."""
+        if self._draws or self._repels:
+            return True
+        return any(
+            self._selects(selector, namespace)
+            for pod in pods
+            for selector, namespace in _views(pod)
+        )
+
+    def _selects(self, selector: LabelSelector | None, namespace: str | None) -> bool:
+        if selector is None:
+            return True
+        return any(
+            (namespace is None or namespace == kind[0]) and selector.matches(labels)
+            for kind, labels in self._kinds.items()
+        )
+
+
+def _views(pod: Pod) -> Iterator[tuple[LabelSelector | None, str | None]]:
+    """Yield how the pod looks at others: selector and namespace, None where it may be any.
+
+    No selector stands for a rule that a change of nodes alone may change.
+    """
+    for constraint in pod.spec.topology_spread_constraints:
+        plain = constraint.topology_key in (ZONE, HOSTNAME) and constraint.min_domains is None
+        yield (constraint.label_selector if plain else None), pod.namespace
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return
+    for side in (affinity.pod_affinity, affinity.pod_anti_affinity):
+        if side is not None:
+            terms = [*side.required, *(preferred.pod_affinity_term for preferred in side.preferred)]
+            for term in terms:
+                plain = not term.namespaces and term.namespace_selector is None
+                yield term.label_selector, pod.namespace if plain else None
+
 
 _CLOSED: Final = Taint("reconciler/planned", "NoSchedule")
 """Keeps the pods of later commands off a node that starts up for an earlier one."""
@@ -65,7 +157,7 @@ class Placer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulationOutcome:
     """What the scheduler says to taking some nodes.
 
     ``homeless`` are the pods that find no place, which ``failure`` says in words.
@@ -93,7 +185,7 @@ class Simulation:
         self._renew = renew
         self._renewals = 0
         self._renews = True
-        self._moves = Moves()
+        self._moves = CommandMoves()
 
     def without(
         self,
@@ -102,7 +194,7 @@ class Simulation:
         consolidating: bool,
         closed: Collection[str] = (),
         worth: Mapping[str, float] | None = None,
-    ) -> Outcome:
+    ) -> SimulationOutcome:
         """Ask where the pods of these nodes would go.
 
         That the room of a CapacityBuffer would be nowhere keeps no node: it is asked for again.
@@ -114,7 +206,7 @@ class Simulation:
         """
         pods = [pod for candidate in candidates for pod in candidate.moving]
         if not pods:
-            return Outcome(Placement())
+            return SimulationOutcome(Placement())
         self._prepare(pods)
         self.asked += 1
         self.spent += len(self.cluster.nodes) * (1 + len(pods) // _PODS_LIKE_ONE)
@@ -169,9 +261,9 @@ class Simulation:
         self._renewals += 1
         self.spent += len(self.cluster.nodes) * _RENEWAL_LIKE
         self._placer = self._renew(self.cluster, self._renewals)
-        self._moves = Moves()
+        self._moves = CommandMoves()
 
-    def _outcome(self, placement: Placement, virtual: Collection[str]) -> Outcome:
+    def _outcome(self, placement: Placement, virtual: Collection[str]) -> SimulationOutcome:
         reasons = {
             pod: "; ".join(dict.fromkeys(r.message for r in rejections))
             for source in (placement.unschedulable, placement.deferred)
@@ -181,12 +273,12 @@ class Simulation:
         for pod in placement.uninitialized_targets.difference(virtual):
             reasons[pod] = self._uninitialized(placement.on_nodes[pod])
         if not reasons:
-            return Outcome(placement)
+            return SimulationOutcome(placement)
         named = [f"{pod} => {reasons[pod]}" for pod in sorted(reasons)[:_NAMED_MAX]]
         more = len(reasons) - len(named)
         rest = f" and {more} other(s)" if more else ""
         failure = f"not all pods would schedule, {', '.join(named)}{rest}"
-        return Outcome(placement, failure, frozenset(reasons))
+        return SimulationOutcome(placement, failure, frozenset(reasons))
 
     def _uninitialized(self, name: str) -> str:
         node = self.cluster.by_name.get(name)

@@ -6,23 +6,22 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from reconciler.disruption.budgets import BudgetLedger, budget_states, fleet_states
-from reconciler.disruption.candidates import DriftedClaim, Roster
+from reconciler.disruption.candidates import Drifted, Roster
 from reconciler.disruption.command import Block, Command
 from reconciler.disruption.deliberation import WORK_MAX, Deliberation
-from reconciler.disruption.forceful import forceful_commands
-from reconciler.disruption.guards import caps_of, exhausted
-from reconciler.disruption.pdb import PodDisruptionBudgets
-from reconciler.disruption.policy import holds_of
+from reconciler.disruption.gates.budgets import BudgetLedger, budget_states, fleet_states
+from reconciler.disruption.gates.guards import caps_of, exhausted
+from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.disruption.gates.policy import holds_of
+from reconciler.disruption.methods.forceful import forceful_commands
 from reconciler.disruption.simulation import Placer, Simulation
 from reconciler.model.history import History
-from reconciler.model.metadata import Metadata
-from reconciler.model.nodepool import NodePool
-from reconciler.model.pod import Pod
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.kubernetes.metadata import Metadata
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState, StateNode
-from reconciler.placement.problem import LaunchPool
-from reconciler.placement.result import Placement
+from reconciler.placement.question import LaunchPool, Placement
 from reconciler.placement.scheduler import Scheduler
 
 Renew = Callable[[ClusterState, int], Placer]
@@ -51,7 +50,7 @@ class Situation:
     launch_pools: Sequence[LaunchPool]
     settings: Settings
     now: datetime
-    drifted: Sequence[DriftedClaim] = ()
+    drifted: Sequence[Drifted] = ()
     pending: Sequence[Pod] = ()
     scheduler: Placer | None = None
     renew: Renew | None = None

@@ -8,13 +8,30 @@ the start, so that nobody comes: what is asked again is what people may have sai
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
-from reconciler.disruption.policy import holds_of
-from reconciler.model.budget import DisruptionReason
-from reconciler.model.labels import DO_NOT_DISRUPT
+from reconciler.disruption.gates.policy import holds_of
+from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
+
+# How long a command may take before it counts as failed and is rolled back.
+
+
+_FOR_EACH_NODE: Final = timedelta(milliseconds=80)
+_LEAST: Final = timedelta(minutes=10)
+_MOST: Final = timedelta(hours=1)
+
+
+def command_timeout(queued: int) -> timedelta:
+    """Return the time that a command has while ``queued`` nodes are in commands together.
+
+    Launches are slower when many are asked for at once; but after an hour something is wrong
+    (Karpenter ``queue.go``).
+    """
+    return min(max(_FOR_EACH_NODE * queued, _LEAST), _MOST)
 
 
 def objection(

@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from reconciler.engine.observation import Observation
-from reconciler.engine.provision import Blueprint
-from reconciler.model.instancetype import InstanceType
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.nodeclass import EC2NodeClass
-from reconciler.model.nodepool import NodePool
+from reconciler.engine.steps.provision import Blueprint
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
-from reconciler.plan.plan import InputDigests, Plan, Revision
-from reconciler.plan.recall import Recall
-from reconciler.ports import RecordedObject, RunningCommand, Unavailable
+from reconciler.plan.make.recall import Recall
+from reconciler.plan.value.plan import InputDigests, Plan, Revision
+from reconciler.ports.state import RecordedObject, RunningCommand, Unavailable
 
 
 class Desired(Protocol):

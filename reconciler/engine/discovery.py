@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-from reconciler.catalog.discovered import discovered, memory_of
-from reconciler.catalog.memory import Discoveries
-from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.catalog.adjusted.discovered import Discoveries, discovered, memory_of
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.observed.state import StateNode
-from reconciler.plan.pools import Memory
+from reconciler.plan.make.pools import Memory
 
 _KEPT_EVERY: Final = timedelta(days=1)
 

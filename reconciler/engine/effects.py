@@ -14,7 +14,7 @@ from typing import Final
 
 from reconciler.engine.world import World
 from reconciler.model.errors import ReconcilerError, TransientCloudError
-from reconciler.ports import Intent, Outcome, Verb
+from reconciler.ports.journal import Intent, Outcome, Verb
 
 _ID_LENGTH: Final = 32
 _LASTING: Final = frozenset({Verb.TAINT, Verb.DRAIN, Verb.DELETE_NODE, Verb.TAG})
@@ -74,11 +74,11 @@ class Effects:
         try:
             call()
         except TransientCloudError as error:
-            self.world.tell("Retrying", str(error), node_claim=intents[0].target)
+            self.world.notify("Retrying", str(error), node_claim=intents[0].target)
             return False
         except ReconcilerError as error:
             self.finish(intents, Outcome.FAILED, str(error))
-            self.world.tell("Failed", str(error), node_claim=intents[0].target)
+            self.world.notify("Failed", str(error), node_claim=intents[0].target)
             return False
         self.finish(intents, Outcome.SUCCEEDED)
         return True

@@ -13,14 +13,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reconciler.model.labels import (
+from reconciler.model.karpenter.labels import (
     NODECLASS_HASH,
     NODECLASS_HASH_VERSION,
     NODEPOOL_HASH,
     NODEPOOL_HASH_VERSION,
 )
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.ports import RecordedObject
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.ports.state import RecordedObject
 
 Hashed = tuple[str, str]
 """A hash and its version; both are empty where there is none."""

@@ -17,18 +17,62 @@ from traceback import walk_tb
 from typing import Final
 
 from reconciler.engine.desired import Desired, DesiredSource
-from reconciler.engine.pruning import Pruning
+from reconciler.engine.observation import Observation
+from reconciler.engine.ownership import INTENT_TAG
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.engine.world import World
+from reconciler.model.duration import NEVER, format_duration, parse_span
 from reconciler.model.errors import (
     ClusterError,
-    Fault,
     ReconcilerError,
     StalePlanError,
+    StateError,
     TransientCloudError,
 )
-from reconciler.plan.plan import Plan
-from reconciler.plan.recall import Recall
+from reconciler.model.history import DAY
+from reconciler.model.settings import Settings
+from reconciler.plan.make.recall import Recall
+from reconciler.plan.value.plan import Plan
+
+# Taking what is settled and old out of the records, once a day.
+#
+# The daemon does it after a pass that has seen EC2, so that whatever a launch left behind has
+# been dealt with by the record of it; launches whose instances are still shown are kept in any
+# case.
+
+
+EVERY: Final = DAY
+
+
+@dataclass
+class Pruning:
+    """The care of one daemon for the size of its records."""
+
+    world: World
+    _done_at: datetime | None = None
+
+    def after(self, seen: Observation, settings: Settings) -> None:
+        """Remove what is too old, if a day has passed since the last time in this process.
+
+        Records that cannot be used now are tried again a day later: nothing waits for it.
+        """
+        if settings.history_keep == NEVER:
+            return
+        now = self.world.clock.now()
+        if self._done_at is not None and now - self._done_at < EVERY:
+            return
+        self._done_at = now
+        keep = parse_span(settings.history_keep)
+        needed = frozenset(instance.tags.get(INTENT_TAG, "") for instance in seen.instances)
+        try:
+            gone = self.world.prune(now, keep, needed)
+        except StateError as error:
+            self.world.notify("Retrying", f"cannot prune old records, retrying in a day: {error}")
+            return
+        if gone:
+            text = f"removed {gone} settled records older than {format_duration(keep)}"
+            self.world.notify("Pruned", f"{text} (history.keep)")
+
 
 PAUSE_MAX: Final = 60.0
 _PACKAGE: Final = "reconciler/"
@@ -47,8 +91,6 @@ class Pulse:
 
 class NotConvergedError(ReconcilerError):
     """The time was up before everything was done; running it again goes on from here."""
-
-    fault = Fault.CLOUD
 
 
 def converge(
@@ -80,12 +122,12 @@ def converge(
         except (TransientCloudError, ClusterError) as error:
             failures += 1
             _expect_time(world, until, str(error), stop)
-            world.tell("Retrying", str(error))
+            world.notify("Retrying", str(error))
             world.clock.wait(_backoff(failures, pulse), stop)
             continue
         if result.seen.doubts:
             raise result.seen.doubts.error()
-        failures = failures + 1 if result.in_vain else 0
+        failures = failures + 1 if result.all_failed else 0
         if mandate.approved is not None:
             mandate = replace(mandate, approved=None, decides=False)
         elif result.is_quiet:
@@ -145,7 +187,7 @@ def run(
             world.clock.wait(pulse.quiet, is_elsewhere)
             continue
         try:
-            world.arrivals.heed()
+            world.arrivals.acknowledge()
             result = reconcile(world, desired, mandate, recall)
             pruning.after(result.seen, desired.settings)
             pause = _pause(world, result, pulse, next_change)
@@ -154,12 +196,12 @@ def run(
         except Exception as error:  # noqa: BLE001 - a mistake of ours must not end the daemon
             failures += 1
             recall = recall if isinstance(error, ReconcilerError) else Recall()
-            world.tell("Failed", problem_of(error))
+            world.notify("Failed", problem_of(error))
             world.clock.wait(_backoff(failures, pulse), stop)
             continue
-        failures = failures + 1 if result.in_vain else 0
+        failures = failures + 1 if result.all_failed else 0
         complaint = _complained(world, result, complaint)
-        told = _tell_findings(world, result, told)
+        told = _notify_of_findings(world, result, told)
         pause = _backoff(failures, pulse) if failures else pause
         world.clock.wait(pause, has_reason)
 
@@ -168,11 +210,11 @@ def _complained(world: World, result: Pass, before: str) -> str:
     """Tell of instances whose owner is in doubt, once for as long as they are the same."""
     doubts = result.seen.doubts
     if doubts and doubts.summary != before:
-        world.tell(
+        world.notify(
             "Unknown", (f"launches and disruption are suspended: {doubts.summary}; {doubts.remedy}")
         )
     elif before and not doubts:
-        world.tell("Resolved", "every instance of this fleet is recorded again")
+        world.notify("Resolved", "every instance of this fleet is recorded again")
     return doubts.summary
 
 
@@ -205,7 +247,7 @@ class _InForce:
             self._complain(problem_of(error))
             return before
         if before is None or desired.revision != before.revision or self._complaint:
-            self.world.tell("Revision", f"synced to commit {desired.revision[:12]}")
+            self.world.notify("Revision", f"synced to commit {desired.revision[:12]}")
         self._desired, self._fresh_until, self._complaint = desired, now + READ_AGAIN, ""
         return desired
 
@@ -221,7 +263,7 @@ class _InForce:
         if problem != self._complaint:
             last = self._desired
             kept = f"; {last.revision[:12]} stays in effect" if last is not None else ""
-            self.world.tell("InvalidRevision", f"{problem}{kept}")
+            self.world.notify("InvalidRevision", f"{problem}{kept}")
         self._complaint = problem
 
 
@@ -245,15 +287,15 @@ def problem_of(error: Exception) -> str:
     )
 
 
-def _tell_findings(world: World, result: Pass, told: str) -> str:
+def _notify_of_findings(world: World, result: Pass, told: str) -> str:
     """Tell what could not be read of the cluster, where it is not what was told last."""
     problems = [f"{d.message} ({d.hint})" for d in result.seen.snapshot.findings]
     text = "\n".join(problems)
     if text != told:
         for problem in problems[:_FINDINGS_MAX]:
-            world.tell("Unreadable", problem)
+            world.notify("Unreadable", problem)
         if len(problems) > _FINDINGS_MAX:
-            world.tell("Unreadable", f"{len(problems) - _FINDINGS_MAX} more objects")
+            world.notify("Unreadable", f"{len(problems) - _FINDINGS_MAX} more objects")
     return text
 
 

@@ -10,23 +10,24 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
-from reconciler.engine import lifecycle
-from reconciler.engine.nomination import seated
 from reconciler.engine.ownership import NO_DOUBTS, Doubts, doubts
+from reconciler.engine.steps import lifecycle
+from reconciler.engine.steps.nomination import seated
 from reconciler.engine.world import World
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import ClusterError
 from reconciler.model.history import NO_HISTORY, History
-from reconciler.model.labels import INITIALIZED, REGISTERED
-from reconciler.model.node import Node
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.nodepool import NodePool
+from reconciler.model.karpenter.labels import INITIALIZED, REGISTERED
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.kubernetes.node import Node
 from reconciler.model.ownership import NO_OWNER, Owner
 from reconciler.observed.identity import identified
 from reconciler.observed.pods import Pods
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import ClusterState, cluster_state
-from reconciler.ports import CommandPhase, Instance, RunningCommand
+from reconciler.ports.cloud import Instance
+from reconciler.ports.state import CommandPhase, RunningCommand
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,7 @@ def _carried_out(
     try:
         change()
     except ClusterError as error:
-        world.tell("Failed", str(error), node_claim=claim.name, node_pool=claim.node_pool)
+        world.notify("Failed", str(error), node_claim=claim.name, node_pool=claim.node_pool)
         return False
-    world.tell(kind, f"{node.name} {what}", node_claim=claim.name, node_pool=claim.node_pool)
+    world.notify(kind, f"{node.name} {what}", node_claim=claim.name, node_pool=claim.node_pool)
     return True

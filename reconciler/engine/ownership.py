@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from reconciler.engine import lifecycle
+from reconciler.engine.steps import lifecycle
 from reconciler.model.diagnostics import Diagnostic, Severity
-from reconciler.model.errors import Fault, ReconcilerError
-from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.errors import ReconcilerError
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.ownership import FLEET_TAG, Owner
-from reconciler.ports import Instance, Intent, Journal, Launch, LaunchOption, Verb
+from reconciler.ports.cloud import Instance, Launch, LaunchOption
+from reconciler.ports.journal import Intent, Journal, Verb
 
 INTENT_TAG: Final = "reconciler/intent"
 CLAIM_TAG: Final = "karpenter.sh/nodeclaim"
@@ -45,8 +46,6 @@ PriceOf = Callable[[Instance], float | None]
 
 class UnknownInstancesError(ReconcilerError):
     """Instances bear our tags and are in no record, or the reverse; nothing was launched."""
-
-    fault = Fault.STATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +210,10 @@ def _described(instance: Instance, price: float | None) -> str:
     at = instance.launched_at.astimezone(UTC)
     return (
         f"{instance.instance_type} {instance.capacity_type} in {instance.zone}, "
-        f"launched {at:%Y-%m-%d %H:%M} UTC, {cost}, {_tags_said(instance.tags)}"
+        f"launched {at:%Y-%m-%d %H:%M} UTC, {cost}, {_format_tags(instance.tags)}"
     )
 
 
-def _tags_said(tags: Mapping[str, str]) -> str:
+def _format_tags(tags: Mapping[str, str]) -> str:
     named = [key for key in sorted(tags) if key in _TAGS_SHOWN or "cluster" in key]
     return "tags " + (", ".join(f"{key}={tags[key]}" for key in named) or "none")

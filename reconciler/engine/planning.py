@@ -13,40 +13,35 @@ from reconciler.catalog.catalog import Catalog
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import file_objects, node_claims, node_overlays
-from reconciler.diff.nodeclass import Instance as Machine
+from reconciler.diff.nodeclass import LiveInstance as Machine
 from reconciler.disruption.command import ForcefulReason
 from reconciler.disruption.validation import objection
 from reconciler.engine.discovery import Discovery
 from reconciler.engine.hashes import restamped
-from reconciler.engine.interruption import ending, interrupted
-from reconciler.engine.nomination import awaited
 from reconciler.engine.observation import Observation
+from reconciler.engine.steps.interruption import ending, interrupted
+from reconciler.engine.steps.nomination import awaited
 from reconciler.model.diagnostics import Diagnostic
-from reconciler.model.instancetype import InstanceType
-from reconciler.model.labels import NODEPOOL_HASH, NODEPOOL_HASH_VERSION
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.nodeclass import EC2NodeClass
-from reconciler.model.nodepool import NodePool
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.labels import NODEPOOL_HASH, NODEPOOL_HASH_VERSION
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.observed.pods import Pods
-from reconciler.placement.problem import LaunchCatalog
-from reconciler.plan.covering import Covering
-from reconciler.plan.deciding import Phase, untimed
-from reconciler.plan.inputs import Inputs
-from reconciler.plan.plan import (
-    InputDigests,
-    Plan,
-    PlannedNodeClaim,
-    PriceSource,
-    Revision,
-    input_digest,
-)
-from reconciler.plan.pools import PoolTypes, node_class_of, pool_types
-from reconciler.plan.recall import Recall
-from reconciler.ports import Instance, RecordedObject, RunningCommand, Unavailable
+from reconciler.placement.question import LaunchCatalog
+from reconciler.plan.make.covering import Covering
+from reconciler.plan.make.decide import Phase, untimed
+from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.pools import PoolTypes, node_class_of, pool_types
+from reconciler.plan.make.recall import Recall
+from reconciler.plan.value.nodes import PlannedNodeClaim, PriceSource
+from reconciler.plan.value.plan import InputDigests, Plan, Revision, input_digest
+from reconciler.ports.cloud import Instance
+from reconciler.ports.state import RecordedObject, RunningCommand, Unavailable
 
 if TYPE_CHECKING:
-    from reconciler.catalog.coverage import Cover
+    from reconciler.catalog.commitments.coverage import Cover
 
 
 @dataclass(frozen=True, slots=True)

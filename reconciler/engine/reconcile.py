@@ -13,8 +13,12 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from reconciler.disruption.memory import GAVE_UP, remembered
-from reconciler.engine import (
+from reconciler.disruption.consolidation.memory import GAVE_UP, remembered
+from reconciler.engine.desired import Desired
+from reconciler.engine.effects import Effects
+from reconciler.engine.history import history_of
+from reconciler.engine.observation import Observation, observe
+from reconciler.engine.steps import (
     batching,
     commands,
     interruption,
@@ -27,19 +31,15 @@ from reconciler.engine import (
     termination,
     upkeep,
 )
-from reconciler.engine.desired import Desired
-from reconciler.engine.effects import Effects
-from reconciler.engine.observation import Observation, observe
-from reconciler.engine.recollection import history_of
 from reconciler.engine.world import World
 from reconciler.model.errors import StalePlanError
-from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.ownership import Owner
 from reconciler.model.settings import Settings
 from reconciler.plan.approval import departures, moved_inputs
-from reconciler.plan.plan import Plan, from_json, to_json
-from reconciler.plan.recall import Recall
-from reconciler.ports import CommandPhase, RecordedPlan
+from reconciler.plan.make.recall import Recall
+from reconciler.plan.value.plan import Plan, from_json, to_json
+from reconciler.ports.state import CommandPhase, RecordedPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Pass:
     plan: Plan
     seen: Observation
     under_way: int
-    in_vain: bool = False
+    all_failed: bool = False
     unapproved: int = 0
 
     @property
@@ -104,7 +104,7 @@ def reconcile(
         commands.untaint_strays(settle, seen)
         commands.advance(settle, seen, lambda c: desired.objection(c, seen), desired.node_pools)
     termination.collect(settle, seen)
-    interruption.heed(world, seen, replaces_rebalanced=mandate.replaces_rebalanced)
+    interruption.acknowledge(world, seen, replaces_rebalanced=mandate.replaces_rebalanced)
     seen = _refreshed(world, seen)
     termination.advance(settle, seen)
     untagged = 0 if seen.doubts else tagging.advance(settle, seen)
@@ -120,7 +120,7 @@ def reconcile(
     stalling.keep_obstacles(world, seen, plan)
     if not seen.doubts and ((plan.changes and mandate.decides) or not plan.is_empty):
         _record_objects(world, desired, seen)
-    in_vain = not _act(world, desired, plan, seen, mandate)
+    all_failed = not _act(world, desired, plan, seen, mandate)
     if not seen.doubts:
         upkeep.advance(settle, tuple(desired.classes.values()))
     under_way = (
@@ -129,7 +129,7 @@ def reconcile(
         + nomination.waiting(seen.snapshot, seen.at)
     )
     unapproved = 0 if plan.actions else len(fresh.actions)
-    return Pass(plan, seen, under_way + untagged, in_vain, unapproved)
+    return Pass(plan, seen, under_way + untagged, all_failed, unapproved)
 
 
 def owner_of(settings: Settings) -> Owner:
@@ -235,7 +235,7 @@ def _act(world: World, desired: Desired, plan: Plan, seen: Observation, mandate:
         )
         if call is None:
             what = ("all offerings are unavailable") if blueprint is not None else "no NodePool"
-            world.tell("LaunchFailed", f"{what} for {claim.name}", node_pool=claim.node_pool)
+            world.notify("LaunchFailed", f"{what} for {claim.name}", node_pool=claim.node_pool)
         else:
             calls.append((call, reason))
     wishes = batching.wishes(effects, calls, mandate.batch_from)

@@ -8,19 +8,19 @@ the cluster is given the hash that we compute for that NodePool; one that had dr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from reconciler.engine import lifecycle
-from reconciler.engine.adoption import claim_of, name_of
 from reconciler.engine.effects import intent_id
 from reconciler.engine.ownership import CLAIM_TAG
-from reconciler.engine.provision import TypeLookup
+from reconciler.engine.steps import lifecycle, provision
+from reconciler.engine.steps.provision import TypeLookup
 from reconciler.model.errors import ReconcilerError
-from reconciler.model.labels import (
+from reconciler.model.karpenter.labels import (
     NODECLASS,
     NODECLASS_HASH,
     NODECLASS_HASH_VERSION,
@@ -28,11 +28,55 @@ from reconciler.model.labels import (
     NODEPOOL_HASH,
     NODEPOOL_HASH_VERSION,
 )
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.nodepool import NodePool
+from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.ownership import CLUSTER_TAG, FLEET_TAG, Owner
 from reconciler.observed.snapshot import Snapshot
-from reconciler.ports import Clock, Compute, Instance, Intent, Journal, Outcome, StateStore, Verb
+from reconciler.ports.clock import Clock
+from reconciler.ports.cloud import Compute, Instance
+from reconciler.ports.journal import Intent, Journal, Outcome, Verb
+from reconciler.ports.state import StateStore
+
+# The claim of an instance that is taken over and in no record: written anew from its tags.
+#
+# Drift and consolidation then treat its node like any other. A pass takes over nothing by itself
+# (decision 15); ``takeover.py`` does, when a person has asked for it.
+
+
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
+"""What may be the name of a claim: a tag can hold any text."""
+
+
+def name_of(instance: Instance) -> str:
+    """Return the name of an instance's claim: its tag, else one made from its NodePool and id.
+
+    An instance that was launched with others gets that tag only when its node has joined.
+    """
+    made = f"{instance.tags.get(NODEPOOL, '')[:40]}-{instance.id.removeprefix('i-')}"
+    named = instance.tags.get(CLAIM_TAG, "")
+    return named if _NAME.fullmatch(named) else made
+
+
+def claim_of(
+    instance: Instance, name: str, pool: NodePool, types: provision.TypeLookup
+) -> NodeClaim:
+    """Return the claim that an instance would have had, were its NodePool always as it is now."""
+    template = pool.spec.template
+    claim = NodeClaim(
+        metadata=Metadata(name=name, labels=pool.labels(), creation_timestamp=instance.launched_at),
+        spec=NodeClaimSpec(
+            node_class_ref=template.spec.node_class_ref,
+            requirements=template.spec.requirements,
+            taints=template.spec.taints,
+            startup_taints=template.spec.startup_taints,
+            expire_after=template.spec.expire_after,
+            termination_grace_period=template.spec.termination_grace_period,
+        ),
+    )
+    kind = types(pool.name, instance.instance_type)
+    return lifecycle.launched(claim, instance, kind, instance.launched_at)
+
 
 _KARPENTER: Final = ("app.kubernetes.io/name", "karpenter")
 
@@ -98,7 +142,7 @@ def survey(
         elif instance.id in known:
             stakes.append(Stake(instance, known[instance.id], is_recorded=True))
         elif snapshot is None or owner:
-            stakes.append(_anew(instance, ours))
+            stakes.append(_new_stake(instance, ours))
         else:
             stakes.append(_as_it_was(instance, claims.get(instance.id), live, ours))
     return _without_namesakes(stakes, ours)
@@ -122,7 +166,7 @@ def _refusal(instance: Instance, owner: str, ours: Claims) -> str:
     return ""
 
 
-def _anew(instance: Instance, ours: Claims) -> Stake:
+def _new_stake(instance: Instance, ours: Claims) -> Stake:
     """Return an instance with a claim as its NodePool would have made it today."""
     pool = ours.pools[instance.tags[NODEPOOL]]
     claim = claim_of(instance, name_of(instance), pool, ours.types)

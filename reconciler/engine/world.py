@@ -6,22 +6,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from reconciler.model.nodeclass import EC2NodeClass
-from reconciler.plan.plan import Plan
-from reconciler.ports import (
-    Arrivals,
-    Clock,
-    Cluster,
-    Compute,
-    Interruption,
-    Interruptions,
-    Journal,
-    Leftover,
-    Leftovers,
-    Notifier,
-    Progress,
-    StateStore,
-)
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.plan.value.plan import Plan
+from reconciler.ports.clock import Clock
+from reconciler.ports.cloud import Compute, Interruption, Interruptions, Leftover, Leftovers
+from reconciler.ports.cluster import Arrivals, Cluster
+from reconciler.ports.journal import Journal
+from reconciler.ports.progress import Notifier, Progress
+from reconciler.ports.state import StateStore
 
 
 def _forget(plan: Plan) -> None:
@@ -61,7 +53,7 @@ class NoArrivals:
         """Return False."""
         return False
 
-    def heed(self) -> None:
+    def acknowledge(self) -> None:
         """Do nothing: nothing was heard."""
 
 
@@ -99,7 +91,7 @@ class World:
     arrivals: Arrivals = field(default_factory=NoArrivals)
     leftovers: Leftovers = field(default_factory=NoLeftovers)
 
-    def tell(
+    def notify(
         self,
         kind: str,
         message: str,
@@ -110,7 +102,7 @@ class World:
         reason: str = "",
     ) -> None:
         """Tell whoever watches that something happened now."""
-        self.notifier.tell(
+        self.notifier.notify(
             Progress(
                 self.clock.now(),
                 kind,

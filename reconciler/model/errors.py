@@ -8,19 +8,8 @@ parses text. Errors of boto3, git or SQL are translated where they enter and cha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 
 from reconciler.model.diagnostics import Diagnostic, Severity
-
-
-class Fault(StrEnum):
-    """Where an error originates: the first thing an operator wants to know at 3 a.m."""
-
-    AUTHOR = "author"
-    CLOUD = "cloud"
-    CLUSTER = "cluster"
-    STATE = "state"
-    USAGE = "usage"
 
 
 class ReconcilerError(Exception):
@@ -29,8 +18,6 @@ class ReconcilerError(Exception):
     ``where`` is a file:line:column, an API call with its request id, or a setting; ``remedy``
     says what to do.
     """
-
-    fault: Fault = Fault.AUTHOR
 
     def __init__(self, message: str, *, where: str = "", remedy: str = "") -> None:
         self.message = message
@@ -60,19 +47,13 @@ class UnreadableError(ReconcilerError):
 class UsageError(ReconcilerError):
     """The command line or a setting is wrong."""
 
-    fault = Fault.USAGE
-
 
 class UnnamedClusterError(ReconcilerError):
     """No cluster name is set, and the operation needs one."""
 
-    fault = Fault.USAGE
-
 
 class StalePlanError(ReconcilerError):
     """A saved plan no longer matches its inputs, or was already applied; plan again."""
-
-    fault = Fault.STATE
 
     def __init__(self, moved: Sequence[str]) -> None:
         self.moved = tuple(moved)
@@ -84,47 +65,22 @@ class StalePlanError(ReconcilerError):
 class LockedError(ReconcilerError):
     """Another process holds this state directory or fleet."""
 
-    fault = Fault.STATE
-
 
 class StateError(ReconcilerError):
     """The recorded state cannot be opened, or was written by a newer release."""
-
-    fault = Fault.STATE
 
 
 class PolicyError(ReconcilerError):
     """A policy of the repository forbids the plan; the message explains how to allow it."""
 
 
-class CapacityError(ReconcilerError):
-    """EC2 had no capacity for any of the requested offerings; others may be available.
-
-    ``refused`` lists (instance type, zone, capacity type).
-    """
-
-    fault = Fault.CLOUD
-
-    def __init__(self, refused: Sequence[tuple[str, str, str]], message: str = "") -> None:
-        self.refused = tuple(refused)
-        pools = ", ".join("/".join(pool) for pool in self.refused[:3])
-        more = f" and {len(self.refused) - 3} more" if len(self.refused) > 3 else ""
-        super().__init__(message or f"no capacity for {pools}{more}")
-
-
 class TransientCloudError(ReconcilerError):
     """The call may succeed if repeated with the same client token."""
-
-    fault = Fault.CLOUD
 
 
 class CloudError(ReconcilerError):
     """The cloud refused a call for a reason that a retry does not fix."""
 
-    fault = Fault.CLOUD
-
 
 class ClusterError(ReconcilerError):
     """The Kubernetes API refused or failed a call."""
-
-    fault = Fault.CLUSTER

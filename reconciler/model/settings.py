@@ -1,22 +1,34 @@
-"""The settings of an engine, with Karpenter's names and defaults where Karpenter has them.
+"""What our config adds to disruption for a whole fleet: suspensions and windows.
 
-Where each value came from is kept beside it by whoever reads them (``desired/settings.py``).
+Neither is Karpenter's. A suspension says no until it ends, a window says no outside itself; both
+hold for every voluntary reason that they name, or for all where they name none.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from reconciler.model.duration import parse_duration
+from reconciler.model.schedule import next_change, parse_schedule, steady_until, time_zone
+
 if TYPE_CHECKING:
-    from reconciler.model.budget import Budget
-    from reconciler.model.commitment import (
+    from reconciler.model.billing import (
         Commitments,
+        PriceBook,
+        PriceRule,
         ReservedInstancesTerms,
         SavingsPlanTerms,
     )
-    from reconciler.model.policy import Suspension, Window
-    from reconciler.model.pricebook import PriceBook, PriceRule
+    from reconciler.model.karpenter.budget import Budget
+
+
+# The settings of an engine, with Karpenter's names and defaults where Karpenter has them.
+#
+# Where each value came from is kept beside it by whoever reads them
+# (``desired/settings/layers.py``).
+
 
 DEFAULT_FEATURE_GATES = {
     "NodeRepair": False,
@@ -148,7 +160,7 @@ class Settings:
         """The user's own prices, None where there are none."""
         if not self.price_rules and not self.price_discount_percent:
             return None
-        from reconciler.model.pricebook import PriceBook
+        from reconciler.model.billing import PriceBook
 
         return PriceBook(self.price_rules, self.price_discount_percent)
 
@@ -157,7 +169,7 @@ class Settings:
         """The user's savings plans and reserved instances, None where there are none."""
         if not self.savings_plans and not self.reserved_instances:
             return None
-        from reconciler.model.commitment import Commitments
+        from reconciler.model.billing import Commitments
 
         return Commitments(
             self.savings_plans, self.reserved_instances, self.commitment_threshold_percent
@@ -174,3 +186,78 @@ class Settings:
         own = self.node_pools.get(node_pool)
         is_own = own is not None and getattr(own, name) is not None
         return f"nodePools.{node_pool}.{key}" if is_own else key
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """A «no» that someone has said: until a moment, or until it is taken out again."""
+
+    owner: str
+    until: datetime | None = None
+    node_pools: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    note: str = ""
+
+    def covers(self, node_pool: str, reason: str) -> bool:
+        """Return whether it is about the pool and the reason; none named means all."""
+        return _covers(self.node_pools, node_pool) and _covers(self.reasons, reason)
+
+    def is_active(self, now: datetime) -> bool:
+        """Return whether it still holds; the moment of its end counts as past."""
+        return self.until is None or now < self.until
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A time in which disruption is allowed; ``time_zone`` is an IANA name, UTC without one."""
+
+    schedule: str
+    duration: str
+    time_zone: str | None = None
+    node_pools: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    owner: str = ""
+
+    def covers(self, node_pool: str, reason: str) -> bool:
+        """Return whether it is about the pool and the reason; none named means all."""
+        return _covers(self.node_pools, node_pool) and _covers(self.reasons, reason)
+
+    def is_open(self, now: datetime) -> bool:
+        """Return whether it is open; one whose schedule never hits never is.
+
+        Raises:
+            ValueError: schedule, duration or time zone cannot be read.
+        """
+        length = self._length
+        began = parse_schedule(self.schedule).next_after(
+            (now - length).replace(microsecond=0), time_zone(self.time_zone)
+        )
+        return began is not None and began <= now
+
+    def next_change(self, now: datetime) -> datetime | None:
+        """Return when it opens or closes next, None if never.
+
+        Raises:
+            ValueError: schedule, duration or time zone cannot be read.
+        """
+        schedule, zone = parse_schedule(self.schedule), time_zone(self.time_zone)
+        if schedule.next_after(now - self._length, zone) is None:
+            return None
+        return next_change(schedule, self._length, now, zone)
+
+    def steady_until(self, now: datetime) -> datetime:
+        """Return when it may first answer otherwise than at ``now``.
+
+        Raises:
+            ValueError: schedule, duration or time zone cannot be read.
+        """
+        schedule, zone = parse_schedule(self.schedule), time_zone(self.time_zone)
+        return steady_until(schedule, self._length, now, zone)
+
+    @property
+    def _length(self) -> timedelta:
+        return parse_duration(self.duration)
+
+
+def _covers(named: tuple[str, ...], one: str) -> bool:
+    return not named or one in named

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from reconciler.model.diagnostics import Diagnostic, Severity
-from reconciler.model.labels import (
+from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     INSTANCE_TYPE,
     NODECLASS,
@@ -27,8 +27,8 @@ from reconciler.model.labels import (
     RESERVED,
     ZONE,
 )
-from reconciler.model.node import Node, NodeStatus
-from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.node import Node, NodeStatus
 from reconciler.model.resources import format_resources, parse_resources
 from reconciler.observed.snapshot import Snapshot
 

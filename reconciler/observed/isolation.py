@@ -7,6 +7,7 @@ happen than the object itself might: a node that it is about is not disrupted an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,19 +16,84 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from reconciler.model.buffer import Deployment, ReplicaSet, StatefulSet, StoredTemplate
-from reconciler.model.cluster import DaemonSet, PodDisruptionBudget, PodDisruptionBudgetSpec
 from reconciler.model.decode import decode
 from reconciler.model.diagnostics import Diagnostic, Severity
-from reconciler.model.labels import DO_NOT_DISRUPT
-from reconciler.model.metadata import LabelSelector, Metadata
-from reconciler.model.node import Node, NodeStatus
-from reconciler.model.nodeclass import EC2NodeClass
-from reconciler.model.nodeoverlay import NodeOverlay
-from reconciler.model.nodepool import NodePool
-from reconciler.model.pod import Pod, PodSpec, PodStatus
-from reconciler.model.quantity import parse_quantity
-from reconciler.model.requirement import requirement
+from reconciler.model.karpenter.capacitybuffer import (
+    Deployment,
+    ReplicaSet,
+    StatefulSet,
+    StoredTemplate,
+)
+from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodeoverlay import NodeOverlay
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.karpenter.requirements import requirement
+from reconciler.model.kubernetes.cluster import (
+    DaemonSet,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+)
+from reconciler.model.kubernetes.metadata import LabelSelector, Metadata
+from reconciler.model.kubernetes.node import Node, NodeStatus
+from reconciler.model.kubernetes.pod import Pod, PodSpec, PodStatus
+from reconciler.model.resources import parse_quantity
+
+# Where in a snapshot something is wrong: worked out only when there is something to say.
+
+
+_BYTE: Final = re.compile(r" \(byte (\d+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPlace:
+    """The object ``number`` (from 1) of a snapshot, ``content`` being its whole text."""
+
+    source: str
+    content: bytes
+    number: int
+
+    def of(self, raw: bytes | msgspec.Raw) -> str:
+        """Return ``file:line:column`` of an object as it stands in the text, else the file alone.
+
+        Of several that are equal it is the first. What was YAML has no place here: its text is not
+        the JSON that it became.
+        """
+        at = self.content.find(bytes(raw))
+        return self.source if at < 0 else at_byte(self.source, self.content, at)
+
+
+def at_byte(source: str, content: bytes, at: int) -> str:
+    """Return ``file:line:column`` of a byte, both from 1; columns count characters."""
+    line = content.count(b"\n", 0, at) + 1
+    start = content.rfind(b"\n", 0, at) + 1
+    column = len(content[start:at].decode("utf-8", "replace")) + 1
+    return f"{source}:{line}:{column}"
+
+
+def json_place(source: str, content: bytes, error: Exception) -> tuple[str, str]:
+    """Return where JSON is not JSON, and what is wrong there without the number of the byte.
+
+    Text that ends too early is wrong at its end.
+    """
+    said = str(error)
+    found = _BYTE.search(said)
+    if found is not None:
+        offset = len(content) - len(content.lstrip())
+        return at_byte(source, content, offset + int(found[1])), _BYTE.sub("", said)
+    if "truncated" in said:
+        return at_byte(source, content, len(content.rstrip())), said
+    return source, said
+
+
+def yaml_place(source: str, error: Exception) -> tuple[str, str]:
+    """Return where YAML is not YAML, and what is wrong there in one line."""
+    mark: Any = getattr(error, "problem_mark", None)
+    said = getattr(error, "problem", None) or str(error).splitlines()[0]
+    if mark is None:
+        return source, str(said)
+    return f"{source}:{mark.line + 1}:{mark.column + 1}", str(said)
+
 
 CODE: Final = "unreadable-object"
 _YEARS: Final = range(1900, 2400)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from reconciler.model.pod import Pod
+from reconciler.model.kubernetes.pod import Pod
 
 
 class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - what is worked out is kept in its dictionary

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from reconciler.observed.places import Place
+from reconciler.observed.isolation import SnapshotPlace
 from reconciler.observed.snapshot import Snapshot, assembled, decoded, decoded_as, items_of
 
 
@@ -40,7 +40,7 @@ class SnapshotReader:
             key = blake2b(raw, digest_size=16).digest()
             item = known.get(key)
             if item is None:
-                item = decoded(raw, Place(source, content, number))
+                item = decoded(raw, SnapshotPlace(source, content, number))
             fresh[key] = item
             order.append(key)
         return self._settled(fresh, order)
@@ -61,7 +61,7 @@ class SnapshotReader:
                 key = text.digest()
                 item = known.get(key)
                 if item is None:
-                    item = decoded_as(raw, kind, Place(source, b"", number))
+                    item = decoded_as(raw, kind, SnapshotPlace(source, b"", number))
                 fresh[key] = item
                 order.append(key)
         return self._settled(fresh, order)

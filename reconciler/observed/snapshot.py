@@ -13,14 +13,18 @@ from typing import Any, Final
 
 import msgspec
 
-from reconciler.model.buffer import (
+from reconciler.model.decode import decode
+from reconciler.model.diagnostics import Diagnostic
+from reconciler.model.errors import UnreadableError
+from reconciler.model.karpenter.capacitybuffer import (
     CapacityBuffer,
     Deployment,
     ReplicaSet,
     StatefulSet,
     StoredTemplate,
 )
-from reconciler.model.cluster import (
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.cluster import (
     DaemonSet,
     Namespace,
     PersistentVolume,
@@ -31,14 +35,17 @@ from reconciler.model.cluster import (
     Service,
     StorageClass,
 )
-from reconciler.model.decode import decode
-from reconciler.model.diagnostics import Diagnostic
-from reconciler.model.errors import UnreadableError
-from reconciler.model.node import CSINode, Node
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.pod import Pod
-from reconciler.observed.isolation import Isolated, isolated, isolated_live, undecoded
-from reconciler.observed.places import Place, json_place, yaml_place
+from reconciler.model.kubernetes.node import CSINode, Node
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.observed.isolation import (
+    Isolated,
+    SnapshotPlace,
+    isolated,
+    isolated_live,
+    json_place,
+    undecoded,
+    yaml_place,
+)
 from reconciler.observed.pods import Pods
 
 _KINDS: Final[dict[str, Any]] = {
@@ -151,7 +158,7 @@ def read_snapshot(content: bytes, source: str) -> Snapshot:
         UnreadableError: it is not a snapshot, or an object in it has not the shape of its kind.
     """
     return assembled(
-        decoded(raw, Place(source, content, number))
+        decoded(raw, SnapshotPlace(source, content, number))
         for number, raw in enumerate(items_of(content, source), 1)
     )
 
@@ -172,7 +179,7 @@ class Skipped(str):
     __slots__ = ()
 
 
-def decoded(raw: bytes | msgspec.Raw, place: Place) -> Any:
+def decoded(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> Any:
     """Return what the JSON of one object says: a Struct, of our own kinds the plain data.
 
     One that has the shape of its kind and still cannot be used is ``Isolated``.
@@ -186,7 +193,7 @@ def decoded(raw: bytes | msgspec.Raw, place: Place) -> Any:
         raise _too_deep(place.of(raw)) from error
 
 
-def _understood(raw: bytes | msgspec.Raw, place: Place) -> Any:
+def _understood(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> Any:
     name = _kind_of(raw, place)
     kind = _KINDS.get(name)
     if kind is not None:
@@ -198,7 +205,7 @@ def _understood(raw: bytes | msgspec.Raw, place: Place) -> Any:
     return isolated_live(data, name, lambda: place.of(raw)) or data
 
 
-def decoded_as(raw: bytes | msgspec.Raw, kind: str, place: Place) -> Any:
+def decoded_as(raw: bytes | msgspec.Raw, kind: str, place: SnapshotPlace) -> Any:
     """Return the Struct of an object whose kind is known: a list of the API does not repeat it.
 
     One that cannot be used is ``Isolated``, whatever its shape: whoever runs the cluster mends it,
@@ -279,7 +286,7 @@ def _unrolled(
 def _yaml_documents(text: bytes, source: str) -> list[bytes]:
     import yaml
 
-    from reconciler.model.plainyaml import load_all
+    from reconciler.source.plainyaml import load_all
 
     try:
         documents = load_all(text)
@@ -313,19 +320,19 @@ def _rfc3339(value: object) -> str:
     raise TypeError(f"{value!r} cannot be represented in JSON")
 
 
-def _kind_of(raw: bytes | msgspec.Raw, place: Place) -> str:
+def _kind_of(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> str:
     try:
         return msgspec.json.decode(raw, type=_Kind).kind
     except msgspec.MsgspecError as error:
         raise _no_object(raw, place, error) from error
 
 
-def _no_object(raw: bytes | msgspec.Raw, place: Place, error: Exception) -> UnreadableError:
+def _no_object(raw: bytes | msgspec.Raw, place: SnapshotPlace, error: Exception) -> UnreadableError:
     text = f"item {place.number} is not a Kubernetes object: {error}"
     return UnreadableError(text, where=place.of(raw))
 
 
-def _decoded(raw: bytes | msgspec.Raw, kind: Any, named: str, place: Place) -> Any:
+def _decoded(raw: bytes | msgspec.Raw, kind: Any, named: str, place: SnapshotPlace) -> Any:
     """Return the Struct that the JSON of an object of a kind holds, which errors call ``named``."""
     try:
         return msgspec.json.decode(raw, type=kind, strict=False)
@@ -337,7 +344,7 @@ def _decoded(raw: bytes | msgspec.Raw, kind: Any, named: str, place: Place) -> A
             raise UnreadableError(text, where=place.of(raw)) from error
 
 
-def _name_of(raw: bytes | msgspec.Raw, place: Place) -> str:
+def _name_of(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> str:
     try:
         metadata = msgspec.json.decode(raw, type=_Item).metadata
     except msgspec.MsgspecError as error:

@@ -11,8 +11,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
-from reconciler.model.buffer import CapacityBuffer, Scalable
-from reconciler.model.cluster import (
+from reconciler.model.karpenter.capacitybuffer import CapacityBuffer, Scalable
+from reconciler.model.karpenter.labels import (
+    HOSTNAME,
+    INITIALIZED,
+    INSTANCE_TYPE,
+    NODEPOOL,
+    REGISTERED,
+)
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.cluster import (
     DaemonSet,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -22,13 +30,11 @@ from reconciler.model.cluster import (
     Service,
     StorageClass,
 )
-from reconciler.model.labels import HOSTNAME, INITIALIZED, INSTANCE_TYPE, NODEPOOL, REGISTERED
-from reconciler.model.metadata import Metadata
-from reconciler.model.node import CSINode, Node
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.pod import Pod
+from reconciler.model.kubernetes.metadata import Metadata
+from reconciler.model.kubernetes.node import CSINode, Node
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import Resources, add, parse_resources, subtract
-from reconciler.model.taint import Taint
 from reconciler.observed.pods import Pods
 from reconciler.observed.snapshot import Snapshot
 

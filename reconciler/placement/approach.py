@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import msgspec
 
-from reconciler.placement.cohort import Cohort
-from reconciler.placement.rules import RuleKind
-from reconciler.placement.shape import queue_position
-from reconciler.placement.solve import Pass, Turn
+from reconciler.placement.pods.cohort import Cohort
+from reconciler.placement.pods.shape import queue_position
+from reconciler.placement.solve import PlacementPass, Turn
+from reconciler.placement.topology.rules import RuleKind
 
 
 class Approach(msgspec.Struct, frozen=True):
@@ -111,7 +111,7 @@ def approaches(cohorts: Sequence[Cohort]) -> tuple[Approach, ...]:
     return (_AS_QUEUED, *_APPROACHES[:tried])
 
 
-class Score(msgspec.Struct, frozen=True):
+class ApproachScore(msgspec.Struct, frozen=True):
     """What a pass came to: pods without a place, new nodes, and their dollars an hour.
 
     ``left`` is how many of each cohort have none; ``unbuffered`` are virtual pods without one.
@@ -123,7 +123,7 @@ class Score(msgspec.Struct, frozen=True):
     nodes: int
     cost: float
 
-    def improves_on(self, other: Score) -> bool:
+    def improves_on(self, other: ApproachScore) -> bool:
         """Return whether it is better on some count and worse on none."""
         if self.unplaced > other.unplaced or self.unbuffered > other.unbuffered:
             return False
@@ -139,11 +139,11 @@ class Score(msgspec.Struct, frozen=True):
         return self.unplaced > 0 or self.unbuffered > 0 or self.nodes > 1
 
 
-def score(solving: Pass, cohorts: list[Cohort]) -> Score:
+def score(solving: PlacementPass, cohorts: list[Cohort]) -> ApproachScore:
     """Return what a pass came to."""
     left = tuple(0 if c.shape.model.is_virtual else c.waiting for c in cohorts)
     unplaced = sum(left)
-    return Score(
+    return ApproachScore(
         unplaced=unplaced,
         left=left,
         unbuffered=sum(c.waiting for c in cohorts) - unplaced,

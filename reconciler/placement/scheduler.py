@@ -16,37 +16,32 @@ import msgspec
 from msgspec.structs import replace as replaced
 
 from reconciler.catalog.table import table_of
-from reconciler.model.labels import NODEPOOL
-from reconciler.model.pod import Pod
+from reconciler.model.karpenter.labels import NODEPOOL
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import Resources, add, subtract
 from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState, StateNode, quiet_since
 from reconciler.placement.answer import Attempt, answer
-from reconciler.placement.approach import Score, approaches, queue, score
-from reconciler.placement.census import Census
-from reconciler.placement.claims import Order
-from reconciler.placement.cohort import Cohort
-from reconciler.placement.daemons import daemons
-from reconciler.placement.domains import Universe
-from reconciler.placement.limits import Limits
-from reconciler.placement.nodes import Nodes, Target
-from reconciler.placement.nodeuse import NodeUse
+from reconciler.placement.approach import ApproachScore, approaches, queue, score
+from reconciler.placement.nodes.claims import Order, promised
+from reconciler.placement.nodes.daemons import daemons
+from reconciler.placement.nodes.existing import Nodes, NodeUse, Target
+from reconciler.placement.nodes.limits import RemainingLimits, Reservations
+from reconciler.placement.nodes.space import Demands, SpaceBook
+from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.packing.goal import Depth, Goal
-from reconciler.placement.pending import impossible, invalid
-from reconciler.placement.problem import LaunchPool
-from reconciler.placement.reservations import Reservations
-from reconciler.placement.result import Placement, Rejection
-from reconciler.placement.shape import Shape, Shapes, queue_position
-from reconciler.placement.solve import Pass
-from reconciler.placement.space import Demands, SpaceBook
-from reconciler.placement.template import Template
-from reconciler.placement.topology import Topology
-from reconciler.placement.unlaunched import promised
-from reconciler.placement.volumes import needs
+from reconciler.placement.pods.cohort import Cohort
+from reconciler.placement.pods.pending import impossible, invalid
+from reconciler.placement.pods.shape import Shape, Shapes, queue_position
+from reconciler.placement.pods.volumes import needs
+from reconciler.placement.question import LaunchPool, Placement, Rejection
+from reconciler.placement.solve import PlacementPass
+from reconciler.placement.topology.census import Census, Universe
+from reconciler.placement.topology.groups import Topology
 
 if TYPE_CHECKING:
-    from reconciler.placement.bound import Bound
-    from reconciler.placement.survey import Survey
+    from reconciler.placement.explain.survey import Survey
+    from reconciler.placement.packing.bound import Bound
 
 
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
@@ -96,7 +91,7 @@ class Scheduler:
         self._daemons = daemons(cluster)
         best_effort = settings.min_values_policy == "BestEffort"
         self._all_templates = [
-            Template(p.node_pool, self._book(p), self._daemons, best_effort=best_effort)
+            PoolTemplate(p.node_pool, self._book(p), self._daemons, best_effort=best_effort)
             for p in self._pools
         ]
         self._templates = [t for t in self._all_templates if t.types]
@@ -209,7 +204,7 @@ class Scheduler:
 
         A rejection says that nothing can be launched or found for it, whatever the NodePools are.
         """
-        from reconciler.placement.survey import survey
+        from reconciler.placement.explain.survey import survey
 
         ((shape, members),) = self._shapes.sorted([pod]).items()
         problem = invalid(shape, self._well_known)
@@ -220,7 +215,7 @@ class Scheduler:
         self._topology([cohort], world.without)
         return survey(self._pass(world, to_front=True), self._all_templates, cohort)
 
-    def template(self, node_pool: str) -> Template | None:
+    def template(self, node_pool: str) -> PoolTemplate | None:
         """Return what a NodePool launches from, None where it is not one that can."""
         return next((t for t in self._all_templates if t.name == node_pool), None)
 
@@ -229,7 +224,7 @@ class Scheduler:
 
         Where pods may be packed without their preferences, these are left out.
         """
-        from reconciler.placement.bound import bound
+        from reconciler.placement.packing.bound import bound
 
         every, wished = list(pods), None
         shapes = _counted(self._shapes, every)
@@ -239,7 +234,7 @@ class Scheduler:
 
     def worth(self, pods: Iterable[Pod]) -> dict[str, float]:
         """Return what new nodes for each pod cost at least, by its key: its share in the bound."""
-        from reconciler.placement.bound import worth
+        from reconciler.placement.packing.bound import worth
 
         every = list(pods)
         values = worth(_counted(self._shapes, every), self._templates)
@@ -266,7 +261,7 @@ class Scheduler:
         may_wish = any(shape.preferences for shape in by_shape)
         if not may_wish or self._goal.preference_cost_max >= 1:
             return self._attempt(by_shape, world), 0.0
-        from reconciler.placement.bound import rough
+        from reconciler.placement.packing.bound import rough
         from reconciler.placement.packing.preferences import Thrift
 
         def attempt(modest: Collection[Shape], depth: Depth) -> Attempt:
@@ -275,22 +270,22 @@ class Scheduler:
         kept = attempt((), "third")
         packed = (c for c in kept.solving.claims if self._goal.packs(c.template))
         served = {shape for claim in packed for shape, _ in claim.members}
-        wishing = [shape for shape in by_shape if shape in served and shape.preferences]
-        wishing.sort(key=lambda shape: min(map(queue_position, by_shape[shape])))
+        with_preferences = [shape for shape in by_shape if shape in served and shape.preferences]
+        with_preferences.sort(key=lambda shape: min(map(queue_position, by_shape[shape])))
         shapes = _counted(self._modest_shapes, kept.placed)
         least = rough(shapes, self._templates, self._free)
-        return Thrift(self._goal, attempt).applied(kept, wishing, least)
+        return Thrift(self._goal, attempt).applied(kept, with_preferences, least)
 
     def _packs(self, world: _World) -> bool:
         """Return whether new nodes are packed for their price."""
         asked = world.strict_reservations and self._goal.packs_some(self._templates)
         return world.worth is not None or asked
 
-    def _best(self, cohorts: list[Cohort], world: _World) -> Pass:
+    def _best(self, cohorts: list[Cohort], world: _World) -> PlacementPass:
         """Return the best pass of those tried; cohorts and counts are left as it left them."""
         topology = self._topology(cohorts, world.without)
         at_first = topology.saved()
-        best: tuple[Score, Pass] | None = None
+        best: tuple[ApproachScore, PlacementPass] | None = None
         left: tuple[list[dict[str, int]], list[tuple[int, int]]] = (at_first, [])
         for approach in approaches(cohorts):
             if best is not None:
@@ -319,9 +314,9 @@ class Scheduler:
             return cheapest(best[1], tries, goal, world.depth)
         return best[1]
 
-    def _pass(self, world: _World, *, to_front: bool) -> Pass:
+    def _pass(self, world: _World, *, to_front: bool) -> PlacementPass:
         guarded = self._guarded if world.guard else 0
-        return Pass(
+        return PlacementPass(
             templates=self._templates,
             nodes=NodeUse(self._nodes, world.without | world.closed, self._attached, guarded),
             limits=self._limits(world.without),
@@ -379,9 +374,9 @@ class Scheduler:
                 topology.forget(cohort.counted, cohort.repelling, bound)
         return topology
 
-    def _limits(self, without: Collection[str]) -> Limits:
+    def _limits(self, without: Collection[str]) -> RemainingLimits:
         targets = ((t.labels.get(NODEPOOL, ""), t.capacity) for t in self._promised)
-        return Limits(self._all_templates, self._cluster.nodes, targets, without)
+        return RemainingLimits(self._all_templates, self._cluster.nodes, targets, without)
 
     def _attached(self, pod: Pod) -> Iterable[tuple[str, frozenset[str]]]:
         return needs(pod, self._cluster).attached

@@ -13,28 +13,34 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
-from reconciler.model.pod import Pod
-from reconciler.placement.claims import Entry, OpenClaim, Order
-from reconciler.placement.cohort import Cohort, Stage, View
-from reconciler.placement.limits import Limits
-from reconciler.placement.newclaims import Fit, fit, most_that_fit, record
-from reconciler.placement.nodeuse import NodeUse
-from reconciler.placement.reservations import Reservations
-from reconciler.placement.shape import Shape
-from reconciler.placement.space import Demands, Space
-from reconciler.placement.template import Template, clash
-from reconciler.placement.topology import Group
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.placement.nodes.claims import (
+    Entry,
+    Fit,
+    OpenClaim,
+    Order,
+    fit,
+    most_that_fit,
+    record,
+)
+from reconciler.placement.nodes.existing import NodeUse
+from reconciler.placement.nodes.limits import RemainingLimits, Reservations
+from reconciler.placement.nodes.space import Demands, Space
+from reconciler.placement.nodes.template import PoolTemplate, clash
+from reconciler.placement.pods.cohort import Cohort, CohortStage, CohortView
+from reconciler.placement.pods.shape import Shape
+from reconciler.placement.topology.groups import Group
 
 Turn = tuple[Cohort, int]
 """A cohort, and how many of its pods are served before another one has its turn."""
 
 
-class Pass(msgspec.Struct, eq=False):
+class PlacementPass(msgspec.Struct, eq=False):
     """The state of one pass; everything in it belongs to this pass alone."""
 
-    templates: Sequence[Template]
+    templates: Sequence[PoolTemplate]
     nodes: NodeUse
-    limits: Limits
+    limits: RemainingLimits
     reservations: Reservations
     demands: Demands
     order: Order
@@ -60,7 +66,7 @@ class Pass(msgspec.Struct, eq=False):
             for cohort in cohorts:
                 _Serving(self, cohort, cohort.waiting).settle()
 
-    def takers(self, cohort: Cohort, view: View) -> list[int]:
+    def takers(self, cohort: Cohort, view: CohortView) -> list[int]:
         """Return the nodes that are there and would take a pod of the cohort, in order."""
         return [] if view.hopeless else list(_Serving(self, cohort, cohort.waiting).takers(view))
 
@@ -114,17 +120,17 @@ class _Serving:
     that are like them. The common order learns at the end what has moved.
     """
 
-    def __init__(self, solving: Pass, cohort: Cohort, most: int) -> None:
+    def __init__(self, solving: PlacementPass, cohort: Cohort, most: int) -> None:
         self.solving = solving
         self.cohort = cohort
         self._last = min(len(cohort.pods), cohort.waiting_from + most)
         self.shape: Shape = cohort.shape
-        self._rows: dict[Stage, tuple[list[int], Iterator[int]]] = {}
+        self._rows: dict[CohortStage, tuple[list[int], Iterator[int]]] = {}
         self._seen: list[Entry] = []
         self._position = 0
         self._moved: dict[OpenClaim, Entry] = {}
         self._opened: dict[OpenClaim, None] = {}
-        self._dead: dict[Stage, set[OpenClaim]] = {}
+        self._dead: dict[CohortStage, set[OpenClaim]] = {}
         self._refused: set[Space] = set()
         self._must_wait = False
 
@@ -168,12 +174,12 @@ class _Serving:
                 cohort.first += 1
         return False
 
-    def _try(self, view: View, most: int) -> list[Pod]:
+    def _try(self, view: CohortView, most: int) -> list[Pod]:
         return self._on_nodes(view, most) or self._on_claims(view, most) or self._on_new(view, most)
 
     # nodes that are there
 
-    def _on_nodes(self, view: View, most: int) -> list[Pod]:
+    def _on_nodes(self, view: CohortView, most: int) -> list[Pod]:
         rows = self._rows.get(view.stage)
         if rows is None:
             rows = self._rows[view.stage] = ([], self._candidates(view))
@@ -199,7 +205,7 @@ class _Serving:
             else:
                 position += 1
 
-    def takers(self, view: View) -> Iterator[int]:
+    def takers(self, view: CohortView) -> Iterator[int]:
         """Yield the nodes that are there and would take a pod now, in order."""
         allowed, rows = self._allowed_nodes(view), self.solving.nodes.nodes.rows
         for index in self._candidates(view):
@@ -207,7 +213,7 @@ class _Serving:
             if may and view.room_on(rows[index].host) > 0:
                 yield index
 
-    def _candidates(self, view: View) -> Iterator[int]:
+    def _candidates(self, view: CohortView) -> Iterator[int]:
         """Yield the nodes that may suit the cohort and have room, in order."""
         use, step, shape = self.solving.nodes, view.stage.step, self.shape
         mask = use.open & use.nodes.suited(step.demand, step.tolerations)
@@ -220,7 +226,7 @@ class _Serving:
             if digit == "1" and cpu[i] >= enough_cpu and memory[i] >= enough_memory:
                 yield i
 
-    def _allowed_nodes(self, view: View) -> int:
+    def _allowed_nodes(self, view: CohortView) -> int:
         """Return the nodes in domains that are open now and from where volumes are reached."""
         nodes = self.solving.nodes.nodes
         mask = nodes.labels.all
@@ -265,7 +271,7 @@ class _Serving:
 
     # nodes to be
 
-    def _on_claims(self, view: View, most: int) -> list[Pod]:
+    def _on_claims(self, view: CohortView, most: int) -> list[Pod]:
         if not self.solving.claims:
             return []
         dead = self._dead.setdefault(view.stage, set())
@@ -332,7 +338,7 @@ class _Serving:
 
     # new nodes
 
-    def _on_new(self, view: View, most: int) -> list[Pod]:
+    def _on_new(self, view: CohortView, most: int) -> list[Pod]:
         solving = self.solving
         for template in solving.templates:
             claim = OpenClaim(template, f"new node {len(solving.claims) + 1}")

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reconciler.plan.plan import Action, Plan
+from reconciler.plan.value.actions import Action
+from reconciler.plan.value.plan import Plan
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.ports import Clock
+from reconciler.ports.clock import Clock
 
 
 @pytest.mark.parametrize("clock", [SystemClock(), SimulatedClock()])

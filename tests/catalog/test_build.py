@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.catalog.build import Answers, build, moto_resources, read_answers, zone_ids
-from reconciler.catalog.bundle import encode, load
+from reconciler.catalog.aws.build import Answers, build, moto_resources, read_answers, zone_ids
+from reconciler.catalog.aws.bundle import encode, load
 
 DATA = Path(os.environ.get("CATALOG_DATA") or Path(__file__).parents[3] / "shared" / "data")
 

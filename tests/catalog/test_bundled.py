@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.catalog.bundle import PATH, decode, encode, load
+from reconciler.catalog.aws.bundle import PATH, decode, encode, load
 from reconciler.catalog.catalog import (
     DEFAULT_FACTS,
     RESOLVED_MAX,
@@ -15,11 +15,11 @@ from reconciler.catalog.catalog import (
     bundled_data,
     bundled_regions,
 )
-from reconciler.catalog.classfacts import ClassFacts, Interface, Reservation, Volume
+from reconciler.catalog.classfacts import ClassFacts, DeviceMapping, Interface, Reservation
 from reconciler.catalog.columns import columns_of
 from reconciler.model.errors import UnreadableError, UsageError
-from reconciler.model.instancetype import InstanceType
-from reconciler.model.labels import (
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     ON_DEMAND,
     OS,
@@ -29,9 +29,8 @@ from reconciler.model.labels import (
     ZONE,
     ZONE_ID,
 )
-from reconciler.model.quantity import parse_quantity
-from reconciler.model.requirement import equals, requirement
-from reconciler.model.requirements import Requirements
+from reconciler.model.karpenter.requirements import Requirements, equals, requirement
+from reconciler.model.resources import parse_quantity
 
 CATALOG = bundled()
 AWS = "karpenter.k8s.aws/"
@@ -210,14 +209,14 @@ def test_pods(name: str, facts: dict[str, object], pods: int) -> None:
     [
         ({}, "20Gi"),
         ({"family": "Windows2019"}, "50Gi"),
-        ({"volumes": (Volume("/dev/xvda", parse_quantity("100Gi")),)}, "100Gi"),
-        ({"volumes": (Volume("/dev/xvdb", parse_quantity("100Gi")),)}, "20Gi"),
-        ({"volumes": (Volume("/dev/xvda", None),)}, "20Gi"),
+        ({"volumes": (DeviceMapping("/dev/xvda", parse_quantity("100Gi")),)}, "100Gi"),
+        ({"volumes": (DeviceMapping("/dev/xvdb", parse_quantity("100Gi")),)}, "20Gi"),
+        ({"volumes": (DeviceMapping("/dev/xvda", None),)}, "20Gi"),
         (
             {
                 "volumes": (
-                    Volume("/dev/xvda", parse_quantity("1G")),
-                    Volume("/dev/sdx", parse_quantity("2G"), is_root=True),
+                    DeviceMapping("/dev/xvda", parse_quantity("1G")),
+                    DeviceMapping("/dev/sdx", parse_quantity("2G"), is_root=True),
                 )
             },
             "2G",
@@ -226,12 +225,18 @@ def test_pods(name: str, facts: dict[str, object], pods: int) -> None:
         (
             {
                 "family": "Custom",
-                "volumes": (Volume("/dev/a", parse_quantity("1G")), Volume("/dev/b", 3000)),
+                "volumes": (
+                    DeviceMapping("/dev/a", parse_quantity("1G")),
+                    DeviceMapping("/dev/b", 3000),
+                ),
             },
             "3",
         ),
         (
-            {"family": "Bottlerocket", "volumes": (Volume("/dev/xvdb", parse_quantity("8Gi")),)},
+            {
+                "family": "Bottlerocket",
+                "volumes": (DeviceMapping("/dev/xvdb", parse_quantity("8Gi")),),
+            },
             "8Gi",
         ),
         ({"raid0": True}, "20Gi"),

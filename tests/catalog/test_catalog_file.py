@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.catalog.catalogfile import read_catalog
 from reconciler.catalog.columns import columns_of
+from reconciler.catalog.file import read_catalog
 from reconciler.model.errors import UnreadableError
-from reconciler.model.labels import CAPACITY_TYPE, WELL_KNOWN, ZONE, ZONE_ID
-from reconciler.model.requirement import equals, requirement
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, WELL_KNOWN, ZONE, ZONE_ID
+from reconciler.model.karpenter.requirements import equals, requirement
 
 SHARED = Path(__file__).parents[3] / "shared" / "conformance" / "catalogs"
 

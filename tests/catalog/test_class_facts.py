@@ -8,13 +8,13 @@ import pytest
 from reconciler.catalog.catalog import bundled
 from reconciler.catalog.classfacts import (
     ClassFacts,
+    DeviceMapping,
     Interface,
     Reservation,
-    Volume,
     class_facts,
 )
-from reconciler.model.nodeclass import EC2NodeClass
-from reconciler.model.quantity import parse_quantity
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.resources import parse_quantity
 from reconciler.model.settings import PlacementGroup, Settings
 
 AL2023 = {"amiSelectorTerms": [{"alias": "al2023@latest"}]}
@@ -99,8 +99,8 @@ def test_volumes_interfaces_and_policies_count() -> None:
     }
     assert facts(spec) == ClassFacts(
         volumes=(
-            Volume("/dev/xvda", parse_quantity("50Gi"), is_root=True),
-            Volume("/dev/xvdb", None),
+            DeviceMapping("/dev/xvda", parse_quantity("50Gi"), is_root=True),
+            DeviceMapping("/dev/xvdb", None),
         ),
         raid0=True,
         interfaces=(Interface(0, 0), Interface(1, 1, efa_only=True)),

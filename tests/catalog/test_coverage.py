@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.catalog.coverage import PAID_SHARE, Coverage, RunningNode, coverage_of
-from reconciler.model.commitment import (
+from reconciler.catalog.commitments.coverage import PAID_SHARE, Coverage, RunningNode, coverage_of
+from reconciler.model.billing import (
     COMPUTE,
     EC2_INSTANCE,
     Commitments,

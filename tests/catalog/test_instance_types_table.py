@@ -5,8 +5,8 @@ import re
 import pytest
 
 from reconciler.catalog.catalog import bundled, bundled_regions
-from reconciler.model.instancetype import InstanceType
-from reconciler.model.quantity import parse_quantity
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.resources import parse_quantity
 from tests.tables import table
 
 NITRO = "karpenter.k8s.aws/nitro-sandbox"

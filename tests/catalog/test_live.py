@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from reconciler.adapters.aws.instancetypes import describe_offerings, describe_types
+from reconciler.adapters.aws.facts.latest import describe_offerings, describe_types
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.catalog.aws.live import Zones, live_bundle, live_machines
 from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled, bundled_data
-from reconciler.catalog.classfacts import ClassFacts, Interface, Volume
-from reconciler.catalog.live import Zones, live_bundle, live_machines
-from reconciler.model.labels import ZONE_ID
+from reconciler.catalog.classfacts import ClassFacts, DeviceMapping, Interface
+from reconciler.model.karpenter.labels import ZONE_ID
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 REGION = "us-east-1"
@@ -40,7 +40,7 @@ def a_catalog(
     [
         ClassFacts(),
         ClassFacts(family="Bottlerocket", max_pods=50, reserved_enis=1),
-        ClassFacts(family="Windows2022", volumes=(Volume("/dev/sda1", 10**14),)),
+        ClassFacts(family="Windows2022", volumes=(DeviceMapping("/dev/sda1", 10**14),)),
         ClassFacts(raid0=True, interfaces=(Interface(0, 0), Interface(0, 1, efa_only=True))),
     ],
     ids=["default", "bottlerocket", "windows", "raid-and-efa"],

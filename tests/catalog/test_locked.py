@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from reconciler.catalog.aws.live import live_bundle
+from reconciler.catalog.aws.prices import OnDemandQuotes, Pricing, SpotQuotes
 from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled_data
-from reconciler.catalog.live import live_bundle
 from reconciler.catalog.locked import (
     allowed_types,
     locked_catalog,
@@ -15,13 +16,12 @@ from reconciler.catalog.locked import (
     locked_pricing,
     locked_types,
 )
-from reconciler.catalog.prices import OnDemandQuotes, Pricing, SpotQuotes
-from reconciler.desired.lock import Lock, Source, encode, read_lock
-from reconciler.model.instancetype import PriceOrigin
-from reconciler.model.metadata import Metadata
-from reconciler.model.nodepool import NodePool, NodeSelectorRequirement
-from reconciler.model.pricebook import PriceBook
-from reconciler.model.requirement import Operator
+from reconciler.desired.lock import FactSource, Lock, encode, read_lock
+from reconciler.model.billing import PriceBook
+from reconciler.model.karpenter.instancetype import PriceOrigin
+from reconciler.model.karpenter.nodepool import NodePool, NodeSelectorRequirement
+from reconciler.model.karpenter.requirements import Operator
+from reconciler.model.kubernetes.metadata import Metadata
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 REGION = "us-east-1"
@@ -47,7 +47,7 @@ def a_lock(catalog: BundledCatalog) -> Lock:
     made = Lock(
         locked_at=NOON,
         region=REGION,
-        catalog=locked_catalog(catalog, Source(source="live", at=NOON), header),
+        catalog=locked_catalog(catalog, FactSource(source="live", at=NOON), header),
         types=locked_types(catalog, NAMES, bundle),
     )
     read = read_lock(encode(made))

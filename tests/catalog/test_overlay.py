@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.catalog.catalog import Catalog, bundled
-from reconciler.catalog.columns import columns_of
-from reconciler.catalog.overlay import (
+from reconciler.catalog.adjusted.overlay import (
     OverlayFinding,
     OverlayPool,
-    Verdict,
+    OverlayVerdict,
     apply_overlays,
     evaluate,
 )
-from reconciler.model.labels import INSTANCE_TYPE, ON_DEMAND
-from reconciler.model.nodeoverlay import NodeOverlay
-from reconciler.model.nodepool import NodePool
+from reconciler.catalog.catalog import Catalog, bundled
+from reconciler.catalog.columns import columns_of
+from reconciler.model.karpenter.labels import INSTANCE_TYPE, ON_DEMAND
+from reconciler.model.karpenter.nodeoverlay import NodeOverlay
+from reconciler.model.karpenter.nodepool import NodePool
 
 CATALOG = bundled()
 FAMILY = "karpenter.k8s.aws/instance-family"
@@ -74,17 +74,17 @@ def test_nothing_is_changed_in_place() -> None:
 def test_an_overlay_that_changes_nothing_leaves_the_catalogue_itself() -> None:
     evaluation = evaluate([a_pool()], [an_overlay(requirements=[in_("no-such.type")], price="1")])
     assert evaluation.catalogs["general"] is CATALOG
-    assert evaluation.findings == (OverlayFinding("overlay", Verdict.ACCEPTED),)
+    assert evaluation.findings == (OverlayFinding("overlay", OverlayVerdict.ACCEPTED),)
 
 
 def test_a_conflict_names_the_other_overlay_and_what_to_do() -> None:
     overlays = [an_overlay("first", price="1"), an_overlay("second", price="1")]
     first, second = evaluate([a_pool()], overlays).findings
-    assert (first.verdict, first.other) == (Verdict.CONFLICT, "second")
+    assert (first.verdict, first.other) == (OverlayVerdict.CONFLICT, "second")
     assert first.message == (
         "overlay second has the same weight 1 and sets a price too; give one of them another weight"
     )
-    assert second.verdict is Verdict.ACCEPTED
+    assert second.verdict is OverlayVerdict.ACCEPTED
     assert second.matches == 9
 
 
@@ -111,7 +111,7 @@ def test_an_overlay_that_makes_no_sense_is_refused_and_told(
     spec: dict[str, Any], message: str
 ) -> None:
     [finding] = evaluate([a_pool()], [an_overlay(**spec)]).findings
-    assert finding.verdict is Verdict.INVALID
+    assert finding.verdict is OverlayVerdict.INVALID
     assert re.search(message, finding.message)
 
 
@@ -135,7 +135,7 @@ def test_one_pool_can_be_asked_for_alone() -> None:
     pool = msgspec.convert({"metadata": {"name": "general"}}, NodePool)
     catalog, findings = apply_overlays(CATALOG, [an_overlay(price="0")], pool)
     assert price(catalog, "m5.large") == 0.0
-    assert [f.verdict for f in findings] == [Verdict.ACCEPTED]
+    assert [f.verdict for f in findings] == [OverlayVerdict.ACCEPTED]
     assert catalog.digest != CATALOG.digest
 
 
@@ -144,4 +144,4 @@ def test_the_order_of_overlays_does_not_matter(order: list[tuple[str, int, str]]
     overlays = [an_overlay(name, weight=weight, price=text) for name, weight, text in order]
     evaluation = evaluate([a_pool()], overlays)
     assert price(evaluation.catalogs["general"], "m5.large") == 7.0
-    assert [f.name for f in evaluation.findings if f.verdict is Verdict.CONFLICT] == ["a"]
+    assert [f.name for f in evaluation.findings if f.verdict is OverlayVerdict.CONFLICT] == ["a"]

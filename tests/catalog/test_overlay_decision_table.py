@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from reconciler.catalog.commitment import (
+from reconciler.catalog.commitments.accounting import (
     CommitmentKind,
     CommitmentSettings,
-    Decision,
-    Outcome,
+    OverlayDecision,
+    OverlayReason,
     ReservedInstances,
     SavingsPlan,
     decide_compute,
@@ -22,9 +22,9 @@ from reconciler.catalog.commitment import (
     overlay_of,
     type_and_region,
 )
-from reconciler.model.metadata import Metadata
-from reconciler.model.nodeoverlay import NodeOverlay, NodeOverlaySpec
-from reconciler.model.nodepool import NodeSelectorRequirement
+from reconciler.model.karpenter.nodeoverlay import NodeOverlay, NodeOverlaySpec
+from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
+from reconciler.model.kubernetes.metadata import Metadata
 from tests.catalog.veneer import (
     ConfigError,
     applied,
@@ -51,7 +51,7 @@ def settings(given: Case) -> CommitmentSettings:
     return CommitmentSettings(**{k: v for k, v in known.items() if v is not None})
 
 
-def said(decision: Decision) -> Case:
+def said(decision: OverlayDecision) -> Case:
     return {
         "name": decision.name,
         "capacity_type": str(decision.kind),
@@ -88,7 +88,7 @@ def reserved_instances(given: Case) -> Case:
     return {"decisions": [said(d) for d in decide_reserved(entries, settings(given))]}
 
 
-def decision(fields: Case) -> Decision:
+def decision(fields: Case) -> OverlayDecision:
     """Return a decision as the case tells it, with what Veneer would read in its name."""
     kind = CommitmentKind(fields.get("capacity_type", CommitmentKind.COMPUTE))
     family = region = instance_type = ""
@@ -97,12 +97,12 @@ def decision(fields: Case) -> Decision:
     elif kind is CommitmentKind.RESERVED:
         instance_type, region = type_and_region(fields["name"])
         family = instance_type.partition(".")[0]
-    return Decision(
+    return OverlayDecision(
         name=fields["name"],
         kind=kind,
         weight=fields.get("weight", 10),
         wanted=fields["should_exist"],
-        outcome=Outcome.CAPACITY_AVAILABLE,
+        outcome=OverlayReason.CAPACITY_AVAILABLE,
         reason=fields.get("reason", ""),
         count=1,
         family=family,

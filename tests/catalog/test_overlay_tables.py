@@ -6,10 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from reconciler.catalog.catalogfile import read_catalog
-from reconciler.catalog.overlay import OverlayPool, Verdict, adjusted_price, evaluate
-from reconciler.catalog.overlaycheck import AWS_RESOURCES, problems
-from reconciler.model.nodeoverlay import NodeOverlay
+from reconciler.catalog.adjusted.overlay import (
+    AWS_RESOURCES,
+    OverlayPool,
+    OverlayVerdict,
+    adjusted_price,
+    evaluate,
+    problems,
+)
+from reconciler.catalog.file import read_catalog
+from reconciler.model.karpenter.nodeoverlay import NodeOverlay
 from tests.tables import cases
 
 
@@ -66,8 +72,10 @@ def test_overlays_are_taken_and_refused_as_karpenter_does(case: Any) -> None:
 
     for finding in evaluation.findings:
         status = expected["overlay_status"][finding.name]
-        assert (finding.verdict is Verdict.ACCEPTED) == (status["ValidationSucceeded"] == "True")
-        assert finding.verdict is Verdict.ACCEPTED or finding.verdict == status["reason"]
+        assert (finding.verdict is OverlayVerdict.ACCEPTED) == (
+            status["ValidationSucceeded"] == "True"
+        )
+        assert finding.verdict is OverlayVerdict.ACCEPTED or finding.verdict == status["reason"]
     assert len(evaluation.findings) == len(expected["overlay_status"])
     for pool, types in expected["nodepools"].items():
         if "error" in types:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from reconciler.catalog.preference import (
+from reconciler.catalog.adjusted.preference import (
     Preference,
     PreferenceError,
     adjustment_text,
@@ -22,7 +22,7 @@ from reconciler.catalog.preference import (
     parse_value,
     preference_number,
 )
-from reconciler.model.nodeoverlay import NodeOverlay
+from reconciler.model.karpenter.nodeoverlay import NodeOverlay
 from tests.tables import cases
 
 Case = dict[str, Any]

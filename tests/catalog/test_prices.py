@@ -8,18 +8,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reconciler.catalog.awsofferings import NO_PRICE
+from reconciler.catalog.adjusted.overlay import OverlayPool, evaluate
+from reconciler.catalog.aws.offerings import NO_PRICE
+from reconciler.catalog.aws.prices import OnDemandQuotes, Pricing, SpotQuotes
 from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled, bundled_data
 from reconciler.catalog.columns import columns_of
-from reconciler.catalog.overlay import OverlayPool, evaluate
-from reconciler.catalog.prices import OnDemandQuotes, Pricing, SpotQuotes
-from reconciler.model.instancetype import Offering, PriceOrigin
-from reconciler.model.labels import INSTANCE_TYPE
-from reconciler.model.metadata import Metadata
-from reconciler.model.nodeoverlay import NodeOverlay, NodeOverlaySpec
-from reconciler.model.nodepool import NodeSelectorRequirement
-from reconciler.model.pricebook import PriceBook, PriceRule
-from reconciler.model.requirement import Operator
+from reconciler.model.billing import PriceBook, PriceRule
+from reconciler.model.karpenter.instancetype import Offering, PriceOrigin
+from reconciler.model.karpenter.labels import INSTANCE_TYPE
+from reconciler.model.karpenter.nodeoverlay import NodeOverlay, NodeOverlaySpec
+from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
+from reconciler.model.karpenter.requirements import Operator
+from reconciler.model.kubernetes.metadata import Metadata
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 REGION = "us-east-1"

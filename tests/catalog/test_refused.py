@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from reconciler.catalog.adjusted.offerings import without_refused
 from reconciler.catalog.catalog import bundled
-from reconciler.catalog.refused import without_refused
 
 POOL = ("m7g.large", "us-east-1a", "spot")
 

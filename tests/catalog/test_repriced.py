@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from reconciler.catalog.adjusted.offerings import RepricedCatalog
+from reconciler.catalog.adjusted.overlaid import OverlaidCatalog
 from reconciler.catalog.catalog import Catalog, bundled
-from reconciler.catalog.overlaid import OverlaidCatalog
-from reconciler.catalog.repriced import RepricedCatalog
 
 
 def twice(*_: str) -> float:

@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from reconciler.catalog.commitment import CommitmentSettings
-from reconciler.catalog.preference import MANAGED_BY, Change
-from reconciler.model.nodeoverlay import NodeOverlay
-from reconciler.model.requirement import Operator
+from reconciler.catalog.adjusted.preference import MANAGED_BY, OverlayChange
+from reconciler.catalog.commitments.accounting import CommitmentSettings
+from reconciler.model.karpenter.nodeoverlay import NodeOverlay
+from reconciler.model.karpenter.requirements import Operator
 
 INTERVAL_S: Final = 300.0
 """How often Veneer looks at commitments, where nothing else is said."""
@@ -165,7 +165,7 @@ def cycle_s(configured: float | None) -> float:
     return configured or INTERVAL_S
 
 
-def applied(*, wanted: bool | None, existing: Mapping[str, str] | None) -> Change | None:
+def applied(*, wanted: bool | None, existing: Mapping[str, str] | None) -> OverlayChange | None:
     """Return what Veneer does in a look to an overlay of a decision's name.
 
     ``wanted`` is None where no decision names the overlay any more, as when the commitment has
@@ -173,11 +173,11 @@ def applied(*, wanted: bool | None, existing: Mapping[str, str] | None) -> Chang
     cluster, None without one. It overwrites what is not its own, and deletes only what is.
     """
     if wanted:
-        return Change.CREATE if existing is None else Change.UPDATE
+        return OverlayChange.CREATE if existing is None else OverlayChange.UPDATE
     if wanted is None or existing is None:
         return None
     key, owner = MANAGED_BY
-    return Change.DELETE if existing.get(key) == owner else None
+    return OverlayChange.DELETE if existing.get(key) == owner else None
 
 
 class Fault(msgspec.Struct, frozen=True):

@@ -11,38 +11,29 @@ from pathlib import Path
 
 from reconciler.adapters.database.state import open_state
 from reconciler.model.history import Move, Rollout
-from reconciler.model.metadata import Condition, Metadata
-from reconciler.model.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
-from reconciler.model.nodepool import NodeClassRef
-from reconciler.plan.decisions import Decision, decisions_of
-from reconciler.plan.plan import (
-    Action,
-    BlockedNode,
-    Blocker,
-    Cost,
-    DeferredClaim,
-    DriftedClaim,
-    FieldChange,
+from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
+from reconciler.model.karpenter.nodepool import NodeClassRef
+from reconciler.model.kubernetes.metadata import Condition, Metadata
+from reconciler.plan.explain.decisions import Decision, decisions_of
+from reconciler.plan.value.actions import Action, DeferredClaim
+from reconciler.plan.value.changes import DriftedClaim, PlannedFieldChange
+from reconciler.plan.value.costs import Cost
+from reconciler.plan.value.disruption import BlockedNode, PlannedBlocker, PlannedCommand, PoolBudget
+from reconciler.plan.value.nodes import (
     LaunchOffering,
     PlacedPod,
-    Plan,
-    PlannedCommand,
     PlannedNodeClaim,
-    PoolBudget,
     Reason,
-    Revision,
     UnschedulablePod,
-    to_json,
 )
-from reconciler.ports import (
+from reconciler.plan.value.plan import Plan, Revision, to_json
+from reconciler.ports.journal import Intent, Outcome, Verb
+from reconciler.ports.state import (
     CommandPhase,
-    Intent,
-    Outcome,
     RecordedObject,
     RecordedPlan,
     RunningCommand,
     Unavailable,
-    Verb,
 )
 
 NOW = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)
@@ -130,7 +121,9 @@ def the_plan() -> Plan:
                 node_pool="web",
                 reason="NodePoolDrifted",
                 fields=(
-                    FieldChange(path="spec.template.spec.expireAfter", old="720h", new="360h"),
+                    PlannedFieldChange(
+                        path="spec.template.spec.expireAfter", old="720h", new="360h"
+                    ),
                 ),
                 side="git",
             ),
@@ -156,7 +149,7 @@ def the_plan() -> Plan:
             ),
         ),
         blockers=(
-            Blocker(
+            PlannedBlocker(
                 kind="PodDisruptionBudget",
                 name="shop/api",
                 message="shop/api allows no disruption",

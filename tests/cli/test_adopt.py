@@ -12,13 +12,13 @@ import pytest
 import yaml
 
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.adapters.simulated.server import serve
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.main import main
 from reconciler.desired.hash import node_class_hash, node_pool_hash
 from reconciler.model.decode import decode
-from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 POOL_HASH = "karpenter.sh/nodepool-hash"

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from reconciler.adapters.aws.commitments import bought
+from reconciler.adapters.aws.facts.commitments import bought
 from reconciler.adapters.clock import SystemClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.adapters.simulated.server import serve
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.main import main
 from reconciler.model.errors import TransientCloudError
 

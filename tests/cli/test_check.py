@@ -15,9 +15,9 @@ import jsonschema
 import pytest
 
 from reconciler.adapters.clock import SystemClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.adapters.simulated.server import serve
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.main import main
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_classes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli import config as command
+from reconciler.cli.commands import config as command
 from reconciler.cli.main import main
 from reconciler.model.errors import InvalidFleetError, UnreadableError, UsageError
 

@@ -18,8 +18,9 @@ import pytest
 
 from reconciler.adapters.database.state import DatabaseState, open_state
 from reconciler.cli.main import main
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.ports import CommandPhase, JournalEntry, Outcome, RunningCommand, Verb
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.ports.journal import JournalEntry, Outcome, Verb
+from reconciler.ports.state import CommandPhase, RunningCommand
 
 pytestmark = pytest.mark.slow
 

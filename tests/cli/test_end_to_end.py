@@ -21,14 +21,14 @@ import yaml
 
 from reconciler.adapters.aws.clients import connector
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.server import serve
-from reconciler.cli import run as daemon
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.moto.server import serve
+from reconciler.cli.commands import run as daemon
 from reconciler.cli.main import main
-from reconciler.cli.stopping import Silence
+from reconciler.cli.shared.stopping import Silence
 from reconciler.cli.wiring.imitation import Imitation
 from reconciler.model.decode import decode
-from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from tests.engine.processes import wait_for
 from tests.engine.world import catalog_file

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli import hash as command
+from reconciler.cli.commands import hash as command
 from reconciler.cli.main import main
 from reconciler.desired.hash import node_pool_hash, object_hash
 from reconciler.model.errors import InvalidFleetError, ReconcilerError, UnreadableError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.health import beating
+from reconciler.cli.commands.health import beating
 from reconciler.cli.main import main
 from reconciler.model.errors import StateError
 

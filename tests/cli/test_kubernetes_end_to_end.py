@@ -22,15 +22,15 @@ import yaml
 from reconciler.adapters.aws.clients import connector
 from reconciler.adapters.kubernetes.kinds import PERMISSIONS
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.server import serve
-from reconciler.cli import run as daemon
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.moto.server import serve
+from reconciler.cli.commands import run as daemon
 from reconciler.cli.main import main
 from reconciler.cli.wiring.imitation import Imitation
 from reconciler.model.decode import decode
-from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
-from reconciler.ports import Progress
+from reconciler.ports.progress import Progress
 from tests.adapters.kubernetes.apiserver import (
     Call,
     Kube,
@@ -175,7 +175,7 @@ def _bind(pod: Object, node: str) -> None:
 class Ears:
     heard: list[Progress] = field(default_factory=list)
 
-    def tell(self, progress: Progress) -> None:
+    def notify(self, progress: Progress) -> None:
         self.heard.append(progress)
 
     def said(self, kind: str) -> list[str]:

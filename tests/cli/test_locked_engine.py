@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from reconciler.adapters.clock import SystemClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.server import serve
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.main import main
-from reconciler.model.nodeclass import SelectorTerm
+from reconciler.model.karpenter.nodeclass import SelectorTerm
 from tests.cli.test_lock import CONFIG, TYPES, WORKLOAD, price
 from tests.contracts.cloud import a_class
 from tests.desired.test_lock import CLASS, POOL

@@ -18,8 +18,8 @@ from jsonschema import Draft202012Validator, FormatChecker
 from reconciler._resources import resource
 from reconciler.cli.main import main
 from reconciler.model.errors import UnreadableError
-from reconciler.plan.plan import from_json
-from reconciler.plan.saved import read_saved
+from reconciler.plan.approval import read_saved
+from reconciler.plan.value.plan import from_json
 
 NOW = "2026-01-03T12:00:00Z"
 POOL = """\

@@ -218,7 +218,7 @@ def test_a_name_that_is_not_known_is_told(
 def test_a_saved_plan_is_explained_without_any_state(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from reconciler.plan.plan import to_json
+    from reconciler.plan.value.plan import to_json
 
     (fleet_folder / "plan.json").write_bytes(to_json(the_plan()))
     code, out, _ = run(capsys, "explain", "pod", "train-0", "--plan", "plan.json")

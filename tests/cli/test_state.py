@@ -258,7 +258,7 @@ def test_a_plan_from_before_the_records_is_not_carried_out(fleet_folder: Path) -
     from types import SimpleNamespace
 
     from reconciler.adapters.database.state import open_state
-    from reconciler.cli.apply import refuse_repetition
+    from reconciler.cli.commands.apply import refuse_repetition
     from reconciler.model.errors import StalePlanError
     from tests.cli.recorded_fleet import NOW
 

@@ -6,15 +6,14 @@ from dataclasses import replace
 
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
-from reconciler.model.instancetype import InstanceType
-from reconciler.model.metadata import Metadata
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.nodeclass import EC2NodeClass, EC2NodeClassSpec, SelectorTerm
-from reconciler.model.requirement import equals
-from reconciler.model.requirements import Requirements
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclass import EC2NodeClass, EC2NodeClassSpec, SelectorTerm
+from reconciler.model.karpenter.requirements import Requirements, equals
+from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.settings import Settings
-from reconciler.ports import Launch, LaunchOption
+from reconciler.ports.cloud import Launch, LaunchOption
 
 SETTINGS = Settings(fleet="web", cluster="embedded", cluster_name="web")
 PRICES = {"m7g.large": 0.08, "m7i.large": 0.1, "c7i.xlarge": 0.18}
@@ -62,7 +61,7 @@ def options(
     )
 
 
-def a_wish(intent: str, node_class: EC2NodeClass, *names: str, **fields: object) -> Launch:
+def a_launch(intent: str, node_class: EC2NodeClass, *names: str, **fields: object) -> Launch:
     claim = NodeClaim(
         Metadata(name=f"general-{intent}", labels={"karpenter.sh/nodepool": "general"})
     )

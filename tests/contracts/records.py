@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from reconciler.model.metadata import Condition, Metadata
-from reconciler.model.nodeclaim import NodeClaim, NodeClaimStatus
-from reconciler.ports import (
+from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimStatus
+from reconciler.model.kubernetes.metadata import Condition, Metadata
+from reconciler.ports.journal import Intent, Verb
+from reconciler.ports.state import (
     CommandPhase,
-    Intent,
     RecordedObject,
     RecordedPlan,
     RunningCommand,
     Unavailable,
-    Verb,
 )
 
 NOW = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)

@@ -12,11 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from reconciler.model.errors import ClusterError
-from reconciler.model.node import Node
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.taint import Taint
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.taint import Taint
 from reconciler.observed.snapshot import Snapshot
-from reconciler.ports import Cluster
+from reconciler.ports.cluster import Cluster
 from tests.adapters.kubernetes import town as real
 from tests.adapters.simulated import builders as imitated
 

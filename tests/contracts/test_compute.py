@@ -12,14 +12,14 @@ import pytest
 from reconciler.adapters.aws.clients import Connect, connector
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.adapters.simulated.server import serve
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.moto.server import serve
 from reconciler.model.errors import CloudError, TransientCloudError
-from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
-from reconciler.ports import Instance, Launch, LaunchAnswer
-from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish, options
+from reconciler.ports.cloud import Instance, Launch, LaunchAnswer
+from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_launch, a_type, options
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -37,7 +37,7 @@ class Site:
     settings: Settings
 
     def wish(self, intent: str, *names: str, **fields: object) -> Launch:
-        return a_wish(f"{self.settings.fleet}-{intent}", self.node_class, *names, **fields)
+        return a_launch(f"{self.settings.fleet}-{intent}", self.node_class, *names, **fields)
 
     def launch(self, intent: str, *names: str, **fields: object) -> LaunchAnswer | Exception:
         (answer,) = self.compute.launch([self.wish(intent, *names, **fields)])
@@ -219,7 +219,7 @@ def test_an_instance_passes_through_all_its_states() -> None:
     clock = SimulatedClock()
     cloud = a_cloud(clock, starting_s=20, stopping_s=40)
     compute = a_compute(cloud, clock)
-    (answer,) = compute.launch([a_wish("i1", compute.resolve(a_class()))])
+    (answer,) = compute.launch([a_launch("i1", compute.resolve(a_class()))])
     assert isinstance(answer, LaunchAnswer)
     assert answer.instance is not None
     seen = []

@@ -18,7 +18,8 @@ from reconciler.adapters.simulated.memory import (
 )
 from reconciler.model.errors import LockedError
 from reconciler.model.history import Move, Obstacle, Rollout
-from reconciler.ports import CommandPhase, Journal, Lease, Outcome, Shelf, StateStore, Verb
+from reconciler.ports.journal import Journal, Outcome, Verb
+from reconciler.ports.state import CommandPhase, Lease, Shelf, StateStore
 from tests.contracts.records import (
     NOW,
     a_claim,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reconciler.desired import cel, cel_class
-from reconciler.desired.schema import load
+from reconciler.desired.rules import nodeclass, nodepool
+from reconciler.source.schema import load
 from tests.examples import examples
 
 celpy = pytest.importorskip("celpy", reason="cel-python has no wheel for this Python")
@@ -48,7 +48,7 @@ def rules() -> dict[str, list[str]]:
 
 
 RULES = rules()
-PREDICATES = {**cel.PREDICATES, **cel_class.PREDICATES}
+PREDICATES = {**nodepool.PREDICATES, **nodeclass.PREDICATES}
 
 
 def _find(text: celtypes.StringType, pattern: celtypes.StringType) -> celtypes.StringType:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from reconciler.desired.document import Document, Limits, parse_documents
 from reconciler.desired.fleet import SourceFile, read_fleet
+from reconciler.source.document import Document, FileLimits, parse_documents
 from tests.examples import examples
 
-FEW = Limits(nodes_max=500, expanded_max=500, aliases_max=50, depth_max=20, documents_max=20)
+FEW = FileLimits(nodes_max=500, expanded_max=500, aliases_max=50, depth_max=20, documents_max=20)
 
 
 def only(text: str) -> Document:
@@ -24,7 +24,7 @@ def only(text: str) -> Document:
     return document
 
 
-def codes(text: str | bytes, limits: Limits = FEW) -> list[str]:
+def codes(text: str | bytes, limits: FileLimits = FEW) -> list[str]:
     content = text if isinstance(text, bytes) else text.encode()
     return [d.code for d in parse_documents("f.yaml", content, limits)[1]]
 
@@ -158,7 +158,7 @@ def test_a_bomb_of_aliases_is_refused_before_it_is_built() -> None:
     bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "\n".join(levels)
     start = time.process_time()
 
-    found = codes(bomb, Limits())
+    found = codes(bomb, FileLimits())
 
     assert found == ["alias-bomb"]
     assert time.process_time() - start < 1

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reconciler.cli.output.findings import render_json
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_classes, node_overlays, node_pools
-from reconciler.desired.report import render_json
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from tests.desired.examples import a_class, a_file, a_pool, a_pool_requiring, an_overlay
 from tests.examples import examples

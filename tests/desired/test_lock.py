@@ -11,29 +11,29 @@ import pytest
 
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.lock import (
+    FactSource,
     Lock,
     LockedCatalog,
     LockedClass,
     LockedType,
-    Source,
     choices_digest,
     encode,
+    pinned,
     read_lock,
     selectors_digest,
 )
-from reconciler.desired.pinning import pinned
-from reconciler.desired.resource import LOCK_FILE
 from reconciler.model.diagnostics import Diagnostic, Severity
-from reconciler.model.metadata import Condition, Metadata, condition
-from reconciler.model.nodeclass import (
+from reconciler.model.karpenter.nodeclass import (
     AMI,
     EC2NodeClass,
     EC2NodeClassStatus,
     SecurityGroup,
     Subnet,
 )
-from reconciler.model.nodepool import NodeSelectorRequirement
-from reconciler.model.requirement import Operator
+from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
+from reconciler.model.karpenter.requirements import Operator
+from reconciler.model.kubernetes.metadata import Condition, Metadata, condition
+from reconciler.source.resource import LOCK_FILE
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 SCHEMA = Path(__file__).parents[2] / "schemas" / "lock.v1.json"
@@ -74,11 +74,11 @@ def a_lock(**fields: object) -> Lock:
         "locked_at": NOON,
         "region": "us-east-1",
         "catalog": LockedCatalog(
-            instance_types=Source(source="live", at=NOON),
+            instance_types=FactSource(source="live", at=NOON),
             bundle="2026-07-20",
             bundle_digest="0123456789abcdef",
-            on_demand=Source(source="bundled", at=NOON),
-            spot=Source(source="estimate"),
+            on_demand=FactSource(source="bundled", at=NOON),
+            spot=FactSource(source="estimate"),
         ),
         "node_pools": {"web": choices_digest(fleet.node_pools[0].data)},
         "node_classes": {

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.desired.report import render_github, render_json, render_text
-from reconciler.desired.sarif import render_sarif
+from reconciler.cli.output.findings import render_github, render_json, render_text
+from reconciler.cli.output.sarif import render_sarif
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.desired.finding import field_path
-from reconciler.desired.schema import KEYWORDS, check, load
+from reconciler.source.finding import field_path
+from reconciler.source.schema import KEYWORDS, check, load
 from tests.desired.examples import (
     a_buffer,
     a_claim,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.desired.settings import Layer, environment_name, resolve
+from reconciler.desired.settings.layers import Layer, environment_name, resolve
 from reconciler.model.errors import UsageError
 from reconciler.model.settings import PlacementGroup, PoolOptions, Settings
 

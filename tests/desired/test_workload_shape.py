@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.desired.kinds import WORKLOADS
-from reconciler.desired.schema import load
-from reconciler.desired.workload_shape import SCHEMA, check
-from reconciler.model.pod import Container, PodSpec, TopologySpreadConstraint
+from reconciler.desired.workloads.shape import SCHEMA, check
+from reconciler.model.kubernetes.pod import Container, PodSpec, TopologySpreadConstraint
+from reconciler.source.resource import WORKLOADS
+from reconciler.source.schema import load
 from tests.examples import examples
 
 

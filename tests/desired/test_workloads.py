@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.desired.resource import Resource
-from reconciler.desired.workloads import Workloads, expand
+from reconciler.desired.workloads.pods import Workloads, expand
 from reconciler.model.diagnostics import Severity
-from reconciler.model.pod import Pod
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import CPU, MEMORY
+from reconciler.source.resource import Resource
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 API = {"Job": "batch/v1", "Pod": "v1", "ReplicationController": "v1"}

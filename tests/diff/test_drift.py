@@ -4,12 +4,12 @@ from typing import Any
 import pytest
 
 from reconciler.desired.hash import NODE_CLASS_HASH_VERSION, NODE_POOL_HASH_VERSION
-from reconciler.diff.drift import Desired, Drift, Side, find_drift
-from reconciler.diff.nodeclass import ClassFacts, Instance
+from reconciler.diff.drift import DesiredObjects, Drift, Side, find_drift
+from reconciler.diff.nodeclass import ClassState, LiveInstance
 from reconciler.model.decode import decode
-from reconciler.model.nodeclass import EC2NodeClass
-from reconciler.model.nodepool import NodePool
-from reconciler.placement.problem import LaunchPool
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.placement.question import LaunchPool
 from tests.disruption.builders import a_catalog, a_cluster, a_node
 from tests.tables import cases
 
@@ -26,7 +26,7 @@ def _pool(requirements: list[dict[str, Any]] | None = None, **template: Any) -> 
 def _found(*objects: Any, pool: NodePool | None = None, **facts: Any) -> tuple[Drift, ...]:
     catalog = facts.pop("catalog", None) or a_catalog()
     now = facts.pop("now", NOW)
-    desired = Desired([LaunchPool(pool or _pool(), catalog)], **facts)
+    desired = DesiredObjects([LaunchPool(pool or _pool(), catalog)], **facts)
     return find_drift(desired, a_cluster(*objects), now)
 
 
@@ -158,7 +158,7 @@ def _class(**status: Any) -> EC2NodeClass:
     return decode({"metadata": {"name": "default"}, "status": status}, EC2NodeClass)
 
 
-def _of_class(facts: ClassFacts, annotations: dict[str, str] | None = None) -> list[Drift]:
+def _of_class(facts: ClassState, annotations: dict[str, str] | None = None) -> list[Drift]:
     reference = {"nodeClassRef": {"group": "g", "kind": "EC2NodeClass", "name": "default"}}
     node = _node(annotations, claim=reference)
     node[1]["status"]["imageID"] = "ami-old"
@@ -168,7 +168,7 @@ def _of_class(facts: ClassFacts, annotations: dict[str, str] | None = None) -> l
 def test_another_hash_of_the_class_is_drift() -> None:
     annotations = {CLASS_HASH: "1", f"{CLASS_HASH}-version": NODE_CLASS_HASH_VERSION}
 
-    (drift,) = _of_class(ClassFacts(_class(), hash="2"), annotations)
+    (drift,) = _of_class(ClassState(_class(), hash="2"), annotations)
 
     assert (drift.reason, drift.side) == ("NodeClassDrift", Side.GIT)
     assert (drift.recorded_hash, drift.desired_hash) == ("1", "2")
@@ -178,8 +178,8 @@ def test_the_first_image_that_suits_the_type_counts() -> None:
     arm = {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}
     foreign = {"id": "ami-arm", "requirements": [arm]}
 
-    newer = _of_class(ClassFacts(_class(amis=[foreign, {"id": "ami-new"}, {"id": "ami-old"}])))
-    same = _of_class(ClassFacts(_class(amis=[foreign, {"id": "ami-old"}, {"id": "ami-new"}])))
+    newer = _of_class(ClassState(_class(amis=[foreign, {"id": "ami-new"}, {"id": "ami-old"}])))
+    same = _of_class(ClassState(_class(amis=[foreign, {"id": "ami-old"}, {"id": "ami-new"}])))
 
     assert [d.reason for d in newer] == ["AMIDrift"]
     assert [(f.old, f.new) for f in newer[0].fields] == [("ami-old", "ami-new")]
@@ -197,11 +197,11 @@ def test_the_first_image_that_suits_the_type_counts() -> None:
 def test_what_the_selectors_find_now_drifts_the_instance(
     status: dict[str, Any], reason: str
 ) -> None:
-    instance = Instance(subnet_id="subnet-1", security_groups=frozenset({"sg-1"}))
+    instance = LiveInstance(subnet_id="subnet-1", security_groups=frozenset({"sg-1"}))
     known = {"fake:///n1": instance}
 
-    assert [d.reason for d in _of_class(ClassFacts(_class(**status), instances=known))] == [reason]
-    assert _of_class(ClassFacts(_class(**status))) == []
+    assert [d.reason for d in _of_class(ClassState(_class(**status), instances=known))] == [reason]
+    assert _of_class(ClassState(_class(**status))) == []
 
 
 @pytest.mark.parametrize(
@@ -217,6 +217,6 @@ def test_a_group_that_was_made_anew_drifts_those_in_the_old_one(
     labels = {"karpenter.k8s.aws/placement-group-id": label} if label else {}
     node = _node(claim=reference, labels=labels)
 
-    found = _found(node, classes={"default": ClassFacts(_class(**status))})
+    found = _found(node, classes={"default": ClassState(_class(**status))})
 
     assert [d.reason for d in found] == (["PlacementGroupDrift"] if drifts else [])

@@ -8,19 +8,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from reconciler.catalog.catalog import Catalog
-from reconciler.catalog.catalogfile import read_catalog
+from reconciler.catalog.file import read_catalog
 from reconciler.diff.drift import Drift
 from reconciler.disruption.command import Decisions
 from reconciler.disruption.decide import METHODS, decide
 from reconciler.disruption.deliberation import Method
 from reconciler.disruption.situation import Situation
 from reconciler.model.decode import decode
-from reconciler.model.nodepool import NodePool
+from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import ClusterState, cluster_state
-from reconciler.placement.pending import pods_to_place
-from reconciler.placement.problem import LaunchPool
+from reconciler.placement.pods.pending import pods_to_place
+from reconciler.placement.question import LaunchPool
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 SIZES = {"small": (2, 0.1), "medium": (4, 0.2), "large": (8, 0.4), "huge": (16, 0.8)}

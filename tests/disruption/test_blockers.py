@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from reconciler.desired.settings import resolve
+from reconciler.desired.settings.layers import resolve
 from reconciler.disruption.command import Blocker
-from reconciler.model.nodepool import NodePool
+from reconciler.model.karpenter.nodepool import NodePool
 from tests.disruption.builders import a_node, a_pod, a_pool, decided, drifted
 
 PROTECTED = {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}

@@ -2,7 +2,7 @@ from datetime import timedelta
 
 from reconciler.disruption.command import WaitsFor
 from reconciler.disruption.decide import METHODS
-from reconciler.model.budget import DisruptionReason
+from reconciler.model.karpenter.budget import DisruptionReason
 from tests.disruption.builders import (
     NOW,
     a_node,

@@ -9,14 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.desired.settings import resolve
+from reconciler.desired.settings.layers import resolve
 from reconciler.disruption.calendar import next_moment
 from reconciler.disruption.command import Decisions, WaitsFor
-from reconciler.disruption.memory import GAVE_UP, GivenUp, given_up, in_memory, remembered
+from reconciler.disruption.consolidation.memory import (
+    GAVE_UP,
+    AbandonedOffering,
+    given_up,
+    in_memory,
+    remembered,
+)
 from reconciler.model.decode import decode
 from reconciler.model.errors import UsageError
 from reconciler.model.history import DAY, History, Move, Rollout, Taken, free_again
-from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.settings import Settings
 from tests.disruption.builders import (
     NOW,
@@ -249,7 +255,7 @@ def test_what_is_handed_on_is_what_was_remembered_and_the_node_itself(claim: Nod
     text = remembered([claim], made, NOW)
     heir = decode({"metadata": {"name": "heir", "annotations": {GAVE_UP: text}}}, NodeClaim)
     own = claim.metadata.labels["node.kubernetes.io/instance-type"]
-    assert given_up(heir) == (*given_up(claim), GivenUp(NOW, own, "zone-a", "spot"))
+    assert given_up(heir) == (*given_up(claim), AbandonedOffering(NOW, own, "zone-a", "spot"))
     assert [until for _, until in in_memory(heir, made)][-1] == NOW + 24 * HOUR
     assert remembered([claim], configured(), NOW) == ""
 

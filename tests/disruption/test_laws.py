@@ -11,11 +11,11 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from reconciler.desired.settings import resolve
-from reconciler.disruption.budgets import budget_states, fleet_states
+from reconciler.desired.settings.layers import resolve
 from reconciler.disruption.command import Decisions
 from reconciler.disruption.decide import decide
-from reconciler.model.budget import DisruptionReason
+from reconciler.disruption.gates.budgets import budget_states, fleet_states
+from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.observed.state import ClusterState
 from tests.disruption.builders import (
     NOW,

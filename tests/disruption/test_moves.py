@@ -4,8 +4,8 @@ from typing import Any
 
 from reconciler.disruption.command import Decisions, WaitsFor
 from reconciler.disruption.simulation import after
-from reconciler.model.budget import DisruptionReason
-from reconciler.placement.result import Placement
+from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.placement.question import Placement
 from tests.disruption.builders import (
     a_cluster,
     a_node,

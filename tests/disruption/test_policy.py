@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from reconciler.desired.settings import resolve
+from reconciler.desired.settings.layers import resolve
 from reconciler.disruption.calendar import next_moment
 from reconciler.disruption.command import Decisions, WaitsFor
-from reconciler.model.nodepool import NodePool
+from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from tests.disruption.builders import (
     NOW,
@@ -39,7 +39,7 @@ def waiting(decisions: Decisions) -> list[tuple[str | None, str, str]]:
     return [(d.node, str(d.reason), str(d.waits_for)) for d in decisions.deferred]
 
 
-def three_wishes() -> list[Any]:
+def three_launches() -> list[Any]:
     """An empty node, a drifted one, and one that a smaller one could replace."""
     return [
         *a_node("empty"),
@@ -55,7 +55,7 @@ def two_pools() -> list[NodePool]:
 
 
 def test_without_any_setting_all_three_go() -> None:
-    decisions = decided(*three_wishes(), pools=two_pools(), drifted=drifted("old"))
+    decisions = decided(*three_launches(), pools=two_pools(), drifted=drifted("old"))
     assert {c.reason for c in decisions.commands} == {
         "Empty",
         "Drifted",
@@ -71,7 +71,7 @@ def test_suspensions_and_windows_hold_every_voluntary_reason(
     disruption: dict[str, Any], waits_for: str
 ) -> None:
     made = configured(disruption=disruption)
-    decisions = decided(*three_wishes(), pools=two_pools(), drifted=drifted("old"), settings=made)
+    decisions = decided(*three_launches(), pools=two_pools(), drifted=drifted("old"), settings=made)
     assert decisions.commands == ()
     assert {(node, reason) for node, reason, _ in waiting(decisions)} >= {
         ("empty", "Empty"),

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from reconciler.disruption.balanced import (
-    Score,
+from reconciler.disruption.candidates import Candidate
+from reconciler.disruption.consolidation.balanced import (
+    BalanceScore,
     Totals,
     attributed,
     evaluate,
@@ -16,8 +17,7 @@ from reconciler.disruption.balanced import (
     pool_totals,
     score_move,
 )
-from reconciler.disruption.budgets import remaining
-from reconciler.disruption.candidates import Candidate
+from reconciler.disruption.consolidation.pricing import estimated_savings
 from reconciler.disruption.cost import (
     BASE_COST,
     is_empty,
@@ -25,20 +25,19 @@ from reconciler.disruption.cost import (
     lifetime_remaining,
     savings_ratio,
 )
-from reconciler.disruption.emptiness import by_ratio
-from reconciler.disruption.pdb import PodDisruptionBudgets
-from reconciler.disruption.pricing import estimated_savings
-from reconciler.disruption.progress import command_timeout
-from reconciler.model.budget import Budget, allowance
-from reconciler.model.instancetype import InstanceType, Offering
-from reconciler.model.metadata import Metadata
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.nodepool import BALANCED, Disruption, NodePool, NodePoolSpec
-from reconciler.model.pod import Pod, PodSpec
-from reconciler.model.requirement import requirement
-from reconciler.model.requirements import Requirements
+from reconciler.disruption.gates.budgets import remaining
+from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.disruption.methods.emptiness import by_ratio
+from reconciler.disruption.validation import command_timeout
+from reconciler.model.karpenter.budget import Budget, allowance
+from reconciler.model.karpenter.instancetype import InstanceType, Offering
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodepool import BALANCED, Disruption, NodePool, NodePoolSpec
+from reconciler.model.karpenter.requirements import Requirements, requirement
+from reconciler.model.kubernetes.metadata import Metadata
+from reconciler.model.kubernetes.pod import Pod, PodSpec
 from reconciler.observed.state import StateNode
-from reconciler.placement.result import PlannedClaim
+from reconciler.placement.question import PlannedClaim
 from tests.tables import cases
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -250,13 +249,13 @@ def _evaluate_command(given: Any) -> Any:
 
 
 def _multi_node_events(given: Any) -> Any:
-    score = Score(given["savings_fraction"], given["disruption_fraction"], given["k"])
+    score = BalanceScore(given["savings_fraction"], given["disruption_fraction"], given["k"])
     assert score.approved is given["approved"]
     return {"ConsolidationApproved_events": int(score.approved)}
 
 
 def _score_message(given: Any) -> Any:
-    return str(Score(given["savings_pct"] / 100, given["disruption_pct"] / 100, given["k"]))
+    return str(BalanceScore(given["savings_pct"] / 100, given["disruption_pct"] / 100, given["k"]))
 
 
 def _is_balanced(given: Any) -> Any:

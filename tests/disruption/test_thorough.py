@@ -10,16 +10,16 @@ from hypothesis import settings as tuned
 from hypothesis import strategies as st
 
 from reconciler.disruption.command import Command, Decisions
+from reconciler.disruption.consolidation.pricing import OfferingChoice
+from reconciler.disruption.consolidation.sets import LEAST_SAVED
+from reconciler.disruption.consolidation.waste import by_waste, small_sets
 from reconciler.disruption.decide import decide
-from reconciler.disruption.kept import LEAST_SAVED
-from reconciler.disruption.pricing import Choice
 from reconciler.disruption.simulation import after
 from reconciler.disruption.situation import open_pass
-from reconciler.disruption.wasteful import by_waste, small_sets
-from reconciler.model.budget import DisruptionReason
+from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.settings import PoolOptions, Settings
 from reconciler.observed.state import ClusterState
-from reconciler.placement.result import Placement
+from reconciler.placement.question import Placement
 from tests.disruption.builders import (
     SIZES,
     a_cluster,
@@ -165,7 +165,7 @@ def test_the_sets_asked_about_first_waste_most() -> None:
 def dearest(command: Command) -> float:
     """Return the most that the replacements can cost together."""
     return sum(
-        max(Choice(claim.requirements).worst_launch(kind) for kind in claim.types)
+        max(OfferingChoice(claim.requirements).worst_launch(kind) for kind in claim.types)
         for claim in command.replacements
     )
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from reconciler.adapters.simulated.wire import Answer, Request
+from reconciler.adapters.simulated.moto.wire import Request, Response
 from tests.engine.world import World
 
 WRITES = {
@@ -62,7 +62,7 @@ class Points:
         world.around = lambda port, name: _Watched(port, name, self) if name in WRITES else port
         handle = world.cloud.handle
 
-        def watched(request: Request) -> Answer:
+        def watched(request: Request) -> Response:
             self.pass_by(f"before ec2.{request.operation}")
             try:
                 return handle(request)

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reconciler.adapters.clock import SystemClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.server import serve
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.moto.server import serve
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_classes
 

@@ -11,11 +11,11 @@ from urllib.parse import parse_qsl
 import pytest
 
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.wire import Answer, Request
-from reconciler.catalog.catalogfile import read_catalog
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.moto.wire import Request, Response
+from reconciler.catalog.file import read_catalog
 from reconciler.model.decode import decode
-from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from tests.engine.trouble import wire
 from tests.engine.world import (
     SETTINGS,
@@ -68,7 +68,7 @@ def asked(world: World) -> list[dict[str, str]]:
     """Return the list to which the parameters of each CreateFleet are added."""
     calls: list[dict[str, str]] = []
 
-    def listen(request: Request, handle: Callable[[Request], Answer]) -> Answer:
+    def listen(request: Request, handle: Callable[[Request], Response]) -> Response:
         if request.operation == "CreateFleet":
             calls.append(dict(parse_qsl(request.body.decode())))
         return handle(request)

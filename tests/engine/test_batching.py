@@ -11,8 +11,9 @@ import pytest
 from reconciler.adapters.simulated.clock import START
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryStateStore
-from reconciler.engine.batching import dealt
-from reconciler.ports import Instance, Outcome, Verb
+from reconciler.engine.steps.batching import dealt
+from reconciler.ports.cloud import Instance
+from reconciler.ports.journal import Outcome, Verb
 from tests.engine.crashes import CutError, Points
 from tests.engine.test_crash import LARGE
 from tests.engine.trouble import ever_launched, killed_after, launches, lists_late

@@ -56,7 +56,7 @@ def test_pods_that_wait_wake_it_and_a_look_hears_them_all() -> None:
         def has_news(self) -> bool:
             return bool(heard)
 
-        def heed(self) -> None:
+        def acknowledge(self) -> None:
             looks.append(world.clock.now())
             heard[:] = ["another"] if len(looks) < 3 else []
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reconciler.engine import lifecycle
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.pod import ResourceRequirements
+from reconciler.engine.steps import lifecycle
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.pod import ResourceRequirements
 from tests.engine.world import World, a_deployment, a_pool, a_world
 
 FUSE = "smarter-devices/fuse"

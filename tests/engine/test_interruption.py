@@ -10,7 +10,8 @@ from msgspec.structs import replace as with_
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.engine.loop import Pulse, run
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
-from reconciler.ports import CommandPhase, Verb
+from reconciler.ports.journal import Verb
+from reconciler.ports.state import CommandPhase
 from tests.engine.crashes import CutError
 from tests.engine.test_crash import LARGE
 from tests.engine.trouble import moved, three_nodes

@@ -12,11 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.adapters.simulated.wire import Answer, Request
+from reconciler.adapters.simulated.moto.wire import Request, Response
 from reconciler.engine.loop import Pulse, run
 from reconciler.engine.reconcile import Mandate
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.ports import Verb
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.ports.journal import Verb
 from tests.engine.crashes import CutError, Points
 from tests.engine.test_crash import EITHER, LARGE, complaints
 from tests.engine.trouble import (
@@ -179,7 +179,7 @@ def test_a_refused_pool_is_left_alone_for_longer_each_time() -> None:
 def test_a_refusal_that_names_no_offering_is_about_all_of_them() -> None:
     world = a_world(a_pool("web", template={"requirements": LARGE}), a_deployment("web", "web", 1))
 
-    def vague(request: Request, handle: Callable[[Request], Answer]) -> Answer:
+    def vague(request: Request, handle: Callable[[Request], Response]) -> Response:
         answer = handle(request)
         if request.operation != "CreateFleet":
             return answer
@@ -187,7 +187,7 @@ def test_a_refusal_that_names_no_offering_is_about_all_of_them() -> None:
             b"<CreateFleetResponse><errorSet><item><errorCode>InsufficientInstanceCapacity"
             b"</errorCode></item></errorSet></CreateFleetResponse>"
         )
-        return Answer(200, body, answer.headers)
+        return Response(200, body, answer.headers)
 
     world.cloud.market.refuse()
     wire(world, vague)
@@ -198,7 +198,7 @@ def test_a_refusal_that_names_no_offering_is_about_all_of_them() -> None:
 def test_a_call_that_is_refused_for_capacity_is_about_all_that_it_asked_for() -> None:
     world = a_world(a_pool("web", template={"requirements": LARGE}), a_deployment("web", "web", 1))
 
-    def blunt(request: Request, handle: Callable[[Request], Answer]) -> Answer:
+    def blunt(request: Request, handle: Callable[[Request], Response]) -> Response:
         if request.operation != "CreateFleet":
             return handle(request)
         body = (
@@ -206,7 +206,7 @@ def test_a_call_that_is_refused_for_capacity_is_about_all_that_it_asked_for() ->
             b"<Message>none</Message></Error></Errors><RequestID>1</RequestID></Response>"
         )
         world.cloud.calls.append(world.cloud.calls[-1].__class__("CreateFleet", "1", 400))
-        return Answer(400, body, {})
+        return Response(400, body, {})
 
     wire(world, blunt)
     world.converge()

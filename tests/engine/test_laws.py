@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_pools
-from reconciler.model.budget import Budget, DisruptionReason, allowance
-from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.karpenter.budget import Budget, DisruptionReason, allowance
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from tests.engine.test_crash import LARGE, complaints
 from tests.engine.world import World, a_deployment, a_node_class, a_pool, a_world
 from tests.examples import examples

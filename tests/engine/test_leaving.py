@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from reconciler.model.errors import ClusterError
-from reconciler.model.policy import Suspension
+from reconciler.model.settings import Suspension
 from tests.engine.crashes import CutError, Points
 from tests.engine.test_crash import LARGE, complaints
 from tests.engine.trouble import moved, tainted, three_nodes

@@ -9,13 +9,14 @@ from typing import Any
 from moto.iam.models import iam_backends
 
 from reconciler.adapters.aws.compute import AwsCompute
-from reconciler.adapters.aws.leftovers import PROFILE_AGE, PROFILES_EVERY, UNUSED_FOR
+from reconciler.adapters.aws.launch.templatestore import PROFILE_AGE, PROFILES_EVERY, UNUSED_FOR
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.model.nodeclass import EC2NodeClass, SelectorTerm
-from reconciler.ports import LaunchAnswer, Verb
-from tests.contracts.cloud import SETTINGS, a_class, a_type, a_wish
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.model.karpenter.nodeclass import EC2NodeClass, SelectorTerm
+from reconciler.ports.cloud import LaunchAnswer
+from reconciler.ports.journal import Verb
+from tests.contracts.cloud import SETTINGS, a_class, a_launch, a_type
 from tests.engine.trouble import moved, three_nodes
 from tests.engine.world import World
 
@@ -133,7 +134,7 @@ class Site:
 
     def launch(self, role: str) -> EC2NodeClass:
         node_class = self.compute.resolve(with_role(role))
-        (answer,) = self.compute.launch([a_wish(f"of-{role}", node_class)])
+        (answer,) = self.compute.launch([a_launch(f"of-{role}", node_class)])
         assert isinstance(answer, LaunchAnswer), answer
         return node_class
 
@@ -176,7 +177,7 @@ def test_the_profile_of_a_role_that_no_class_names_goes_once_it_is_old() -> None
 def test_a_profile_that_another_fleet_made_is_left_alone() -> None:
     site = Site()
     other = AwsCompute(site.cloud.connect, replace(REAL, fleet="other"), a_type, site.clock)
-    (answer,) = other.launch([a_wish("i1", other.resolve(with_role("others")))])
+    (answer,) = other.launch([a_launch("i1", other.resolve(with_role("others")))])
     assert isinstance(answer, LaunchAnswer)
     site.age(PROFILE_AGE)
     site.collect()

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
-from reconciler.adapters.simulated.wire import Answer, Request
-from reconciler.adapters.simulated.wire import error as aws_error
+from reconciler.adapters.simulated.moto.wire import Request, Response
+from reconciler.adapters.simulated.moto.wire import error as aws_error
 from reconciler.engine.ownership import UnknownInstancesError
 from reconciler.model.errors import CloudError, ClusterError, TransientCloudError
-from reconciler.model.labels import NODEPOOL_HASH, NODEPOOL_HASH_VERSION
+from reconciler.model.karpenter.labels import NODEPOOL_HASH, NODEPOOL_HASH_VERSION
 from tests.engine.test_crash import LARGE, complaints
 from tests.engine.trouble import (
     a_world_beside,
@@ -45,7 +45,7 @@ from tests.engine.world import (
 def test_an_answer_without_details_is_completed_by_a_look() -> None:
     world = a_world(a_pool("web"), a_deployment("web", "web", 1))
 
-    def terse(request: Request, handle: Callable[[Request], Answer]) -> Answer:
+    def terse(request: Request, handle: Callable[[Request], Response]) -> Response:
         answer = handle(request)
         if request.operation != "CreateFleet":
             return answer
@@ -54,7 +54,7 @@ def test_an_answer_without_details_is_completed_by_a_look() -> None:
             start, end = body.find(b"<" + tag), body.find(b"</" + tag + b">")
             if start >= 0:
                 body = body[:start] + body[end + len(tag) + 3 :]
-        return Answer(answer.status, body, answer.headers)
+        return Response(answer.status, body, answer.headers)
 
     wire(world, terse)
     lists_late(world, 1)
@@ -70,11 +70,11 @@ def test_an_answer_without_details_is_completed_by_a_look() -> None:
 def test_an_answer_that_names_the_wrong_zone_is_corrected() -> None:
     world = a_world(a_pool("web"), a_deployment("web", "web", 1))
 
-    def wrong(request: Request, handle: Callable[[Request], Answer]) -> Answer:
+    def wrong(request: Request, handle: Callable[[Request], Response]) -> Response:
         answer = handle(request)
         if request.operation != "CreateFleet":
             return answer
-        return Answer(answer.status, answer.body.replace(b"us-east-1a", b"us-east-1b"), {})
+        return Response(answer.status, answer.body.replace(b"us-east-1a", b"us-east-1b"), {})
 
     wire(world, wrong)
     world.converge()
@@ -129,7 +129,7 @@ def test_a_fleet_that_cannot_be_listed_is_left_alone(
     moved(world)
     serial, entries = world.store.serial(), world.journal.entries()
 
-    def unlisted(request: Request, handle: Callable[[Request], Answer]) -> Answer:
+    def unlisted(request: Request, handle: Callable[[Request], Response]) -> Response:
         if asks_for_fleet(request):
             return aws_error("ec2", status, code, "no list today", "r-1")
         return handle(request)
@@ -208,7 +208,7 @@ def test_a_server_that_ignores_filters_shows_nothing_of_others() -> None:
         other = with_fields(SETTINGS, fleet=name, cluster_name=name)
         a_world_beside(world, other).converge()
 
-    def without_filters(request: Request, handle: Callable[[Request], Answer]) -> Answer:
+    def without_filters(request: Request, handle: Callable[[Request], Response]) -> Response:
         if request.operation != "DescribeInstances":
             return handle(request)
         kept = [(k, v) for k, v in request.form if not k.startswith("Filter")]

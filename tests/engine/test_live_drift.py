@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.desired.hash import object_hash
-from reconciler.engine.interruption import ending
-from reconciler.engine.lifecycle import looked_for
 from reconciler.engine.loop import PAUSE_MAX
+from reconciler.engine.steps.interruption import ending
+from reconciler.engine.steps.lifecycle import looked_for
 from reconciler.model.errors import TransientCloudError
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.nodeclass import CapacityReservation, EC2NodeClass
-from reconciler.ports import Instance
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclass import CapacityReservation, EC2NodeClass
+from reconciler.ports.cloud import Instance
 from tests.contracts.cloud import a_class
 from tests.engine.test_crash import LARGE
 from tests.engine.trouble import three_nodes

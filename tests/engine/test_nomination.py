@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from reconciler.engine.nomination import NOMINATED, WINDOW, seated
+from reconciler.engine.steps.nomination import NOMINATED, WINDOW, seated
 from reconciler.model.decode import decode
-from reconciler.model.node import Node
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.pod import Pod
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.snapshot import Snapshot, snapshot_of
 from reconciler.observed.state import cluster_state
 

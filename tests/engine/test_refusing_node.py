@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from reconciler.model.errors import ClusterError
-from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from tests.engine.test_crash import LARGE, complaints
 from tests.engine.trouble import moved, three_nodes
 from tests.engine.world import World, a_deployment, a_pool, a_world

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.engine.tagging import A_PASS, TAGGED
-from reconciler.ports import Outcome, Verb
+from reconciler.engine.steps.tagging import A_PASS, TAGGED
+from reconciler.ports.journal import Outcome, Verb
 from tests.engine.trouble import three_nodes
 from tests.engine.world import World, a_deployment, a_node_class, a_pool, a_world
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.adapters.simulated.wire import Answer, Request
+from reconciler.adapters.simulated.moto.wire import Request, Response
 from reconciler.model.settings import Settings
 from tests.engine.crashes import CutError
 from tests.engine.test_crash import LARGE
@@ -64,7 +64,9 @@ def ever_launched(world: World) -> int:
     return len(world.cloud._account.backend.all_instances())
 
 
-def wire(world: World, change: Callable[[Request, Callable[[Request], Answer]], Answer]) -> None:
+def wire(
+    world: World, change: Callable[[Request, Callable[[Request], Response]], Response]
+) -> None:
     """Put something between boto3 and EC2."""
     handle = world.cloud.handle
     world.cloud.handle = lambda request: change(request, handle)  # type: ignore[method-assign]
@@ -73,7 +75,7 @@ def wire(world: World, change: Callable[[Request, Callable[[Request], Answer]], 
 def lists_late(world: World, seconds: float) -> None:
     """Let DescribeInstances leave out what is younger than that."""
 
-    def late(request: Request, handle: Callable[[Request], Answer]) -> Answer:
+    def late(request: Request, handle: Callable[[Request], Response]) -> Response:
         if request.operation != "DescribeInstances":
             return handle(request)
         oldest = world.clock.now().replace(tzinfo=None) - timedelta(seconds=seconds)
@@ -100,7 +102,7 @@ def asks_for_fleet(request: Request) -> bool:
 def lists_nothing(world: World) -> None:
     """Let EC2 list no instance of the fleet from now on; asked for by its id, each is shown."""
 
-    def forgetful(request: Request, handle: Callable[[Request], Answer]) -> Answer:
+    def forgetful(request: Request, handle: Callable[[Request], Response]) -> Response:
         if not asks_for_fleet(request):
             return handle(request)
         backend = world.cloud._account.backend

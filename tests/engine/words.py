@@ -9,10 +9,10 @@ from typing import Any
 
 from moto.sqs.models import sqs_backends
 
-from reconciler.adapters.aws.queue import InterruptionQueue
-from reconciler.adapters.aws.statuses import InstanceStatuses
+from reconciler.adapters.aws.events.queue import InterruptionQueue
+from reconciler.adapters.aws.events.statuses import InstanceStatuses
 from reconciler.engine import world as engine_world
-from reconciler.ports import Interruption
+from reconciler.ports.cloud import Interruption
 from tests.engine.world import Engine, World
 
 QUEUE = "words"

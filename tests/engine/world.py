@@ -20,24 +20,27 @@ import yaml
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.cluster import EmbeddedCluster
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.catalog.catalog import Catalog
-from reconciler.catalog.catalogfile import read_catalog
-from reconciler.cli.takeover import Takeover
+from reconciler.catalog.file import read_catalog
+from reconciler.cli.maintenance.takeover import Takeover
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_classes, node_pools
-from reconciler.desired.workloads import Workloads, expand
+from reconciler.desired.workloads.pods import Workloads, expand
 from reconciler.engine import world as engine_world
 from reconciler.engine.loop import Pulse, converge
 from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.model.errors import UnreadableError
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
-from reconciler.plan.plan import InputDigests, Revision
-from reconciler.ports import Compute, Journal, Progress, Shelf, StateStore
+from reconciler.plan.value.plan import InputDigests, Revision
+from reconciler.ports.cloud import Compute
+from reconciler.ports.journal import Journal
+from reconciler.ports.progress import Progress
+from reconciler.ports.state import Shelf, StateStore
 
 SETTINGS = Settings(fleet="test", cluster="embedded", cluster_name="test", region="us-east-1")
 TAGS = {"reconciler/fleet": "test", "eks:eks-cluster-name": "test"}
@@ -231,7 +234,7 @@ class Ears:
     def __init__(self) -> None:
         self.heard: list[Progress] = []
 
-    def tell(self, progress: Progress) -> None:
+    def notify(self, progress: Progress) -> None:
         self.heard.append(progress)
 
     def kinds(self) -> Counter[str]:

@@ -13,7 +13,7 @@ import pytest
 from reconciler.cli.main import main
 from reconciler.engine.loop import Pulse, run
 from reconciler.engine.reconcile import Mandate
-from reconciler.model.labels import DO_NOT_DISRUPT
+from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import cluster_state

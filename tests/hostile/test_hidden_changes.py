@@ -20,16 +20,16 @@ import yaml
 
 from reconciler.cli.main import main
 from reconciler.desired.lock import (
+    FactSource,
     Lock,
     LockedCatalog,
     LockedClass,
     LockedType,
-    Source,
     choices_digest,
     encode,
     selectors_digest,
 )
-from reconciler.model.nodeclass import AMI, SecurityGroup, Subnet
+from reconciler.model.karpenter.nodeclass import AMI, SecurityGroup, Subnet
 from tests.cli.test_plan import CATALOG, CLASS, DEPLOYMENT, NOW, POOL
 from tests.hostile.threats import Threat, attack
 
@@ -64,7 +64,7 @@ class Repository:
             security_groups=(SecurityGroup("sg-old", "nodes"),),
             instance_profile="profile-old",
         )
-        source = Source(source="bundled")
+        source = FactSource(source="bundled")
         self.lock = Lock(
             locked_at=datetime(2026, 1, 1, tzinfo=UTC),
             region="us-east-1",

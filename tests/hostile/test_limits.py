@@ -24,16 +24,16 @@ from hypothesis import strategies as st
 
 from reconciler.cli.main import main
 from reconciler.cli.simulation import driver
-from reconciler.desired.document import parse_documents
 from reconciler.desired.fleet import FINDINGS_MAX, SourceFile, read_fleet
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_pools
-from reconciler.desired.schema import load
-from reconciler.model.budget import Budget, allowance
 from reconciler.model.duration import NANOSECONDS_MAX, parse_nanoseconds, parse_span
-from reconciler.model.quantity import AMOUNT_MAX, parse_quantity
+from reconciler.model.karpenter.budget import Budget, allowance
+from reconciler.model.resources import AMOUNT_MAX, parse_quantity
 from reconciler.model.schedule import is_open, next_change, parse_schedule, steady_until
 from reconciler.observed.snapshot import read_snapshot
+from reconciler.source.document import parse_documents
+from reconciler.source.schema import load
 from tests.cli.test_plan import CATALOG, CLASS, DEPLOYMENT, NOW, POOL
 from tests.hostile.threats import Threat, attack
 
@@ -422,7 +422,7 @@ def test_a_quantity_is_a_finding_or_usable_everywhere(text: str) -> None:
 @given(text=quantities)
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_request_is_a_finding_or_usable_everywhere(text: str) -> None:
-    from reconciler.desired.workloads import expand
+    from reconciler.desired.workloads.pods import expand
 
     data = yaml.safe_load(DEPLOYMENT)
     container = data["spec"]["template"]["spec"]["containers"][0]

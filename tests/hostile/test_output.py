@@ -22,18 +22,18 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from reconciler.cli.door import Door
 from reconciler.cli.main import main
-from reconciler.cli.progress import TerminalNotifier
-from reconciler.desired.report import render_github
+from reconciler.cli.output.door import Door
+from reconciler.cli.output.findings import render_github
+from reconciler.cli.output.progress import TerminalNotifier
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
-from reconciler.model.visible import Painted, markdown_code, markdown_text
-from reconciler.plan.html import render_html
-from reconciler.plan.markdown import CHARACTERS_MAX, render_markdown
-from reconciler.plan.mermaid import render_mermaid
-from reconciler.plan.plan import Plan
-from reconciler.plan.text import render_text
-from reconciler.ports import Progress
+from reconciler.model.text.visible import Painted, markdown_code, markdown_text
+from reconciler.plan.render.html import render_html
+from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown
+from reconciler.plan.render.mermaid import render_mermaid
+from reconciler.plan.render.text import render_text
+from reconciler.plan.value.plan import Plan
+from reconciler.ports.progress import Progress
 from tests.cli.test_plan import CATALOG, CLASS, NOW, POOL
 from tests.hostile.threats import Threat, attack
 from tests.plan.builders import PLANS
@@ -305,7 +305,7 @@ def test_json_is_exact_and_inert(text: str) -> None:
 def test_a_line_of_the_log_stays_one_line(payload: str) -> None:
     out = io.StringIO()
     notifier = TerminalNotifier(Door(out), colour=False)  # type: ignore[arg-type]
-    notifier.tell(Progress(datetime(2026, 1, 3, tzinfo=UTC), "Failed", f"AWS: {payload}"))
+    notifier.notify(Progress(datetime(2026, 1, 3, tzinfo=UTC), "Failed", f"AWS: {payload}"))
     assert out.getvalue().count("\n") == 1
     assert_inert_on_a_terminal(out.getvalue())
 

@@ -19,17 +19,17 @@ import yaml
 from msgspec.structs import replace as changed
 
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryStateStore
-from reconciler.adapters.simulated.server import serve
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.main import main
-from reconciler.engine import lifecycle
 from reconciler.engine.ownership import FOUND_WITHIN, TAGS_SHOWN_AFTER, UnknownInstancesError
+from reconciler.engine.steps import lifecycle
 from reconciler.model.decode import decode
-from reconciler.model.node import Node
-from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.kubernetes.node import Node
 from reconciler.observed.snapshot import Snapshot
-from reconciler.ports import Instance
+from reconciler.ports.cloud import Instance
 from tests.cli.test_end_to_end import NODE_CLASS, NODE_POOL
 from tests.cli.test_end_to_end import a_deployment as shop
 from tests.engine.test_crash import LARGE
@@ -828,7 +828,7 @@ def test_a_tag_does_not_make_an_instance_the_one_of_a_claim() -> None:
 
 @attack(Threat.OWNERSHIP, "thousands of messages")
 def test_a_flood_of_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from reconciler.adapters.aws import queue as adapter
+    from reconciler.adapters.aws.events import queue as adapter
 
     monkeypatch.setattr(adapter, "_INBOX_MAX", 25)
     world = three_spot_nodes()

@@ -22,10 +22,9 @@ from reconciler.cli.main import main
 from reconciler.engine.observation import observe
 from reconciler.engine.reconcile import owner_of
 from reconciler.model.errors import StalePlanError, UnreadableError
-from reconciler.plan.approval import departures
-from reconciler.plan.plan import Plan
-from reconciler.plan.recall import Recall
-from reconciler.plan.saved import encode_saved, read_saved
+from reconciler.plan.approval import departures, encode_saved, read_saved
+from reconciler.plan.make.recall import Recall
+from reconciler.plan.value.plan import Plan
 from tests.cli.test_end_to_end import Shop, shop
 from tests.engine.crashes import CutError, Points
 from tests.engine.test_crash import LARGE
@@ -504,7 +503,7 @@ def test_a_file_that_is_too_large_is_not_read_to_its_end(
 ) -> None:
     saved(fleet)
     capsys.readouterr()
-    monkeypatch.setattr("reconciler.plan.saved.SIZE_MAX", 1000)
+    monkeypatch.setattr("reconciler.plan.approval.SIZE_MAX", 1000)
     assert main(["apply", str(fleet.parent / "plan.json"), str(fleet)]) == 1
     assert "maximum size of a saved plan" in capsys.readouterr().err
 

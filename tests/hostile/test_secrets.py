@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 from reconciler.adapters.git.clone import remote_head
 from reconciler.cli.main import main
-from reconciler.desired.settings import environment_name
+from reconciler.desired.settings.layers import environment_name
 from reconciler.model.errors import ReconcilerError
-from reconciler.model.urls import without_secrets
+from reconciler.model.text.urls import without_secrets
 from tests.examples import examples
 from tests.hostile.test_git import POOL
 from tests.hostile.threats import Threat, attack

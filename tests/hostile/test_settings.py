@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.adapters.aws.cache import Folder
 from reconciler.adapters.aws.clients import connector
+from reconciler.adapters.aws.facts.latest import Folder
 from reconciler.adapters.database.state import open_state
 from reconciler.adapters.git.source import Remote, read
 from reconciler.adapters.kubernetes.access import access_of
 from reconciler.cli.main import main
-from reconciler.desired.settings import environment_name, resolve
+from reconciler.desired.settings.layers import environment_name, resolve
 from reconciler.model.errors import StateError, UsageError
 from reconciler.model.settings import Settings
 from tests.adapters.git.conftest import Repository

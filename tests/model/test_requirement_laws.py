@@ -5,8 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.model.requirement import Requirement, from_spec, requirement
-from reconciler.model.requirements import Requirements
+from reconciler.model.karpenter.requirements import (
+    Requirement,
+    Requirements,
+    from_spec,
+    requirement,
+)
 
 VALUES = ["a", "b", "1", "5", "9", "-3", "1.5", "99999999999999999999"]
 values = st.sampled_from(VALUES)

@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
-from reconciler.model.labels import WELL_KNOWN
-from reconciler.model.requirement import Requirement, RequirementSpec, requirement
-from reconciler.model.requirements import Requirements
+from reconciler.model.karpenter.labels import WELL_KNOWN
+from reconciler.model.karpenter.requirements import (
+    Requirement,
+    Requirements,
+    RequirementSpec,
+    requirement,
+)
 from tests.tables import table
 
 CASES = table("requirements").get("cases", [])

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from reconciler.model import hostport, resources, taint
+from reconciler.model import resources
 from reconciler.model.decode import decode
-from reconciler.model.hostport import HostPort
-from reconciler.model.pod import Pod
+from reconciler.model.kubernetes import pod, taint
+from reconciler.model.kubernetes.pod import HostPort, Pod
+from reconciler.model.kubernetes.taint import Taint, Toleration
 from reconciler.model.resources import parse_resources
-from reconciler.model.taint import Taint, Toleration
 from tests.tables import cases
 
 
@@ -63,7 +63,7 @@ def answer(kind: str, given: dict[str, Any]) -> Any:
             return str(port(given))
         case "hostport_conflict":
             reserved = {pod: list(map(port, ports)) for pod, ports in given["reserved"].items()}
-            return hostport.conflict(reserved, given["pod"], map(port, given["ports"])) is not None
+            return pod.conflict(reserved, given["pod"], map(port, given["ports"])) is not None
         case "hostports_of_pod":
             ports = a_pod(given).host_ports()
             return [{"ip": p.ip, "port": p.port, "protocol": p.protocol} for p in ports]

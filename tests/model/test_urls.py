@@ -2,7 +2,7 @@
 
 import pytest
 
-from reconciler.model.urls import Address, is_unencrypted, taken_apart, without_secrets
+from reconciler.model.text.urls import Address, is_unencrypted, taken_apart, without_secrets
 
 
 @pytest.mark.parametrize(

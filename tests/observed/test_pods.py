@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.model.pod import Pod
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.pods import Pods
 from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.state import cluster_state

@@ -3,9 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 from reconciler.model.decode import decode
-from reconciler.model.node import Node
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.pod import Pod
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.snapshot import snapshot_of
 from reconciler.observed.state import StateNode, cluster_state
 

@@ -13,16 +13,15 @@ from functools import lru_cache
 from typing import Any
 
 from reconciler.catalog.catalog import Catalog
-from reconciler.catalog.catalogfile import read_catalog
+from reconciler.catalog.file import read_catalog
 from reconciler.model.decode import decode
-from reconciler.model.nodepool import NodePool
+from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import format_resources
 from reconciler.model.settings import DEFAULT_FEATURE_GATES, Settings
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import cluster_state
-from reconciler.placement.pending import pods_to_place
-from reconciler.placement.problem import LaunchPool
-from reconciler.placement.result import Placement
+from reconciler.placement.pods.pending import pods_to_place
+from reconciler.placement.question import LaunchPool, Placement
 from reconciler.placement.scheduler import Scheduler
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import settings as how_often
 from hypothesis import strategies as st
 
-from reconciler.model.pod import Pod
-from reconciler.placement.bound import Bound, HeldBy
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.placement.packing import covering
+from reconciler.placement.packing.bound import Bound, HeldBy
 from reconciler.placement.packing.simplex import Program, maximum
-from reconciler.placement.pending import pods_to_place
-from reconciler.placement.result import Placement
+from reconciler.placement.pods.pending import pods_to_place
+from reconciler.placement.question import Placement
 from tests.examples import examples
 from tests.placement.builders import (
     CAPACITY_TYPE,

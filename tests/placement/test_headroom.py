@@ -6,10 +6,16 @@ from typing import Any
 
 import pytest
 
-from reconciler.model.buffer import CapacityBuffer, Scalable
-from reconciler.model.cluster import PodTemplate
 from reconciler.model.decode import decode
-from reconciler.placement.headroom import PODS_MAX, PRIORITY, Headroom, Templates, headroom
+from reconciler.model.karpenter.capacitybuffer import CapacityBuffer, Scalable
+from reconciler.model.kubernetes.cluster import PodTemplate
+from reconciler.placement.pods.headroom import (
+    PODS_MAX,
+    PRIORITY,
+    BufferTemplates,
+    Headroom,
+    headroom,
+)
 from tests.placement.builders import (
     HOST,
     Object,
@@ -39,7 +45,7 @@ def _room(_scale: int | None = 10, **spec: Any) -> Headroom:
     """Return what a buffer asks for beside a PodTemplate and a Deployment, both ``web``."""
     template = decode(TEMPLATE, PodTemplate)
     workload = {"metadata": {"name": "web"}, "spec": {"template": TEMPLATE, "replicas": _scale}}
-    known = Templates(
+    known = BufferTemplates(
         {"default/web": template}, {("Deployment", "default/web"): decode(workload, Scalable)}
     )
     data = {"metadata": {"name": "b", "uid": "u-1"}, "spec": spec}

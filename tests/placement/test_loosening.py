@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from reconciler.model.decode import decode
-from reconciler.model.nodepool import NodePool
-from reconciler.model.pod import Pod, PodSpec
-from reconciler.placement.loosening import constraints_of, pool_without, spec_without
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.kubernetes.pod import Pod, PodSpec
+from reconciler.placement.explain.loosening import constraints_of, pool_without, spec_without
 from tests.placement.builders import (
     ARCH,
     HOST,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.placement.pending import pods_to_place
+from reconciler.placement.pods.pending import pods_to_place
 from tests.placement.builders import (
     CAPACITY_TYPE,
     HOST,

@@ -10,7 +10,7 @@ from hypothesis import settings as how_often
 from hypothesis import strategies as st
 
 from reconciler.model.settings import PoolOptions
-from reconciler.placement.result import Placement
+from reconciler.placement.question import Placement
 from tests.examples import examples
 from tests.placement.builders import (
     CAPACITY_TYPE,

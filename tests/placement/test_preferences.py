@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reconciler.model.settings import PoolOptions
-from reconciler.placement.result import Placement
+from reconciler.placement.question import Placement
 from tests.placement.builders import (
     ARCH,
     CAPACITY_TYPE,

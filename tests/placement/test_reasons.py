@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.placement.daemons import unreadable
-from reconciler.placement.result import Rejection
+from reconciler.placement.nodes.daemons import unreadable
+from reconciler.placement.question import Rejection
 from tests.placement.builders import (
     ARCH,
     CAPACITY_TYPE,

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from reconciler.model.decode import decode
-from reconciler.model.nodepool import NodePool
+from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import DEFAULT_FEATURE_GATES, Settings
-from reconciler.placement.problem import LaunchPool
-from reconciler.placement.result import PlannedClaim
-from reconciler.placement.static import static_claims
+from reconciler.placement.nodes.static import static_claims
+from reconciler.placement.question import LaunchPool, PlannedClaim
 from tests.placement.builders import (
     ARCH,
     TYPES,

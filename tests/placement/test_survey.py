@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from reconciler.model.decode import decode
-from reconciler.model.pod import Pod
-from reconciler.placement.result import Rejection
-from reconciler.placement.survey import PoolVerdict, Survey
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.placement.explain.survey import PoolVerdict, Survey
+from reconciler.placement.question import Rejection
 from tests.placement.builders import (
     ARCH,
     HOST,

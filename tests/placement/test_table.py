@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from reconciler.catalog.catalog import bundled
 from reconciler.catalog.table import TypeTable, bits, indices
-from reconciler.model.instancetype import InstanceType
-from reconciler.model.requirement import requirement
-from reconciler.model.requirements import Requirements
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.requirements import Requirements, requirement
 from reconciler.model.resources import fits
 from tests.examples import examples
 from tests.placement.builders import ARCH, CAPACITY_TYPE, TYPES, ZONE, a_catalog

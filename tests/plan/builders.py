@@ -4,33 +4,21 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from reconciler.model.nodepool import NodeSelectorRequirement
-from reconciler.model.requirement import Operator
-from reconciler.plan.actions import OwnedNode, actions_of
-from reconciler.plan.plan import (
-    Action,
-    AtRest,
-    BlockedNode,
-    Blocker,
-    Change,
-    Cost,
-    DeferredClaim,
-    DriftedClaim,
-    FieldChange,
-    Finding,
-    FleetAtRest,
+from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
+from reconciler.model.karpenter.requirements import Operator
+from reconciler.plan.make.actions import OwnedNode, actions_of
+from reconciler.plan.value.actions import Action, DeferredClaim
+from reconciler.plan.value.changes import DriftedClaim, PlannedChange, PlannedFieldChange
+from reconciler.plan.value.costs import AtRest, Cost, FleetAtRest, PoolCost, StuckNode
+from reconciler.plan.value.disruption import BlockedNode, PlannedBlocker, PlannedCommand, PoolBudget
+from reconciler.plan.value.nodes import (
     LaunchOffering,
     PlacedPod,
-    Plan,
-    PlannedCommand,
     PlannedNodeClaim,
-    PoolBudget,
-    PoolCost,
     Reason,
-    Revision,
-    StuckNode,
     UnschedulablePod,
 )
+from reconciler.plan.value.plan import Plan, PlanFinding, Revision
 
 NOW = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)
 HEAD = "4f2c9e1ab0c3d4e5f60718293a4b5c6d7e8f9012"
@@ -125,8 +113,10 @@ def first_nodes() -> Plan:
         compared_with="records",
         revision=Revision(head=HEAD, dirty=True),
         changes=(
-            Change(op="create", kind="NodePool", name="general", file="pools/general.yaml", line=1),
-            Change(op="create", kind="NodePool", name="gpu", file="pools/gpu.yaml", line=1),
+            PlannedChange(
+                op="create", kind="NodePool", name="general", file="pools/general.yaml", line=1
+            ),
+            PlannedChange(op="create", kind="NodePool", name="gpu", file="pools/gpu.yaml", line=1),
         ),
         node_claims=(*claims, gpu),
         placements=tuple(PlacedPod(pod=pod, node_claim=c.name) for c in claims for pod in c.pods),
@@ -140,12 +130,12 @@ def first_nodes() -> Plan:
             },
         ),
         diagnostics=(
-            Finding(
+            PlanFinding(
                 severity="info",
                 code="spot-estimated",
                 message="spot prices are estimates: 61% of on-demand",
             ),
-            Finding(
+            PlanFinding(
                 severity="info",
                 code="skipped-kinds",
                 message="skipped 3 objects that no decision reads: ConfigMap 2, Service 1",
@@ -180,7 +170,7 @@ def pull_request() -> Plan:
             recorded_hash="12345678901234567890",
             desired_hash="98765432109876543210",
             fields=(
-                FieldChange(
+                PlannedFieldChange(
                     path="spec.template.spec.expireAfter", old="720h", new="360h", drifts=True
                 ),
             ),
@@ -231,14 +221,14 @@ def pull_request() -> Plan:
             head=HEAD, base=BASE, repo="https://github.com/acme/fleet", path="clusters/web"
         ),
         changes=(
-            Change(
+            PlannedChange(
                 op="update",
                 kind="NodePool",
                 name="general",
                 file="pools/general.yaml",
                 line=1,
                 fields=(
-                    FieldChange(
+                    PlannedFieldChange(
                         path="spec.disruption.budgets",
                         old=[{"nodes": "10%"}],
                         new=[
@@ -246,10 +236,10 @@ def pull_request() -> Plan:
                             {"nodes": "0", "schedule": "0 9 * * mon-fri", "duration": "8h"},
                         ],
                     ),
-                    FieldChange(
+                    PlannedFieldChange(
                         path="spec.template.spec.expireAfter", old="720h", new="360h", drifts=True
                     ),
-                    FieldChange(
+                    PlannedFieldChange(
                         path="spec.template.spec.requirements",
                         old=[
                             {
@@ -269,7 +259,7 @@ def pull_request() -> Plan:
                 ),
                 drifted=tuple(n.node_claim for n in nodes),
             ),
-            Change(op="delete", kind="NodeOverlay", name="discount"),
+            PlannedChange(op="delete", kind="NodeOverlay", name="discount"),
         ),
         node_claims=new,
         placements=tuple(PlacedPod(pod=pod, node_claim=c.name) for c in new for pod in c.pods),
@@ -310,7 +300,7 @@ def pull_request() -> Plan:
             ),
         ),
         blockers=(
-            Blocker(
+            PlannedBlocker(
                 kind="PodDisruptionBudget",
                 name="web/api",
                 code="PodDisruptionBudget",
@@ -321,7 +311,7 @@ def pull_request() -> Plan:
                 since=NOW - timedelta(days=12),
                 forgone=0.0639,
             ),
-            Blocker(
+            PlannedBlocker(
                 kind="Pod",
                 name="web/db-0",
                 code="PodDoNotDisrupt",
@@ -395,7 +385,7 @@ def pull_request() -> Plan:
             },
         ),
         diagnostics=(
-            Finding(
+            PlanFinding(
                 severity="warning",
                 code="budget-unreachable",
                 message="budget 1 never opens",
@@ -405,7 +395,9 @@ def pull_request() -> Plan:
                 column=9,
                 hint="give it a duration below 24h",
             ),
-            Finding(severity="info", code="spot-estimated", message="spot prices are estimates"),
+            PlanFinding(
+                severity="info", code="spot-estimated", message="spot prices are estimates"
+            ),
         ),
     )
 

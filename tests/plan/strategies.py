@@ -7,11 +7,22 @@ from datetime import UTC, datetime
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from reconciler.model.nodepool import NodeSelectorRequirement
-from reconciler.model.requirement import Operator
-from reconciler.model.taint import Taint
-from reconciler.plan import plan as p
+from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
+from reconciler.model.karpenter.requirements import Operator
+from reconciler.model.kubernetes.taint import Taint
 from reconciler.plan.graph import in_waves
+from reconciler.plan.value.actions import Action, DeferredClaim
+from reconciler.plan.value.changes import DriftedClaim, PlannedChange, PlannedFieldChange
+from reconciler.plan.value.costs import Cost, PoolCost
+from reconciler.plan.value.disruption import BlockedNode, PlannedBlocker, PlannedCommand, PoolBudget
+from reconciler.plan.value.nodes import (
+    LaunchOffering,
+    PlacedPod,
+    PlannedNodeClaim,
+    Reason,
+    UnschedulablePod,
+)
+from reconciler.plan.value.plan import InputDigests, Plan, PlanFinding, Revision
 
 words = st.text(max_size=12)
 names = st.text("abcdefghijklmnopqrstuvwxyz0123456789-.|`<>&\"'\\é", min_size=1, max_size=20)
@@ -31,10 +42,10 @@ def tuples(of: st.SearchStrategy, most: int = 3) -> st.SearchStrategy:
 
 
 fields = st.builds(
-    p.FieldChange, path=names, old=json_values, new=json_values, drifts=st.booleans()
+    PlannedFieldChange, path=names, old=json_values, new=json_values, drifts=st.booleans()
 )
 changes = st.builds(
-    p.Change,
+    PlannedChange,
     op=st.sampled_from(["create", "update", "delete"]),
     kind=names,
     name=names,
@@ -44,7 +55,7 @@ changes = st.builds(
     drifted=tuples(names),
 )
 launches = st.builds(
-    p.LaunchOffering,
+    LaunchOffering,
     instance_type=names,
     zone=names,
     capacity_type=st.sampled_from(["spot", "on-demand", "reserved"]),
@@ -61,7 +72,7 @@ entries = st.builds(
     min_values=st.none() | st.integers(1, 50),
 )
 claims = st.builds(
-    p.PlannedNodeClaim,
+    PlannedNodeClaim,
     name=names,
     node_pool=names,
     node_class=texts,
@@ -77,7 +88,7 @@ claims = st.builds(
     launch=launches,
 )
 commands = st.builds(
-    p.PlannedCommand,
+    PlannedCommand,
     id=names,
     reason=st.sampled_from(["Drifted", "Empty", "Underutilized", "Expired", "Orphaned"]),
     decision=st.sampled_from(["delete", "replace"]),
@@ -92,11 +103,11 @@ commands = st.builds(
 
 
 @st.composite
-def actions(draw: st.DrawFn, most: int = 8) -> tuple[p.Action, ...]:
+def actions(draw: st.DrawFn, most: int = 8) -> tuple[Action, ...]:
     """Any acyclic set of actions: each may wait only for earlier ones."""
     ids = draw(st.lists(names, max_size=most, unique=True))
     made = [
-        p.Action(
+        Action(
             id=name,
             kind=draw(st.sampled_from(["provision", "replace", "terminate"])),
             node_claim=draw(texts),
@@ -111,14 +122,14 @@ def actions(draw: st.DrawFn, most: int = 8) -> tuple[p.Action, ...]:
 
 
 costs = st.builds(
-    p.Cost,
+    Cost,
     before=money,
     after=money,
     lower_bound=st.none() | money,
     by_node_pool=st.dictionaries(
         names,
         st.builds(
-            p.PoolCost,
+            PoolCost,
             nodes_before=st.integers(0, 10_000),
             nodes_after=st.integers(0, 10_000),
             before=money,
@@ -129,31 +140,31 @@ costs = st.builds(
     unpriced=st.integers(0, 10),
 )
 plans = st.builds(
-    p.Plan,
+    Plan,
     fleet=names,
     at=moments,
     serial=st.integers(0, 2**40),
     revision=st.builds(
-        p.Revision, head=texts, base=texts, repo=texts, path=texts, dirty=st.booleans()
+        Revision, head=texts, base=texts, repo=texts, path=texts, dirty=st.booleans()
     ),
     inputs_digest=names,
-    inputs=st.builds(p.InputDigests, git=words, snapshot=words, catalog=words),
+    inputs=st.builds(InputDigests, git=words, snapshot=words, catalog=words),
     changes=tuples(changes),
     compared_with=st.sampled_from(["", "base", "records", "cluster"]),
     node_claims=tuples(claims),
     placements=tuples(
-        st.builds(p.PlacedPod, pod=names, node=texts, node_claim=texts, relaxed=tuples(words))
+        st.builds(PlacedPod, pod=names, node=texts, node_claim=texts, relaxed=tuples(words))
     ),
     unschedulable=tuples(
         st.builds(
-            p.UnschedulablePod,
+            UnschedulablePod,
             pod=names,
-            reasons=tuples(st.builds(p.Reason, node_pool=texts, code=words, message=words)),
+            reasons=tuples(st.builds(Reason, node_pool=texts, code=words, message=words)),
         )
     ),
     drift=tuples(
         st.builds(
-            p.DriftedClaim,
+            DriftedClaim,
             node_claim=names,
             node=texts,
             node_pool=names,
@@ -166,11 +177,11 @@ plans = st.builds(
     ),
     commands=tuples(commands),
     blocked=tuples(
-        st.builds(p.BlockedNode, node=names, node_pool=words, reason=words, message=words)
+        st.builds(BlockedNode, node=names, node_pool=words, reason=words, message=words)
     ),
     budgets=tuples(
         st.builds(
-            p.PoolBudget,
+            PoolBudget,
             node_pool=names,
             reason=st.sampled_from(["Drifted", "Empty", "Underutilized"]),
             total=st.integers(0, 100),
@@ -183,7 +194,7 @@ plans = st.builds(
     actions=actions(),
     deferred=tuples(
         st.builds(
-            p.DeferredClaim,
+            DeferredClaim,
             node_claim=names,
             node=texts,
             node_pool=words,
@@ -199,7 +210,7 @@ plans = st.builds(
     blockers=st.just(UNSET)
     | tuples(
         st.builds(
-            p.Blocker,
+            PlannedBlocker,
             kind=words,
             name=names,
             message=words,
@@ -215,7 +226,7 @@ plans = st.builds(
     ),
     diagnostics=tuples(
         st.builds(
-            p.Finding,
+            PlanFinding,
             severity=st.sampled_from(["error", "warning", "info"]),
             code=words,
             message=words,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from reconciler.plan.decisions import decisions_of
-from reconciler.plan.explain import (
+from reconciler.plan.explain.decisions import decisions_of
+from reconciler.plan.explain.reasons import (
     claim_of_node,
     explain_node,
     explain_pod,
@@ -14,17 +14,11 @@ from reconciler.plan.explain import (
     node_of_claim,
     pod_names,
 )
-from reconciler.plan.plan import (
-    Action,
-    BlockedNode,
-    DeferredClaim,
-    PlacedPod,
-    Plan,
-    PlannedCommand,
-    Reason,
-    UnschedulablePod,
-)
-from reconciler.plan.wording import moment, reason_said
+from reconciler.plan.render.wording import format_reason, moment
+from reconciler.plan.value.actions import Action, DeferredClaim
+from reconciler.plan.value.disruption import BlockedNode, PlannedCommand
+from reconciler.plan.value.nodes import PlacedPod, Reason, UnschedulablePod
+from reconciler.plan.value.plan import Plan
 from tests.examples import examples
 from tests.plan.builders import NOW, a_claim, a_plan
 from tests.plan.strategies import plans
@@ -66,7 +60,7 @@ def test_reasons_bear_pool_method_and_time() -> None:
             "NodeClaim",
             "c1",
             "WaitsForBudget",
-            f"Drifted ({reason_said('Drifted')}) waits for budget, not before {moment(NOW)}",
+            f"Drifted ({format_reason('Drifted')}) waits for budget, not before {moment(NOW)}",
         ),
     ]
 

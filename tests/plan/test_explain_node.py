@@ -9,15 +9,15 @@ import pytest
 from msgspec.structs import replace
 
 from reconciler.desired.objects import node_pools
-from reconciler.desired.settings import resolve
-from reconciler.model.budget import DisruptionReason
+from reconciler.desired.settings.layers import resolve
 from reconciler.model.history import NO_HISTORY, History, Move, Rollout, Taken
-from reconciler.plan.answer import Answer
-from reconciler.plan.budgetcalendar import SPAN, calendar_of, explain_node_pool
-from reconciler.plan.explain import explain_node
-from reconciler.plan.explainnode import explain_fully
-from reconciler.plan.inputs import Inputs
-from reconciler.plan.planner import facts_of, make_plan
+from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.plan.explain.answer import Explanation
+from reconciler.plan.explain.calendar import SPAN, calendar_of, explain_node_pool
+from reconciler.plan.explain.node import explain_fully
+from reconciler.plan.explain.reasons import explain_node
+from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.planner import facts_of, make_plan
 from tests.plan.test_planner import NOW, a_class, a_node, a_pod, a_pool, inputs
 
 ACT = {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]}
@@ -30,13 +30,13 @@ def asked(*observed: dict, rules: dict | None = None, **config: object) -> Input
     return inputs([pool, a_class()], observed, settings=settings)
 
 
-def told(question: Inputs, node: str) -> Answer:
+def told(question: Inputs, node: str) -> Explanation:
     plan = make_plan(question)
     answer = explain_node(plan, node, f"claim-{node}")
     return explain_fully(answer, question, facts_of(question), plan)
 
 
-def pool_told(question: Inputs) -> Answer:
+def pool_told(question: Inputs) -> Explanation:
     [pool] = node_pools(question.fleet)
     return explain_node_pool(pool, question.settings, question.cluster.nodes, question.now)
 
@@ -157,7 +157,7 @@ def test_holes_and_contradictions_are_pointed_out(
     assert found[code].startswith(message)
 
 
-def guarded(history: History, **config: object) -> Answer:
+def guarded(history: History, **config: object) -> Explanation:
     question = asked(
         *a_node("n"), *a_node("m"), rules={**ACT, "budgets": [{"nodes": "2"}]}, **config
     )

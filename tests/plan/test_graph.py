@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from reconciler.plan.graph import graph, in_waves, waves
-from reconciler.plan.plan import Action
+from reconciler.plan.value.actions import Action
 from tests.plan.builders import PLANS, a_plan, an_action
 from tests.plan.strategies import actions
 

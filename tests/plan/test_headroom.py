@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.model.settings import DEFAULT_FEATURE_GATES, Settings
-from reconciler.plan.explain import explain_buffer, explain_pod
-from reconciler.plan.html import render_html
-from reconciler.plan.markdown import render_markdown
-from reconciler.plan.plan import Plan, from_json, to_json
-from reconciler.plan.planner import make_plan
-from reconciler.plan.text import render_text
+from reconciler.plan.explain.reasons import explain_buffer, explain_pod
+from reconciler.plan.make.planner import make_plan
+from reconciler.plan.render.html import render_html
+from reconciler.plan.render.markdown import render_markdown
+from reconciler.plan.render.text import render_text
+from reconciler.plan.value.plan import Plan, from_json, to_json
 from tests.examples import examples
 from tests.plan.test_planner import (
     a_class,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 
-from reconciler.plan.explain import explain_node
-from reconciler.plan.plan import Plan, PlannedCommand, from_json, to_json
-from reconciler.plan.text import render_text
+from reconciler.plan.explain.reasons import explain_node
+from reconciler.plan.render.text import render_text
+from reconciler.plan.value.disruption import PlannedCommand
+from reconciler.plan.value.plan import Plan, from_json, to_json
 from tests.plan.builders import a_plan, an_action
 
 WORD = "spot interruption warning at 2026-03-02T09:14:03Z"

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from reconciler._resources import resource
 from reconciler.model.errors import UnreadableError
-from reconciler.plan.plan import InputDigests, Plan, from_json, to_json
+from reconciler.plan.value.plan import InputDigests, Plan, from_json, to_json
 from tests.examples import examples
 from tests.plan.builders import PLANS, a_plan
 from tests.plan.strategies import plans

@@ -10,20 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from reconciler.catalog.catalogfile import read_catalog
+from reconciler.catalog.file import read_catalog
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.disruption.decide import decide
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.settings import Settings
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import cluster_state
-from reconciler.plan import planner
-from reconciler.plan.claims import Namer
-from reconciler.plan.deciding import decided_by, situation_of, untimed
 from reconciler.plan.graph import graph
-from reconciler.plan.inputs import Inputs
-from reconciler.plan.plan import InputDigests, Plan, to_json
-from reconciler.plan.planner import facts_of, make_plan
+from reconciler.plan.make import planner
+from reconciler.plan.make.actions import Namer
+from reconciler.plan.make.decide import decided_by, situation_of, untimed
+from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.planner import facts_of, make_plan
+from reconciler.plan.value.plan import InputDigests, Plan, to_json
 from tests.examples import examples
 
 NOW = datetime(2026, 1, 3, 12, tzinfo=UTC)

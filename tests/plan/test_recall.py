@@ -20,55 +20,53 @@ from msgspec.structs import replace
 import reconciler
 from reconciler.catalog.catalog import bundled
 from reconciler.desired.fleet import Fleet, SourceFile, read_fleet
-from reconciler.desired.settings import resolve
-from reconciler.disruption.consolidatable import LEFT_OVER
-from reconciler.disruption.vain import IN_VAIN
-from reconciler.model.commitment import COMPUTE, SavingsPlanTerms
+from reconciler.desired.settings.layers import resolve
+from reconciler.disruption.gates.consolidatable import LEFT_OVER
+from reconciler.disruption.gates.retries import IN_VAIN
+from reconciler.model.billing import COMPUTE, SavingsPlanTerms
 from reconciler.model.history import History, Taken
 from reconciler.model.settings import Settings
 from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import ClusterState, cluster_state
-from reconciler.plan.inputs import Inputs
-from reconciler.plan.plan import Plan, to_json
-from reconciler.plan.planner import make_plan
-from reconciler.plan.recall import Recall, steady_until
+from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.planner import make_plan
+from reconciler.plan.make.recall import Recall, steady_until
+from reconciler.plan.value.plan import Plan, to_json
 from tests.disruption.builders import NOW, SIZES, a_catalog, a_node, a_pod, stamp
 from tests.examples import examples
 from tests.plan.watched import Notes, Present
 
 READS_THE_CLOCK = {
-    "catalog/coverage.py": "plan/recall.py: the ends of commitments",
-    "catalog/discovered.py": "plan/recall.py: what is remembered of memory",
+    "catalog/commitments/coverage.py": "plan/make/recall.py: the ends of commitments",
+    "catalog/adjusted/discovered.py": "plan/make/recall.py: what is remembered of memory",
     "diff/drift.py": "diff/drift.py: type_checked_from",
-    "disruption/consolidatable.py": "disruption/calendar.py: consolidatable_at",
-    "disruption/cost.py": "disruption/forceful.py: ranks_by_age",
-    "disruption/emptiness.py": "disruption/calendar.py: left_over_until",
-    "disruption/forceful.py": "disruption/calendar.py: expiry, patience_ends, ranks_by_age",
-    "disruption/memory.py": "disruption/calendar.py: in_memory",
-    "disruption/policy.py": "disruption/calendar.py: suspensions, windows, ages",
-    "disruption/vain.py": "disruption/calendar.py: rests_until",
+    "disruption/gates/consolidatable.py": "disruption/calendar.py: consolidatable_at",
+    "disruption/cost.py": "disruption/methods/forceful.py: ranks_by_age",
+    "disruption/methods/emptiness.py": "disruption/calendar.py: left_over_until",
+    "disruption/methods/forceful.py": "disruption/calendar.py: expiry, patience_ends, ranks_by_age",
+    "disruption/consolidation/memory.py": "disruption/calendar.py: in_memory",
+    "disruption/gates/policy.py": "disruption/calendar.py: suspensions, windows, ages",
+    "disruption/gates/retries.py": "disruption/calendar.py: rests_until",
     "model/history.py": "disruption/calendar.py: the last day, rollouts",
-    "model/pod.py": "disruption/calendar.py: protections of pods",
-    "model/policy.py": "disruption/calendar.py: suspensions, windows",
+    "model/kubernetes/pod.py": "disruption/calendar.py: protections of pods",
+    "model/settings.py": "disruption/calendar.py: suspensions, windows",
     "model/schedule.py": "disruption/calendar.py: steady_until of budgets and windows",
     "placement/scheduler.py": "disruption/calendar.py: consolidatable_at",
-    "plan/progress.py": "plan/recall.py: due_at",
+    "plan/make/findings.py": "plan/make/recall.py: due_at",
 }
 """Where the present is compared or reckoned with, and who knows when that turns out otherwise."""
 
 DECIDES_NOTHING = {
     "disruption/calendar.py",  # the moments themselves
-    "model/draining.py",  # how a node empties that is going anyhow
-    "plan/explainnode.py",  # tells what was decided
-    "placement/reservations.py",  # what is held now, no moment
-    "plan/budgetcalendar.py",  # not asked for a plan
-    "plan/guardcalendar.py",  # likewise
-    "plan/recall.py",
-    "plan/rest/memory.py",  # of a clock of its own, for which no plan is kept
-    "plan/rest/moments.py",  # likewise
-    "plan/summary.py",  # how many nodes now
-    "plan/wording.py",
+    "model/kubernetes/eviction.py",  # how a node empties that is going anyhow
+    "plan/explain/node.py",  # tells what was decided
+    "placement/nodes/limits.py",  # what is held now, no moment
+    "plan/explain/calendar.py",  # not asked for a plan
+    "plan/make/recall.py",
+    "plan/rest/carry.py",  # of a clock of its own, for which no plan is kept
+    "plan/value/summary.py",  # how many nodes now
+    "plan/render/wording.py",
 }
 
 LATER = st.sampled_from(

@@ -9,20 +9,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from reconciler.model.visible import markdown_text
-from reconciler.plan.html import render_html
-from reconciler.plan.markdown import CHARACTERS_MAX, render_markdown
-from reconciler.plan.mermaid import render_mermaid
-from reconciler.plan.plan import (
-    Change,
-    Cost,
-    FieldChange,
-    Plan,
-    PoolCost,
-    Reason,
-    UnschedulablePod,
-)
-from reconciler.plan.text import render_text
+from reconciler.model.text.visible import markdown_text
+from reconciler.plan.render.html import render_html
+from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown
+from reconciler.plan.render.mermaid import render_mermaid
+from reconciler.plan.render.text import render_text
+from reconciler.plan.value.changes import PlannedChange, PlannedFieldChange
+from reconciler.plan.value.costs import Cost, PoolCost
+from reconciler.plan.value.nodes import Reason, UnschedulablePod
+from reconciler.plan.value.plan import Plan
 from tests.examples import examples
 from tests.plan.builders import PLANS, a_claim, a_plan, an_action
 from tests.plan.strategies import plans
@@ -77,13 +72,13 @@ def nasty_plan(times: int = 1) -> Plan:
         fleet=name,
         compared_with="base",
         changes=(
-            Change(
+            PlannedChange(
                 op="update",
                 kind=name,
                 name=name,
                 file=name,
                 line=1,
-                fields=(FieldChange(path=name, old=name, new=[name, {"key": name}]),),
+                fields=(PlannedFieldChange(path=name, old=name, new=[name, {"key": name}]),),
             ),
         ),
         unschedulable=(a_pod,),

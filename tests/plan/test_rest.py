@@ -21,14 +21,14 @@ from msgspec.structs import replace
 
 from reconciler.cli.main import main
 from reconciler.desired.fleet import SourceFile, read_fleet
-from reconciler.desired.workloads import expand
+from reconciler.desired.workloads.pods import expand
 from reconciler.model.diagnostics import Severity
 from reconciler.model.settings import Settings
 from reconciler.observed.snapshot import snapshot_of
 from reconciler.observed.state import cluster_state
-from reconciler.plan.inputs import Inputs
-from reconciler.plan.plan import AtRest
+from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.compare import compared, iso_duration
+from reconciler.plan.value.costs import AtRest
 from tests.engine.world import a_deployment, a_node_class, a_pool, small_catalog
 from tests.simulated.simulations import words, write_fleet
 

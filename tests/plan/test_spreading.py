@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from reconciler.desired.settings import resolve
+from reconciler.desired.settings.layers import resolve
 from reconciler.model.errors import UsageError
 from reconciler.model.settings import Settings
-from reconciler.plan.plan import Plan
-from reconciler.plan.planner import facts_of, make_plan
+from reconciler.plan.make.planner import facts_of, make_plan
+from reconciler.plan.value.plan import Plan
 from tests.plan.test_planner import a_class, a_node, a_pool, inputs
 
 Object = dict[str, Any]
@@ -165,7 +165,7 @@ def test_workloads_of_git_are_spread_without_any_cluster() -> None:
         "metadata": {"name": "web", "namespace": "web"},
         "spec": {"replicas": 4, "selector": {"matchLabels": APP}, "template": template},
     }
-    from reconciler.desired.workloads import expand
+    from reconciler.desired.workloads.pods import expand
     from reconciler.observed.snapshot import snapshot_of
     from reconciler.observed.state import cluster_state
 

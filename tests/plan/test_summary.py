@@ -5,8 +5,8 @@
 import pytest
 from msgspec import UNSET, UnsetType
 
-from reconciler.plan.plan import Cost
-from reconciler.plan.summary import summary_lines
+from reconciler.plan.value.costs import Cost
+from reconciler.plan.value.summary import summary_lines
 from tests.plan.builders import a_plan
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 import yaml
 
-from reconciler.cli.simulate import add_arguments
+from reconciler.cli.commands.simulate import add_arguments
 from reconciler.cli.simulation.building import Setting, SimulatedFleet, built, fleet_of
 from reconciler.cli.simulation.script import Script
 from reconciler.observed.snapshot import Snapshot
-from reconciler.plan.deciding import untimed
+from reconciler.plan.make.decide import untimed
 from tests.engine.world import a_node_class, catalog_file
 
 START = "2026-03-02T09:00:00Z"

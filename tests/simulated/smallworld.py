@@ -15,33 +15,40 @@ from functools import cache
 from hashlib import sha256
 from typing import Any
 
-from reconciler.adapters.simulated.chance import Chance
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.compute import CLAIM_TAG, SimulatedCompute
-from reconciler.adapters.simulated.conditions import NOTICE, Conditions, Latencies, Refused, Stale
+from reconciler.adapters.simulated.conditions import (
+    NOTICE,
+    Chance,
+    Conditions,
+    Latencies,
+    Refused,
+    Stale,
+)
 from reconciler.adapters.simulated.firststate import first_state
-from reconciler.adapters.simulated.machine import Machine
+from reconciler.adapters.simulated.machine import SimulatedInstance
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
 from reconciler.adapters.simulated.watched import WatchedCluster
-from reconciler.cli.apply import tags_of
+from reconciler.cli.commands.apply import tags_of
 from reconciler.cli.simulation.building import SimulatedFleet
 from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
-from reconciler.cli.simulation.driver import Played, Stage, play
+from reconciler.cli.simulation.driver import Played, SimulationStage, play
 from reconciler.cli.simulation.killing import KilledError, Steps, mortal
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_classes, node_pools
-from reconciler.desired.settings import resolve
-from reconciler.desired.workloads import Workloads, expand
-from reconciler.disruption.consolidatable import LEFT_OVER
+from reconciler.desired.settings.layers import resolve
+from reconciler.desired.workloads.pods import Workloads, expand
+from reconciler.disruption.gates.consolidatable import LEFT_OVER
 from reconciler.engine import world as engine_world
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.model.errors import CloudError, ClusterError, TransientCloudError
-from reconciler.model.labels import DISRUPTED_TAINT, NODEPOOL
-from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.karpenter.labels import DISRUPTED_TAINT, NODEPOOL
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.observed.snapshot import Snapshot
-from reconciler.plan.plan import InputDigests, Revision
-from reconciler.plan.recall import Recall
-from reconciler.ports import Journal, StateStore
+from reconciler.plan.make.recall import Recall
+from reconciler.plan.value.plan import InputDigests, Revision
+from reconciler.ports.journal import Journal
+from reconciler.ports.state import StateStore
 from tests.engine.world import SIZES, a_node_class, small_catalog
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -112,7 +119,7 @@ class SmallWorld:
         self.store, self.cluster = store, cluster
         self.steps = Steps({})
         world = mortal(whole, self.steps)
-        self.stage = Stage(self.clock, self.compute, cluster, world, self.chronicle)
+        self.stage = SimulationStage(self.clock, self.compute, cluster, world, self.chronicle)
         self.fleet: SimulatedFleet | None = None
         self._recall = Recall()
 
@@ -148,7 +155,7 @@ class SmallWorld:
         self.cluster._conditions = conditions
         self.cluster._settled = self.cluster._settled | known
 
-    def interrupt(self, machine: Machine) -> None:
+    def interrupt(self, machine: SimulatedInstance) -> None:
         """Let EC2 give notice that it takes an instance back."""
         machine.notice_at = self.clock.now()
         machine.reclaimed_at = machine.notice_at + NOTICE
@@ -204,7 +211,7 @@ class SmallWorld:
 
     # what EC2 and the cluster show of it
 
-    def living(self) -> list[Machine]:
+    def living(self) -> list[SimulatedInstance]:
         """Return the instances that run or are about to."""
         return [m for m in self.compute.machines.values() if m.going_at is None]
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from reconciler.adapters.simulated.compute import CLAIM_TAG
-from reconciler.adapters.simulated.conditions import Offer, Refused, Window
+from reconciler.adapters.simulated.conditions import Offer, Period, Refused
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.engine.effects import intent_id
-from reconciler.model.labels import NODEPOOL
-from reconciler.ports import Verb
+from reconciler.model.karpenter.labels import NODEPOOL
+from reconciler.ports.journal import Verb
 from tests.engine.test_crash import LARGE
 from tests.engine.world import a_deployment, a_pool
 from tests.simulated.smallworld import START, SmallWorld
@@ -64,7 +64,7 @@ def test_a_pool_without_capacity_keeps_no_other_from_growing() -> None:
     world = SmallWorld(0)
     spot: dict[str, Any] = {"capacity_types": ["spot"]}
     world.commit([*full("a", 0, **spot), *full("b", 0)])
-    world.refuse(Refused(Offer(capacity_type="spot"), Window(START)))
+    world.refuse(Refused(Offer(capacity_type="spot"), Period(START)))
     world.commit([*full("a", 3, **spot), *full("b", 1)])
     world.play(timedelta(minutes=1))
     world.commit([*full("a", 3, **spot), *full("b", 3)])
@@ -147,7 +147,7 @@ def test_a_replacement_outlives_its_command_and_serves_the_next() -> None:
     before = len(world.compute.machines)
     end = world.clock.now() + timedelta(minutes=20)
     zone = Offer(zone="us-east-1b")
-    world.refuse(Refused(zone, Window(world.clock.now(), end)))
+    world.refuse(Refused(zone, Period(world.clock.now(), end)))
     world.commit(objects[1])
     world.play(timedelta(minutes=19))
     world.play(timedelta(minutes=60))

@@ -6,21 +6,21 @@ from datetime import timedelta
 
 import pytest
 
-from reconciler.adapters.simulated.chance import Chance
 from reconciler.adapters.simulated.clock import START, SimulatedClock
 from reconciler.adapters.simulated.compute import SimulatedCompute
 from reconciler.adapters.simulated.conditions import (
+    Chance,
     Conditions,
     Offer,
+    Period,
     PriceChange,
     Refused,
     Stale,
-    Window,
 )
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.model.errors import CloudError, TransientCloudError
-from reconciler.ports import Instance, Launch, LaunchAnswer
-from tests.contracts.cloud import a_class, a_type, a_wish, options
+from reconciler.ports.cloud import Instance, Launch, LaunchAnswer
+from tests.contracts.cloud import a_class, a_launch, a_type, options
 
 
 class Site:
@@ -36,7 +36,7 @@ class Site:
         )
 
     def wish(self, intent: str = "one", *names: str, **fields: object) -> Launch:
-        return a_wish(intent, a_class(), *names, **fields)
+        return a_launch(intent, a_class(), *names, **fields)
 
     def launch(self, intent: str = "one", *names: str, **fields: object) -> LaunchAnswer:
         (answer,) = self.ec2.launch([self.wish(intent, *names, **fields)])
@@ -86,7 +86,7 @@ def test_where_tokens_are_ignored_a_repetition_launches_once_more() -> None:
 
 
 def test_what_is_refused_stands_beside_the_instance_that_came_instead() -> None:
-    window = Window(START, START + timedelta(minutes=5))
+    window = Period(START, START + timedelta(minutes=5))
     site = Site(refused=(Refused(Offer("m7g.large"), window),))
     answer = site.launch()
     assert answer.instance is not None
@@ -95,7 +95,7 @@ def test_what_is_refused_stands_beside_the_instance_that_came_instead() -> None:
 
 
 def test_a_refusal_ends_with_its_window() -> None:
-    window = Window(START, START + timedelta(minutes=5))
+    window = Period(START, START + timedelta(minutes=5))
     site = Site(refused=(Refused(Offer(), window),))
     assert site.launch("early").instance is None
     site.clock.advance(300)
@@ -112,7 +112,7 @@ def test_a_lost_answer_says_nothing_about_what_was_done(fault: Fault, made: int)
 
 
 def test_a_stale_list_shows_what_was_true() -> None:
-    site = Site(stale=(Stale(Window(START), timedelta(seconds=20)),))
+    site = Site(stale=(Stale(Period(START), timedelta(seconds=20)),))
     site.launched()
     assert site.states() == []
     site.clock.advance(20)

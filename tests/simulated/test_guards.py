@@ -12,12 +12,12 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reconciler.cli.apply import tags_of
+from reconciler.cli.commands.apply import tags_of
 from reconciler.cli.simulation.building import Setting, SimulatedFleet
 from reconciler.cli.simulation.driver import Played, play
 from reconciler.engine.reconcile import Mandate, Pass
-from reconciler.engine.rollouts import resumed
-from reconciler.ports import CommandPhase, RunningCommand
+from reconciler.engine.steps.rollouts import resumed
+from reconciler.ports.state import CommandPhase, RunningCommand
 from tests.engine.test_crash import LARGE
 from tests.engine.world import a_deployment, a_pdb, a_pool
 from tests.examples import examples

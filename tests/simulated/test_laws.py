@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from reconciler.adapters.simulated.machine import Machine
-from reconciler.cli.apply import tags_of
+from reconciler.adapters.simulated.machine import SimulatedInstance
+from reconciler.cli.commands.apply import tags_of
 from reconciler.cli.simulation.building import Setting, SimulatedFleet
 from reconciler.cli.simulation.driver import Played, play
 from reconciler.engine.reconcile import Mandate, Pass
@@ -118,7 +118,7 @@ def run(
     return play(stage, entered.at, Mandate(tags_of(fleet.settings)), end, witness.look)
 
 
-def living(setting: Setting) -> list[Machine]:
+def living(setting: Setting) -> list[SimulatedInstance]:
     return [m for m in setting.stage.compute.machines.values() if m.going_at is None]
 
 

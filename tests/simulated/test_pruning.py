@@ -15,10 +15,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reconciler.adapters.database.state import DatabaseState, open_state
-from reconciler.adapters.simulated.conditions import Offer, Refused, Window
+from reconciler.adapters.simulated.conditions import Offer, Period, Refused
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.desired.settings import resolve
-from reconciler.plan.plan import to_json
+from reconciler.desired.settings.layers import resolve
+from reconciler.plan.value.plan import to_json
 from tests.engine.test_crash import LARGE
 from tests.engine.world import a_deployment, a_pool
 from tests.examples import examples
@@ -77,7 +77,7 @@ def begin(world: SmallWorld, step: Step) -> None:
     world.fleet = replace(world.fleet, settings=resolve(GUARDS, {}).settings)
     world.compute.faults.clear()
     now = world.clock.now()
-    zone = Refused(Offer(zone="us-east-1a"), Window(now, now + timedelta(hours=2)))
+    zone = Refused(Offer(zone="us-east-1a"), Period(now, now + timedelta(hours=2)))
     world.refuse(*([zone] if step.trouble == "refused" else []))
     living = sorted(world.living(), key=lambda machine: machine.facts.id)
     if step.trouble == "lost":

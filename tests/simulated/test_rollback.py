@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.adapters.simulated.conditions import Offer, Refused, Window
-from reconciler.disruption.consolidatable import LEFT_OVER_FOR
+from reconciler.adapters.simulated.conditions import Offer, Period, Refused
+from reconciler.disruption.gates.consolidatable import LEFT_OVER_FOR
 from tests.engine.world import a_deployment, a_pool
 from tests.simulated.smallworld import SmallWorld
 from tests.simulated.test_bug_classes import full, idle, versions
@@ -69,13 +69,13 @@ def test_a_zone_without_capacity_leaves_no_idle_nodes_in_the_other() -> None:
     world.commit(spread_with_company("1", after="12h"))
     world.play()
     now = world.clock.now()
-    world.refuse(Refused(Offer(zone="us-east-1b"), Window(now, now + timedelta(hours=4))))
+    world.refuse(Refused(Offer(zone="us-east-1b"), Period(now, now + timedelta(hours=4))))
     world.commit(spread_with_company("2", after="12h"))
     before = len(world.compute.machines)
     world.play(timedelta(hours=4))
     assert idle(world) == []
-    in_vain = Counter(m.intent for m in list(world.compute.machines.values())[before:])
-    assert len(in_vain) - versions(world)["web", "2"] <= 10, "launched over and over"
+    all_failed = Counter(m.intent for m in list(world.compute.machines.values())[before:])
+    assert len(all_failed) - versions(world)["web", "2"] <= 10, "launched over and over"
     world.play(timedelta(hours=5))
     assert {version for _, version in versions(world)} == {"2"}, "tried again once there is room"
     assert idle(world) == []

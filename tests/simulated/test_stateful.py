@@ -27,9 +27,9 @@ from hypothesis.stateful import (
 )
 
 from reconciler.adapters.simulated.compute import CLAIM_TAG, INTENT_TAG
-from reconciler.adapters.simulated.conditions import Offer, Refused, Stale, Window
+from reconciler.adapters.simulated.conditions import Offer, Period, Refused, Stale
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.model.labels import NODEPOOL, SPOT
+from reconciler.model.karpenter.labels import NODEPOOL, SPOT
 from tests.engine.world import ZONES, a_deployment, a_pdb, a_pool
 from tests.examples import examples
 from tests.simulated.smallworld import SmallWorld
@@ -178,7 +178,7 @@ class Histories(RuleBasedStateMachine):
     def refuse(self, kind: str, zone: str, minutes: int) -> None:
         now = self.world.clock.now()
         until = now + timedelta(minutes=minutes)
-        self.world.refuse(Refused(Offer(kind, zone), Window(now, until)))
+        self.world.refuse(Refused(Offer(kind, zone), Period(now, until)))
 
     @rule(
         call=st.sampled_from(CALLS),
@@ -193,7 +193,7 @@ class Histories(RuleBasedStateMachine):
     @rule(by=st.sampled_from([4, 20]), lasts=st.sampled_from([30, 300]))
     def answer_from_the_past(self, by: int, lasts: int) -> None:
         now = self.world.clock.now()
-        window = Window(now, now + timedelta(seconds=lasts))
+        window = Period(now, now + timedelta(seconds=lasts))
         self.world.lag(Stale(window, timedelta(seconds=by)))
         self.world.look()
 

@@ -6,11 +6,23 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from reconciler.adapters.aws.fleet import instance_tags
+from reconciler.adapters.aws.launch.fleet import instance_tags
 from reconciler.adapters.aws.tags import as_map
-from reconciler.model.labels import ON_DEMAND, RESERVED, SPOT
+from reconciler.model.karpenter.labels import ON_DEMAND, RESERVED, SPOT
 from reconciler.model.settings import Settings
-from reconciler.ports import Instance, Launch, Refusal
+from reconciler.ports.cloud import Instance, Launch, Refusal
+
+# Filters of Describe calls.
+
+
+def tag_filters(tags: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the filters of a tag term: all of them must hold, ``*`` means any value."""
+    return [
+        {"Name": "tag-key", "Values": [key]}
+        if value == "*"
+        else {"Name": f"tag:{key}", "Values": [value]}
+        for key, value in sorted(tags.items())
+    ]
 
 
 def instance_of(row: Mapping[str, Any]) -> Instance:

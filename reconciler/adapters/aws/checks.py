@@ -6,24 +6,68 @@ read, and what can be known by neither way is said to be unknown.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import boto_errors, our_error
-from reconciler.adapters.aws.permissions import CALLS, Call, Need
-from reconciler.adapters.aws.profiles import is_imitated
-from reconciler.adapters.aws.quotas import limit_of, quota_of
-from reconciler.adapters.aws.trial import Verdict, tried
-from reconciler.adapters.aws.validation import Validation
+from reconciler.adapters.aws.launch.profiles import is_imitated
+from reconciler.adapters.aws.nodeclass.validation import TrialVerdict, Validation, tried
+from reconciler.adapters.aws.permissions import CALLS, Need, Operation
 from reconciler.model.check import Check, failed, passed, unknown
 from reconciler.model.errors import ReconcilerError
-from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.labels import SPOT
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
-from reconciler.ports import Clock
+from reconciler.ports.clock import Clock
+
+# How many vCPUs an account may run, by the classes of instances that EC2 counts together.
+
+
+class Quota(NamedTuple):
+    """A class of instances: how its families are named, and its quotas' codes."""
+
+    name: str
+    on_demand: str
+    spot: str
+
+    def code(self, capacity_type: str) -> str:
+        """Return the code of Service Quotas; reserved capacity counts as on-demand."""
+        return self.spot if capacity_type == SPOT else self.on_demand
+
+
+STANDARD: Final = Quota("Standard (A, C, D, H, I, M, R, T, Z)", "L-1216C47A", "L-34B43A08")
+_BY_PREFIX: Final[Mapping[str, Quota]] = {
+    "dl": Quota("DL", "L-6E869C2A", "L-85EED4F7"),
+    "f": Quota("F", "L-74FC7D96", "L-88CF9481"),
+    "g": Quota("G and VT", "L-DB2E81BA", "L-3819A6DF"),
+    "vt": Quota("G and VT", "L-DB2E81BA", "L-3819A6DF"),
+    "hpc": Quota("HPC", "L-F7808C92", "L-F7808C92"),
+    "inf": Quota("Inf", "L-1945791B", "L-B5D1601B"),
+    "p": Quota("P", "L-417A185B", "L-7212CCBC"),
+    "trn": Quota("Trn", "L-2C3B7624", "L-6B0D517C"),
+    "u": Quota("High Memory", "L-43DA4232", "L-43DA4232"),
+    "x": Quota("X", "L-7295265B", "L-E3A00192"),
+}
+_SERVICE: Final = "ec2"
+
+
+def quota_of(instance_type: str) -> Quota:
+    """Return the class that an instance type counts towards; most are Standard."""
+    letters = re.match(r"[a-z]+", instance_type)
+    return _BY_PREFIX.get(letters.group() if letters else "", STANDARD)
+
+
+def limit_of(quotas: Any, code: str) -> float:
+    """Return how many vCPUs the account may run; ``quotas`` is a client of Service Quotas."""
+    answer = quotas.get_service_quota(ServiceCode=_SERVICE, QuotaCode=code)
+    value: float = answer["Quota"]["Value"]
+    return value
+
 
 SKEW_MOST: Final = timedelta(minutes=5)
 """AWS refuses calls that are signed further from its own time than this."""
@@ -96,19 +140,19 @@ class Checks:
         for call in wanted:
             yield launching.get(call.operation) or self._permission(call, mine)
 
-    def _permission(self, call: Call, mine: Sequence[str]) -> Check:
+    def _permission(self, call: Operation, mine: Sequence[str]) -> Check:
         found = self._trial_of(call, mine)
         if isinstance(found, str):
             return unknown("permission", call.name, found)
         trial = tried(call.name, found)
-        if trial.verdict is Verdict.ALLOWED or trial.code in _ABSENT:
+        if trial.verdict is TrialVerdict.ALLOWED or trial.code in _ABSENT:
             return passed("permission", call.name, call.why)
         assert trial.error is not None
-        if trial.verdict is Verdict.DENIED:
+        if trial.verdict is TrialVerdict.DENIED:
             return _refused("permission", call.name, trial.error)
         return unknown("permission", call.name, str(trial.error))
 
-    def _trial_of(self, call: Call, mine: Sequence[str]) -> Callable[[], Any] | str:
+    def _trial_of(self, call: Operation, mine: Sequence[str]) -> Callable[[], Any] | str:
         """Return how to try a call without effect, or why it cannot be tried."""
         if call.service == "ec2":
             return self._ec2_trial(call, mine)
@@ -141,7 +185,7 @@ class Checks:
             "ReceiveMessage": self._peek,
         }
 
-    def _ec2_trial(self, call: Call, mine: Sequence[str]) -> Callable[[], Any] | str:
+    def _ec2_trial(self, call: Operation, mine: Sequence[str]) -> Callable[[], Any] | str:
         ec2 = self._ec2()
         if call.operation == "TerminateInstances" and mine:
             return lambda: ec2.terminate_instances(InstanceIds=list(mine[:1]), DryRun=True)
@@ -166,9 +210,9 @@ class Checks:
         rows: dict[str, Check] = {}
         for operation, trial in validation.trials(found):
             name = f"ec2:{operation}"
-            if trial.verdict is Verdict.DENIED and trial.error is not None:
+            if trial.verdict is TrialVerdict.DENIED and trial.error is not None:
                 rows[operation] = _refused("permission", name, trial.error)
-            elif trial.verdict is Verdict.ALLOWED:
+            elif trial.verdict is TrialVerdict.ALLOWED:
                 rows[operation] = passed("permission", name, f"tried with {found.name}")
             else:
                 rows[operation] = unknown("permission", name, str(trial.error))

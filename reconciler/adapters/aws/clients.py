@@ -8,18 +8,136 @@ of the same account and region share their clients, and the rate at which they m
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import urlparse
 
-from reconciler.adapters.aws.throttle import Throttle
+from reconciler.adapters.aws.errors import Failure, failure_of_code
 from reconciler.model.errors import UsageError
 from reconciler.model.settings import Settings
-from reconciler.model.urls import is_loopback, is_unencrypted, without_secrets
+from reconciler.model.text.urls import is_loopback, is_unencrypted, without_secrets
+from reconciler.ports.clock import Clock
 
-if TYPE_CHECKING:
-    from reconciler.ports import Clock
+# How fast EC2 may be called: a bucket of tokens for each family of operations.
+#
+# EC2 refills such buckets for each account and region; whoever empties one is refused until it
+# fills again, and everybody else in the account with him. We keep below by ourselves. A refusal
+# all the same means that others call too: the rate is halved, and comes back little by little.
+
+
+LEAST: Final = 1 / 16
+"""The share of its rate that a bucket keeps however often EC2 refuses."""
+
+RECOVERY: Final = timedelta(seconds=10)
+"""After this time without a refusal, a tenth of the rate is restored."""
+
+
+class Rate(NamedTuple):
+    """Tokens a second, and how many a bucket holds."""
+
+    refill: float
+    burst: float
+
+
+READING: Final = "reading"
+MUTATING: Final = "mutating"
+RATES: Final = {
+    READING: Rate(20, 100),
+    MUTATING: Rate(5, 50),
+    "RunInstances": Rate(2, 5),
+    "TerminateInstances": Rate(5, 100),
+    "CreateTags": Rate(10, 100),
+}
+"""EC2's own figures (aws reference 6.5); an operation that is named has a bucket of its own."""
+
+_READS: Final = ("Describe", "Get", "List", "Search")
+
+
+def family_of(operation: str) -> str:
+    """Return which bucket a call of EC2 takes its token from."""
+    if operation in RATES:
+        return operation
+    return READING if operation.startswith(_READS) else MUTATING
+
+
+class Bucket:
+    """Tokens that refill with time; several threads may take from it."""
+
+    def __init__(self, rate: Rate, clock: Clock) -> None:
+        self._rate = rate
+        self._clock = clock
+        self._lock = Lock()
+        self._tokens = rate.burst
+        self._at = clock.now()
+        self._share = 1.0
+        self._refused_at: datetime | None = None
+
+    @property
+    def refill(self) -> float:
+        """Tokens a second, as things stand."""
+        return self._rate.refill * self._share
+
+    def take(self) -> float:
+        """Take a token, and return the seconds to wait before it may be used.
+
+        Who comes later waits longer: each token is promised once.
+        """
+        with self._lock:
+            self._advance()
+            self._tokens -= 1
+            return max(0.0, -self._tokens / self.refill)
+
+    def refused(self) -> None:
+        """Note that EC2 had no token for us, whatever we believed: slow down."""
+        with self._lock:
+            self._advance()
+            self._tokens = min(self._tokens, 0.0)
+            self._share = max(LEAST, self._share / 2)
+            self._refused_at = self._at
+
+    def _advance(self) -> None:
+        now = self._clock.now()
+        passed = max(0.0, (now - self._at).total_seconds())
+        self._at = max(now, self._at)
+        self._tokens = min(self._rate.burst, self._tokens + passed * self.refill)
+        if self._refused_at is not None:
+            steps = (now - self._refused_at) // RECOVERY
+            if steps > 0:
+                self._share = min(1.0, self._share + 0.1 * steps)
+                self._refused_at += steps * RECOVERY
+
+
+class Throttle:
+    """The buckets of one account and region, shared by all who call there."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.buckets = {family: Bucket(rate, clock) for family, rate in RATES.items()}
+
+    def watch(self, client: Any) -> None:
+        """Let every attempt of a client of EC2 wait for its token, and hear how it went.
+
+        botocore's own repetitions are attempts like any other.
+        """
+        client.meta.events.register("before-send.ec2", self._wait)
+        client.meta.events.register("response-received.ec2", self._hear)
+
+    def _wait(self, event_name: str, **_: Any) -> None:
+        seconds = self.buckets[_family(event_name)].take()
+        if seconds > 0:
+            self._clock.wait(seconds, lambda: False)
+
+    def _hear(self, event_name: str, parsed_response: Any = None, **_: Any) -> None:
+        code = ((parsed_response or {}).get("Error") or {}).get("Code", "")
+        if code and failure_of_code(code) is Failure.THROTTLED:
+            self.buckets[_family(event_name)].refused()
+
+
+def _family(event_name: str) -> str:
+    return family_of(event_name.rpartition(".")[2])
+
 
 POOL: Final = 32
 """How many connections of a client are open at most; a further call waits for one."""
@@ -36,7 +154,7 @@ class Connect(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class AwsAccess:
     """Where a fleet lives, and as whom it comes there."""
 
     region: str
@@ -51,10 +169,10 @@ class Account:
         return bool(self.endpoint_url) and is_loopback(urlparse(self.endpoint_url).hostname or "")
 
 
-def account_of(settings: Settings) -> Account:
+def account_of(settings: Settings) -> AwsAccess:
     """Return the account of a fleet; its sessions there are named after it."""
     name = settings.session_name or f"reconciler-{settings.fleet}"[:_SESSION_NAME_MAX]
-    return Account(
+    return AwsAccess(
         settings.region,
         settings.endpoint_url,
         settings.role_arn,
@@ -69,7 +187,7 @@ class Connections:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = Lock()
-        self._sessions: dict[Account, _Session] = {}
+        self._sessions: dict[AwsAccess, _Session] = {}
         self._throttles: dict[tuple[str, str], Throttle] = {}
 
     def of(self, settings: Settings) -> Connect:
@@ -82,7 +200,7 @@ class Connections:
                 self._sessions[account] = session
         return session.client
 
-    def _throttle(self, account: Account) -> Throttle | None:
+    def _throttle(self, account: AwsAccess) -> Throttle | None:
         """Return the buckets of an account and region: roles of one account share them."""
         if account.is_imitation:
             return None
@@ -100,7 +218,7 @@ def connector(settings: Settings, clock: Clock | None = None) -> Connect:
 class _Session:
     """One identity in one region, with the clients that were made for it."""
 
-    def __init__(self, account: Account, throttle: Throttle | None) -> None:
+    def __init__(self, account: AwsAccess, throttle: Throttle | None) -> None:
         self._account = account
         self._throttle = throttle
         self._lock = Lock()
@@ -134,7 +252,7 @@ class _Session:
     def _region_of(self, service: str) -> str | None:
         """Return where a service is asked: the price list is published in a few regions only."""
         if service == "pricing" and not self._account.endpoint_url:
-            from reconciler.adapters.aws.prices import pricing_region
+            from reconciler.adapters.aws.facts.prices import pricing_region
 
             return pricing_region(self._account.region)
         return self._account.region or None

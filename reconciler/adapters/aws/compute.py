@@ -7,23 +7,23 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import Any, Final
 
-from reconciler.adapters.aws.addresses import Addresses
 from reconciler.adapters.aws.answers import instance_of
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error, translated
-from reconciler.adapters.aws.images import Types, TypesOf
-from reconciler.adapters.aws.launching import Launcher, dealt
-from reconciler.adapters.aws.leftovers import AwsLeftovers
-from reconciler.adapters.aws.profiles import Profiles
-from reconciler.adapters.aws.resolve import Resolver
+from reconciler.adapters.aws.launch.addresses import Addresses
+from reconciler.adapters.aws.launch.instances import Launcher, dealt
+from reconciler.adapters.aws.launch.profiles import Profiles
+from reconciler.adapters.aws.launch.templatestore import AwsLeftovers, LaunchTemplates
+from reconciler.adapters.aws.nodeclass.images import Types, TypesOf
+from reconciler.adapters.aws.nodeclass.resolve import Resolver
+from reconciler.adapters.aws.nodeclass.validation import Validation
 from reconciler.adapters.aws.tags import FLEET, INTENT, as_list, owner_of
-from reconciler.adapters.aws.templates import Templates
-from reconciler.adapters.aws.validation import Validation
 from reconciler.model.errors import ReconcilerError, TransientCloudError
-from reconciler.model.labels import NODEPOOL, RESERVED
-from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.labels import NODEPOOL, RESERVED
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
-from reconciler.ports import Clock, Instance, Launch, LaunchAnswer
+from reconciler.ports.clock import Clock
+from reconciler.ports.cloud import Instance, Launch, LaunchAnswer
 
 ATTEMPTS: Final = 5
 """How often botocore tries a call that may be repeated without harm."""
@@ -67,7 +67,7 @@ class AwsCompute:
         trials = Validation(connect("ec2", 1), settings, typed, clock) if validates else None
         addresses = Addresses()
         self._resolver = Resolver(self._ec2, connect, settings, clock, addresses, trials)
-        templates = Templates(self._ec2, clock)
+        templates = LaunchTemplates(self._ec2, clock)
         self.leftovers = AwsLeftovers(self._ec2, connect, settings, clock, templates)
         self._launcher = Launcher(
             connect("ec2", 1),

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from reconciler.adapters.aws.tags import CLUSTER, FLEET
-from reconciler.model.labels import NODECLASS, NODEPOOL
+from reconciler.model.karpenter.labels import NODECLASS, NODEPOOL
 from reconciler.model.ownership import cluster_key
 
 
@@ -46,7 +46,7 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Operation:
     """An operation of AWS, by its names in boto3; ``why`` is for whoever is to allow it.
 
     ``actions`` are what IAM asks for it, where that is not the operation itself.
@@ -86,9 +86,9 @@ WITHOUT_TAGS: Final = {
 _PREFIXES: Final = {"service-quotas": "servicequotas"}
 
 
-def _reads(service: str, why_of: Mapping[str, str], scope: Scope) -> Iterator[Call]:
+def _reads(service: str, why_of: Mapping[str, str], scope: Scope) -> Iterator[Operation]:
     for operation, why in why_of.items():
-        yield Call(service, operation, Need.PLAN, scope, why)
+        yield Operation(service, operation, Need.PLAN, scope, why)
 
 
 _TAGS_WHY: Final = "name an instance after its node has joined or was adopted"
@@ -113,14 +113,14 @@ CALLS: Final = (
         },
         Scope.REGION,
     ),
-    Call("pricing", "GetProducts", Need.PLAN, Scope.ANY, "read on-demand prices"),
+    Operation("pricing", "GetProducts", Need.PLAN, Scope.ANY, "read on-demand prices"),
     *_reads("ssm", {"GetParameter": "resolve an image alias"}, Scope.PARAMETERS),
     *_reads(
         "eks",
         {"DescribeCluster": ("read the Kubernetes version that an image must match")},
         Scope.CLUSTER,
     ),
-    Call(
+    Operation(
         "ec2",
         "CreateFleet",
         Need.RUN,
@@ -128,42 +128,46 @@ CALLS: Final = (
         "launch instances",
         ("ec2:CreateFleet", "ec2:RunInstances"),
     ),
-    Call(
+    Operation(
         "ec2",
         "CreateLaunchTemplate",
         Need.RUN,
         Scope.LAUNCH,
         ("create the launch template of an instance"),
     ),
-    Call(
+    Operation(
         "ec2",
         "RunInstances",
         Need.RUN,
         Scope.LAUNCH,
         "check by dry run whether an EC2NodeClass can launch nodes",
     ),
-    Call("ec2", "TerminateInstances", Need.RUN, Scope.OWNED, "terminate instances of the cluster"),
-    Call("ec2", "CreateTags", Need.RUN, Scope.TAGS, _TAGS_WHY),
-    Call(
+    Operation(
+        "ec2", "TerminateInstances", Need.RUN, Scope.OWNED, "terminate instances of the cluster"
+    ),
+    Operation("ec2", "CreateTags", Need.RUN, Scope.TAGS, _TAGS_WHY),
+    Operation(
         "ec2",
         "DescribeInstanceStatus",
         Need.RUN,
         Scope.REGION,
         "read scheduled events and failed status checks",
     ),
-    Call("ec2", "DescribeLaunchTemplates", Need.RUN, Scope.REGION, "find unused launch templates"),
-    Call(
+    Operation(
+        "ec2", "DescribeLaunchTemplates", Need.RUN, Scope.REGION, "find unused launch templates"
+    ),
+    Operation(
         "ec2", "DeleteLaunchTemplate", Need.RUN, Scope.TEMPLATES, ("delete unused launch templates")
     ),
-    Call("iam", "ListInstanceProfiles", Need.RUN, Scope.ANY, "find unused instance profiles"),
-    Call(
+    Operation("iam", "ListInstanceProfiles", Need.RUN, Scope.ANY, "find unused instance profiles"),
+    Operation(
         "iam",
         "GetInstanceProfile",
         Need.RUN,
         Scope.ANY,
         ("check whether the profile of an EC2NodeClass exists"),
     ),
-    Call(
+    Operation(
         "iam",
         "CreateInstanceProfile",
         Need.RUN,
@@ -171,20 +175,20 @@ CALLS: Final = (
         "create a profile for the role of an EC2NodeClass",
         ("iam:CreateInstanceProfile", "iam:TagInstanceProfile"),
     ),
-    Call(
+    Operation(
         "iam", "AddRoleToInstanceProfile", Need.RUN, Scope.PROFILES, ("add the role to the profile")
     ),
-    Call(
+    Operation(
         "iam",
         "RemoveRoleFromInstanceProfile",
         Need.RUN,
         Scope.PROFILES,
         ("remove the role from an unused profile"),
     ),
-    Call("iam", "DeleteInstanceProfile", Need.RUN, Scope.PROFILES, "delete unused profiles"),
-    Call("sqs", "GetQueueUrl", Need.RUN, Scope.QUEUE, "find the interruption queue"),
-    Call("sqs", "ReceiveMessage", Need.RUN, Scope.QUEUE, "receive interruption events"),
-    Call(
+    Operation("iam", "DeleteInstanceProfile", Need.RUN, Scope.PROFILES, "delete unused profiles"),
+    Operation("sqs", "GetQueueUrl", Need.RUN, Scope.QUEUE, "find the interruption queue"),
+    Operation("sqs", "ReceiveMessage", Need.RUN, Scope.QUEUE, "receive interruption events"),
+    Operation(
         "sqs",
         "DeleteMessageBatch",
         Need.RUN,
@@ -192,7 +196,7 @@ CALLS: Final = (
         "delete processed events",
         ("sqs:DeleteMessage",),
     ),
-    Call(
+    Operation(
         "sqs",
         "ChangeMessageVisibilityBatch",
         Need.RUN,
@@ -200,28 +204,30 @@ CALLS: Final = (
         "release events that were not processed",
         ("sqs:ChangeMessageVisibility",),
     ),
-    Call(
+    Operation(
         "savingsplans",
         "DescribeSavingsPlans",
         Need.COMMITMENTS,
         Scope.ANY,
         "read the savings plans of the account",
     ),
-    Call(
+    Operation(
         "ec2",
         "DescribeReservedInstances",
         Need.COMMITMENTS,
         Scope.REGION,
         "read the reserved instances of the region",
     ),
-    Call(
+    Operation(
         "sts",
         "GetCallerIdentity",
         Need.CHECK,
         Scope.ANY,
         ("identify the credentials; always allowed"),
     ),
-    Call("service-quotas", "GetServiceQuota", Need.CHECK, Scope.REGION, "read the vCPU quotas"),
+    Operation(
+        "service-quotas", "GetServiceQuota", Need.CHECK, Scope.REGION, "read the vCPU quotas"
+    ),
 )
 """Every call, the reading ones first."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from reconciler.model.labels import NODECLASS, NODEPOOL
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.labels import NODECLASS, NODEPOOL
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.ownership import CLUSTER_TAG, FLEET_TAG, Owner, cluster_key
 from reconciler.model.settings import Settings
 

@@ -23,9 +23,10 @@ from reconciler.adapters.database.tables import (
     rollout,
 )
 from reconciler.model.history import Obstacle, Rollout
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.plan.plan import Plan
-from reconciler.ports import Intent, RecordedObject, RunningCommand
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.plan.value.plan import Plan
+from reconciler.ports.journal import Intent
+from reconciler.ports.state import RecordedObject, RunningCommand
 
 
 class Gravity(StrEnum):
@@ -35,7 +36,7 @@ class Gravity(StrEnum):
     NOTE = "note"
 
 
-class Fault(NamedTuple):
+class Inconsistency(NamedTuple):
     """One thing that is not as it should be; ``code`` is stable."""
 
     gravity: Gravity
@@ -54,7 +55,7 @@ _BODIES: Final[tuple[tuple[Table, Any, Any], ...]] = (
 )
 
 
-def check(database: Database) -> list[Fault]:
+def check(database: Database) -> list[Inconsistency]:
     """Return everything that is wrong with the state of a fleet, in a fixed order.
 
     Raises:
@@ -66,7 +67,7 @@ def check(database: Database) -> list[Fault]:
             f"the state is at migration {found}, but this release needs {HEAD}; run "
             "`reconciler state migrate`"
         )
-        return [Fault(Gravity.ERROR, "migration", note)]
+        return [Inconsistency(Gravity.ERROR, "migration", note)]
     with database.reading() as connection:
         return [
             *_file(connection),
@@ -79,21 +80,21 @@ def check(database: Database) -> list[Fault]:
         ]
 
 
-def _file(connection: Connection) -> list[Fault]:
+def _file(connection: Connection) -> list[Inconsistency]:
     """Return what SQLite finds when it reads every page of its file."""
     if connection.dialect.name != "sqlite":
         return []
     rows = connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars().all()
-    return [Fault(Gravity.ERROR, "integrity", str(row)) for row in rows if row != "ok"]
+    return [Inconsistency(Gravity.ERROR, "integrity", str(row)) for row in rows if row != "ok"]
 
 
-def _tables(connection: Connection) -> list[Fault]:
+def _tables(connection: Connection) -> list[Inconsistency]:
     names = set(inspect(connection).get_table_names())
     missing = sorted({*metadata.tables, VERSION_TABLE} - names)
-    return [Fault(Gravity.ERROR, "table", f"table {name} is missing") for name in missing]
+    return [Inconsistency(Gravity.ERROR, "table", f"table {name} is missing") for name in missing]
 
 
-def _orphans(connection: Connection) -> list[Fault]:
+def _orphans(connection: Connection) -> list[Inconsistency]:
     """Return rows whose fleet or intent is not there.
 
     A server never lets them in; SQLite does where another tool wrote without foreign keys.
@@ -104,12 +105,12 @@ def _orphans(connection: Connection) -> list[Fault]:
         'SELECT "table", "parent", count(*) FROM pragma_foreign_key_check GROUP BY 1, 2 ORDER BY 1'
     )
     return [
-        Fault(Gravity.ERROR, "orphan", f"{count} rows of {table} have no {parent}")
+        Inconsistency(Gravity.ERROR, "orphan", f"{count} rows of {table} have no {parent}")
         for table, parent, count in rows
     ]
 
 
-def _bodies(connection: Connection, fleet: str) -> list[Fault]:
+def _bodies(connection: Connection, fleet: str) -> list[Inconsistency]:
     """Return the rows whose body is not what it should be."""
     faults = []
     for table, name, kind in _BODIES:
@@ -120,11 +121,11 @@ def _bodies(connection: Connection, fleet: str) -> list[Fault]:
                 decoder.decode(row.body)
             except msgspec.MsgspecError as error:
                 what = f"{table.name} {row.name} is not a {kind.__name__}: {error}"
-                faults.append(Fault(Gravity.ERROR, "body", what))
+                faults.append(Inconsistency(Gravity.ERROR, "body", what))
     return faults
 
 
-def _outcomes(connection: Connection, fleet: str) -> list[Fault]:
+def _outcomes(connection: Connection, fleet: str) -> list[Inconsistency]:
     """Return the intents that do not point at their last outcome."""
     last = (
         select(outcome.c.intent, func.max(outcome.c.sequence).label("sequence"))
@@ -142,12 +143,12 @@ def _outcomes(connection: Connection, fleet: str) -> list[Fault]:
         .order_by(intent.c.sequence)
     )
     return [
-        Fault(Gravity.ERROR, "outcome", f"intent {name} does not point to its last outcome")
+        Inconsistency(Gravity.ERROR, "outcome", f"intent {name} does not point to its last outcome")
         for name in connection.execute(query).scalars()
     ]
 
 
-def _instances(connection: Connection, fleet: str) -> list[Fault]:
+def _instances(connection: Connection, fleet: str) -> list[Inconsistency]:
     """Return the instances that more than one living claim names as its own."""
     query = (
         select(node_claim.c.instance_id, func.count())
@@ -161,19 +162,19 @@ def _instances(connection: Connection, fleet: str) -> list[Fault]:
         .order_by(node_claim.c.instance_id)
     )
     return [
-        Fault(Gravity.ERROR, "instance", f"{count} claims share instance {name}")
+        Inconsistency(Gravity.ERROR, "instance", f"{count} claims share instance {name}")
         for name, count in connection.execute(query)
     ]
 
 
-def _doubts(connection: Connection, fleet: str) -> list[Fault]:
+def _doubts(connection: Connection, fleet: str) -> list[Inconsistency]:
     query = (
         select(intent.c.id, intent.c.verb, intent.c.target, intent.c.at)
         .where(intent.c.fleet == fleet, intent.c.last_outcome.is_(None))
         .order_by(intent.c.sequence)
     )
     return [
-        Fault(
+        Inconsistency(
             Gravity.NOTE,
             "in-doubt",
             (

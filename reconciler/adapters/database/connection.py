@@ -14,21 +14,143 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
 from sqlalchemy import Connection, Engine, create_engine, event, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 
 from reconciler.adapters.database import tables
-from reconciler.adapters.database.errors import translated
 from reconciler.adapters.nofollow import refuse_link
 from reconciler.model.errors import StateError
-from reconciler.model.urls import taken_apart, without_secrets
+from reconciler.model.text.urls import taken_apart, without_secrets
+
+# The border where the errors of a database or a disk become ours.
+#
+# Whatever stops the store is the state's fault in our sense, and its operator can fix it: the
+# message says which file or server, what it said, and what to do.
+
+
+RESTORE: Final = (
+    "stop the engine and restore a backup (`state.db.before-*`), or start with an empty "
+    "folder and `reconciler state import` an export"
+)
+
+_REMEDIES: Final = (
+    ("not a database", RESTORE),
+    ("malformed", RESTORE),
+    ("disk i/o error", "check the disk and the system log, then start again"),
+    ("full", "free some space on this disk, then start again; no partial data was written"),
+    (
+        "no space left",
+        ("free some space on this disk, then start again; no partial data was written"),
+    ),
+    ("quota", "free some space on this disk, then start again; no partial data was written"),
+    ("readonly", "give this user write permission for the folder and its files"),
+    ("read-only", "give this user write permission for the folder and its files"),
+    ("permission denied", "give this user read and write permission for the folder"),
+    ("unable to open", "give this user read and write permission for the folder"),
+    (
+        "is locked",
+        ("another process is writing for a long time; `reconciler status` shows which one"),
+    ),
+    ("no such table", "run `reconciler state check`"),
+    ("password", "correct the user and the password in the URL, or set PGPASSWORD"),
+    ("does not exist", "create it on the server, or correct the URL"),
+    ("refused", "start the server, or correct the host and port in the URL"),
+    ("could not translate", "correct the host in the URL"),
+    ("resolve", "correct the host in the URL"),
+    ("timeout", "check whether the server is running and a firewall lets the connection through"),
+    ("closed", "the server closed the connection; start again once it is back"),
+)
+
+
+@contextmanager
+def translated(place: str) -> Iterator[None]:
+    """Raise a StateError about ``place`` in place of a database's or a disk's own error.
+
+    A violated constraint is a mistake of ours and passes unchanged.
+    """
+    try:
+        yield
+    except IntegrityError:
+        raise
+    except (DBAPIError, PoolTimeout, OSError) as error:
+        raise state_error(place, error) from error
+
+
+def state_error(place: str, error: Exception) -> StateError:
+    """Return the StateError that tells ``error``, in one line."""
+    said = without_secrets(_first_line(error))
+    lower = said.lower()
+    remedy = next((advice for sign, advice in _REMEDIES if sign in lower), "")
+    return StateError(
+        f"cannot use the recorded state: {said}",
+        where=place,
+        remedy=remedy or "run `reconciler state check`",
+    )
+
+
+def _first_line(error: Exception) -> str:
+    cause: BaseException | None = error
+    if isinstance(error, DBAPIError):
+        cause = error.orig
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror
+    lines = str(cause).strip().splitlines()
+    return lines[0].rstrip(": ") if lines else type(cause).__name__
+
+
+# Between values and rows: times, JSON, and text that both databases can hold.
+
+
+T = TypeVar("T")
+
+
+def time_text(at: datetime) -> str:
+    """Return a time as UTC text with microseconds, which sorts as time passes."""
+    assert at.tzinfo is not None, "a time has no time zone"
+    moment = at.astimezone(UTC).replace(tzinfo=None)
+    return moment.isoformat(timespec="microseconds") + "Z"
+
+
+def time_of(text: str) -> datetime:
+    """Return the time that ``time_text`` wrote."""
+    return datetime.fromisoformat(text)
+
+
+def plain(text: str) -> str:
+    """Return ``text`` without what PostgreSQL or UTF-8 cannot hold: NUL and lone surrogates."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+
+
+def body_of(value: Any) -> str:
+    """Return a value as JSON whose bytes depend on nothing but the value."""
+    return msgspec.json.encode(value, order="deterministic").decode()
+
+
+def value_of(body: str, kind: type[T], *, name: str, place: str) -> T:
+    """Return the value that ``body_of`` wrote.
+
+    Raises:
+        StateError: the row was changed by another hand.
+    """
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise StateError(
+            f"the record of {name} is not a {kind.__name__}: {error}",
+            where=place,
+            remedy="run `reconciler state check`",
+        ) from error
+
 
 FILE: Final = "state.db"
 

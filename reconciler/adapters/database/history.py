@@ -12,13 +12,12 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, delete, func, select
 
-from reconciler.adapters.database.connection import Database
+from reconciler.adapters.database.connection import Database, plain, time_of, time_text, value_of
 from reconciler.adapters.database.pruning import Tally, prune, pruned_before
-from reconciler.adapters.database.rows import plain, time_of, time_text, value_of
 from reconciler.adapters.database.tables import command, decision, fleet, node_claim, revision
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.plan.decisions import Decision
-from reconciler.ports import RunningCommand
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.plan.explain.decisions import Decision
+from reconciler.ports.state import RunningCommand
 
 DECISIONS_KEPT: Final = 20_000
 """How many reasons a fleet remembers; the oldest go first."""
@@ -125,7 +124,7 @@ class DatabaseHistory:
         for d in decisions:
             said.setdefault((d.kind, plain(d.name)), []).append((d.code, plain(d.message)))
         with self.database.writing() as connection:
-            before = self._last_said(connection)
+            before = self._last_reasons(connection)
             last = self._last_sequence(connection)
             fresh = [
                 (*subject, *reason)
@@ -176,7 +175,7 @@ class DatabaseHistory:
             for r in rows
         ]
 
-    def _last_said(self, connection: Connection) -> dict[tuple[str, str], list[tuple[str, str]]]:
+    def _last_reasons(self, connection: Connection) -> dict[tuple[str, str], list[tuple[str, str]]]:
         """Return for each subject the reasons of the last plan that gave it new ones."""
         recency = func.rank().over(
             partition_by=(decision.c.kind, decision.c.name),

@@ -13,11 +13,17 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select, update
 
-from reconciler.adapters.database.connection import Database
-from reconciler.adapters.database.rows import body_of, plain, time_of, time_text, value_of
+from reconciler.adapters.database.connection import (
+    Database,
+    body_of,
+    plain,
+    time_of,
+    time_text,
+    value_of,
+)
 from reconciler.adapters.database.tables import intent as intents_table
 from reconciler.adapters.database.tables import outcome as outcomes_table
-from reconciler.ports import Intent, JournalEntry, Outcome
+from reconciler.ports.journal import Intent, JournalEntry, Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,7 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
-from reconciler.adapters.database.connection import Database
-from reconciler.adapters.database.errors import translated
+from reconciler.adapters.database.connection import Database, translated
 from reconciler.adapters.nofollow import open_file
 from reconciler.model.errors import LockedError, StateError
 

@@ -16,8 +16,7 @@ from typing import Final
 from sqlalchemy import Connection, Engine, inspect, text
 
 from reconciler._resources import resource
-from reconciler.adapters.database.connection import FILE, begin_writing
-from reconciler.adapters.database.errors import RESTORE, translated
+from reconciler.adapters.database.connection import FILE, RESTORE, begin_writing, translated
 from reconciler.adapters.database.tables import VERSION_TABLE
 from reconciler.model.errors import StateError
 

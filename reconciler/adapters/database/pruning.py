@@ -24,8 +24,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Table, and_, delete, func, or_, select
 
-from reconciler.adapters.database.connection import Database, insert
-from reconciler.adapters.database.rows import time_of, time_text
+from reconciler.adapters.database.connection import Database, insert, time_of, time_text
 from reconciler.adapters.database.tables import (
     command,
     decision,
@@ -39,7 +38,8 @@ from reconciler.adapters.database.tables import (
     unavailable,
 )
 from reconciler.model.history import DAY, Rollout
-from reconciler.ports import CommandPhase, Verb
+from reconciler.ports.journal import Verb
+from reconciler.ports.state import CommandPhase
 
 LEAST: Final = DAY
 """No less is ever kept: the daily maximum counts the commands of a day."""

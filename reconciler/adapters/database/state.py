@@ -15,14 +15,13 @@ from reconciler.adapters.database.connection import (
     connect_server,
     connect_sqlite,
     is_url,
+    translated,
 )
-from reconciler.adapters.database.errors import translated
 from reconciler.adapters.database.history import DatabaseHistory
 from reconciler.adapters.database.journal import DatabaseJournal
 from reconciler.adapters.database.lease import FileLease, ServerLease
 from reconciler.adapters.database.migration import HEAD, migrate, revision_of
-from reconciler.adapters.database.shelf import DatabaseShelf
-from reconciler.adapters.database.store import DatabaseStateStore
+from reconciler.adapters.database.store import DatabaseShelf, DatabaseStateStore
 from reconciler.adapters.nofollow import open_file
 from reconciler.model.errors import StateError
 

@@ -13,8 +13,15 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, Select, delete, func, select, update
 
-from reconciler.adapters.database.connection import Database, insert
-from reconciler.adapters.database.rows import body_of, plain, time_of, time_text, value_of
+from reconciler.adapters.database.connection import (
+    Database,
+    body_of,
+    insert,
+    plain,
+    time_of,
+    time_text,
+    value_of,
+)
 from reconciler.adapters.database.tables import (
     command,
     fleet,
@@ -24,17 +31,49 @@ from reconciler.adapters.database.tables import (
     plan,
     revision,
     rollout,
+    shelf,
     unavailable,
 )
 from reconciler.model.history import Obstacle, Rollout
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.ports import (
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.ports.state import (
     CommandPhase,
     RecordedObject,
     RecordedPlan,
     RunningCommand,
     Unavailable,
 )
+
+# A durable map from name to bytes, for an adapter that imitates a part of the world.
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseShelf:
+    """The Shelf of a fleet; what stands on it is no belief and leaves the serial alone."""
+
+    database: Database
+
+    def read(self, name: str) -> bytes | None:
+        with self.database.reading() as connection:
+            found: bytes | None = connection.execute(
+                select(shelf.c.content).where(
+                    shelf.c.fleet == self.database.fleet, shelf.c.name == name
+                )
+            ).scalar()
+        return None if found is None else bytes(found)
+
+    def write(self, name: str, content: bytes) -> None:
+        with self.database.writing() as connection:
+            statement = insert(connection, shelf).values(
+                fleet=self.database.fleet, name=name, content=content
+            )
+            connection.execute(
+                statement.on_conflict_do_update(
+                    index_elements=["fleet", "name"],
+                    set_={"content": statement.excluded.content},
+                )
+            )
+
 
 PLANS_KEPT: Final = 500
 """How many plans a fleet remembers that were never carried out; those that were stay."""

@@ -30,10 +30,17 @@ from reconciler.adapters.git.command import (
     users_environment,
 )
 from reconciler.adapters.git.objects import commit_of
-from reconciler.adapters.git.repository import Repository, View, bare, find, small_text, viewed
+from reconciler.adapters.git.repository import (
+    Repository,
+    RepositoryView,
+    bare,
+    find,
+    small_text,
+    viewed,
+)
 from reconciler.adapters.nofollow import open_file, refuse_link
 from reconciler.model.errors import LockedError, UnreadableError, UsageError
-from reconciler.model.urls import is_loopback, taken_apart, without_secrets
+from reconciler.model.text.urls import is_loopback, taken_apart, without_secrets
 
 T = TypeVar("T")
 
@@ -221,7 +228,7 @@ def _list(way: _Way, *names: str) -> bytes:
     return way.run("ls-remote", "--quiet", "--", way.target, *names, git_dir=nowhere)
 
 
-def with_clone(url: str, ref: str, cache: str, use: Callable[[View, str], T]) -> T:
+def with_clone(url: str, ref: str, cache: str, use: Callable[[RepositoryView, str], T]) -> T:
     """Bring the clone of ``url`` up to date and return ``use(view of the clone, commit)``.
 
     ``cache`` is the folder that holds clones. While ``use`` runs, no other process changes it.
@@ -249,7 +256,7 @@ def with_clone(url: str, ref: str, cache: str, use: Callable[[View, str], T]) ->
             return _fetch_and_use(way, ref, place, use)
 
 
-def _fetch_and_use(way: _Way, ref: str, place: Path, use: Callable[[View, str], T]) -> T:
+def _fetch_and_use(way: _Way, ref: str, place: Path, use: Callable[[RepositoryView, str], T]) -> T:
     of_head = _HEAD.fullmatch(ref) is not None
     refspecs = (_HEAD_REFSPEC, *_REFSPECS) if of_head else _REFSPECS
     if place.is_dir():

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from reconciler.model.errors import UnreadableError
-from reconciler.model.urls import without_secrets
+from reconciler.model.text.urls import without_secrets
 
 TIMEOUT_S: Final = 60.0
 NETWORK_TIMEOUT_S: Final = 600.0

@@ -11,10 +11,10 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from reconciler.desired.document import LIMITS
 from reconciler.desired.fleet import SourceFile
-from reconciler.desired.resource import LOCK_FILE
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.source.document import LIMITS
+from reconciler.source.resource import LOCK_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path

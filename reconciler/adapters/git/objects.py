@@ -16,11 +16,11 @@ from typing import IO, Final
 
 from reconciler.adapters.git import folder as limits
 from reconciler.adapters.git.command import NO_REASON, TIMEOUT_S, GitFailedError, end, start
-from reconciler.adapters.git.repository import View
-from reconciler.desired.document import LIMITS
+from reconciler.adapters.git.repository import RepositoryView
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.errors import UnreadableError, UsageError
+from reconciler.source.document import LIMITS
 
 _LINK_HOPS_MAX: Final = 8
 _LINK_BYTES_MAX: Final = 4096
@@ -31,7 +31,7 @@ _SUBJECT_MAX: Final = 1000
 _KINDS: Final = {0o040000: "tree", 0o120000: "link", 0o160000: "submodule"}
 
 
-def commit_of(view: View, ref: str) -> str:
+def commit_of(view: RepositoryView, ref: str) -> str:
     """Return the full id of the commit that ``ref`` names in a repository.
 
     Raises:
@@ -51,7 +51,7 @@ def commit_of(view: View, ref: str) -> str:
 
 
 def read_commit(
-    view: View, commit: str, folder: str, where: str
+    view: RepositoryView, commit: str, folder: str, where: str
 ) -> tuple[list[SourceFile], list[Diagnostic], str]:
     """Return the fleet files below ``folder`` at ``commit``, what was refused, and its subject.
 
@@ -69,7 +69,7 @@ def read_commit(
 class _Objects:
     """The objects of a repository, read by their ids through one run of ``git cat-file``."""
 
-    def __init__(self, view: View, where: str) -> None:
+    def __init__(self, view: RepositoryView, where: str) -> None:
         self._view = view
         self._where = where
         self._process: subprocess.Popen[bytes] | None = None

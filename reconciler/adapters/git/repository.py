@@ -30,6 +30,39 @@ from reconciler.adapters.git.command import (
 )
 from reconciler.model.errors import UnreadableError
 
+# Whether git tracks anything of a folder: what it tracks may come from a stranger.
+
+
+def tracked_in(place: str) -> str | None:
+    """Return a path at or below ``place`` that is in the index or the commit of its work tree.
+
+    None where there is none, and outside any repository.
+
+    Raises:
+        UnreadableError: git is missing, or cannot or will not read the repository.
+    """
+    folder, name = os.path.split(os.path.abspath(place))  # noqa: PTH100
+    repository = find(folder)
+    if repository is None:
+        return None
+    below = os.path.relpath(os.path.join(os.path.realpath(folder), name), repository.top)  # noqa: PTH118
+    if below == ".":
+        return None  # the top itself holds the fleet, and what git tracks there is that
+    path = below.replace(os.sep, "/")
+    with viewed(repository, place) as view:
+        head = ("ls-tree", "-r", "-z", "--name-only", "--full-tree", "HEAD", "--", path)
+        for arguments in (("ls-files", "-z", "--", path), head):
+            try:
+                found = next(view.records(*arguments), None)
+            except GitFailedError:
+                if arguments is not head:
+                    raise
+                found = None  # before the first commit
+            if found is not None:
+                return found
+    return None
+
+
 _TEXT_MAX: Final = 4096
 _CONFIG_MAX: Final = 2**20
 _RECORD_MAX: Final = 2**16
@@ -149,7 +182,7 @@ def small_text(path: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class RepositoryView:
     """A repository as git sees it here: ``git_dir`` is our own, ``home`` an empty folder."""
 
     repository: Repository
@@ -202,7 +235,7 @@ class View:
 
 
 @contextmanager
-def viewed(repository: Repository, where: str) -> Iterator[View]:
+def viewed(repository: Repository, where: str) -> Iterator[RepositoryView]:
     """Give a view of a repository for as long as the block lasts.
 
     Raises:
@@ -221,7 +254,7 @@ def viewed(repository: Repository, where: str) -> Iterator[View]:
         _check_way(repository, config, where)
         _check_form(config, where)
         _write(git_dir, "config", _config(config, is_bare=not repository.top))
-        yield View(repository, git_dir, home, where, config)
+        yield RepositoryView(repository, git_dir, home, where, config)
 
 
 def _link(repository: Repository, git_dir: str) -> None:

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from reconciler.adapters.git.command import GitMissingError
 from reconciler.adapters.git.folder import is_fleet_file, read_folder
-from reconciler.adapters.git.repository import View, find, viewed
-from reconciler.desired.document import LIMITS
+from reconciler.adapters.git.repository import RepositoryView, find, viewed
 from reconciler.desired.fleet import SourceFile
+from reconciler.source.document import LIMITS
 
 
 @dataclass(frozen=True, slots=True)
-class Revision:
+class GitRevision:
     """What desired state was read from.
 
     ``head`` is a full commit id, None outside any repository and before the first commit.
@@ -36,7 +36,7 @@ class Revision:
     subject: str | None = None
 
 
-def working_revision(path: str, files: Sequence[SourceFile] | None = None) -> Revision:
+def working_revision(path: str, files: Sequence[SourceFile] | None = None) -> GitRevision:
     """Return where the working tree at ``path`` stands.
 
     Without git, and outside any repository, nothing is known: every part is empty. Only files
@@ -48,16 +48,16 @@ def working_revision(path: str, files: Sequence[SourceFile] | None = None) -> Re
     """
     repository = find(path)
     if repository is None:
-        return Revision()
+        return GitRevision()
     top, name = repository.top, repository.name
     below = os.path.relpath(os.path.realpath(path), top).replace(os.sep, "/")
     try:
         with viewed(repository, path) as view:
             comparison = _Comparison(view, below, lambda: read_files(path, files))
             head, dirty = comparison.standing()
-            return Revision(head, dirty, name, below)
+            return GitRevision(head, dirty, name, below)
     except GitMissingError:
-        return Revision(repo=name, path=below)
+        return GitRevision(repo=name, path=below)
 
 
 def read_files(path: str, files: Sequence[SourceFile] | None) -> Mapping[str, bytes]:
@@ -68,7 +68,9 @@ def read_files(path: str, files: Sequence[SourceFile] | None) -> Mapping[str, by
 class _Comparison:
     """The folder ``below`` of a work tree, compared with its commit."""
 
-    def __init__(self, view: View, below: str, files: Callable[[], Mapping[str, bytes]]) -> None:
+    def __init__(
+        self, view: RepositoryView, below: str, files: Callable[[], Mapping[str, bytes]]
+    ) -> None:
         self._view = view
         self._below = below
         self._prefix = "" if below == "." else f"{below}/"

@@ -7,8 +7,8 @@ import posixpath
 from dataclasses import dataclass
 
 from reconciler.adapters.git.folder import read_folder
-from reconciler.adapters.git.repository import Repository, View, find, viewed
-from reconciler.adapters.git.revision import Revision, working_revision
+from reconciler.adapters.git.repository import Repository, RepositoryView, find, viewed
+from reconciler.adapters.git.revision import GitRevision, working_revision
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import UnreadableError, UsageError
@@ -43,15 +43,15 @@ Source = WorkingTree | AtRef | Remote
 
 
 @dataclass(frozen=True, slots=True)
-class SourceRead:
+class SourceContent:
     """The fleet files of a source in order of their paths, what was refused, and the revision."""
 
     files: tuple[SourceFile, ...]
     diagnostics: tuple[Diagnostic, ...]
-    revision: Revision
+    revision: GitRevision
 
 
-def read(source: Source) -> SourceRead:
+def read(source: Source) -> SourceContent:
     """Return what the source holds now.
 
     Raises:
@@ -93,7 +93,7 @@ def head_of(source: Source) -> str | None:
             return remote_head(source.url, source.ref)
 
 
-def _read_ref(path: str, ref: str) -> SourceRead:
+def _read_ref(path: str, ref: str) -> SourceContent:
     from reconciler.adapters.git.objects import commit_of, read_commit
 
     repository = _repository(path)
@@ -102,14 +102,14 @@ def _read_ref(path: str, ref: str) -> SourceRead:
     with viewed(repository, path) as view:
         commit = commit_of(view, ref)
         files, findings, subject = read_commit(view, commit, below, where)
-    revision = Revision(commit, dirty=False, repo=repository.name, path=below, subject=subject)
+    revision = GitRevision(commit, dirty=False, repo=repository.name, path=below, subject=subject)
     return _checked(files, findings, revision, where)
 
 
-def _read_remote(source: Remote) -> SourceRead:
+def _read_remote(source: Remote) -> SourceContent:
     from reconciler.adapters.git.clone import with_clone
     from reconciler.adapters.git.objects import read_commit
-    from reconciler.model.urls import without_secrets
+    from reconciler.model.text.urls import without_secrets
 
     folder = posixpath.normpath(source.path or ".")
     if folder.startswith(("/", "../")) or folder == "..":
@@ -117,9 +117,9 @@ def _read_remote(source: Remote) -> SourceRead:
     repo = without_secrets(source.url, is_value=True)
     where = f"{repo} at {source.ref}"
 
-    def read_clone(clone: View, commit: str) -> SourceRead:
+    def read_clone(clone: RepositoryView, commit: str) -> SourceContent:
         files, findings, subject = read_commit(clone, commit, folder, where)
-        revision = Revision(commit, dirty=False, repo=repo, path=folder, subject=subject)
+        revision = GitRevision(commit, dirty=False, repo=repo, path=folder, subject=subject)
         return _checked(files, findings, revision, where)
 
     return with_clone(source.url, source.ref, source.cache, read_clone)
@@ -134,11 +134,11 @@ def _repository(path: str) -> Repository:
 
 
 def _checked(
-    files: list[SourceFile], findings: list[Diagnostic], revision: Revision, where: str
-) -> SourceRead:
+    files: list[SourceFile], findings: list[Diagnostic], revision: GitRevision, where: str
+) -> SourceContent:
     if not files and not findings:
         remedy = "pass the fleet folder; an empty checkout is never planned"
         raise UnreadableError(
             "the folder contains no YAML or JSON file", where=where, remedy=remedy
         )
-    return SourceRead(tuple(files), tuple(findings), revision)
+    return SourceContent(tuple(files), tuple(findings), revision)

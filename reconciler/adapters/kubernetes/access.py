@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from reconciler.model.errors import ClusterError, UsageError
 from reconciler.model.settings import Settings
-from reconciler.model.urls import is_unencrypted, without_secrets
+from reconciler.model.text.urls import is_unencrypted, without_secrets
 
 _IN_CLUSTER: Final = "KUBERNETES_SERVICE_HOST"
 _DEFAULT: Final = "~/.kube/config"

@@ -13,16 +13,146 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
+import msgspec
+
 from reconciler.adapters.kubernetes.access import Access
-from reconciler.adapters.kubernetes.errors import (
-    NO_ANSWER,
-    UNAUTHORIZED,
-    ApiError,
-    refusal,
-)
+from reconciler.adapters.kubernetes.kinds import Kind
+from reconciler.model.errors import ClusterError
 
 if TYPE_CHECKING:
     from urllib3 import HTTPResponse
+
+
+# The border where an answer of the Kubernetes API becomes an error of ours.
+#
+# What a caller must decide is told by the HTTP status; the sentence names the call, what the API
+# said, and what to do.
+
+
+UNAUTHORIZED: Final = 401
+FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
+CONFLICT: Final = 409
+GONE: Final = 410
+TOO_MANY: Final = 429
+NO_ANSWER: Final = 0
+"""In place of a status: the call may or may not have had its effect."""
+
+_PASSING: Final = frozenset({NO_ANSWER, TOO_MANY, 500, 502, 503, 504})
+ALLOW_IT: Final = "grant it by RBAC; docs/kubernetes contains the full ClusterRole"
+_REMEDIES: Final = {
+    UNAUTHORIZED: "renew the credentials in the kubeconfig",
+    FORBIDDEN: ALLOW_IT,
+    TOO_MANY: "it will be retried",
+    NO_ANSWER: "check whether `kubectl get --raw /version` works from this machine",
+}
+_SAID_MAX: Final = 300
+
+
+class ApiError(ClusterError):
+    """The Kubernetes API refused a call or did not answer it.
+
+    ``status`` is that of HTTP, ``NO_ANSWER`` without one; ``reason`` is the API's own word for it;
+    ``retry_after_s`` how long it asks to be left alone.
+    """
+
+    def __init__(
+        self, call: str, status: int, reason: str, message: str, retry_after_s: float = 0.0
+    ) -> None:
+        self.status = status
+        self.reason = reason
+        self.retry_after_s = retry_after_s
+        remedy = _REMEDIES.get(status, "it will be retried" if status in _PASSING else "")
+        head = f"HTTP {status} {reason}".rstrip() if status else reason
+        text = " ".join(message.split())[:_SAID_MAX]
+        super().__init__(f"{head}: {text}" if text else head, where=call, remedy=remedy)
+
+    @property
+    def passes(self) -> bool:
+        """Whether the same call may succeed if it is repeated."""
+        return self.status in _PASSING
+
+
+class _Status(msgspec.Struct, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+def refusal(call: str, status: int, phrase: str, body: bytes, retry_after: str) -> ApiError:
+    """Return the error that an answer of the API stands for."""
+    try:
+        said = msgspec.json.decode(body, type=_Status)
+    except msgspec.MsgspecError:
+        said = _Status(message=body[:_SAID_MAX].decode(errors="replace"))
+    seconds = float(retry_after) if retry_after.isdecimal() else 0.0
+    return ApiError(call, status, said.reason or phrase, said.message, seconds)
+
+
+# Lists of objects, page after page: all of them, or an error.
+#
+# The items of a page are cut apart without looking inside; whoever reads them knows their kind,
+# which the API does not repeat in every item.
+
+
+PAGE: Final = 500
+_STARTS: Final = 3
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    continuation: str = msgspec.field(default="", name="continue")
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A part of a list; an empty list of the API may have no items at all."""
+
+    kind: str
+    metadata: _Metadata
+    items: list[msgspec.Raw] | None = None
+
+
+def listed(api: Api, kind: Kind, selector: str = "") -> list[msgspec.Raw]:
+    """Return the JSON of every object of a kind, of those that a field selector selects.
+
+    A list is started again if its continue token has expired.
+
+    Raises:
+        ClusterError: it could not be read to its end; a part is never taken for the whole.
+    """
+    for left in reversed(range(_STARTS)):
+        try:
+            return [item for page in _pages(api, kind, selector) for item in page]
+        except ApiError as error:
+            if error.status == NOT_FOUND and kind.optional:
+                return []
+            if error.status != GONE or not left:
+                raise
+    raise AssertionError("the last start returns or raises")
+
+
+def _pages(api: Api, kind: Kind, selector: str) -> Iterator[list[msgspec.Raw]]:
+    query = {"limit": str(PAGE)} | ({"fieldSelector": selector} if selector else {})
+    known: set[str] = set()
+    while True:
+        page = _page(api.call("GET", kind.path, query), kind)
+        yield page.items or []
+        after = page.metadata.continuation
+        if not after:
+            return
+        if after in known:
+            raise ClusterError("the list does not end", where=f"GET {kind.path}")
+        known.add(after)
+        query["continue"] = after
+
+
+def _page(content: bytes, kind: Kind) -> Page:
+    try:
+        page = msgspec.json.decode(content, type=Page)
+    except msgspec.MsgspecError as error:
+        raise ClusterError(f"invalid list: {error}", where=f"GET {kind.path}") from error
+    if page.kind not in (f"{kind.kind}List", "List"):
+        raise ClusterError(f"expected a list, got a {page.kind[:80]}", where=f"GET {kind.path}")
+    return page
+
 
 ATTEMPTS: Final = 4
 _CONNECT_S: Final = 5.0

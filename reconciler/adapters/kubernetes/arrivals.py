@@ -20,8 +20,8 @@ from reconciler.adapters.kubernetes.kinds import POD
 from reconciler.adapters.listening import listening
 from reconciler.model.decode import decode
 from reconciler.model.errors import ClusterError
-from reconciler.model.pod import Pod
-from reconciler.ports import Clock
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.ports.clock import Clock
 
 WATCH_S: Final = 120
 """How long one watch lasts; one that lasts longer has lost its connection."""
@@ -65,7 +65,7 @@ class PendingPods:
             now = self._clock.now()
             return now - self._last >= self._idle or now - self._first >= self._most
 
-    def heed(self) -> None:
+    def acknowledge(self) -> None:
         """Forget the pods that came until now."""
         with self._lock:
             self._first = self._last = None

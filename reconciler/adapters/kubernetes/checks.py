@@ -8,8 +8,7 @@ from typing import Final
 import msgspec
 
 from reconciler.adapters.kubernetes.access import expect_one_cluster
-from reconciler.adapters.kubernetes.api import Api
-from reconciler.adapters.kubernetes.errors import ALLOW_IT
+from reconciler.adapters.kubernetes.api import ALLOW_IT, Api
 from reconciler.adapters.kubernetes.kinds import PERMISSIONS, Permission
 from reconciler.model.check import Check, failed, passed, unknown
 from reconciler.model.errors import ReconcilerError

@@ -15,17 +15,22 @@ from typing import Any, Final
 import msgspec
 
 from reconciler.adapters.kubernetes import nodes
-from reconciler.adapters.kubernetes.api import MERGE_PATCH, Api
+from reconciler.adapters.kubernetes.api import (
+    CONFLICT,
+    MERGE_PATCH,
+    NOT_FOUND,
+    Api,
+    ApiError,
+    listed,
+)
 from reconciler.adapters.kubernetes.drain import Drain
-from reconciler.adapters.kubernetes.errors import CONFLICT, NOT_FOUND, ApiError
 from reconciler.adapters.kubernetes.kinds import NODE, OBSERVED
-from reconciler.adapters.kubernetes.listing import listed
 from reconciler.model.errors import ClusterError
-from reconciler.model.node import Node
-from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.node import Node
 from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import Snapshot
-from reconciler.ports import Instance
+from reconciler.ports.cloud import Instance
 
 _TRIES: Final = 5
 """So often a change is tried against what others write at the same time."""

@@ -14,14 +14,20 @@ from typing import Any, Final
 
 import msgspec
 
-from reconciler.adapters.kubernetes.api import Api
-from reconciler.adapters.kubernetes.errors import CONFLICT, NO_ANSWER, NOT_FOUND, TOO_MANY, ApiError
+from reconciler.adapters.kubernetes.api import (
+    CONFLICT,
+    NO_ANSWER,
+    NOT_FOUND,
+    TOO_MANY,
+    Api,
+    ApiError,
+    listed,
+)
 from reconciler.adapters.kubernetes.kinds import POD, VOLUME_ATTACHMENT
-from reconciler.adapters.kubernetes.listing import listed
-from reconciler.model.draining import drain_groups, grace_left, must_go
 from reconciler.model.errors import ClusterError, UnreadableError
-from reconciler.model.pod import Pod
-from reconciler.observed.places import Place
+from reconciler.model.kubernetes.eviction import drain_groups, grace_left, must_go
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.observed.isolation import SnapshotPlace
 from reconciler.observed.snapshot import Snapshot, decoded_as
 
 _SEVERAL_BUDGETS: Final = "more than one PodDisruptionBudget"
@@ -83,7 +89,10 @@ class Drain:
         where = f"GET {POD.path}"
         found = listed(self.api, POD, f"spec.nodeName={node}")
         try:
-            pods = [decoded_as(raw, "Pod", Place(where, b"", n)) for n, raw in enumerate(found, 1)]
+            pods = [
+                decoded_as(raw, "Pod", SnapshotPlace(where, b"", n))
+                for n, raw in enumerate(found, 1)
+            ]
         except UnreadableError as error:
             raise ClusterError(error.message, where=where) from error
         return sorted((p for p in pods if p.spec.node_name == node), key=lambda p: p.key)

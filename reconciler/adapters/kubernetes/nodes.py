@@ -11,9 +11,14 @@ from typing import Any, Final
 
 import msgspec
 
-from reconciler.model.labels import DISRUPTED_TAINT, INITIALIZED, REGISTERED, UNREGISTERED_TAINT
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.taint import Taint
+from reconciler.model.karpenter.labels import (
+    DISRUPTED_TAINT,
+    INITIALIZED,
+    REGISTERED,
+    UNREGISTERED_TAINT,
+)
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.taint import Taint
 
 EXCLUDED_FROM_BALANCERS: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
 DO_NOT_SYNC_TAINTS: Final = "karpenter.sh/do-not-sync-taints"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.observed.snapshot import Snapshot
-from reconciler.ports import Cluster, Instance
+from reconciler.ports.cloud import Instance
+from reconciler.ports.cluster import Cluster
 
 
 class Onlooker:

@@ -17,19 +17,25 @@ from reconciler.adapters.simulated import nodes as node_objects
 from reconciler.adapters.simulated.nodes import Types
 from reconciler.adapters.simulated.pods import PodBook
 from reconciler.adapters.simulated.record import NodeRecord, decoded, encoded
-from reconciler.desired.workloads import Workloads
-from reconciler.model.cluster import PodDisruptionBudgetStatus
-from reconciler.model.draining import drain_groups, must_go
+from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.errors import ClusterError
-from reconciler.model.evictions import disruptions_allowed, may_evict
-from reconciler.model.labels import DISRUPTED_TAINT, INITIALIZED, REGISTERED
-from reconciler.model.node import Node
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.pod import Pod
-from reconciler.model.taint import Taint
+from reconciler.model.karpenter.labels import DISRUPTED_TAINT, INITIALIZED, REGISTERED
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.cluster import PodDisruptionBudgetStatus
+from reconciler.model.kubernetes.eviction import (
+    disruptions_allowed,
+    drain_groups,
+    may_evict,
+    must_go,
+)
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.kubernetes.taint import Taint
 from reconciler.observed.snapshot import Snapshot
 from reconciler.placement.binding.volumes import volumes_of
-from reconciler.ports import Clock, Instance, Shelf
+from reconciler.ports.clock import Clock
+from reconciler.ports.cloud import Instance
+from reconciler.ports.state import Shelf
 
 SHELF_NAME: Final = "embedded-cluster"
 _DISRUPTED: Final = Taint(DISRUPTED_TAINT, "NoSchedule")

@@ -13,16 +13,16 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Final, TypeVar
 
-from reconciler.adapters.simulated.chance import Chance
-from reconciler.adapters.simulated.conditions import NOTICE, Conditions
+from reconciler.adapters.simulated.conditions import NOTICE, Chance, Conditions
 from reconciler.adapters.simulated.faults import Fault, Faults
-from reconciler.adapters.simulated.machine import Machine
+from reconciler.adapters.simulated.machine import SimulatedInstance
 from reconciler.model.errors import CloudError, TransientCloudError
-from reconciler.model.instancetype import InstanceType
-from reconciler.model.labels import NODEPOOL, SPOT
-from reconciler.model.nodeclass import EC2NodeClass
-from reconciler.model.nodepool import requirements_of
-from reconciler.ports import Clock, Instance, Launch, LaunchAnswer, LaunchOption, Refusal
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.labels import NODEPOOL, SPOT
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodepool import requirements_of
+from reconciler.ports.clock import Clock
+from reconciler.ports.cloud import Instance, Launch, LaunchAnswer, LaunchOption, Refusal
 
 CLAIM_TAG: Final = "karpenter.sh/nodeclaim"
 INTENT_TAG: Final = "reconciler/intent"
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Interruption:
+class SpotInterruption:
     """EC2 says that it takes a spot instance back, ``NOTICE`` before it does."""
 
     at: datetime
@@ -59,7 +59,7 @@ class SimulatedCompute:
         self.conditions = conditions or Conditions()
         self._chance = chance or Chance()
         self.faults = faults or Faults()
-        self.machines: dict[str, Machine] = {}
+        self.machines: dict[str, SimulatedInstance] = {}
         self._asked: dict[str, tuple[str, str]] = {}
         self._launches: dict[str, int] = {}
         self._addresses: set[str] = set()
@@ -121,7 +121,9 @@ class SimulatedCompute:
 
     def add(self, instance: Instance, price: float | None) -> None:
         """Take in an instance that runs already, at USD an hour where that is known."""
-        machine = Machine(instance, instance.tags.get(INTENT_TAG, ""), instance.launched_at)
+        machine = SimulatedInstance(
+            instance, instance.tags.get(INTENT_TAG, ""), instance.launched_at
+        )
         now = self._clock.now()
         if price is not None:
             factor = self.conditions.factor(machine.pool, now)
@@ -134,7 +136,7 @@ class SimulatedCompute:
         self.machines[instance.id] = machine
         self._addresses.add(instance.private_dns_name)
 
-    def advance(self) -> list[Interruption]:
+    def advance(self) -> list[SpotInterruption]:
         """Let happen what was due since the last time; return the notices that EC2 gave."""
         now, since = self._clock.now(), self._told
         self._told = now
@@ -148,7 +150,7 @@ class SimulatedCompute:
                 continue
             notice = machine.notice_at
             if notice is not None and since < notice <= now and machine.going_at is None:
-                notices.append(Interruption(notice, machine.facts))
+                notices.append(SpotInterruption(notice, machine.facts))
         self._reprice(since, now)
         return sorted(notices, key=lambda n: (n.at, n.instance.id))
 
@@ -210,7 +212,7 @@ class SimulatedCompute:
             refused.append(Refusal(*pool, refusal.code, text))
         return LaunchAnswer(None, tuple(refused))
 
-    def _begin(self, wish: Launch, option: LaunchOption) -> Machine:
+    def _begin(self, wish: Launch, option: LaunchOption) -> SimulatedInstance:
         """Launch an instance; its id follows from its claim, so that a run can be repeated.
 
         An intent would not do: it names the commit, and another one with the same content would
@@ -242,7 +244,7 @@ class SimulatedCompute:
             private_dns_name=self._address(name),
             reservation_id=option.reservation_id,
         )
-        machine = Machine(
+        machine = SimulatedInstance(
             instance,
             wish.intent,
             now + timedelta(seconds=self._span("launching", instance.id)),
@@ -264,7 +266,7 @@ class SimulatedCompute:
                 return address
             number += 1
 
-    def _foretell(self, machine: Machine, now: datetime) -> None:
+    def _foretell(self, machine: SimulatedInstance, now: datetime) -> None:
         """Settle when EC2 will take a spot instance back, if ever."""
         rate = self.conditions.interruptions
         wait = self._chance.waiting_s(rate, "interruption", machine.facts.id)
@@ -272,7 +274,7 @@ class SimulatedCompute:
             machine.notice_at = now + timedelta(seconds=wait)
             machine.reclaimed_at = machine.notice_at + NOTICE
 
-    def _end(self, machine: Machine, at: datetime) -> None:
+    def _end(self, machine: SimulatedInstance, at: datetime) -> None:
         machine.going_at = at
         machine.gone_at = at + timedelta(seconds=self._span("stopping", machine.facts.id))
 

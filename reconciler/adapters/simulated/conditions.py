@@ -6,18 +6,54 @@ what a seeded rate decides.
 
 from __future__ import annotations
 
+import hashlib
+import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.adapters.simulated.market import ANY, NO_CAPACITY
 
+# Chance that can be repeated: a draw follows from the seed and from what it is for.
+#
+# Nobody's draw depends on who drew before, so one more node moves no other node's fate.
+
+
+_RANGE = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """The draws of one seed."""
+
+    seed: int = 0
+
+    def share(self, *what: str) -> float:
+        """Return a number from 0 up to, but not, 1."""
+        text = "\0".join((str(self.seed), *what))
+        digest = hashlib.sha256(text.encode()).digest()
+        return (int.from_bytes(digest[:8], "big") >> 11) / _RANGE
+
+    def between(self, low: float, high: float, *what: str) -> float:
+        """Return a number of seconds from ``low`` to ``high``, to the millisecond."""
+        return round(low + (high - low) * self.share(*what), 3)
+
+    def waiting_s(self, rate_per_hour: float, *what: str) -> float | None:
+        """Return after how many seconds something happens first that comes at a steady rate.
+
+        None means never: the rate is zero.
+        """
+        if rate_per_hour <= 0:
+            return None
+        return round(-math.log1p(-self.share(*what)) / rate_per_hour * 3600, 3)
+
+
 Pool = tuple[str, str, str]
 """Instance type, zone and capacity type."""
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class Period:
     """A stretch of time; without an end it lasts for ever."""
 
     start: datetime
@@ -54,7 +90,7 @@ class Refused:
     """Offerings that EC2 does not give for a while."""
 
     offer: Offer
-    window: Window
+    window: Period
     code: str = NO_CAPACITY
 
 
@@ -71,7 +107,7 @@ class PriceChange:
 class Stale:
     """For a while EC2's lists show what was true ``lag`` ago."""
 
-    window: Window
+    window: Period
     lag: timedelta
 
 

@@ -16,15 +16,21 @@ import msgspec
 from reconciler.adapters.simulated.compute import CLAIM_TAG
 from reconciler.adapters.simulated.pods import make_of
 from reconciler.adapters.simulated.record import ClusterRecord, NodeRecord, PodRecord
-from reconciler.desired.workloads import Workloads
-from reconciler.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, RESERVATION_ID, ZONE
-from reconciler.model.metadata import Condition
-from reconciler.model.node import Node
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.pod import Pod, PodStatus
+from reconciler.desired.workloads.pods import Workloads
+from reconciler.model.karpenter.labels import (
+    CAPACITY_TYPE,
+    INSTANCE_TYPE,
+    NODEPOOL,
+    RESERVATION_ID,
+    ZONE,
+)
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.metadata import Condition
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.pod import Pod, PodStatus
 from reconciler.observed.snapshot import Snapshot
-from reconciler.placement.binding import daemons
-from reconciler.ports import Instance
+from reconciler.placement.binding import scheduler
+from reconciler.ports.cloud import Instance
 
 T = TypeVar("T")
 
@@ -149,7 +155,7 @@ def _settle_pods(
     Daemons come back from their DaemonSet. One whose DaemonSet is not in the snapshot, and what a
     kubelet runs from a file, stays on its node for as long as that lives.
     """
-    sets = {daemons.key_of(d): d for d in snapshot.daemon_sets}
+    sets = {scheduler.key_of(d): d for d in snapshot.daemon_sets}
     shared = _Shared()
     makes: dict[tuple[int, int, int], str] = {}
     pods: list[Pod] = []

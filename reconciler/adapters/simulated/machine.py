@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from reconciler.adapters.simulated.conditions import Pool
-from reconciler.ports import Instance
+from reconciler.ports.cloud import Instance
 
 SHOWN_FOR = timedelta(hours=1)
 """How long EC2 still shows an instance after it is terminated."""
 
 
 @dataclass(slots=True)
-class Machine:
+class SimulatedInstance:
     """An instance with the moments of its life.
 
     ``facts`` is the instance as launched. ``going_at`` is when it began to shut down, from when on

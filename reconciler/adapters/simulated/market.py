@@ -41,7 +41,7 @@ class Shortage:
     message: str
 
 
-class Market:
+class CapacityMarket:
     """The pools that have capacity, and their prices."""
 
     def __init__(self, prices: Prices | None = None) -> None:

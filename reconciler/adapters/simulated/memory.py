@@ -14,12 +14,10 @@ from msgspec.structs import replace
 
 from reconciler.model.errors import LockedError
 from reconciler.model.history import Obstacle, Rollout
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.ports import (
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.ports.journal import Intent, JournalEntry, Outcome
+from reconciler.ports.state import (
     CommandPhase,
-    Intent,
-    JournalEntry,
-    Outcome,
     RecordedObject,
     RecordedPlan,
     RunningCommand,

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from reconciler.model.instancetype import InstanceType
-from reconciler.model.labels import (
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.labels import (
     ARCH,
     CAPACITY_TYPE,
     HOSTNAME,
@@ -23,12 +23,12 @@ from reconciler.model.labels import (
     UNREGISTERED_TAINT,
     ZONE,
 )
-from reconciler.model.metadata import Condition, Metadata
-from reconciler.model.node import Node, NodeSpec, NodeStatus
-from reconciler.model.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.metadata import Condition, Metadata
+from reconciler.model.kubernetes.node import Node, NodeSpec, NodeStatus
+from reconciler.model.kubernetes.taint import Taint, merged
 from reconciler.model.resources import format_resources
-from reconciler.model.taint import Taint, merged
-from reconciler.ports import Instance
+from reconciler.ports.cloud import Instance
 
 Types = Callable[[str], InstanceType | None]
 

@@ -10,11 +10,11 @@ import msgspec
 from msgspec.structs import replace
 
 from reconciler.adapters.simulated.record import ClusterRecord, PodRecord
-from reconciler.desired.workloads import Workloads
-from reconciler.model.metadata import Condition
-from reconciler.model.pod import Pod, PodStatus
-from reconciler.placement.binding import daemons
-from reconciler.placement.binding.seats import Seats, seats_of
+from reconciler.desired.workloads.pods import Workloads
+from reconciler.model.kubernetes.metadata import Condition
+from reconciler.model.kubernetes.pod import Pod, PodStatus
+from reconciler.placement.binding import scheduler
+from reconciler.placement.binding.scheduler import Seats, seats_of
 from reconciler.placement.binding.volumes import Volumes
 
 _UNSCHEDULABLE: Final = PodStatus(
@@ -99,9 +99,9 @@ class PodBook:
         for name in (node,) if node else sorted(self._record.nodes):
             record = self._record.nodes[name]
             for daemon in workloads.daemon_sets:
-                started = record.daemons.get(daemons.key_of(daemon))
+                started = record.daemons.get(scheduler.key_of(daemon))
                 if started is not None:
-                    pod = daemons.pod_on(daemon, record.node)
+                    pod = scheduler.pod_on(daemon, record.node)
                     pods.append(self._running(pod, name, started, started, now))
         return pods
 
@@ -130,15 +130,15 @@ class PodBook:
                 record.node, record.bound, record.leaving = "", None, None
 
     def _start_daemons(self, workloads: Workloads, seats: Seats, now: datetime) -> None:
-        wanted = {daemons.key_of(daemon) for daemon in workloads.daemon_sets}
+        wanted = {scheduler.key_of(daemon) for daemon in workloads.daemon_sets}
         for record in self._record.nodes.values():
             record.daemons = {k: at for k, at in record.daemons.items() if k in wanted}
         for seat in seats.seats:
             running = self._record.nodes[seat.node.name].daemons
             for daemon in workloads.daemon_sets:
-                pod = daemons.pod_on(daemon, seat.node)
-                if daemons.key_of(daemon) not in running and seats.has_room(seat, pod):
-                    running[daemons.key_of(daemon)] = now
+                pod = scheduler.pod_on(daemon, seat.node)
+                if scheduler.key_of(daemon) not in running and seats.has_room(seat, pod):
+                    running[scheduler.key_of(daemon)] = now
                     seat.take(pod, seats.wanted(pod))
 
     def _shown(self, pod: Pod, record: PodRecord, now: datetime) -> Pod:

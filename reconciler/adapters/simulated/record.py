@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from reconciler.model.node import Node
+from reconciler.model.kubernetes.node import Node
 
 
 class NodeRecord(msgspec.Struct, rename="camel", omit_defaults=True):

@@ -10,42 +10,42 @@ from functools import cached_property
 
 import msgspec
 
-from reconciler.adapters.simulated.chance import Chance
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.cluster import SHELF_NAME
 from reconciler.adapters.simulated.compute import SimulatedCompute
-from reconciler.adapters.simulated.conditions import Conditions
+from reconciler.adapters.simulated.conditions import Chance, Conditions
 from reconciler.adapters.simulated.firststate import FirstState, first_state
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
 from reconciler.adapters.simulated.record import encoded
 from reconciler.adapters.simulated.watched import WatchedCluster
+from reconciler.catalog.adjusted.offerings import RepricedCatalog
 from reconciler.catalog.catalog import Catalog
-from reconciler.catalog.repriced import RepricedCatalog
-from reconciler.cli import inputs, moment
-from reconciler.cli.asked import read_types
+from reconciler.cli.shared import moment, request
+from reconciler.cli.shared.question import read_types
 from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
-from reconciler.cli.simulation.driver import Stage
+from reconciler.cli.simulation.driver import SimulationStage
 from reconciler.cli.simulation.killing import Steps, mortal
 from reconciler.cli.simulation.script import Script
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_classes, node_pools
-from reconciler.desired.workloads import Workloads, expand
-from reconciler.engine import lifecycle
+from reconciler.desired.workloads.pods import Workloads, expand
 from reconciler.engine.observation import Observation
 from reconciler.engine.planning import PlannedFleet, PoolBlueprint
 from reconciler.engine.reconcile import owner_of
+from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
 from reconciler.model.decode import decode
-from reconciler.model.labels import NODEPOOL
-from reconciler.model.metadata import Metadata
-from reconciler.model.nodeclass import EC2NodeClass, EC2NodeClassStatus
+from reconciler.model.karpenter.labels import NODEPOOL
+from reconciler.model.karpenter.nodeclass import EC2NodeClass, EC2NodeClassStatus
+from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.observed.identity import identified
 from reconciler.observed.snapshot import Snapshot, read_snapshot
-from reconciler.plan.deciding import Phase
-from reconciler.plan.inputs import Inputs
-from reconciler.plan.pools import pool_types
-from reconciler.ports import Instance, RecordedObject, Unavailable
+from reconciler.plan.make.decide import Phase
+from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.pools import pool_types
+from reconciler.ports.cloud import Instance
+from reconciler.ports.state import RecordedObject, Unavailable
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Setting:
     now: a snapshot's for ever, else those of the revision that is played.
     """
 
-    stage: Stage
+    stage: SimulationStage
     head: SimulatedFleet
     base: SimulatedFleet | None
     start: datetime
@@ -180,21 +180,21 @@ def _snapshot(args: argparse.Namespace) -> Snapshot:
     if args.snapshot is None:
         return Snapshot()
     source = "stdin" if args.snapshot == "-" else args.snapshot
-    return identified(read_snapshot(inputs.read_bytes(args.snapshot), source)).snapshot
+    return identified(read_snapshot(request.read_bytes(args.snapshot), source)).snapshot
 
 
 def fleet_of(args: argparse.Namespace, snapshot: Snapshot, phase: Phase) -> SimulatedFleet:
     """Return desired state as the arguments name it, and what can be launched."""
     any_class = args.catalog is not None
-    source = inputs.read_source(args)
-    fleet, findings = inputs.read_desired(
-        source, any_class=any_class, allow_empty=inputs.may_be_empty(args)
+    source = request.read_source(args)
+    fleet, findings = request.read_desired(
+        source, any_class=any_class, allow_empty=request.may_be_empty(args)
     )
-    resolved = inputs.settings_of(args, fleet)
+    resolved = request.settings_of(args, fleet)
     workloads, more = (Workloads(), ()) if args.snapshot else expand(fleet.workloads)
     with phase("catalog"):
         catalog = read_types(args, resolved, fleet.lock)
-    digests = inputs.digests_of(fleet, b"", catalog, resolved)
+    digests = request.digests_of(fleet, b"", catalog, resolved)
     return SimulatedFleet(
         fleet=fleet,
         head=source.revision,
@@ -203,7 +203,7 @@ def fleet_of(args: argparse.Namespace, snapshot: Snapshot, phase: Phase) -> Simu
         classes=_classes(fleet, snapshot),
         settings=resolved.settings,
         catalog=catalog,
-        diagnostics=inputs.without_errors((*findings, *more, *snapshot.findings)),
+        diagnostics=request.without_errors((*findings, *more, *snapshot.findings)),
         allow_removal=frozenset(args.allow_removal),
         digests=digests,
         any_class=any_class,
@@ -236,7 +236,7 @@ def _stage(
     conditions: Conditions,
     script: Script,
     seed: int,
-) -> Stage:
+) -> SimulationStage:
     clock, chance, chronicle = SimulatedClock(start), Chance(seed), Chronicle()
     compute = SimulatedCompute(clock, catalog.get, conditions, chance, script.faults())
     shelf = MemoryShelf()
@@ -246,11 +246,11 @@ def _stage(
     )
     store = ToldStore(chronicle, clock)
     ports = World(clock, compute, cluster, store, MemoryJournal(), chronicle)
-    return Stage(clock, compute, cluster, ports, chronicle)
+    return SimulationStage(clock, compute, cluster, ports, chronicle)
 
 
 def _record_first(
-    stage: Stage, first: FirstState, desired: SimulatedFleet, snapshot: Snapshot
+    stage: SimulationStage, first: FirstState, desired: SimulatedFleet, snapshot: Snapshot
 ) -> None:
     """Record what the snapshot shows as what was known and done before."""
     now, chronicle, store = stage.clock.now(), stage.chronicle, stage.world.store

@@ -9,8 +9,10 @@ from typing import Final
 import msgspec
 
 from reconciler.adapters.simulated.memory import MemoryStateStore
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.ports import Clock, Notifier, Progress, RunningCommand
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.ports.clock import Clock
+from reconciler.ports.progress import Notifier, Progress
+from reconciler.ports.state import RunningCommand
 
 KINDS: Final = (
     "NodeClaimCreated",
@@ -58,7 +60,7 @@ class Chronicle:
         self._commands: dict[str, RunningCommand] = {}
         self._taken_by: dict[str, str] = {}
 
-    def tell(self, progress: Progress) -> None:
+    def notify(self, progress: Progress) -> None:
         """Write it down; must not fail."""
         event = self._event(progress)
         (self.events if event.kind in KINDS else self.notes).append(event)
@@ -138,7 +140,7 @@ class ToldStore(MemoryStateStore):
         """Record claims as they are now."""
         super().put_node_claims(claims)
         for claim in self._chronicle.knows(claims):
-            _tell_of(self._chronicle, claim, self._clock.now())
+            _notify_of(self._chronicle, claim, self._clock.now())
 
     def put_command(self, command: RunningCommand) -> None:
         """Record where a command stands."""
@@ -146,8 +148,8 @@ class ToldStore(MemoryStateStore):
         self._chronicle.follows(command)
 
 
-def _tell_of(chronicle: Notifier, claim: NodeClaim, now: datetime) -> None:
-    chronicle.tell(
+def _notify_of(chronicle: Notifier, claim: NodeClaim, now: datetime) -> None:
+    chronicle.notify(
         Progress(
             now,
             "NodeClaimCreated",

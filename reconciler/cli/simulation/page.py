@@ -5,16 +5,193 @@ Nothing is fetched; the pictures are inline SVG, and it reads well by day and ni
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final
 
-from reconciler.cli.simulation.curve import cost_curve
-from reconciler.cli.simulation.gantt import KEYS, gantt
-from reconciler.cli.simulation.report import Report
+from reconciler.cli.simulation.driver import Sample
+from reconciler.cli.simulation.report import Life, Report
 from reconciler.cli.simulation.timeline import hourly, merge_of, outcome_of, span, story_of
-from reconciler.model.visible import html_text
-from reconciler.plan.html import page_head
-from reconciler.plan.wording import dollars
+from reconciler.model.text.visible import html_text
+from reconciler.plan.render.html import page_head
+from reconciler.plan.render.wording import dollars
+
+# The time axis that the pictures of a simulation share.
+
+
+WIDTH: Final = 1100
+LEFT: Final = 210
+RIGHT: Final = 20
+
+_STEPS_S: Final = (10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 604800)
+_TICKS_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Moments from ``begin`` to ``end`` on the width of a picture."""
+
+    begin: datetime
+    end: datetime
+
+    def x(self, moment: datetime) -> float:
+        """Return where a moment stands; what is outside stands at the edge."""
+        whole = max((self.end - self.begin).total_seconds(), 1.0)
+        part = min(max((moment - self.begin).total_seconds() / whole, 0.0), 1.0)
+        return round(LEFT + part * (WIDTH - LEFT - RIGHT), 1)
+
+    def grid(self, top: float, bottom: float) -> str:
+        """Return lines at round spans, each with its span below."""
+        whole = (self.end - self.begin).total_seconds()
+        step = next((s for s in _STEPS_S if whole / s <= _TICKS_MAX), _STEPS_S[-1])
+        parts = []
+        for number in range(int(whole // step) + 1):
+            at = self.x(self.begin + timedelta(seconds=number * step))
+            parts.append(f'<line class="grid" x1="{at}" y1="{top}" x2="{at}" y2="{bottom}"/>')
+            parts.append(
+                f'<text class="soft" x="{at}" y="{bottom + 14}" text-anchor="middle">'
+                f"{_short(number * step)}</text>"
+            )
+        return "".join(parts)
+
+
+def _short(seconds: int) -> str:
+    if seconds >= 86400 and seconds % 86400 == 0:
+        return f"{seconds // 86400}d"
+    hours, rest = divmod(seconds, 3600)
+    if hours and not rest:
+        return f"{hours}h"
+    minutes, left = divmod(rest, 60)
+    if hours:
+        return f"{hours}h{minutes:02}"
+    return f"{minutes}m" if not left else f"{minutes}:{left:02}"
+
+
+# The cost of a fleet over time, as steps, in SVG.
+
+
+_HEIGHT: Final = 220
+_TOP: Final = 14
+_BOTTOM: Final = 190
+
+
+def cost_curve(samples: Sequence[Sample], begin: datetime, end: datetime, before: float) -> str:
+    """Return the picture; ``before`` is USD an hour at the first moment."""
+    axis = Axis(begin, end)
+    highest = max([before, *(s.per_hour for s in samples), 1e-9]) * 1.05
+
+    def y(price: float) -> float:
+        return round(_BOTTOM - price / highest * (_BOTTOM - _TOP), 1)
+
+    steps = "".join(f"H{axis.x(s.at)}V{y(s.per_hour)}" for s in samples)
+    line = f"M{axis.x(begin)} {y(before)}{steps}H{axis.x(end)}"
+    marks = "".join(_mark(highest * share / 4, y(highest * share / 4)) for share in range(5))
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {_HEIGHT}" role="img" aria-label="cost over time">'
+        f"{marks}{axis.grid(_TOP, _BOTTOM)}"
+        f'<path class="area" d="{line}V{_BOTTOM}H{axis.x(begin)}Z"/>'
+        f'<path class="cost" d="{line}"/></svg>\n'
+    )
+
+
+def _mark(price: float, at: float) -> str:
+    return (
+        f'<line class="grid" x1="{LEFT}" y1="{at}" x2="{WIDTH - RIGHT}" y2="{at}"/>'
+        f'<text class="soft" x="{LEFT - 8}" y="{at + 4}" text-anchor="end">${price:.3f}</text>'
+    )
+
+
+# The lives of the nodes of a simulation, one lane each, in SVG.
+#
+# A bar is pale while its node starts, in the colour of its NodePool while it runs, and red while
+# it is drained.
+
+
+LANES_MAX: Final = 500
+_LANE: Final = 15
+_TOP_GANTT: Final = 6
+_COLOURS: Final = (
+    "#4493f8", "#bc8cff", "#39c5cf", "#d29922", "#db61a2", "#7ee787", "#8b949e", "#ff9f63",
+)  # fmt: skip
+KEYS: Final = (
+    "".join(f".key{number}{{background:{colour}}}" for number, colour in enumerate(_COLOURS))
+    + ".keywait{background:var(--soft);opacity:.35}.keyrun{background:var(--soft)}"
+    + ".keygone{background:var(--gone);opacity:.75}\n"
+)
+"""The part of the page's style sheet that colours the key: the page allows no other styles."""
+
+
+def gantt(lives: Sequence[Life], begin: datetime, end: datetime) -> str:
+    """Return the chart with its legend; nodes that run all the time come last and may be cut."""
+    if not lives:
+        return '<p class="soft">No nodes.</p>\n'
+    axis = Axis(begin, end)
+    pools = sorted({life.node_pool for life in lives})
+    colours = {pool: _COLOURS[n % len(_COLOURS)] for n, pool in enumerate(pools)}
+    moving = [life for life in lives if life.launched_at is not None or life.gone_at is not None]
+    still = [life for life in lives if life.launched_at is None and life.gone_at is None]
+    shown = [*moving, *still][:LANES_MAX]
+    bottom = _TOP_GANTT + _LANE * len(shown)
+    lanes = "".join(
+        _lane(life, axis, _TOP_GANTT + _LANE * number, colours[life.node_pool])
+        for number, life in enumerate(shown)
+    )
+    left = len(lives) - len(shown)
+    more = f'<p class="soft">and {left} more nodes</p>\n' if left else ""
+    return (
+        f"{_key(colours)}"
+        f'<svg viewBox="0 0 {WIDTH} {bottom + 24}" role="img" aria-label="node lifetimes">'
+        f"{axis.grid(_TOP, bottom)}{lanes}</svg>\n{more}"
+    )
+
+
+def _key(colours: dict[str, str]) -> str:
+    items = "".join(
+        f'<span class="key key{_COLOURS.index(colour)}"></span>{html_text(pool or "(none)")}'
+        for pool, colour in colours.items()
+    )
+    return (
+        f'<p class="soft">NodePools:{items}</p>\n'
+        '<p class="soft">States:'
+        '<span class="key keywait"></span>starting<span class="key keyrun"></span>running'
+        '<span class="key keygone"></span>draining</p>\n'
+    )
+
+
+def _lane(life: Life, axis: Axis, top: int, colour: str) -> str:
+    born = life.launched_at or axis.begin
+    ready = life.ready_at or (axis.begin if life.launched_at is None else None)
+    gone = life.gone_at or axis.end
+    drained_from = min(life.going_at or gone, gone)
+    bars = []
+    if ready is None or ready > born:
+        started = min(ready or gone, drained_from)
+        bars.append(_bar(axis, born, started, top, f'fill="{colour}" class="wait"'))
+    if ready is not None:
+        bars.append(_bar(axis, ready, drained_from, top, f'fill="{colour}"'))
+    bars.append(_bar(axis, drained_from, gone, top, 'class="drain"'))
+    price = "price unknown" if life.price is None else f"${life.price:.4f}/hour"
+    why = f"; {life.reason}" if life.reason else ""
+    text = f"{life.node_claim}: {life.instance_type} {life.capacity_type}, {price}{why}"
+    return (
+        f"<g><title>{html_text(text)}</title>"
+        f'<text x="{LEFT - 8}" y="{top + 11}" text-anchor="end">{html_text(_name(life))}</text>'
+        f"{''.join(bars)}</g>"
+    )
+
+
+def _name(life: Life) -> str:
+    return life.node_claim if len(life.node_claim) <= 28 else f"{life.node_claim[:27]}…"
+
+
+def _bar(axis: Axis, begin: datetime, end: datetime, top: int, style: str) -> str:
+    if end <= begin:
+        return ""
+    left = axis.x(begin)
+    width = round(max(axis.x(end) - left, 1.0), 1)
+    return f'<rect x="{left}" y="{top + 2}" width="{width}" height="{_LANE - 4}" rx="2" {style}/>'
+
 
 ROWS_MAX: Final = 2000
 

@@ -9,12 +9,12 @@ from math import fsum
 import msgspec
 
 from reconciler.adapters.simulated.compute import CLAIM_TAG
-from reconciler.adapters.simulated.machine import Machine
+from reconciler.adapters.simulated.machine import SimulatedInstance
 from reconciler.cli.simulation.chronicle import Event
-from reconciler.cli.simulation.driver import Played, Sample, Stage
-from reconciler.model.labels import NODEPOOL
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.plan.plan import UnschedulablePod
+from reconciler.cli.simulation.driver import Played, Sample, SimulationStage
+from reconciler.model.karpenter.labels import NODEPOOL
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.plan.value.nodes import UnschedulablePod
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel"):
@@ -135,7 +135,7 @@ class Report(_Part, frozen=True):
     merge: Merge | None = None
 
 
-def report_of(stage: Stage, played: Played, start: datetime) -> Report:
+def report_of(stage: SimulationStage, played: Played, start: datetime) -> Report:
     """Return what came of a simulation that began at ``start``."""
     chronicle = stage.chronicle
     return Report(
@@ -153,7 +153,7 @@ def report_of(stage: Stage, played: Played, start: datetime) -> Report:
     )
 
 
-def _fleet(stage: Stage) -> tuple[FleetClaim, ...]:
+def _fleet(stage: SimulationStage) -> tuple[FleetClaim, ...]:
     now = stage.clock.now()
     pods = stage.cluster.load()
     rows = []
@@ -172,8 +172,8 @@ def _cents(price: float | None) -> float | None:
     return None if price is None else round(price, 9)
 
 
-def _money(stage: Stage, start: datetime, end: datetime) -> Money:
-    by_pool: dict[str, list[Machine]] = {}
+def _money(stage: SimulationStage, start: datetime, end: datetime) -> Money:
+    by_pool: dict[str, list[SimulatedInstance]] = {}
     for machine in stage.compute.machines.values():
         by_pool.setdefault(machine.facts.tags.get(NODEPOOL, ""), []).append(machine)
     rows = {}
@@ -201,7 +201,7 @@ def _money(stage: Stage, start: datetime, end: datetime) -> Money:
     )
 
 
-def _costs(machine: Machine, at: datetime) -> bool:
+def _costs(machine: SimulatedInstance, at: datetime) -> bool:
     return machine.facts.launched_at <= at and (machine.going_at is None or machine.going_at > at)
 
 
@@ -209,7 +209,7 @@ def _sum(prices: Iterable[float | None]) -> float:
     return round(fsum(price for price in prices if price is not None), 9)
 
 
-def _lives(stage: Stage, start: datetime) -> tuple[Life, ...]:
+def _lives(stage: SimulationStage, start: datetime) -> tuple[Life, ...]:
     """Return every node that lived after ``start``, in the order of their launches."""
     ready: dict[str, datetime] = {}
     going: dict[str, Event] = {}
@@ -287,7 +287,12 @@ def _drain(claim: NodeClaim) -> str:
 
 
 def merge_of(
-    report: Report, stage: Stage, had: Iterable[NodeClaim], base: str, head: str, rested: bool
+    report: Report,
+    stage: SimulationStage,
+    had: Iterable[NodeClaim],
+    base: str,
+    head: str,
+    rested: bool,
 ) -> Merge:
     """Return what became of the nodes that the base ``had``."""
     begin, cost = report.started_at, report.cost
@@ -324,6 +329,6 @@ def merge_of(
     )
 
 
-def _is_going(stage: Stage, claim: NodeClaim) -> bool:
+def _is_going(stage: SimulationStage, claim: NodeClaim) -> bool:
     now = {c.name: c for c in stage.world.store.node_claims()}
     return claim.name in now and now[claim.name].metadata.deletion_timestamp is not None

@@ -15,10 +15,10 @@ from reconciler.adapters.simulated.conditions import (
     Conditions,
     Latencies,
     Offer,
+    Period,
     PriceChange,
     Refused,
     Stale,
-    Window,
 )
 from reconciler.adapters.simulated.faults import Fault, Faults
 from reconciler.adapters.simulated.market import ANY, NO_CAPACITY
@@ -32,7 +32,7 @@ class _Part(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     """A part of the file."""
 
 
-class Refusal(_Part, frozen=True):
+class CapacityRefusal(_Part, frozen=True):
     """Offerings that EC2 has no capacity for, from a moment on, for a while or for ever."""
 
     instance_type: str = ANY
@@ -43,7 +43,7 @@ class Refusal(_Part, frozen=True):
     code: str = NO_CAPACITY
 
 
-class Price(_Part, frozen=True):
+class PriceFactor(_Part, frozen=True):
     """From a moment on some offerings cost ``factor`` times what the catalogue says."""
 
     at: str
@@ -61,7 +61,7 @@ class StaleReads(_Part, frozen=True):
     lasts: str | None = msgspec.field(default=None, name="for")
 
 
-class Call(_Part, frozen=True):
+class FailingCalls(_Part, frozen=True):
     """Calls of an EC2 operation that fail; ``times`` null is for ever."""
 
     call: str
@@ -94,10 +94,10 @@ class Script(_Part, frozen=True):
     ``duplicates`` lets EC2 ignore client tokens: a repeated call launches once more.
     """
 
-    refusals: tuple[Refusal, ...] = ()
-    prices: tuple[Price, ...] = ()
+    refusals: tuple[CapacityRefusal, ...] = ()
+    prices: tuple[PriceFactor, ...] = ()
     stale_reads: tuple[StaleReads, ...] = ()
-    calls: tuple[Call, ...] = ()
+    calls: tuple[FailingCalls, ...] = ()
     kills: tuple[Kill, ...] = ()
     latencies: Latency = Latency()
     interruptions: float = 0.0
@@ -150,7 +150,7 @@ def read_script(content: bytes, source: str) -> Script:
     """
     import yaml
 
-    from reconciler.model.plainyaml import load_all
+    from reconciler.source.plainyaml import load_all
 
     try:
         documents = load_all(content)
@@ -189,12 +189,12 @@ def _moment(text: str, start: datetime) -> datetime:
     return start + _span(text)
 
 
-def _window(start: str, lasts: str | None, first: datetime) -> Window:
+def _window(start: str, lasts: str | None, first: datetime) -> Period:
     begin = _moment(start, first)
-    return Window(begin, None if lasts is None else begin + _span(lasts))
+    return Period(begin, None if lasts is None else begin + _span(lasts))
 
 
-def _offer(part: Refusal | Price) -> Offer:
+def _offer(part: CapacityRefusal | PriceFactor) -> Offer:
     return Offer(part.instance_type, part.zone, part.capacity_type)
 
 

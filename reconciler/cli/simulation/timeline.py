@@ -8,8 +8,8 @@ from typing import Final
 
 from reconciler.cli.simulation.chronicle import Event
 from reconciler.cli.simulation.report import Merge, Money, Report
-from reconciler.plan.wording import dollars
-from reconciler.plan.wording import monthly as month_of
+from reconciler.plan.render.wording import dollars
+from reconciler.plan.render.wording import monthly as month_of
 
 _NAMES_MAX: Final = 3
 _LINES_MAX: Final = 400

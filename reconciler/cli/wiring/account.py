@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from reconciler.adapters.aws.clients import Connections
     from reconciler.adapters.aws.compute import AwsCompute
-    from reconciler.adapters.aws.facts import AccountFacts
-    from reconciler.adapters.aws.images import Types
-    from reconciler.cli.catalogs import Asking, CatalogInForce
-    from reconciler.desired.settings import Resolved
-    from reconciler.model.nodeclass import EC2NodeClass
+    from reconciler.adapters.aws.facts.latest import AccountFacts
+    from reconciler.adapters.aws.nodeclass.images import Types
+    from reconciler.cli.shared.catalogs import Asking, CatalogInForce
+    from reconciler.desired.settings.layers import Resolved
+    from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
-    from reconciler.ports import Interruptions
+    from reconciler.ports.cloud import Interruptions
 
 
 @cache
@@ -38,8 +38,8 @@ def compute_of(
 ) -> AwsCompute:
     """Return EC2. Who acts has node classes tried; a plan's credentials need not allow that."""
     from reconciler.adapters.aws.compute import AwsCompute
-    from reconciler.adapters.aws.images import types_of
-    from reconciler.adapters.aws.profiles import is_imitated
+    from reconciler.adapters.aws.launch.profiles import is_imitated
+    from reconciler.adapters.aws.nodeclass.images import types_of
 
     def find(node_class: EC2NodeClass) -> Types:
         return types_of(catalog.current, settings)(node_class)
@@ -57,7 +57,7 @@ def compute_of(
 
 def look_up(args: argparse.Namespace, resolved: Resolved) -> Callable[[EC2NodeClass], EC2NodeClass]:
     """Return what finds in the account what a node class selects."""
-    from reconciler.cli.catalogs import CatalogInForce
+    from reconciler.cli.shared.catalogs import CatalogInForce
 
     imitation = Imitation(clock_of(args))
     asking = asking_of(args, resolved, imitation, by_default=False)
@@ -71,21 +71,20 @@ def asking_of(
     imitation: Imitation | None = None,
     *,
     by_default: bool,
-    anew: bool = False,
+    refresh: bool = False,
 ) -> Asking:
     """Return how AWS is asked for types and prices; nothing connects before it is.
 
     ``anew`` takes no earlier answer while AWS gives one.
     """
-    from reconciler.cli.catalogs import Asking
+    from reconciler.cli.shared.catalogs import Asking
 
     @cache
     def facts() -> AccountFacts:
-        from reconciler.adapters.aws.cache import folder_of
-        from reconciler.adapters.aws.facts import AccountFacts
+        from reconciler.adapters.aws.facts.latest import AccountFacts, folder_of
         from reconciler.catalog.catalog import bundled_data
-        from reconciler.cli.catalogs import max_age
-        from reconciler.cli.opening import cache_place
+        from reconciler.cli.shared.catalogs import max_age
+        from reconciler.cli.shared.records import cache_place
 
         settings = resolved.settings
         own = imitation.connect if imitation is not None else None
@@ -94,7 +93,7 @@ def asking_of(
             settings,
             imitation.clock if imitation is not None else clock_of(args),
             folder_of(settings, cache_place(args.path, resolved)),
-            max_age=timedelta() if anew else max_age(settings),
+            max_age=timedelta() if refresh else max_age(settings),
             bundle=bundled_data()[1],
         )
 
@@ -107,13 +106,13 @@ def hearing(settings: Settings, imitation: Imitation) -> Iterator[Interruptions]
 
     An imitation in this process has nothing to say that was not put there as a message.
     """
-    from reconciler.adapters.aws.hearing import Hearing
+    from reconciler.adapters.aws.events.statuses import Hearing
 
     ways: list[Interruptions] = []
     connect = imitation.connect or connections().of(settings)
     with ExitStack() as listeners:
         if settings.interruption_queue:
-            from reconciler.adapters.aws.queue import InterruptionQueue
+            from reconciler.adapters.aws.events.queue import InterruptionQueue
 
             queue = InterruptionQueue(
                 connect,
@@ -125,7 +124,7 @@ def hearing(settings: Settings, imitation: Imitation) -> Iterator[Interruptions]
             listeners.enter_context(queue.listening())
             ways.append(queue)
         if imitation.connect is None:
-            from reconciler.adapters.aws.statuses import InstanceStatuses
+            from reconciler.adapters.aws.events.statuses import InstanceStatuses
 
             statuses = InstanceStatuses(connect, imitation.clock)
             listeners.enter_context(statuses.listening())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.wiring.account import compute_of, hearing
+from reconciler.cli.wiring.account import compute_of, connections, hearing
 from reconciler.cli.wiring.cluster import arrivals, cluster_of
 from reconciler.cli.wiring.fleetsource import FleetSource
 from reconciler.cli.wiring.ground import (
@@ -26,12 +26,60 @@ from reconciler.model.diagnostics import Diagnostic, Severity
 if TYPE_CHECKING:
     import argparse
 
+    from reconciler.adapters.aws.checks import Checks
+    from reconciler.adapters.aws.nodeclass.validation import Validation
     from reconciler.adapters.database.state import DatabaseState
-    from reconciler.cli.takeover import Takeover
+    from reconciler.cli.maintenance.takeover import Takeover
+    from reconciler.cli.shared.catalogs import CatalogInForce
     from reconciler.engine.world import World
+    from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
-    from reconciler.plan.inputs import Inputs
-    from reconciler.ports import Notifier
+    from reconciler.plan.make.inputs import Inputs
+    from reconciler.ports.cloud import Compute
+    from reconciler.ports.progress import Notifier
+
+
+# What ``reconciler check`` looks with.
+
+
+@dataclass(frozen=True)
+class CheckBench:
+    """What ``reconciler check`` looks with: a fleet's classes, and AWS as it is found there."""
+
+    settings: Settings
+    classes: Sequence[EC2NodeClass]
+    checks: Checks
+    validation: Validation
+    compute: Compute
+    catalog: CatalogInForce
+
+    def cpus_of(self, instance_type: str) -> float:
+        """Return the vCPUs of an instance type, 0 where the catalogue does not know it."""
+        kind = self.catalog.get(instance_type)
+        return 0.0 if kind is None else kind.capacity.get("cpu", 0) / 1000
+
+
+def check_bench(args: argparse.Namespace, imitation: Imitation | None = None) -> CheckBench:
+    """Return what the checks of a fleet need; nothing of it writes."""
+    from reconciler.adapters.aws.checks import Checks
+    from reconciler.adapters.aws.nodeclass.images import types_of
+    from reconciler.adapters.aws.nodeclass.validation import Validation
+    from reconciler.cli.shared import request
+    from reconciler.desired.objects import node_classes
+
+    ground = ground_of(args, imitation)
+    settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
+    clock = imitation.clock
+    connect = imitation.connect or connections().of(settings)
+    fleet, _ = request.read_desired(request.read_source(args), any_class=False)
+    return CheckBench(
+        settings,
+        node_classes(fleet),
+        Checks(connect, settings, clock),
+        Validation(connect("ec2", 1), settings, types_of(catalog.current, settings), clock),
+        compute_of(settings, catalog, imitation),
+        catalog,
+    )
 
 
 UNNAMED: Final = Diagnostic(
@@ -72,7 +120,7 @@ def assembled(
     from reconciler.adapters.database.state import open_state
     from reconciler.adapters.kubernetes.cluster import KubernetesCluster
     from reconciler.engine.world import World
-    from reconciler.plan.decisions import decisions_of
+    from reconciler.plan.explain.decisions import decisions_of
 
     ground = ground_of(args, imitation)
     settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
@@ -100,7 +148,7 @@ def assembled(
             interruptions=resources.enter_context(hearing(settings, imitation)),
         )
         if isinstance(cluster, KubernetesCluster):
-            world.tell("Connected", f"the cluster is {cluster.where}")
+            world.notify("Connected", f"the cluster is {cluster.where}")
         yield Assembly(world, source, state, settings)
 
 
@@ -117,11 +165,11 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     import msgspec
 
     from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
-    from reconciler.cli import inputs
-    from reconciler.cli.asked import asked_of
-    from reconciler.cli.stopping import Silence
+    from reconciler.cli.shared import request
+    from reconciler.cli.shared.question import asked_of
+    from reconciler.cli.shared.stopping import Silence
+    from reconciler.engine.history import history_of
     from reconciler.engine.observation import observe
-    from reconciler.engine.recollection import history_of
     from reconciler.engine.reconcile import owner_of, restamp
     from reconciler.engine.world import World
 
@@ -145,7 +193,7 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     seen = observe(world, desired.node_pools, owner_of(settings))
     seen = with_fields(seen, history=history_of(store, settings, seen.at))
     facts = desired.inputs(seen, store.unavailable(seen.at), store.objects(), serial)
-    base = inputs.read_base(args)
+    base = request.read_base(args)
     if base is None:
         return facts
     facts = msgspec.structs.replace(
@@ -169,7 +217,7 @@ def taking_over(
     """
     from reconciler.adapters.database.state import open_state
     from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
-    from reconciler.cli.takeover import Takeover
+    from reconciler.cli.maintenance.takeover import Takeover
 
     ground = ground_of(args, imitation)
     settings, clock = ground.settings, ground.imitation.clock

@@ -12,15 +12,12 @@ from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
     from reconciler.adapters.kubernetes.api import Api
-    from reconciler.cli.catalogs import CatalogInForce
+    from reconciler.cli.shared.catalogs import CatalogInForce
     from reconciler.model.check import Check
     from reconciler.model.settings import Settings
-    from reconciler.ports import (
-        Arrivals,
-        Clock,
-        Cluster,
-        Shelf,
-    )
+    from reconciler.ports.clock import Clock
+    from reconciler.ports.cluster import Arrivals, Cluster
+    from reconciler.ports.state import Shelf
 
 
 def cluster_of(

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
-    from reconciler.cli.catalogs import CatalogInForce
-    from reconciler.desired.workloads import Workloads
+    from reconciler.cli.shared.catalogs import CatalogInForce
+    from reconciler.desired.workloads.pods import Workloads
     from reconciler.engine.discovery import Discovery
     from reconciler.engine.planning import PlannedFleet
-    from reconciler.ports import Compute
+    from reconciler.ports.cloud import Compute
 
 
 POLL_S = 15.0
@@ -24,7 +24,7 @@ POLL_S = 15.0
 
 def no_workloads() -> Workloads:
     """Return what a fleet runs before it was read."""
-    from reconciler.desired.workloads import Workloads
+    from reconciler.desired.workloads.pods import Workloads
 
     return Workloads()
 
@@ -52,24 +52,24 @@ class FleetSource:
             InvalidFleetError: it cannot be planned.
             UnreadableError: it cannot be read.
         """
-        from reconciler.cli import inputs
+        from reconciler.cli.shared import request
         from reconciler.desired.objects import node_classes, node_pools
-        from reconciler.desired.workloads import expand
+        from reconciler.desired.workloads.pods import expand
         from reconciler.engine.discovery import Discovery
         from reconciler.engine.planning import PlannedFleet
 
-        source = inputs.read_source(self.args)
-        fleet, findings = inputs.read_desired(source, any_class=False)
-        resolved = inputs.settings_of(self.args, fleet)
+        source = request.read_source(self.args)
+        fleet, findings = request.read_desired(source, any_class=False)
+        resolved = request.settings_of(self.args, fleet)
         catalog = self.catalogs.read(resolved, fleet.lock)
         self.workloads, more = expand(fleet.workloads)
         classes = {c.name: self.compute.resolve(c) for c in node_classes(fleet)}
         lock = fleet.lock_for(resolved.settings.region)
         if lock is not None:
-            from reconciler.desired.pinning import pinned
+            from reconciler.desired.lock import pinned
 
             classes = {name: pinned(c, lock.entry(name)) for name, c in classes.items()}
-        digests = inputs.digests_of(fleet, b"", catalog, resolved)
+        digests = request.digests_of(fleet, b"", catalog, resolved)
         return PlannedFleet(
             fleet=fleet,
             head=source.revision,
@@ -78,7 +78,7 @@ class FleetSource:
             classes=classes,
             settings=resolved.settings,
             catalog=catalog,
-            diagnostics=inputs.without_errors((*findings, *more)),
+            diagnostics=request.without_errors((*findings, *more)),
             allow_removal=frozenset(self.args.allow_removal),
             digests=digests,
             discovery=self.discovery or Discovery({}),
@@ -94,7 +94,7 @@ class FleetSource:
         now = time.monotonic()
         if now - self._asked_at >= POLL_S:
             from reconciler.adapters.git.source import head_of
-            from reconciler.cli.inputs import source_of
+            from reconciler.cli.shared.request import source_of
 
             self._asked_at = now
             self._head = head_of(source_of(self.args)) or ""

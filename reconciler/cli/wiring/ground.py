@@ -6,24 +6,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.cli.opening import state_location
+from reconciler.cli.shared.records import state_location
 from reconciler.cli.wiring.account import asking_of
 from reconciler.cli.wiring.imitation import Imitation, clock_of
 
 if TYPE_CHECKING:
     import argparse
 
-    from reconciler.catalog.memory import Discoveries
-    from reconciler.cli.catalogs import CatalogInForce
-    from reconciler.desired.settings import Resolved
+    from reconciler.catalog.adjusted.discovered import Discoveries
+    from reconciler.cli.shared.catalogs import CatalogInForce
+    from reconciler.desired.settings.layers import Resolved
     from reconciler.engine.discovery import Discovery
     from reconciler.model.settings import Settings
-    from reconciler.ports import (
-        Journal,
-        JournalEntry,
-        Shelf,
-        StateStore,
-    )
+    from reconciler.ports.journal import Journal, JournalEntry
+    from reconciler.ports.state import Shelf, StateStore
 
 
 class Ground(NamedTuple):
@@ -42,13 +38,13 @@ class Ground(NamedTuple):
 
 def ground_of(args: argparse.Namespace, imitation: Imitation | None) -> Ground:
     """Return the effective settings, the catalogue of the region, and where the state is."""
-    from reconciler.adapters.aws.profiles import is_imitated
-    from reconciler.cli import inputs
-    from reconciler.cli.catalogs import CatalogInForce
+    from reconciler.adapters.aws.launch.profiles import is_imitated
+    from reconciler.cli.shared import request
+    from reconciler.cli.shared.catalogs import CatalogInForce
 
     imitation = imitation or Imitation(clock_of(args))
-    fleet, _ = inputs.read_desired(inputs.read_source(args), any_class=False)
-    resolved = inputs.settings_of(args, fleet)
+    fleet, _ = request.read_desired(request.read_source(args), any_class=False)
+    resolved = request.settings_of(args, fleet)
     by_default = not is_imitated(resolved.settings)
     asking = asking_of(args, resolved, imitation, by_default=by_default)
     catalog = CatalogInForce(args, asking, resolved, fleet.lock)
@@ -88,7 +84,7 @@ def expect_cluster_name(ground: Ground) -> None:
 
 def is_named(resolved: Resolved) -> bool:
     """Return whether somebody has named the cluster: its default is every cluster's."""
-    from reconciler.desired.settings import Layer
+    from reconciler.desired.settings.layers import Layer
 
     origin = resolved.origins["clusterName"]
     return origin.layer is not Layer.DEFAULT and bool(resolved.settings.cluster_name)
@@ -98,9 +94,9 @@ def discovery_of(args: argparse.Namespace, resolved: Resolved, *, keeps: bool = 
     """Return the node capacity that was observed and cached with the state."""
     import msgspec
 
-    from reconciler.adapters.aws.cache import folder_of
-    from reconciler.catalog.memory import Memory
-    from reconciler.cli.opening import cache_place
+    from reconciler.adapters.aws.facts.latest import folder_of
+    from reconciler.catalog.adjusted.discovered import Memory
+    from reconciler.cli.shared.records import cache_place
     from reconciler.engine.discovery import Discovery, forget
 
     name = "memory.1"

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import argparse
 
     from reconciler.adapters.aws.clients import Connect
-    from reconciler.ports import Clock
+    from reconciler.ports.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,6 @@ class Imitation:
 def clock_of(args: argparse.Namespace) -> Clock:
     """Return the machine's clock, set to ``--now`` where that is given."""
     from reconciler.adapters.clock import SystemClock
-    from reconciler.cli.moment import present
+    from reconciler.cli.shared.moment import present
 
     return SystemClock() if args.now is None else SystemClock(present(args.now))

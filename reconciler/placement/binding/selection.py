@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from reconciler.model.node import Node
-from reconciler.model.pod import (
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.pod import (
     NodeSelector,
     NodeSelectorExpression,
     NodeSelectorTerm,
     PodSpec,
 )
-from reconciler.model.taint import Taint, Toleration
+from reconciler.model.kubernetes.taint import Taint, Toleration
 
 _REPELLING: Final = ("NoSchedule", "NoExecute")
 

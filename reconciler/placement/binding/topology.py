@@ -8,9 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reconciler.model.metadata import LabelSelector, SelectorExpression
-from reconciler.model.node import Node
-from reconciler.model.pod import Pod, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from reconciler.model.kubernetes.metadata import LabelSelector, SelectorExpression
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.pod import (
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+)
 from reconciler.placement.binding.selection import matches_node, repelling
 
 
@@ -34,7 +39,7 @@ class _Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Eligibility:
     """Where a pod may be, as the others stand: worked out once for all nodes.
 
     ``near`` are the domains of which one must be had, ``far`` those that must not, by key.
@@ -88,7 +93,7 @@ class Neighbourhood:
         if affinity is not None and affinity.pod_anti_affinity is not None:
             self.shy.append(item)
 
-    def standing(self, pod: Pod) -> Standing:
+    def standing(self, pod: Pod) -> Eligibility:
         """Return where the rules of a pod, and those of the others, let it be."""
         hard = [
             rule
@@ -96,7 +101,7 @@ class Neighbourhood:
             if rule.when_unsatisfiable == "DoNotSchedule"
         ]
         near, anywhere = self._near(pod)
-        return Standing(
+        return Eligibility(
             tuple(self._spread(pod, rule) for rule in hard), near, anywhere, self._far(pod)
         )
 

@@ -8,8 +8,9 @@ from typing import Final
 
 import msgspec
 
-from reconciler.desired.workloads import Workloads
-from reconciler.model.cluster import (
+from reconciler.desired.workloads.pods import Workloads
+from reconciler.model.karpenter.labels import ZONE, normalized
+from reconciler.model.kubernetes.cluster import (
     ClaimStatus,
     CSISource,
     PersistentVolume,
@@ -18,10 +19,9 @@ from reconciler.model.cluster import (
     VolumeNodeAffinity,
     VolumeSpec,
 )
-from reconciler.model.labels import ZONE, normalized
-from reconciler.model.metadata import Metadata
-from reconciler.model.node import Node
-from reconciler.model.pod import (
+from reconciler.model.kubernetes.metadata import Metadata
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.pod import (
     NodeSelector,
     NodeSelectorExpression,
     NodeSelectorTerm,

@@ -11,18 +11,122 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from reconciler.placement.cohort import Cohort
-from reconciler.placement.packing.carrying import Carrying
-from reconciler.placement.packing.effort import Effort
-from reconciler.placement.packing.filling import Filler
-from reconciler.placement.packing.goal import Depth, Goal
-from reconciler.placement.packing.lots import DomainChoice, Sorted, Sorting
-from reconciler.placement.packing.market import Market
-from reconciler.placement.packing.paper import Paper, drafted
+from reconciler.model.resources import NODES
+from reconciler.placement.nodes.claims import OpenClaim, fit
+from reconciler.placement.packing.filling import Filler, PaperNode
+from reconciler.placement.packing.goal import Depth, Effort, Goal
+from reconciler.placement.packing.greedy import Worth, duals, shares
+from reconciler.placement.packing.lots import DomainChoice, Lot, Sorted, Sorting
+from reconciler.placement.packing.market import PackingMarket
+from reconciler.placement.packing.paper import DraftPacking, drafted
 from reconciler.placement.packing.tries import Tries
-from reconciler.placement.packing.worth import Worth, duals, shares
-from reconciler.placement.rules import RuleKind
-from reconciler.placement.solve import Pass
+from reconciler.placement.pods.cohort import Cohort, CohortView
+from reconciler.placement.solve import PlacementPass
+from reconciler.placement.topology.rules import RuleKind
+
+# Carries out a packing on paper: each pod asks the rules whether it may go where it should.
+#
+# The same code decides as in any other pass. A pod that is refused everywhere it was meant to go
+# is left to the pass, which finds it a place as for any pod.
+
+
+class _Planned:
+    """A node on paper, the claim once it is open, and the pods that it still waits for."""
+
+    __slots__ = ("claim", "due", "node")
+
+    def __init__(self, node: PaperNode) -> None:
+        self.node = node
+        self.claim: OpenClaim | None = None
+        self.due = dict(node.taken)
+
+
+class Carrying:
+    """One packing being carried out in a pass."""
+
+    def __init__(
+        self, solving: PlacementPass, cohorts: Sequence[Cohort], nodes: Iterable[PaperNode]
+    ) -> None:
+        self._solving = solving
+        self._cohorts = cohorts
+        self._by_lot: dict[Lot, list[_Planned]] = {}
+        for node in nodes:
+            planned = _Planned(node)
+            for lot in node.taken:
+                self._by_lot.setdefault(lot, []).append(planned)
+
+    def run(self, found: Sorted) -> None:
+        """Place the pods of all lots; pods that are refused go on waiting."""
+        sequences = {number: list(reversed(steps)) for number, steps in found.sequences.items()}
+        while sequences:
+            before = sum(c.waiting for c in self._cohorts)
+            for number in sorted(sequences):
+                self._serve(number, sequences[number])
+            sequences = {number: steps for number, steps in sequences.items() if steps}
+            if sum(c.waiting for c in self._cohorts) == before:
+                return
+
+    def _serve(self, number: int, steps: list[tuple[Lot, int]]) -> None:
+        """Place a cohort's pods lot by lot, ``steps`` from the back, until one is refused."""
+        cohort = self._cohorts[number]
+        while steps and cohort.waiting:
+            lot, count = steps[-1]
+            stage = next(s for s in lot.stages if s in cohort.stages)
+            view = stage.view(cohort, self._solving.demands)
+            placed = 0 if view.hopeless else self._place(number, view, lot, count)
+            if placed:
+                index = cohort.stages.index(stage)
+                if index:
+                    pods = cohort.pods[cohort.waiting_from - placed : cohort.waiting_from]
+                    self._solving.steps_taken.update((pod.key, index) for pod in pods)
+                steps.pop()
+                if placed < count:
+                    steps.append((lot, count - placed))
+            elif not self._by_lot.get(lot):
+                steps.pop()
+            else:
+                return
+
+    def _place(self, number: int, view: CohortView, lot: Lot, count: int) -> int:
+        """Place up to ``count`` pods of a lot on the first node that takes one; say how many."""
+        solving = self._solving
+        in_unit = dict(lot.cohorts)[number]
+        for planned in self._by_lot.get(lot, ()):
+            due = planned.due[lot] * in_unit if in_unit == 1 else planned.due[lot]
+            if due <= 0:
+                continue
+            claim = planned.claim
+            opening = claim is None
+            if claim is None:
+                claim = OpenClaim(planned.node.template, f"new node {len(solving.claims) + 1}")
+                claim.space = planned.node.site.space
+                claim.mask = self._types(planned.node)
+            room = view.room_on(claim.host)
+            if room <= 0:
+                continue
+            found = fit(view, claim, claim.mask, solving.reservations, opening=opening)
+            if found.space is None:
+                continue
+            most = min(count, room, due if in_unit == 1 else count)
+            if view.stage.by_domain:
+                most = 1
+            placed = len(solving.put(view.cohort, claim, found, most, is_new=opening))
+            planned.claim = claim
+            if in_unit == 1:
+                planned.due[lot] -= placed
+            return placed
+        return 0
+
+    def _types(self, node: PaperNode) -> int:
+        """Return the types that the claim may become: where limits count, none larger."""
+        template, table = node.template, node.template.table
+        mask = self._solving.limits.allowed(template)
+        for name in self._solving.limits.left(template) or ():
+            if name != NODES:
+                most = table.most_capacity(name, 1 << node.index)
+                mask &= table.capacity_at_most(name, most)
+        return mask
+
 
 _IMPROVED = 3
 """How many of the packings on paper are made cheaper, the cheapest first."""
@@ -37,7 +141,9 @@ _NO_TURN: Mapping[str, int] = {}
 _TURNS_MAX = 6
 
 
-def cheapest(best: Pass, tries: Tries, goal: Goal, depth: Depth = "whole") -> Pass:
+def cheapest(
+    best: PlacementPass, tries: Tries, goal: Goal, depth: Depth = "whole"
+) -> PlacementPass:
     """Return the best pass of the default's and all that are tried; it is the one that stands."""
     outcome, standing = goal.reached(best, tries.cohorts), tries.saved()
     if outcome.nodes == 0:
@@ -64,7 +170,7 @@ def _effort(cohorts: Collection[Cohort], depth: Depth) -> Effort:
     return Effort((_WORK_BASE + _WORK_A_POD * pods) // _DIVISORS[depth])
 
 
-def _drafts(tries: Tries, goal: Goal, effort: Effort, briefly: bool) -> Iterator[Paper]:
+def _drafts(tries: Tries, goal: Goal, effort: Effort, briefly: bool) -> Iterator[DraftPacking]:
     """Yield packings on paper, by several measures of worth, for the best ways to take domains."""
     ways: list[tuple[Sorted, Filler, Worth, Worth]] = []
     for found, filler, by_share in _ways(tries, goal, effort, briefly):
@@ -83,7 +189,7 @@ def _drafts(tries: Tries, goal: Goal, effort: Effort, briefly: bool) -> Iterator
             yield drafted(found, filler, by_dual, effort.left // 4)
 
 
-def _improved(drafts: Sequence[Paper], effort: Effort) -> Iterator[Paper]:
+def _improved(drafts: Sequence[DraftPacking], effort: Effort) -> Iterator[DraftPacking]:
     """Yield the packings made cheaper; each may use half of what is left, the last all."""
     for following, draft in enumerate(drafts, 1):
         yield draft.improved(effort.left // (2 if following < len(drafts) else 1))
@@ -93,13 +199,13 @@ def _ways(
     tries: Tries, goal: Goal, effort: Effort, briefly: bool
 ) -> Iterator[tuple[Sorted, Filler, Worth]]:
     """Yield lots for each way to choose domains, with what share of a node their units take."""
-    market: Market | None = None
+    market: PackingMarket | None = None
     seen: set[object] = set()
     turns = () if briefly else _turns(tries.cohorts)
     for choice, turn in product(DomainChoice, (_NO_TURN, *turns)):
         solving = tries.start()
         if market is None:
-            market = Market.of(tries.cohorts, solving, goal)
+            market = PackingMarket.of(tries.cohorts, solving, goal)
         found = Sorting(tries.cohorts, solving, goal, market, choice, turn).lots()
         if found.lots and found.content not in seen:
             seen.add(found.content)

@@ -15,10 +15,10 @@ from math import ceil
 import msgspec
 
 from reconciler.catalog.table import TypeTable, indices
+from reconciler.placement.nodes.space import Space
+from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.packing.goal import Goal
 from reconciler.placement.packing.simplex import Program, maximum
-from reconciler.placement.space import Space
-from reconciler.placement.template import Template
 
 LOADS_MAX = 24
 """More loads than these are worth merging: the work grows with their number to the third power."""
@@ -44,7 +44,7 @@ class Load(msgspec.Struct, eq=False):
     fluid: bool = False
 
 
-class Kind(msgspec.Struct, frozen=True):
+class NodeKind(msgspec.Struct, frozen=True):
     """A node that may be bought: its dollars, its room, and how many it takes of each load."""
 
     cost: float
@@ -112,10 +112,10 @@ def _merged(members: Sequence[Load]) -> Load:
 
 
 def kinds_of(
-    loads: Sequence[Load], templates: Iterable[Template], goal: Goal, names: Sequence[str]
-) -> list[Kind]:
+    loads: Sequence[Load], templates: Iterable[PoolTemplate], goal: Goal, names: Sequence[str]
+) -> list[NodeKind]:
     """Return every node worth buying; ``names`` are the resources in the order of the loads."""
-    found: list[Kind] = []
+    found: list[NodeKind] = []
     for template in templates:
         extra = goal.cost_of_node(template)
         table = template.table
@@ -137,11 +137,11 @@ def kinds_of(
                     _held(load, room) if signature >> i & 1 else 0 for i, load in enumerate(loads)
                 )
                 if any(most):
-                    found.append(Kind(prices[index] + extra, room, most))
+                    found.append(NodeKind(prices[index] + extra, room, most))
     return list(dict.fromkeys(found))
 
 
-def _priced(loads: Sequence[Load], template: Template) -> dict[int, dict[int, float]]:
+def _priced(loads: Sequence[Load], template: PoolTemplate) -> dict[int, dict[int, float]]:
     """Return, for each set of loads that may meet on a node, the types with their least price."""
     table: TypeTable = template.table
     found: dict[int, dict[int, float]] = {}
@@ -168,7 +168,7 @@ def _priced(loads: Sequence[Load], template: Template) -> dict[int, dict[int, fl
 
 
 def _room(
-    template: Template, index: int, columns: Sequence[Sequence[int]], names: Sequence[str]
+    template: PoolTemplate, index: int, columns: Sequence[Sequence[int]], names: Sequence[str]
 ) -> tuple[int, ...] | None:
     """Return a type's room beside its daemons, None where these do not fit."""
     group = next(g for g in template.daemon_groups if g.mask >> index & 1)
@@ -193,7 +193,7 @@ class _Pricing:
 
     __slots__ = ("kind", "loads", "numbers", "shadow")
 
-    def __init__(self, kind: Kind, loads: Sequence[Load]) -> None:
+    def __init__(self, kind: NodeKind, loads: Sequence[Load]) -> None:
         self.kind = kind
         self.loads = loads
         self.numbers = [i for i, most in enumerate(kind.most) if most]
@@ -236,7 +236,7 @@ class _Pricing:
         return self.ceiling(values, self.shadow), column
 
 
-def solve(loads: Sequence[Load], kinds: Sequence[Kind], rounds: int = ROUNDS) -> Dual:
+def solve(loads: Sequence[Load], kinds: Sequence[NodeKind], rounds: int = ROUNDS) -> Dual:
     """Return values of pods that no kind of node exceeds, as high as found in all."""
     counts = [float(load.count) for load in loads]
     pricings = [_Pricing(kind, loads) for kind in kinds]
@@ -272,7 +272,7 @@ def solve(loads: Sequence[Load], kinds: Sequence[Kind], rounds: int = ROUNDS) ->
 
 
 def _first_rows(
-    loads: Sequence[Load], kinds: Sequence[Kind]
+    loads: Sequence[Load], kinds: Sequence[NodeKind]
 ) -> Iterator[tuple[list[float], float]]:
     """Yield for each load the node that is cheapest for it alone; so the values are limited."""
     for number in range(len(loads)):
@@ -286,5 +286,5 @@ def _first_rows(
 def worth(room: Sequence[int], loads: Sequence[Load], values: Sequence[float]) -> float:
     """Return the most value that pods on a free room can have, whatever else speaks against it."""
     counts = tuple(ceil(load.count) for load in loads)
-    kind = Kind(0.0, tuple(room), counts)
+    kind = NodeKind(0.0, tuple(room), counts)
     return _Pricing(kind, loads).fill(values)[0]

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from operator import lt
 
-from reconciler.model.hostport import HostPort
-from reconciler.placement.packing.effort import Effort
+from reconciler.model.kubernetes.pod import HostPort
+from reconciler.placement.nodes.space import Space
+from reconciler.placement.nodes.template import PoolTemplate, clash
+from reconciler.placement.packing.goal import Effort
 from reconciler.placement.packing.lots import Lot
-from reconciler.placement.packing.market import Charge, Market, Row, Shelf
-from reconciler.placement.space import Space
-from reconciler.placement.template import Template, clash
-from reconciler.placement.topology import Group
+from reconciler.placement.packing.market import Charge, PackingMarket, PoolOffers, Row
+from reconciler.placement.topology.groups import Group
 
 Needs = Sequence[tuple[int, int]]
 """What a unit asks for: amounts by the number of the resource, none of them zero."""
@@ -32,7 +32,7 @@ class Site:
 
     __slots__ = ("costs", "joined", "space", "template")
 
-    def __init__(self, template: Template, space: Space, costs: Mapping[int, float]) -> None:
+    def __init__(self, template: PoolTemplate, space: Space, costs: Mapping[int, float]) -> None:
         self.template = template
         self.space = space
         self.costs = costs
@@ -60,7 +60,7 @@ class PaperNode:
         self.ports: tuple[HostPort, ...] = ()
 
     @property
-    def template(self) -> Template:
+    def template(self) -> PoolTemplate:
         return self.site.template
 
     def take(self, lot: Lot, needs: Needs, most: int, sites: Sites) -> int:
@@ -156,11 +156,11 @@ class PaperNode:
 class Sites:
     """The sites of a market, one object for each NodePool and space."""
 
-    def __init__(self, market: Market) -> None:
+    def __init__(self, market: PackingMarket) -> None:
         self._market = market
         self._known: dict[tuple[str, Space], Site] = {}
 
-    def of(self, template: Template, space: Space) -> Site:
+    def of(self, template: PoolTemplate, space: Space) -> Site:
         """Return the site of a NodePool within a space."""
         known = self._known.get((template.name, space))
         if known is None:
@@ -180,7 +180,7 @@ class Sites:
 class Filler:
     """Fills nodes from what is left of the lots, the most valuable units first."""
 
-    def __init__(self, market: Market, lots: Iterable[Lot], effort: Effort) -> None:
+    def __init__(self, market: PackingMarket, lots: Iterable[Lot], effort: Effort) -> None:
         self.market = market
         self.effort = effort
         self.sites = Sites(market)
@@ -204,14 +204,14 @@ class Filler:
         self._all = sorted(self.left, key=lambda lot: (-lot.value, lot.number))
         self.order = self._all
 
-    def affords(self, template: Template, row: Row) -> bool:
+    def affords(self, template: PoolTemplate, row: Row) -> bool:
         """Return whether the limits of the NodePool still allow such a node."""
         if not row.charge:
             return True
         left = self._left_of_limits(template)
         return all(c <= have for c, have in zip(row.charge, left, strict=True))
 
-    def _left_of_limits(self, template: Template) -> list[int]:
+    def _left_of_limits(self, template: PoolTemplate) -> list[int]:
         left = self._limits.get(template.name)
         if left is None:
             left = self._limits[template.name] = list(self.market.limits(template))
@@ -219,7 +219,7 @@ class Filler:
 
     def filled(
         self,
-        shelf: Shelf,
+        shelf: PoolOffers,
         row: Row,
         order: Sequence[Lot] | None = None,
         *,
@@ -264,7 +264,7 @@ class Filler:
         """Return what nodes for all that is left cost at least, 0.0 if nothing is known."""
         return sum(lot.floor * self.left[lot] for lot in self.order)
 
-    def best_filled(self, shelf: Shelf, row: Row) -> PaperNode:
+    def best_filled(self, shelf: PoolOffers, row: Row) -> PaperNode:
         """Return a node filled in the most valuable of several orders: each lot first or last."""
         best = self.filled(shelf, row)
         if len(self.order) > _LOTS_TO_REORDER:

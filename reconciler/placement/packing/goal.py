@@ -8,9 +8,27 @@ from typing import Literal
 import msgspec
 
 from reconciler.model.settings import Settings
-from reconciler.placement.cohort import Cohort
-from reconciler.placement.solve import Pass
-from reconciler.placement.template import Template
+from reconciler.placement.nodes.template import PoolTemplate
+from reconciler.placement.pods.cohort import Cohort
+from reconciler.placement.solve import PlacementPass
+
+# How much is tried: counted in lots held against nodes, never in time.
+
+
+class Effort:
+    """What was done of the work that all packings of one question may do together."""
+
+    __slots__ = ("done", "most")
+
+    def __init__(self, most: int) -> None:
+        self.done = 0
+        self.most = most
+
+    @property
+    def left(self) -> int:
+        """How much may still be begun."""
+        return max(0, self.most - self.done)
+
 
 CHEAPEST = "cheapest"
 Depth = Literal["whole", "third", "brief"]
@@ -46,28 +64,28 @@ class Goal(msgspec.Struct, frozen=True):
         """Return the goal with every NodePool taking part."""
         return msgspec.structs.replace(self, packing=CHEAPEST, packings={})
 
-    def packs(self, template: Template) -> bool:
+    def packs(self, template: PoolTemplate) -> bool:
         """Return whether the nodes of a NodePool are to be packed for their price."""
         return self.packings.get(template.name, self.packing) == CHEAPEST
 
-    def packs_some(self, templates: Iterable[Template]) -> bool:
+    def packs_some(self, templates: Iterable[PoolTemplate]) -> bool:
         """Return whether any of the NodePools takes part."""
         return any(map(self.packs, templates))
 
-    def cost_of_node(self, template: Template) -> float:
+    def cost_of_node(self, template: PoolTemplate) -> float:
         """Return what a node of the NodePool costs an hour beside its price."""
         return self.node_costs.get(template.name, self.node_cost)
 
-    def reached(self, solving: Pass, cohorts: Sequence[Cohort]) -> Outcome:
+    def reached(self, solving: PlacementPass, cohorts: Sequence[Cohort]) -> PackingScore:
         """Return what a pass came to."""
         claims = solving.claims
         cost = sum(claim.price + self.cost_of_node(claim.template) for claim in claims)
         virtual = sum(c.waiting for c in cohorts if c.shape.model.is_virtual)
         waiting = sum(c.waiting for c in cohorts) - virtual
-        return Outcome(waiting, virtual, round(cost, 9), len(claims))
+        return PackingScore(waiting, virtual, round(cost, 9), len(claims))
 
 
-class Outcome(msgspec.Struct, frozen=True, order=True):
+class PackingScore(msgspec.Struct, frozen=True, order=True):
     """Less is better: pods without a place, then virtual ones, then dollars an hour, then nodes."""
 
     unplaced: int

@@ -12,18 +12,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from reconciler.model.hostport import HostPort
+from reconciler.model.kubernetes.pod import HostPort
 from reconciler.model.resources import Resources, add
-from reconciler.placement.claims import OpenClaim
-from reconciler.placement.cohort import Cohort, Stage
-from reconciler.placement.newclaims import record
+from reconciler.placement.nodes.claims import OpenClaim, record
+from reconciler.placement.nodes.space import Demand, Space
+from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.packing.goal import Goal
-from reconciler.placement.packing.market import Market, Shelf
-from reconciler.placement.rules import RuleKind
-from reconciler.placement.solve import Pass
-from reconciler.placement.space import Demand, Space
-from reconciler.placement.template import Template
-from reconciler.placement.topology import Group
+from reconciler.placement.packing.market import PackingMarket, PoolOffers
+from reconciler.placement.pods.cohort import Cohort, CohortStage
+from reconciler.placement.solve import PlacementPass
+from reconciler.placement.topology.groups import Group
+from reconciler.placement.topology.rules import RuleKind
 
 
 @dataclass(eq=False, slots=True)
@@ -42,9 +41,9 @@ class Lot:
     number: int
     cohorts: tuple[tuple[int, int], ...]
     demands: tuple[Demand, ...]
-    stages: tuple[Stage, ...]
+    stages: tuple[CohortStage, ...]
     requests: Resources
-    shelves: tuple[tuple[Shelf, ...], ...]
+    shelves: tuple[tuple[PoolOffers, ...], ...]
     units: int = 0
     by_host: tuple[tuple[Group, bool], ...] = ()
     counted: tuple[Group, ...] = ()
@@ -58,7 +57,7 @@ class Lot:
     def __post_init__(self) -> None:
         self.is_ruled = bool(self.by_host or self.counted or self.ports)
 
-    def suits(self, template: Template) -> bool:
+    def suits(self, template: PoolTemplate) -> bool:
         """Return whether its pods put up with the NodePool's taints."""
         known = self._suits.get(template.name)
         if known is None:
@@ -71,8 +70,8 @@ class Lot:
 class _Choice:
     """Where a pod would go: at which step, in what, and what its share of a node costs there."""
 
-    stage: Stage
-    template: Template
+    stage: CohortStage
+    template: PoolTemplate
     space: Space
     cost: float
 
@@ -110,9 +109,9 @@ class Sorting:
     def __init__(
         self,
         cohorts: Sequence[Cohort],
-        solving: Pass,
+        solving: PlacementPass,
         goal: Goal,
-        market: Market,
+        market: PackingMarket,
         choice: DomainChoice,
         turn: Mapping[str, int],
     ) -> None:
@@ -191,14 +190,14 @@ class Sorting:
             self._sequences[i] = [(lot, count)]
 
     def _shelves(
-        self, stages: Iterable[Stage], demands: Iterable[Demand], requests: Resources
-    ) -> tuple[tuple[Shelf, ...], ...]:
+        self, stages: Iterable[CohortStage], demands: Iterable[Demand], requests: Resources
+    ) -> tuple[tuple[PoolOffers, ...], ...]:
         """Return where a unit may be launched, by the weight of NodePools.
 
         Where the first NodePool that would take it is packed otherwise, nothing is.
         """
         goal, limits = self._goal, self._solving.limits
-        found: list[list[Shelf]] = []
+        found: list[list[PoolOffers]] = []
         weight: int | None = None
         for template in self._solving.templates:
             if not all(stage.tolerates(template) for stage in stages):
@@ -251,7 +250,7 @@ class Sorting:
         self._count(number, cohort, chosen, count)
         return count
 
-    def _choice(self, cohort: Cohort, stage: Stage) -> _Choice | None:
+    def _choice(self, cohort: Cohort, stage: CohortStage) -> _Choice | None:
         """Return the NodePool and space that the rules leave open now, of several the cheapest."""
         view = stage.view(cohort, self._solving.demands)
         if view.hopeless or stage.step.demand.hostname is not None:
@@ -281,7 +280,7 @@ class Sorting:
                 return _Choice(stage, template, usable[position], cost)
         return None
 
-    def _its_turn(self, stage: Stage, space: Space) -> int:
+    def _its_turn(self, stage: CohortStage, space: Space) -> int:
         """Return when the domains of a space are to be taken, 0 where there is no turn."""
         if not self._turn:
             return 0
@@ -292,7 +291,7 @@ class Sorting:
             if known is not None and not known.complement
         )
 
-    def _cost(self, template: Template, space: Space, types: int, requests: Resources) -> float:
+    def _cost(self, template: PoolTemplate, space: Space, types: int, requests: Resources) -> float:
         if self._by_share:
             return self._market.least_cost(template, space, requests)
         return template.table.cheapest_price(space.offers, space.mask & types)
@@ -320,7 +319,9 @@ class Sorting:
             imagined.mask = space.mask
             record(cohort, imagined, count)
 
-    def _lot(self, number: int, cohort: Cohort, stage: Stage, demands: tuple[Demand, ...]) -> Lot:
+    def _lot(
+        self, number: int, cohort: Cohort, stage: CohortStage, demands: tuple[Demand, ...]
+    ) -> Lot:
         counted = (*cohort.counted, *cohort.repelling)
         return Lot(
             number=len(self._lots),
@@ -336,7 +337,10 @@ class Sorting:
 
 
 def _demands(
-    cohort: Cohort, stage: Stage, space: Space | None = None, solving: Pass | None = None
+    cohort: Cohort,
+    stage: CohortStage,
+    space: Space | None = None,
+    solving: PlacementPass | None = None,
 ) -> tuple[Demand, ...]:
     """Return what a pod asks of its node, with the domains that ``space`` has settled."""
     found = [stage.step.demand]
@@ -354,7 +358,7 @@ def _demands(
     return tuple(dict.fromkeys(found))
 
 
-def _alternatives(stages: Sequence[Stage]) -> int:
+def _alternatives(stages: Sequence[CohortStage]) -> int:
     """Return how many of the steps are alternatives that are as good as the first.
 
     Only going on to another required term changes what holds without any preference.

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from reconciler.catalog.table import indices
 from reconciler.model.resources import NODES, Resources
 from reconciler.model.resources import pods as one
-from reconciler.placement.cohort import Cohort
-from reconciler.placement.limits import Limits
+from reconciler.placement.nodes.limits import RemainingLimits
+from reconciler.placement.nodes.space import Space
+from reconciler.placement.nodes.template import PoolTemplate, shortfalls
 from reconciler.placement.packing.goal import Goal
-from reconciler.placement.solve import Pass
-from reconciler.placement.space import Space
-from reconciler.placement.template import Template, shortfalls
+from reconciler.placement.pods.cohort import Cohort
+from reconciler.placement.solve import PlacementPass
 
 _FAR = float("inf")
 
@@ -39,34 +39,34 @@ class Row:
     charge: Charge = ()
 
 
-class Shelf:
+class PoolOffers:
     """What a NodePool offers within a space, cheapest first."""
 
     __slots__ = ("rows", "space", "template")
 
-    def __init__(self, template: Template, space: Space, rows: Sequence[Row]) -> None:
+    def __init__(self, template: PoolTemplate, space: Space, rows: Sequence[Row]) -> None:
         self.template = template
         self.space = space
         self.rows = rows
 
 
-class Market:
+class PackingMarket:
     """Everything that may be bought, worked out when it is first asked for.
 
     ``resources`` are the names that any pod asks for, in a fixed order.
     """
 
-    def __init__(self, resources: Sequence[str], limits: Limits, goal: Goal) -> None:
+    def __init__(self, resources: Sequence[str], limits: RemainingLimits, goal: Goal) -> None:
         self.resources = tuple(resources)
         self._limits = limits
         self._goal = goal
         self._rooms: dict[str, dict[int, tuple[int, ...]]] = {}
         self._costs: dict[tuple[str, Space], dict[int, float]] = {}
-        self._shelves: dict[tuple[str, Space], Shelf] = {}
+        self._shelves: dict[tuple[str, Space], PoolOffers] = {}
         self._least: dict[tuple[str, Space, tuple[int, ...]], float] = {}
 
     @classmethod
-    def of(cls, cohorts: Iterable[Cohort], solving: Pass, goal: Goal) -> Market:
+    def of(cls, cohorts: Iterable[Cohort], solving: PlacementPass, goal: Goal) -> PackingMarket:
         """Return the market for the pods of a pass that has not launched anything yet."""
         names = {name for c in cohorts for name in c.shape.requests}
         groups = [group for t in solving.templates for group in t.daemon_groups]
@@ -77,14 +77,14 @@ class Market:
         """Return requests in the market's order."""
         return tuple(requests.get(name, 0) for name in self.resources)
 
-    def rooms(self, template: Template) -> dict[int, tuple[int, ...]]:
+    def rooms(self, template: PoolTemplate) -> dict[int, tuple[int, ...]]:
         """Return the room of each type of a NodePool beside its daemons, by the type's index."""
         known = self._rooms.get(template.name)
         if known is None:
             known = self._rooms[template.name] = dict(_rooms(template, self.resources))
         return known
 
-    def costs(self, template: Template, space: Space) -> dict[int, float]:
+    def costs(self, template: PoolTemplate, space: Space) -> dict[int, float]:
         """Return what each type costs an hour within a space, node cost included."""
         known = self._costs.get((template.name, space))
         if known is None:
@@ -94,15 +94,15 @@ class Market:
             self._costs[template.name, space] = known
         return known
 
-    def shelf(self, template: Template, space: Space) -> Shelf:
+    def shelf(self, template: PoolTemplate, space: Space) -> PoolOffers:
         """Return what may be bought of a NodePool within a space."""
         known = self._shelves.get((template.name, space))
         if known is None:
-            known = Shelf(template, space, self._rows(template, space))
+            known = PoolOffers(template, space, self._rows(template, space))
             self._shelves[template.name, space] = known
         return known
 
-    def least_cost(self, template: Template, space: Space, requests: Resources) -> float:
+    def least_cost(self, template: PoolTemplate, space: Space, requests: Resources) -> float:
         """Return the least share of a node's cost that a pod takes, nodes bought in parts."""
         wanted = self.amounts(requests)
         key = (template.name, space, wanted)
@@ -113,11 +113,11 @@ class Market:
             known = self._least[key] = min((_share(row, needs) for row in rows), default=_FAR)
         return known
 
-    def limits(self, template: Template) -> Charge:
+    def limits(self, template: PoolTemplate) -> Charge:
         """Return what is left of the NodePool's limits, in their order; nothing if it has none."""
         return tuple((self._limits.left(template) or {}).values())
 
-    def _charge(self, template: Template, index: int) -> Charge:
+    def _charge(self, template: PoolTemplate, index: int) -> Charge:
         left = self._limits.left(template)
         if left is None:
             return ()
@@ -126,7 +126,7 @@ class Market:
             one(1) if name == NODES else template.table.most_capacity(name, mask) for name in left
         )
 
-    def _rows(self, template: Template, space: Space) -> list[Row]:
+    def _rows(self, template: PoolTemplate, space: Space) -> list[Row]:
         rooms, costs = self.rooms(template), self.costs(template, space)
         mask = space.mask & self._limits.allowed(template)
         found = [
@@ -170,7 +170,7 @@ def _share(row: Row, needs: Iterable[tuple[int, int]]) -> float:
     return row.cost * share
 
 
-def _rooms(template: Template, resources: Sequence[str]) -> list[tuple[int, tuple[int, ...]]]:
+def _rooms(template: PoolTemplate, resources: Sequence[str]) -> list[tuple[int, tuple[int, ...]]]:
     columns = [template.table.allocatable(name) for name in resources]
     found: list[tuple[int, tuple[int, ...]]] = []
     for group in template.daemon_groups:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from reconciler.placement.answer import Attempt
-from reconciler.placement.packing.goal import Depth, Goal, Outcome
-from reconciler.placement.shape import Shape
+from reconciler.placement.packing.goal import Depth, Goal, PackingScore
+from reconciler.placement.pods.shape import Shape
 
 _ALMOST = 1e-9
 _PARTS_MAX = 8
@@ -29,7 +29,7 @@ class Thrift:
         self._attempt = attempt
 
     def applied(
-        self, kept: Attempt, wishing: Sequence[Shape], least: float
+        self, kept: Attempt, with_preferences: Sequence[Shape], least: float
     ) -> tuple[Attempt, float]:
         """Return the attempt that stands, and what it saves beside ``kept``, in USD an hour.
 
@@ -37,13 +37,13 @@ class Thrift:
         any preference cost at least ``least`` USD an hour.
         """
         dear = self._outcome(kept)
-        if not wishing or dear.cost <= self._allowed(least):
+        if not with_preferences or dear.cost <= self._allowed(least):
             return kept, 0.0
-        stands = self._attempt(wishing, "third")
+        stands = self._attempt(with_preferences, "third")
         bare = self._outcome(stands)
         if bare.waiting > dear.waiting or dear.cost <= self._allowed(bare.cost):
             return kept, 0.0
-        for needed in self._fewer(wishing, bare):
+        for needed in self._fewer(with_preferences, bare):
             fewer = self._attempt(needed, "third")
             reached = self._outcome(fewer)
             if reached.waiting <= bare.waiting and reached.cost <= self._allowed(bare.cost):
@@ -51,22 +51,24 @@ class Thrift:
                 break
         return stands, dear.cost - self._outcome(stands).cost
 
-    def _outcome(self, attempt: Attempt) -> Outcome:
+    def _outcome(self, attempt: Attempt) -> PackingScore:
         return self._goal.reached(attempt.solving, attempt.cohorts)
 
     def _allowed(self, without: float) -> float:
         """Return what nodes may cost with preferences that cost ``without`` without any."""
         return without / (1 - self._goal.preference_cost_max) + _ALMOST
 
-    def _fewer(self, wishing: Sequence[Shape], bare: Outcome) -> Iterator[list[Shape]]:
+    def _fewer(
+        self, with_preferences: Sequence[Shape], bare: PackingScore
+    ) -> Iterator[list[Shape]]:
         """Yield ever more shapes to do without: first all but those that seem cheap enough.
 
         What the preferences of some pods cost is guessed by keeping these alone.
         """
-        parts = list(_parts(wishing))
+        parts = list(_parts(with_preferences))
         if len(parts) == 1:
             return
-        none = self._outcome(self._attempt(wishing, "brief"))
+        none = self._outcome(self._attempt(with_preferences, "brief"))
         costs: list[tuple[float, int]] = []
         for number in range(len(parts)):
             alone = self._outcome(self._attempt(_all_but(parts, {number}), "brief"))

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from math import frexp
 
 from reconciler.catalog.table import indices
-from reconciler.placement.cohort import Cohort
-from reconciler.placement.nodeuse import NodeUse
-from reconciler.placement.solve import Pass
-from reconciler.placement.topology import Topology
+from reconciler.placement.nodes.existing import NodeUse
+from reconciler.placement.pods.cohort import Cohort
+from reconciler.placement.solve import PlacementPass
+from reconciler.placement.topology.groups import Topology
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Checkpoint:
     """How far cohorts and counts have come: the counts of rules, and who still waits."""
 
     counts: list[dict[str, int]]
@@ -34,7 +34,7 @@ class Tries:
         cohorts: list[Cohort],
         topology: Topology,
         at_first: list[dict[str, int]],
-        fresh: Callable[[], Pass],
+        fresh: Callable[[], PlacementPass],
         worth: Mapping[str, float] | None = None,
     ) -> None:
         self.cohorts = cohorts
@@ -43,7 +43,7 @@ class Tries:
         self._fresh = fresh
         self._worth = worth
 
-    def start(self) -> Pass:
+    def start(self) -> PlacementPass:
         """Return a new pass in which everything waits, but what nodes that are there take."""
         self._topology.restore(self._at_first)
         for cohort in self.cohorts:
@@ -52,12 +52,12 @@ class Tries:
         solving.settle(_dear_first(self.cohorts, self._worth, solving.nodes))
         return solving
 
-    def saved(self) -> Standing:
+    def saved(self) -> Checkpoint:
         """Return where the cohorts and counts stand."""
         waiting = [(c.waiting_from, c.first) for c in self.cohorts]
-        return Standing(self._topology.saved(), waiting)
+        return Checkpoint(self._topology.saved(), waiting)
 
-    def restore(self, standing: Standing) -> None:
+    def restore(self, standing: Checkpoint) -> None:
         """Set cohorts and counts to where they stood."""
         self._topology.restore(standing.counts)
         for cohort, (waiting_from, first) in zip(self.cohorts, standing.waiting, strict=True):

@@ -7,36 +7,178 @@ same inputs end at the same point on every machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from reconciler.diff.drift import Drift
-from reconciler.disruption.command import Command, Decisions
+from reconciler.disruption.calendar import protected_until
+from reconciler.disruption.command import Command, Decisions, Deferral, WaitsFor
 from reconciler.disruption.decide import decide
 from reconciler.disruption.deliberation import WORK_MAX
-from reconciler.disruption.pdb import PodDisruptionBudgets
+from reconciler.disruption.gates.consolidatable import consolidatable_at, left_over_until
+from reconciler.disruption.gates.guards import WAVE_REASONS, staying, wave_size
+from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.disruption.gates.policy import forced_out_at
+from reconciler.disruption.methods.forceful import patience_ends
 from reconciler.disruption.simulation import nodes_for
-from reconciler.model.history import History
+from reconciler.model.duration import parse_duration
+from reconciler.model.history import DAY, History, Move, Rollout, Taken
+from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState
-from reconciler.placement.result import Placement, PlannedClaim
-from reconciler.placement.static import static_claims
-from reconciler.plan.claims import Namer
-from reconciler.plan.costs import money, owned_nodes
-from reconciler.plan.deciding import Facts, Places, decided_by, situation_of, untimed
-from reconciler.plan.inputs import Inputs
-from reconciler.plan.moves import drift_of
-from reconciler.plan.plan import Cost
-from reconciler.plan.planner import facts_of, outcome_of, with_cluster
-from reconciler.plan.rest.memory import remembered, settled
-from reconciler.plan.rest.moments import next_hope
-from reconciler.plan.rest.nodes import Launcher
-from reconciler.plan.rest.world import Moves, World, holders, moved, opened
+from reconciler.placement.nodes.static import static_claims
+from reconciler.placement.question import Placement, PlannedClaim
+from reconciler.plan.make.actions import Namer
+from reconciler.plan.make.costs import money, owned_nodes
+from reconciler.plan.make.decide import Facts, Places, decided_by, situation_of, untimed
+from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.moves import drift_of
+from reconciler.plan.make.planner import facts_of, outcome_of, with_cluster
+from reconciler.plan.rest.nodes import InstantLauncher
+from reconciler.plan.rest.world import RestingFleet, Transition, holders, moved, opened
+from reconciler.plan.value.costs import Cost
+
+# What the guards that count over time remember of a fleet that is carried on in memory.
+
+
+def remembered(
+    history: History,
+    commands: Iterable[Command],
+    cluster: ClusterState,
+    settings: Settings,
+    now: datetime,
+    done: datetime,
+) -> History:
+    """Return what is remembered once the commands of ``now`` have come to their end at ``done``.
+
+    ``cluster`` is that of before. All is well with what a wave has moved.
+    """
+    pools = {n.claim.name: n.node_pool for n in cluster.nodes if n.claim is not None}
+    rollouts = {rollout.node_pool: rollout for rollout in history.rollouts}
+    taken = [row for row in history.taken if now - row.at < DAY]
+    for command in commands:
+        if command.is_forceful:
+            continue
+        counts = Counter(pools.get(name, "") for name in command.node_claims)
+        for pool, nodes in sorted(counts.items()):
+            taken.append(Taken(now, pool, nodes))
+            if command.reason in WAVE_REASONS and settings.option(pool, "wave_size"):
+                known = rollouts.get(pool) or Rollout(pool)
+                rollouts[pool] = _moved(known, command, nodes, cluster, settings, now, done)
+    ordered = tuple(rollouts[pool] for pool in sorted(rollouts))
+    return replace(history, taken=tuple(taken), rollouts=ordered)
+
+
+def _moved(
+    rollout: Rollout,
+    command: Command,
+    nodes: int,
+    cluster: ClusterState,
+    settings: Settings,
+    now: datetime,
+    done: datetime,
+) -> Rollout:
+    pool = rollout.node_pool
+    if not rollout.moves:
+        size = wave_size(pool, staying(cluster.nodes)[pool], settings, now)
+        rollout = replace(rollout, wave=rollout.wave + 1, size=size)
+    move = Move(command.id, started_at=now, nodes=nodes, ended_at=done, healthy_at=done)
+    return replace(rollout, moves=(*rollout.moves, move))
+
+
+def settled(history: History, settings: Settings, now: datetime) -> History:
+    """Return the history with every wave closed that has been well for long enough."""
+    if not history.rollouts:
+        return history
+    return replace(history, rollouts=tuple(_closed(r, settings, now) for r in history.rollouts))
+
+
+def _closed(rollout: Rollout, settings: Settings, now: datetime) -> Rollout:
+    soak = parse_duration(settings.option(rollout.node_pool, "wave_soak"))
+    over = all(move.is_settled(soak, now) for move in rollout.moves)
+    return replace(rollout, moves=()) if over else rollout
+
+
+# How far the clock of a fleet that is carried to rest leaps when nothing can be done at once.
+
+
+_GRAIN: Final = timedelta(minutes=5)
+"""Nodes whose quiet times end so close to each other are looked at together, and with a longer
+wait those that end before it has doubled: a thousand nodes need no thousand passes."""
+
+
+def next_hope(
+    cluster: ClusterState,
+    pools: Iterable[NodePool],
+    settings: Settings,
+    deferred: Iterable[Deferral],
+    now: datetime,
+) -> datetime | None:
+    """Return when something that the fleet waits for may come about, None if nothing is ahead.
+
+    That a node expires is nothing to wait for; but where the fleet waits longer, it happens.
+    """
+    by_name = {pool.name: pool for pool in pools}
+    quiet = [at for at in _quiet(cluster, by_name, deferred) if at > now]
+    fixed = [at for at in _fixed(cluster, deferred) if at > now]
+    first = min([*quiet, *fixed], default=None)
+    if first is None:
+        return None
+    reach = first + max(_GRAIN, first - now)
+    together = max((at for at in quiet if at <= reach), default=first)
+    stops = [at for at in (*fixed, *_forced(cluster, settings)) if at > now]
+    return min([max(first, together), *stops])
+
+
+def _quiet(
+    cluster: ClusterState, pools: dict[str, NodePool], deferred: Iterable[Deferral]
+) -> Iterator[datetime]:
+    """Yield when nodes will have been quiet for as long as their NodePool asks."""
+    for node in cluster.nodes:
+        if node.claim is None or node.is_deleting:
+            continue
+        kept = left_over_until(node.claim)
+        if kept is not None:
+            yield kept
+        pool = pools.get(node.node_pool)
+        at = consolidatable_at(node.claim, pool) if pool is not None else None
+        if at is not None:
+            yield at
+    for deferral in deferred:
+        if deferral.waits_for is WaitsFor.CONSOLIDATE_AFTER and deferral.not_before is not None:
+            yield deferral.not_before
+
+
+def _fixed(cluster: ClusterState, deferred: Iterable[Deferral]) -> Iterator[datetime]:
+    """Yield when windows open, holds end, and pods cease to be protected."""
+    for deferral in deferred:
+        if deferral.waits_for is not WaitsFor.CONSOLIDATE_AFTER and deferral.not_before is not None:
+            yield deferral.not_before
+    for pod in cluster.pods:
+        at = protected_until(pod)
+        if at is not None:
+            yield at
+
+
+def _forced(cluster: ClusterState, settings: Settings) -> Iterator[datetime]:
+    for node in cluster.nodes:
+        if node.claim is None or node.is_deleting:
+            continue
+        at = forced_out_at(node.claim, node.node_pool, settings)
+        if at is not None:
+            yield at
+        if node.node is not None and settings.gate("NodeRepair"):
+            ends = patience_ends(node.node.status.conditions)
+            if ends is not None:
+                yield ends
+
 
 LAUNCH: Final = timedelta(minutes=1)
 """How long it takes from a launch to a node that is ready."""
@@ -84,7 +226,7 @@ class Rest:
     """
 
     inputs: Inputs
-    world: World
+    world: RestingFleet
     facts: Facts
     began: datetime
     at: datetime
@@ -114,12 +256,14 @@ def prices_of(facts: Facts, inputs: Inputs) -> dict[str, float]:
     return {node.node_claim: node.price or 0.0 for node in owned}
 
 
-def carried(inputs: Inputs, world: World, start: datetime, history: History, work: Work) -> Rest:
+def carried(
+    inputs: Inputs, world: RestingFleet, start: datetime, history: History, work: Work
+) -> Rest:
     """Return where the fleet comes to under the desired state of ``inputs``, from ``start`` on."""
     world = opened(world, start)
     facts = facts_of(_asked(inputs, world, start, history))
     world = with_fields(world, prices={**prices_of(facts, inputs), **world.prices})
-    launcher = Launcher.of(facts, inputs.fleet, inputs.settings)
+    launcher = InstantLauncher.of(facts, inputs.fleet, inputs.settings)
     rest = Rest(inputs, world, facts, start, start, history, money(world.owned.values()))
     number = 0
     while not (number and work.is_over):
@@ -151,7 +295,7 @@ def carried(inputs: Inputs, world: World, start: datetime, history: History, wor
     return with_fields(rest, ended=True)
 
 
-def _asked(inputs: Inputs, world: World, now: datetime, history: History) -> Inputs:
+def _asked(inputs: Inputs, world: RestingFleet, now: datetime, history: History) -> Inputs:
     """Return the question that the planner is asked at a moment of the virtual clock."""
     return msgspec.structs.replace(
         inputs,
@@ -184,7 +328,7 @@ def _step(
     rest: Rest,
     answer: Decisions | Places,
     static: Iterable[PlannedClaim],
-    launcher: Launcher,
+    launcher: InstantLauncher,
     settings: Settings,
 ) -> Rest | None:
     """Return where an answer leads, None if it changes nothing."""
@@ -204,7 +348,7 @@ def _step(
     if not (launched or made or leaves or seated):
         return None
     names = frozenset(one.node.name for one in made)
-    moves = Moves(gone, seats, (*launched, *made), names | gone)
+    moves = Transition(gone, seats, (*launched, *made), names | gone)
     return with_fields(
         rest,
         world=moved(rest.world, moves, done),

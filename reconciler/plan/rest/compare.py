@@ -7,22 +7,192 @@ node costs what it cost when it was launched or first seen.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from dataclasses import replace as with_fields
 from datetime import timedelta
 from typing import Any, Final
 
+import msgspec
+
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.objects import node_pools
-from reconciler.model.budget import DisruptionReason, allowance
+from reconciler.disruption.command import ForcefulReason, WaitsFor
+from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.model.history import History
-from reconciler.plan.costs import money
-from reconciler.plan.inputs import Inputs
-from reconciler.plan.plan import HOURS_A_MONTH, AtRest, Cost, FleetAtRest
+from reconciler.model.karpenter.budget import DisruptionReason, allowance
+from reconciler.model.resources import Resources, fits
+from reconciler.observed.state import StateNode
+from reconciler.placement.question import LaunchPool
+from reconciler.placement.scheduler import Scheduler
+from reconciler.plan.make.costs import money
+from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.carry import Rest, Work, carried
-from reconciler.plan.rest.interval import interval, side_of
-from reconciler.plan.rest.stuck import stuck_nodes
-from reconciler.plan.rest.workloads import with_workloads
-from reconciler.plan.rest.world import World
+from reconciler.plan.rest.world import RestingFleet, holders, with_workloads
+from reconciler.plan.value.costs import HOURS_A_MONTH, AtRest, Cost, FleetAtRest, StuckNode
+
+# Between which bounds the truth lies where the limit of work ended a search.
+#
+# Consolidation only saves, so a fleet that is not at rest yet costs at most what it costs now and
+# what its outstanding replacements may cost more. It costs at least what any nodes for its pods
+# cost (``placement.bound``).
+
+
+class RestingSide(msgspec.Struct, frozen=True):
+    """One of the two fleets: its NodeClaims, what they cost, and what they will come to.
+
+    Both are USD an hour; they differ only where the limit of work left replacements undone.
+    """
+
+    names: frozenset[str]
+    reached: float
+    estimate: float
+
+
+def side_of(rest: Rest) -> RestingSide:
+    """Return a fleet as it is compared."""
+    owned = rest.owned()
+    reached = money(owned.values())
+    return RestingSide(frozenset(owned), reached, _estimate(rest, reached))
+
+
+def _estimate(rest: Rest, reached: float) -> float:
+    """Return the cost with what is outstanding counted like what has been replaced so far."""
+    left = len(_outstanding(rest))
+    done = rest.drifted_first - left
+    if not rest.ended or not left or done <= 0:
+        return reached
+    share = (reached - rest.cost_first) / done
+    return money([max(0.0, reached + share * left)])
+
+
+def interval(
+    before: Rest, old: RestingSide, after: Rest, new: RestingSide, change: float
+) -> tuple[float, float]:
+    """Return the least and the most that the change may come to, USD an hour."""
+    old_low, old_high = _range(before, old)
+    new_low, new_high = _range(after, new)
+    low, high = new_low - old_high, new_high - old_low
+    return money([min(low, change)]), money([max(high, change)])
+
+
+def _range(rest: Rest, side: RestingSide) -> tuple[float, float]:
+    if not rest.ended:
+        return side.reached, side.reached
+    owned = rest.owned()
+    dearer = (
+        max(0.0, price - owned[node.claim.name])
+        for node in _outstanding(rest)
+        if node.claim is not None
+        and (price := _alone(node, rest.facts.types.by_name.get(node.node_pool))) is not None
+    )
+    return min(_least(rest), side.reached), money([side.reached, *dearer])
+
+
+def _outstanding(rest: Rest) -> list[StateNode]:
+    """Return the nodes that are drifted and not blocked: they will be replaced."""
+    drifted = {drift.node_claim for drift in rest.drift}
+    blocked = {block.node for block in rest.decisions.blocked if block.reason == "Drifted"}
+    return [
+        node
+        for node in rest.world.cluster.nodes
+        if node.claim is not None and node.claim.name in drifted and node.name not in blocked
+    ]
+
+
+def _alone(node: StateNode, pool: LaunchPool | None) -> float | None:
+    """Return the price of the cheapest node of the pool that takes all pods of this one."""
+    if pool is None:
+        return None
+    wanted: Resources = node.used
+    requirements = pool.node_pool.requirements()
+    prices = (
+        offering.price
+        for kind in pool.types.types
+        if kind.requirements.intersects(requirements) and fits(wanted, kind.allocatable)
+        if (offering := kind.cheapest(requirements)) is not None
+    )
+    return min(prices, default=None)
+
+
+def _least(rest: Rest) -> float:
+    """Return what nodes for all pods of the fleet cost at least."""
+    cluster = rest.world.cluster
+    managed = (node for node in cluster.nodes if node.is_managed)
+    pods = [pod for node in managed for pod in node.pods if pod.is_reschedulable]
+    empty = replace(cluster, nodes=tuple(n for n in cluster.nodes if not n.is_managed))
+    scheduler = Scheduler(rest.facts.types.ready, empty, rest.inputs.settings, rest.at)
+    return scheduler.bound([*pods, *cluster.pending]).cost
+
+
+# The nodes of a fleet at rest that the desired state wants gone, and what keeps them.
+
+
+_DRAINING: Final = "Draining"
+_AT_REST: Final = frozenset({DisruptionReason.UNDERUTILIZED.value, DisruptionReason.EMPTY.value})
+"""What is only not consolidated is at rest all the same."""
+
+
+def stuck_nodes(rest: Rest) -> tuple[StuckNode, ...]:
+    """Return the nodes that cannot come to rest, by NodeClaim, each with one reason."""
+    found: dict[str, StuckNode] = {}
+    for one in (*_draining(rest), *_held(rest), *_blocked(rest)):
+        found.setdefault(one.node_claim, one)
+    return tuple(found[name] for name in sorted(found))
+
+
+def _draining(rest: Rest) -> list[StuckNode]:
+    cluster, found = rest.world.cluster, []
+    budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
+    for node in cluster.nodes:
+        held = holders(node, budgets, rest.at) if node.is_deleting else []
+        if held:
+            more = f" and {len(held) - 1} more" if len(held) > 1 else ""
+            text = f"its drain waits for pod {held[0].key}{more}, which must not be evicted"
+            found.append(_stuck(node, _DRAINING, text))
+    return found
+
+
+def _held(rest: Rest) -> list[StuckNode]:
+    """Return what waits for a budget that never opens, an approval, or beyond the horizon."""
+    by_claim = {n.claim.name: n for n in rest.world.cluster.nodes if n.claim is not None}
+    return [
+        _stuck(by_claim[d.node_claim], d.reason, d.message)
+        for d in rest.decisions.deferred
+        if d.node_claim in by_claim
+        and d.reason not in _AT_REST
+        and (_never(rest, d.not_before is None) or d.waits_for is WaitsFor.APPROVAL)
+    ]
+
+
+def _never(rest: Rest, unknown: bool) -> bool:
+    """Return whether a wait has no end: where the limit of work cut the search, none is known."""
+    return not rest.ended and (unknown or not rest.rested)
+
+
+def _blocked(rest: Rest) -> list[StuckNode]:
+    drifted = {drift.node_claim for drift in rest.drift}
+    by_name = rest.world.cluster.by_name
+    found = []
+    for block in rest.decisions.blocked:
+        node = by_name.get(block.node)
+        if node is None or node.claim is None:
+            continue
+        wanted = block.reason == DisruptionReason.DRIFTED and node.claim.name in drifted
+        if wanted or block.reason in set(ForcefulReason):
+            found.append(_stuck(node, block.reason, block.message))
+    return found
+
+
+def _stuck(node: StateNode, reason: str, message: str) -> StuckNode:
+    assert node.claim is not None
+    return StuckNode(
+        node_claim=node.claim.name,
+        node=node.name,
+        node_pool=node.node_pool,
+        reason=str(reason),
+        message=message,
+    )
+
 
 _WORK: Final = 5_500_000
 _WORK_FOR_A_NODE: Final = 350
@@ -42,7 +212,7 @@ def compared(inputs: Inputs, base: Inputs, most: int | None = None) -> tuple[AtR
     """
     most = most or _WORK + _WORK_FOR_A_NODE * len(base.cluster.nodes)
     work = Work(most // 2)
-    world = World(base.cluster, instances=base.instances)
+    world = RestingFleet(base.cluster, instances=base.instances)
     before = carried(base, world, base.now, base.history or History(), work)
     assert before.first is not None, "one answer is always asked for"
     first = before.first

@@ -15,12 +15,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from reconciler.catalog.images import image_for
+from reconciler.catalog.aws.machine import image_for
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
-from reconciler.diff.nodeclass import Instance
-from reconciler.model.instancetype import InstanceType, Offering
-from reconciler.model.labels import (
+from reconciler.diff.nodeclass import LiveInstance
+from reconciler.model.karpenter.instancetype import InstanceType, Offering
+from reconciler.model.karpenter.labels import (
     HOSTNAME,
     INITIALIZED,
     INSTANCE_TYPE,
@@ -33,22 +33,20 @@ from reconciler.model.labels import (
     REGISTERED,
     ZONE,
 )
-from reconciler.model.metadata import Condition, Metadata
-from reconciler.model.node import Node, NodeSpec, NodeStatus
-from reconciler.model.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
-from reconciler.model.nodeclass import EC2NodeClass
-from reconciler.model.nodepool import NodePool, requirements_of
-from reconciler.model.requirement import requirement
-from reconciler.model.requirements import Requirements
+from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodepool import NodePool, requirements_of
+from reconciler.model.karpenter.requirements import Requirements, requirement
+from reconciler.model.kubernetes.metadata import Condition, Metadata
+from reconciler.model.kubernetes.node import Node, NodeSpec, NodeStatus
 from reconciler.model.resources import Resources, format_resources, parse_resources
 from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
-from reconciler.placement.problem import LaunchPool
-from reconciler.placement.result import PlannedClaim
-from reconciler.plan.claims import TYPES_MAX
-from reconciler.plan.deciding import Facts
-from reconciler.plan.launch import launch_choices
-from reconciler.plan.pools import node_class_of
+from reconciler.placement.question import LaunchPool, PlannedClaim
+from reconciler.plan.make.actions import TYPES_MAX
+from reconciler.plan.make.decide import Facts
+from reconciler.plan.make.launch import launch_choices
+from reconciler.plan.make.pools import node_class_of
 
 _STEPS: Final = ("Launched", "Registered", "Initialized")
 _READY: Final = Condition("Ready", "True", "KubeletReady")
@@ -60,11 +58,11 @@ class Launched:
 
     node: StateNode
     price: float
-    instance: Instance
+    instance: LiveInstance
 
 
 @dataclass(frozen=True)
-class Launcher:
+class InstantLauncher:
     """Launches nodes as a revision wants them.
 
     ``hashes`` are the drift hashes of its NodePools and EC2NodeClasses with their versions, by
@@ -76,7 +74,7 @@ class Launcher:
     hashes: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, facts: Facts, fleet: Fleet, settings: Settings) -> Launcher:
+    def of(cls, facts: Facts, fleet: Fleet, settings: Settings) -> InstantLauncher:
         """Return the launcher of a revision."""
         bundle = settings.cluster_ca_bundle
         hashes = {
@@ -244,13 +242,15 @@ def _choice(
     return choices[0].kind, min(choices[0].offerings, key=lambda o: (o.price, o.zone))
 
 
-def _instance(node_class: EC2NodeClass | None, kind: InstanceType, offering: Offering) -> Instance:
+def _instance(
+    node_class: EC2NodeClass | None, kind: InstanceType, offering: Offering
+) -> LiveInstance:
     if node_class is None:
-        return Instance(capacity_type=offering.capacity_type)
+        return LiveInstance(capacity_type=offering.capacity_type)
     status = node_class.status
     image = image_for(status.amis, kind)
     subnets = sorted(s.id for s in status.subnets if s.zone == offering.zone)
-    return Instance(
+    return LiveInstance(
         image_id=image.id if image is not None else "",
         subnet_id=subnets[0] if subnets else "",
         security_groups=frozenset(group.id for group in status.security_groups),

@@ -6,25 +6,166 @@ them. A pod that nobody may evict keeps its node, which then drains for ever.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from msgspec.structs import replace
 
-from reconciler.disruption.pdb import PodDisruptionBudgets
-from reconciler.model.cluster import PodDisruptionBudget, PodDisruptionBudgetStatus
-from reconciler.model.evictions import disruptions_allowed
-from reconciler.model.metadata import Condition
-from reconciler.model.pod import Pod, PodStatus
+from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.model.kubernetes.cluster import (
+    DaemonSet,
+    PodDisruptionBudget,
+    PodDisruptionBudgetStatus,
+)
+from reconciler.model.kubernetes.eviction import disruptions_allowed
+from reconciler.model.kubernetes.metadata import Condition
+from reconciler.model.kubernetes.pod import Pod, PodSpec, PodStatus
 from reconciler.observed.state import ClusterState, StateNode
-from reconciler.plan.rest.kubernetes import bind, with_daemons
+from reconciler.placement.binding import scheduler
+from reconciler.placement.binding.scheduler import Seats, seats_of
+from reconciler.placement.binding.volumes import Volumes
 from reconciler.plan.rest.nodes import Launched, started
 
 if TYPE_CHECKING:
-    from reconciler.diff.nodeclass import Instance
+    from reconciler.diff.nodeclass import LiveInstance
+
+
+# The workloads of another revision on the nodes that are there.
+
+
+def with_workloads(cluster: ClusterState, wanted: ClusterState, now: datetime) -> ClusterState:
+    """Return the nodes of ``cluster`` with the workloads of ``wanted``.
+
+    A pod that both have, with the same spec, labels and annotations, stays where it is. What is
+    bound to a node for good, daemons and mirror pods, stays as well.
+    """
+    fresh = {p.key: waiting(p) for p in wanted.pods if not (p.is_daemon or p.is_mirror)}
+    nodes: list[StateNode] = []
+    running: dict[str, Pod] = {}
+    for node in cluster.nodes:
+        kept = tuple(pod for pod in node.pods if _stays(pod, fresh.get(pod.key)))
+        running.update((pod.key, pod) for pod in kept)
+        nodes.append(node if len(kept) == len(node.pods) else _quiet_from(node, kept, now))
+    pods = [running.pop(key, pod) for key, pod in fresh.items()]
+    pods += running.values()
+    return with_fields(
+        wanted,
+        nodes=tuple(nodes),
+        unlaunched=cluster.unlaunched,
+        pods=tuple(pods),
+        csi_nodes={**cluster.csi_nodes, **wanted.csi_nodes},
+        pod_disruption_budgets=tuple(
+            replace(b, status=PodDisruptionBudgetStatus(disruptions_allowed(b, pods)))
+            for b in wanted.pod_disruption_budgets
+        ),
+    )
+
+
+def _stays(pod: Pod, wanted: Pod | None) -> bool:
+    if pod.is_daemon or pod.is_mirror:
+        return True
+    if wanted is None:
+        return False
+    one, other = pod.metadata, wanted.metadata
+    alike = (one.labels, one.annotations) == (other.labels, other.annotations)
+    return alike and replace(pod.spec, node_name="") == wanted.spec
+
+
+def _quiet_from(node: StateNode, pods: tuple[Pod, ...], now: datetime) -> StateNode:
+    claim = node.claim
+    if claim is not None:
+        claim = replace(claim, status=replace(claim.status, last_pod_event_time=now))
+    return with_fields(node, pods=pods, claim=claim)
+
+
+# Where pods end up on the nodes that there are, and which daemons run there.
+#
+# The planner makes room; Kubernetes' scheduler fills it as it likes, and may leave a node empty
+# that was launched for a pod. A pod that it finds no node for goes where the planner meant it to.
+
+
+_PAIRS_MAX: Final = 5_000_000
+"""From so many pairs of a pod and a node on, pods go where the planner means them to: looking at
+each pair would take longer than the plan."""
+
+
+def bind(
+    cluster: ClusterState,
+    nodes: Sequence[StateNode],
+    pods: Sequence[Pod],
+    meant: Mapping[str, str],
+) -> tuple[dict[str, str], Volumes]:
+    """Return the node that each pod gets, and the volumes then; other pods go on waiting.
+
+    ``meant`` is where the planner means pods to go.
+    """
+    volumes = Volumes(cluster.volume_claims, cluster.volumes, cluster.storage_classes, zones={})
+    if not pods:
+        return {}, volumes
+    open_ = {n.name: n for n in nodes if n.node is not None and not n.is_deleting}
+    bound: dict[str, str] = {}
+    if len(pods) * len(open_) <= _PAIRS_MAX:
+        bound = _bound(cluster, open_.values(), pods, volumes)
+    for pod in pods:
+        seat = meant.get(pod.key)
+        if seat in open_:
+            bound.setdefault(pod.key, seat)
+        node = open_.get(bound.get(pod.key, ""))
+        if node is not None and node.node is not None:
+            volumes.settle(pod, node.node)
+    return bound, volumes
+
+
+def _bound(
+    cluster: ClusterState, nodes: Iterable[StateNode], pods: Sequence[Pod], volumes: Volumes
+) -> dict[str, str]:
+    """Return the node that the scheduler gives each pod, if it finds one."""
+    names = {n.node.name: n.name for n in nodes if n.node is not None}
+    on = {n.node.name: n.pods for n in nodes if n.node is not None}
+    seats = Seats(
+        seats_of([n.node for n in nodes if n.node is not None], on),
+        cluster.namespaces,
+        volumes.suit,
+    )
+    free = [pod for pod in _sharing(pods) if not pod.spec.scheduling_gates]
+    return {key: names[node.name] for key, node in seats.bind(free).items()}
+
+
+def _sharing(pods: Iterable[Pod]) -> list[Pod]:
+    """Return the pods with one spec for all that have the same: each is looked at once."""
+    known: dict[bytes, PodSpec] = {}
+    return [
+        replace(pod, spec=known.setdefault(msgspec.json.encode(pod.spec), pod.spec)) for pod in pods
+    ]
+
+
+def with_daemons(node: StateNode, sets: Iterable[DaemonSet], now: datetime) -> StateNode:
+    """Return a node that has just joined with the daemons that find room on it."""
+    assert node.node is not None, "it has joined"
+    seats = Seats(seats_of([node.node], {node.node.name: node.pods}), {}, lambda _, __: True)
+    if not seats.seats:
+        return node
+    seat, running = seats.seats[0], list(node.pods)
+    for daemon in sets:
+        pod = scheduler.pod_on(daemon, node.node)
+        if seats.has_room(seat, pod):
+            seat.take(pod, seats.wanted(pod))
+            running.append(_running(pod, node.name, now))
+    return with_fields(node, pods=tuple(running))
+
+
+def _running(pod: Pod, node: str, now: datetime) -> Pod:
+    status = PodStatus(
+        phase="Running",
+        conditions=(Condition("PodScheduled", "True"), Condition("Ready", "True")),
+        start_time=now,
+    )
+    return replace(pod, spec=replace(pod.spec, node_name=node), status=status)
+
 
 _WAITING: Final = PodStatus(
     phase="Pending", conditions=(Condition("PodScheduled", "False", "Unschedulable"),)
@@ -32,7 +173,7 @@ _WAITING: Final = PodStatus(
 
 
 @dataclass(frozen=True)
-class World:
+class RestingFleet:
     """A fleet between two answers.
 
     ``prices`` are what each NodeClaim's node has cost since it was launched or first seen, USD an
@@ -42,7 +183,7 @@ class World:
 
     cluster: ClusterState
     prices: Mapping[str, float] = field(default_factory=dict)
-    instances: Mapping[str, Instance] = field(default_factory=dict)
+    instances: Mapping[str, LiveInstance] = field(default_factory=dict)
 
     @property
     def owned(self) -> dict[str, float]:
@@ -52,7 +193,7 @@ class World:
 
 
 @dataclass(frozen=True)
-class Moves:
+class Transition:
     """What an answer changes.
 
     ``gone`` are the names of nodes that go, ``seats`` the node that it means each pod to get,
@@ -70,13 +211,13 @@ def _name(one: Launched) -> str:
     return one.node.claim.name
 
 
-def opened(world: World, now: datetime) -> World:
+def opened(world: RestingFleet, now: datetime) -> RestingFleet:
     """Return the world as the answers find it: what starts up has started."""
     nodes = tuple(started(node, now) for node in world.cluster.nodes)
     return with_fields(world, cluster=with_fields(world.cluster, nodes=nodes))
 
 
-def moved(world: World, moves: Moves, now: datetime) -> World:
+def moved(world: RestingFleet, moves: Transition, now: datetime) -> RestingFleet:
     """Return the world once an answer has been carried out, at ``now``."""
     return with_fields(
         world,
@@ -101,7 +242,7 @@ def holders(node: StateNode, budgets: PodDisruptionBudgets, now: datetime) -> li
     ]
 
 
-def _settled(cluster: ClusterState, moves: Moves, now: datetime) -> ClusterState:
+def _settled(cluster: ClusterState, moves: Transition, now: datetime) -> ClusterState:
     budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
     leaving = {
         node.name: holders(node, budgets, now)

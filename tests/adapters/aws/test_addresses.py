@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.adapters.aws.addresses import NONE_FREE, Addresses
+from reconciler.adapters.aws.launch.addresses import NONE_FREE, Addresses
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.faults import Fault
-from reconciler.adapters.simulated.turns import Turn
+from reconciler.adapters.simulated.faults import Fault, Turn
 from reconciler.model.errors import CloudError, TransientCloudError
-from reconciler.model.nodeclass import EC2NodeClass
-from reconciler.ports import LaunchAnswer, LaunchOption
-from tests.contracts.cloud import a_class, a_cloud, a_compute, a_wish
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.ports.cloud import LaunchAnswer, LaunchOption
+from tests.contracts.cloud import a_class, a_cloud, a_compute, a_launch
 
 ZONE = "us-east-1a"
 PODS = 29
@@ -40,7 +39,7 @@ class Site:
     def ask(self, intent: str) -> LaunchAnswer | Exception:
         """Ask for one instance in the zone."""
         options = (LaunchOption("m7i.large", ZONE, "on-demand", 0.1),)
-        (answer,) = self.compute.launch([a_wish(intent, self.node_class(), options=options)])
+        (answer,) = self.compute.launch([a_launch(intent, self.node_class(), options=options)])
         return answer
 
     def launch(self, intent: str) -> str:
@@ -81,11 +80,11 @@ def test_an_unclear_launch_is_repeated_with_the_same_request(site: Site) -> None
     site.cloud.lag.add("DescribeInstances", times=None)
     site.cloud.faults.add("CreateFleet", Fault.TIMEOUT_AFTER, times=5)
     options = (LaunchOption("m7i.large", ZONE, "on-demand", 0.1),)
-    wish = a_wish("i1", site.node_class(), options=options)
+    wish = a_launch("i1", site.node_class(), options=options)
     (unclear,) = site.compute.launch([wish])
     assert isinstance(unclear, Exception)
     site.clock.advance(60)
-    again = a_wish("i1", site.node_class(), options=options)
+    again = a_launch("i1", site.node_class(), options=options)
     (answer,) = site.compute.launch([again])
     assert isinstance(answer, LaunchAnswer), answer
     assert answer.instance is not None

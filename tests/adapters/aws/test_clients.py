@@ -13,11 +13,10 @@ import pytest
 from botocore.loaders import JSONFileLoader, create_loader
 from moto import mock_aws
 
-from reconciler.adapters.aws.clients import POOL, Account, Connections, account_of
-from reconciler.adapters.aws.throttle import RATES
+from reconciler.adapters.aws.clients import POOL, RATES, AwsAccess, Connections, account_of
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.server import serve
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.moto.server import serve
 from reconciler.model.settings import Settings
 
 ONE = Settings(fleet="one", region="us-east-1", role_arn="arn:aws:iam::111111111111:role/fleets")
@@ -176,8 +175,8 @@ def test_an_endpoint_on_this_machine_takes_anybody_and_has_no_limits(
 
 
 def test_an_account_is_told_apart_by_all_that_decides_who_acts_where() -> None:
-    assert account_of(ONE) == Account("us-east-1", "", ONE.role_arn, "", "reconciler-one")
-    assert account_of(replace(ONE, role_arn="", external_id="x", session_name="y")) == Account(
+    assert account_of(ONE) == AwsAccess("us-east-1", "", ONE.role_arn, "", "reconciler-one")
+    assert account_of(replace(ONE, role_arn="", external_id="x", session_name="y")) == AwsAccess(
         "us-east-1"
     )
     assert len(account_of(replace(ONE, fleet="f" * 63)).session_name) <= 64

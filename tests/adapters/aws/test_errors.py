@@ -13,8 +13,8 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 
-from reconciler.adapters.aws.backoff import backoff_s
 from reconciler.adapters.aws.errors import Failure, failure_of, our_error, translated
+from reconciler.adapters.aws.launch.instances import backoff_s
 from reconciler.model.errors import CloudError, Fault, TransientCloudError
 
 URL = "https://ec2.us-east-1.amazonaws.com/"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.adapters.aws.events import UNREADABLE, read_message
-from reconciler.ports import InterruptionKind
+from reconciler.adapters.aws.events.messages import UNREADABLE, read_message
+from reconciler.ports.cloud import InterruptionKind
 
 NOW = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 AT = datetime(2026, 3, 2, 8, 59, 30, tzinfo=UTC)

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.adapters.aws.cache import Folder, folder_of
-from reconciler.adapters.aws.facts import AccountFacts, kept_at
-from reconciler.adapters.aws.prices import currency_of, pricing_region
+from reconciler.adapters.aws.facts.latest import AccountFacts, Folder, folder_of, kept_at
+from reconciler.adapters.aws.facts.prices import currency_of, pricing_region
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.adapters.simulated.listings import Listings
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.moto.listings import Listings
 from reconciler.catalog.catalog import bundled_data
 from reconciler.model.settings import Settings
 
@@ -36,9 +35,9 @@ class Account:
         self.cloud = EmbeddedEC2(self.clock, prices=price, types=TYPES)
         self.folder = Folder(folder)
         self.settings = Settings(**settings)
-        self.facts = self.anew()
+        self.facts = self.refresh()
 
-    def anew(self) -> AccountFacts:
+    def refresh(self) -> AccountFacts:
         """The facts of another process."""
         return AccountFacts(
             self.cloud.connect,
@@ -85,11 +84,11 @@ def test_the_newest_spot_price_of_linux_counts_in_each_zone(account: Account) ->
 def test_an_answer_serves_until_it_is_old_and_in_another_process(account: Account) -> None:
     first = account.facts.spot()
     account.clock.advance(HALF_A_DAY.total_seconds() - 1)
-    assert account.anew().spot() == first
+    assert account.refresh().spot() == first
     assert account.calls("DescribeSpotPriceHistory") == 1
     assert kept_at(account.folder) == {"spot": first.at}
     account.clock.advance(1)
-    later = account.anew().spot()
+    later = account.refresh().spot()
     assert later.at is not None
     assert first.at is not None
     assert later.at > first.at
@@ -159,7 +158,7 @@ def test_a_damaged_file_is_read_anew(account: Account) -> None:
     account.facts.spot()
     for file in account.folder.path.glob("spot*"):
         file.write_bytes(b"\0broken")
-    assert account.anew().spot().value is not None
+    assert account.refresh().spot().value is not None
     assert account.calls("DescribeSpotPriceHistory") == 2
 
 

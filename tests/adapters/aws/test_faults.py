@@ -16,30 +16,30 @@ from typing import Any
 import pytest
 
 from reconciler.adapters.aws.checks import Checks
-from reconciler.adapters.aws.commitments import bought
 from reconciler.adapters.aws.compute import AwsCompute
-from reconciler.adapters.aws.instancetypes import describe_offerings, describe_types
-from reconciler.adapters.aws.leftovers import PROFILE, TEMPLATE
+from reconciler.adapters.aws.events.queue import InterruptionQueue
+from reconciler.adapters.aws.events.statuses import InstanceStatuses
+from reconciler.adapters.aws.facts.commitments import bought
+from reconciler.adapters.aws.facts.latest import describe_offerings, describe_types
+from reconciler.adapters.aws.facts.prices import on_demand_prices, spot_prices
+from reconciler.adapters.aws.launch.profiles import Profiles, profile_name
+from reconciler.adapters.aws.launch.templatestore import PROFILE, TEMPLATE
 from reconciler.adapters.aws.permissions import CALLS
-from reconciler.adapters.aws.prices import on_demand_prices, spot_prices
-from reconciler.adapters.aws.profiles import Profiles, profile_name
-from reconciler.adapters.aws.queue import InterruptionQueue
-from reconciler.adapters.aws.statuses import InstanceStatuses
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.adapters.simulated.reserved import Reserved
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.moto.reserved import Reserved
 from reconciler.model.check import Verdict
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
-from reconciler.model.nodeclass import (
+from reconciler.model.karpenter.nodeclass import (
     EC2NodeClass,
     EC2NodeClassStatus,
     PlacementGroupSelector,
     SelectorTerm,
 )
-from reconciler.ports import LaunchAnswer, Leftover
+from reconciler.ports.cloud import LaunchAnswer, Leftover
 from tests.adapters.aws.test_events import SPOT
-from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish
+from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_launch, a_type
 from tests.examples import in_turn
 
 pytestmark = pytest.mark.usefixtures("tireless")
@@ -123,7 +123,7 @@ def launch(s: Site) -> None:
     number = next(NUMBERS)
     settings = replace(SETTINGS, cluster_name=f"cluster-{number}")
     compute = AwsCompute(s.cloud.connect, settings, a_type, s.clock)
-    wish = a_wish(f"launch-{number}", s.found)
+    wish = a_launch(f"launch-{number}", s.found)
     try:
         (answer,) = compute.launch([wish])
         if isinstance(answer, Exception):
@@ -151,7 +151,7 @@ def launched(s: Site, count: int = 1) -> list[str]:
     """Launch instances past the faults, with one call."""
     faults, s.cloud.faults._rules = s.cloud.faults._rules, []
     batch = f"spare-{next(NUMBERS)}"
-    wishes = [a_wish(f"{batch}-{n}", s.found, batch=batch) for n in range(count)]
+    wishes = [a_launch(f"{batch}-{n}", s.found, batch=batch) for n in range(count)]
     answers = s.compute().launch(wishes)
     s.cloud.faults._rules = faults
     return [a.instance.id for a in answers if isinstance(a, LaunchAnswer) and a.instance]

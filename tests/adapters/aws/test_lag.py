@@ -17,18 +17,18 @@ import pytest
 from msgspec.structs import replace as changed
 
 from reconciler.adapters.aws.compute import AwsCompute
-from reconciler.adapters.aws.leftovers import PROFILE, TEMPLATE, UNUSED_FOR
-from reconciler.adapters.aws.profiles import Profiles, profile_name
-from reconciler.adapters.aws.requests import launch_requests
+from reconciler.adapters.aws.launch.profiles import Profiles, profile_name
+from reconciler.adapters.aws.launch.requests import launch_requests
+from reconciler.adapters.aws.launch.templatestore import PROFILE, TEMPLATE, UNUSED_FOR
 from reconciler.adapters.aws.tags import as_list, owner_of
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.errors import CloudError, TransientCloudError
-from reconciler.model.nodeclass import EC2NodeClass, EC2NodeClassStatus, SelectorTerm
+from reconciler.model.karpenter.nodeclass import EC2NodeClass, EC2NodeClassStatus, SelectorTerm
 from reconciler.model.settings import Settings
-from reconciler.ports import Launch, LaunchAnswer
-from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish
+from reconciler.ports.cloud import Launch, LaunchAnswer
+from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_launch, a_type
 
 REAL = replace(SETTINGS, cluster="kubeconfig", cluster_cidr="10.0.0.0/16")
 ONCE_THRICE_FOR_EVER = pytest.mark.parametrize("times", [1, 3, None])
@@ -56,7 +56,7 @@ class Account:
 
     @property
     def wish(self) -> Launch:
-        return a_wish("i1", self.node_class)
+        return a_launch("i1", self.node_class)
 
     def make_templates(self) -> None:
         """Make the templates of the wish, as an earlier launch of the same kind did."""
@@ -194,7 +194,7 @@ def test_an_instance_that_ec2_does_not_know_yet_does_not_shield_the_others(
 
 
 def instance_of(compute: AwsCompute, account: Account, intent: str) -> str:
-    (answer,) = compute.launch([a_wish(intent, account.node_class)])
+    (answer,) = compute.launch([a_launch(intent, account.node_class)])
     assert isinstance(answer, LaunchAnswer)
     assert answer.instance is not None
     return answer.instance.id

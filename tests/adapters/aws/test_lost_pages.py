@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from reconciler.adapters.aws.compute import AwsCompute
-from reconciler.adapters.aws.instancetypes import describe_offerings, describe_types
-from reconciler.adapters.aws.prices import on_demand_prices, spot_prices
+from reconciler.adapters.aws.facts.latest import describe_offerings, describe_types
+from reconciler.adapters.aws.facts.prices import on_demand_prices, spot_prices
 from reconciler.adapters.aws.tags import as_list, owner_of
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
-from reconciler.ports import LaunchAnswer
-from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_type, a_wish
+from reconciler.ports.cloud import LaunchAnswer
+from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_launch, a_type
 from tests.examples import in_turn
 
 pytestmark = pytest.mark.usefixtures("tireless")
@@ -62,7 +62,7 @@ def furnished() -> Site:
     compute = here.compute()
     node_class = compute.resolve(a_class())
     for number in range(3):
-        wish = a_wish(f"i{number}", replace_tags(node_class, number))
+        wish = a_launch(f"i{number}", replace_tags(node_class, number))
         (answer,) = compute.launch([wish])
         assert isinstance(answer, LaunchAnswer)
         path = f"/reconciler/{SETTINGS.region}/"

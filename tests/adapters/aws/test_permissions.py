@@ -13,8 +13,9 @@ import pytest
 from botocore import xform_name
 
 from reconciler.adapters.aws.permissions import CALLS, TAGGED_LATER, Names, Need, policy
-from reconciler.engine import tagging, takeover
-from reconciler.model.labels import NODECLAIM
+from reconciler.engine import takeover
+from reconciler.engine.steps import tagging
+from reconciler.model.karpenter.labels import NODECLAIM
 from reconciler.model.ownership import CLUSTER_TAG, FLEET_TAG
 from tests import awsmodels
 

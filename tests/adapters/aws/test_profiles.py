@@ -9,12 +9,12 @@ import pytest
 
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.errors import CloudError
-from reconciler.model.nodeclass import EC2NodeClass, SelectorTerm
-from reconciler.ports import LaunchAnswer
-from tests.contracts.cloud import SETTINGS, a_class, a_compute, a_type, a_wish
+from reconciler.model.karpenter.nodeclass import EC2NodeClass, SelectorTerm
+from reconciler.ports.cloud import LaunchAnswer
+from tests.contracts.cloud import SETTINGS, a_class, a_compute, a_launch, a_type
 
 REAL = replace(SETTINGS, cluster="kubeconfig", cluster_cidr="10.0.0.0/16")
 
@@ -59,7 +59,7 @@ def test_looking_up_writes_nothing_and_the_first_launch_makes_it_once(
     assert profiles(cloud) == []
     cloud.calls.clear()
     for intent in ("i1", "i2"):
-        (answer,) = compute.launch([a_wish(intent, found)])
+        (answer,) = compute.launch([a_launch(intent, found)])
         assert isinstance(answer, LaunchAnswer), answer
     assert writes(cloud) == [
         "GetInstanceProfile",
@@ -73,17 +73,17 @@ def test_what_was_begun_is_brought_to_its_end(cloud: EmbeddedEC2, compute: AwsCo
     a_role(cloud)
     found = compute.resolve(our_class())
     cloud.faults.add("AddRoleToInstanceProfile", Fault.DENIED)
-    (answer,) = compute.launch([a_wish("i1", found)])
+    (answer,) = compute.launch([a_launch("i1", found)])
     assert isinstance(answer, CloudError)
     assert answer.where.startswith("iam:AddRoleToInstanceProfile")
     assert cloud.living() == {}
-    (answer,) = compute.launch([a_wish("i1", found)])
+    (answer,) = compute.launch([a_launch("i1", found)])
     assert isinstance(answer, LaunchAnswer), answer
     assert profiles(cloud) == [(found.status.instance_profile, ["nodes"])]
 
 
 def test_a_role_that_is_not_there_is_named(cloud: EmbeddedEC2, compute: AwsCompute) -> None:
-    (answer,) = compute.launch([a_wish("i1", compute.resolve(our_class()))])
+    (answer,) = compute.launch([a_launch("i1", compute.resolve(our_class()))])
     assert isinstance(answer, CloudError)
     assert "nodes" in answer.message
     assert cloud.living() == {}
@@ -92,13 +92,13 @@ def test_a_role_that_is_not_there_is_named(cloud: EmbeddedEC2, compute: AwsCompu
 def test_a_given_profile_is_left_alone(cloud: EmbeddedEC2, compute: AwsCompute) -> None:
     spec = {"instance_profile": "mine", "role": "", "ami_family": "AL2023"}
     given = a_class(ami_selector_terms=(SelectorTerm(name="nodes-*"),), **spec)
-    (answer,) = compute.launch([a_wish("i1", compute.resolve(given))])
+    (answer,) = compute.launch([a_launch("i1", compute.resolve(given))])
     assert isinstance(answer, LaunchAnswer), answer
     assert writes(cloud) == []
 
 
 def test_an_imitated_ec2_is_asked_for_none(cloud: EmbeddedEC2) -> None:
     compute = a_compute(cloud, SimulatedClock())
-    (answer,) = compute.launch([a_wish("i1", compute.resolve(a_class()))])
+    (answer,) = compute.launch([a_launch("i1", compute.resolve(a_class()))])
     assert isinstance(answer, LaunchAnswer), answer
     assert writes(cloud) == []

@@ -11,16 +11,15 @@ import pytest
 import yaml
 from msgspec.structs import replace as with_fields
 
-from reconciler.adapters.aws.aliases import alias_paths
+from reconciler.adapters.aws.bootstrap.bottlerocket import dumps
 from reconciler.adapters.aws.bootstrap.mime import parts_of
-from reconciler.adapters.aws.bootstrap.toml import dumps
-from reconciler.adapters.aws.images import types_of
-from reconciler.adapters.aws.requests import launch_requests, planned_requests
+from reconciler.adapters.aws.launch.requests import launch_requests, planned_requests
+from reconciler.adapters.aws.nodeclass.amis import alias_paths
+from reconciler.adapters.aws.nodeclass.images import types_of
 from reconciler.catalog.catalog import bundled
 from reconciler.model.errors import CloudError
-from reconciler.model.metadata import Metadata
-from reconciler.model.nodeclaim import NodeClaim, NodeClaimSpec
-from reconciler.model.nodeclass import (
+from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec
+from reconciler.model.karpenter.nodeclass import (
     AMI,
     BlockDevice,
     BlockDeviceMapping,
@@ -31,12 +30,13 @@ from reconciler.model.nodeclass import (
     SecurityGroup,
     Subnet,
 )
-from reconciler.model.nodepool import NodeSelectorRequirement
-from reconciler.model.requirement import Operator
-from reconciler.model.taint import Taint
-from reconciler.ports import Launch, LaunchOption
+from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
+from reconciler.model.karpenter.requirements import Operator
+from reconciler.model.kubernetes.metadata import Metadata
+from reconciler.model.kubernetes.taint import Taint
+from reconciler.ports.cloud import Launch, LaunchOption
 from tests.awsmodels import session
-from tests.contracts.cloud import SETTINGS, a_class, a_type, a_wish
+from tests.contracts.cloud import SETTINGS, a_class, a_launch, a_type
 
 CONTROL_PLANE = replace(
     SETTINGS,
@@ -84,7 +84,7 @@ def user_data(wish: Launch) -> str:
 
 
 def test_each_image_has_a_template_and_the_first_compatible_image_counts() -> None:
-    configs = fleet(a_wish("i", a_resolved_class()))["LaunchTemplateConfigs"]
+    configs = fleet(a_launch("i", a_resolved_class()))["LaunchTemplateConfigs"]
     assert [
         sorted({(o["ImageId"], o["InstanceType"]) for o in config["Overrides"]})
         for config in configs
@@ -94,7 +94,7 @@ def test_each_image_has_a_template_and_the_first_compatible_image_counts() -> No
 
 
 def test_an_override_names_type_zone_subnet_image_and_price() -> None:
-    first = fleet(a_wish("i", a_resolved_class()))["LaunchTemplateConfigs"][0]["Overrides"]
+    first = fleet(a_launch("i", a_resolved_class()))["LaunchTemplateConfigs"][0]["Overrides"]
     assert first == [
         {
             "InstanceType": "m7g.large",
@@ -108,7 +108,7 @@ def test_an_override_names_type_zone_subnet_image_and_price() -> None:
 
 
 def test_the_freest_subnet_of_a_zone_is_taken() -> None:
-    wish = a_wish("i", a_resolved_class(), "m7g.large")
+    wish = a_launch("i", a_resolved_class(), "m7g.large")
     free = {"subnet-a1": 10, "subnet-a2": 11}
     rows = fleet(wish, subnet_free_addresses=free)["LaunchTemplateConfigs"][0]["Overrides"]
     assert [row["SubnetId"] for row in rows] == ["subnet-a2", "subnet-b"]
@@ -119,9 +119,9 @@ def test_a_name_follows_from_the_content_alone() -> None:
         requests = launch_requests(wish, a_type, CONTROL_PLANE)
         return [t["LaunchTemplateName"] for t in requests.templates]
 
-    one = names(a_wish("i1", a_resolved_class()))
-    assert names(a_wish("i2", a_resolved_class())) == one
-    assert not set(names(a_wish("i1", a_resolved_class(detailed_monitoring=True)))) & set(one)
+    one = names(a_launch("i1", a_resolved_class()))
+    assert names(a_launch("i2", a_resolved_class())) == one
+    assert not set(names(a_launch("i1", a_resolved_class(detailed_monitoring=True)))) & set(one)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_the_strategy_follows_from_capacity_type_and_overlay(
     capacity_type: str, overlaid: bool, side: str, strategy: str
 ) -> None:
     option = LaunchOption("m7g.large", "us-east-1a", capacity_type, 0.1)
-    wish = a_wish("i", a_resolved_class(), options=(option,), price_overlaid=overlaid)
+    wish = a_launch("i", a_resolved_class(), options=(option,), price_overlaid=overlaid)
     parameters = fleet(wish)
     assert parameters[side] == {"AllocationStrategy": strategy}
     assert len({"SpotOptions", "OnDemandOptions"} & parameters.keys()) == 1
@@ -148,7 +148,7 @@ def test_the_strategy_follows_from_capacity_type_and_overlay(
 
 
 def test_tags_of_the_class_cannot_displace_ours() -> None:
-    wish = a_wish("i", a_resolved_class(tags={"team": "a", "karpenter.sh/nodepool": "x"}))
+    wish = a_launch("i", a_resolved_class(tags={"team": "a", "karpenter.sh/nodepool": "x"}))
     specs = fleet(wish)["TagSpecifications"]
     assert [s["ResourceType"] for s in specs] == ["fleet", "instance", "volume"]
     tags = {t["Key"]: t["Value"] for t in specs[1]["Tags"]}
@@ -156,10 +156,10 @@ def test_tags_of_the_class_cannot_displace_ours() -> None:
 
 
 def test_a_long_intent_becomes_a_token_that_ec2_takes() -> None:
-    token = fleet(a_wish("ü" * 80, a_resolved_class()))["ClientToken"]
+    token = fleet(a_launch("ü" * 80, a_resolved_class()))["ClientToken"]
     assert len(token) == 64
     assert token.isascii()
-    assert fleet(a_wish("short", a_resolved_class()))["ClientToken"] == "short"
+    assert fleet(a_launch("short", a_resolved_class()))["ClientToken"] == "short"
 
 
 def test_no_more_than_sixty_types_are_offered() -> None:
@@ -171,7 +171,7 @@ def test_no_more_than_sixty_types_are_offered() -> None:
         for n in range(70)
         for zone in ("us-east-1a", "us-east-1b")
     )
-    wish = a_wish("i", a_resolved_class(), options=options)
+    wish = a_launch("i", a_resolved_class(), options=options)
     rows = launch_requests(wish, any_type, SETTINGS).fleet["LaunchTemplateConfigs"][0]["Overrides"]
     assert len(rows) == 120
     assert rows[-1]["InstanceType"] == "m59.large"
@@ -184,17 +184,17 @@ def test_what_is_missing_is_named() -> None:
     with pytest.raises(
         CloudError, match=r"no image of EC2NodeClass default is compatible with m7g.large"
     ):
-        launch_requests(a_wish("i", no_image), a_type, SETTINGS)
+        launch_requests(a_launch("i", no_image), a_type, SETTINGS)
     elsewhere = LaunchOption("m7g.large", "us-east-1f", "on-demand", 0.1)
     with pytest.raises(CloudError, match="no subnet in us-east-1f"):
-        launch_requests(a_wish("i", a_resolved_class(), options=(elsewhere,)), a_type, SETTINGS)
+        launch_requests(a_launch("i", a_resolved_class(), options=(elsewhere,)), a_type, SETTINGS)
 
 
 def test_too_little_choice_for_min_values_is_refused_unless_it_is_best_effort() -> None:
     asked = NodeSelectorRequirement("kubernetes.io/arch", Operator.EXISTS, min_values=2)
     claim = NodeClaim(Metadata(name="c"), NodeClaimSpec(requirements=(asked,)))
-    wide = a_wish("i", a_resolved_class(), node_claim=claim)
-    narrow = a_wish("i", a_resolved_class(), "m7g.large", node_claim=claim)
+    wide = a_launch("i", a_resolved_class(), node_claim=claim)
+    narrow = a_launch("i", a_resolved_class(), "m7g.large", node_claim=claim)
     assert launch_requests(wide, a_type, SETTINGS).fleet
     with pytest.raises(
         CloudError, match=r"only 1 values of kubernetes.io/arch remain .* minValues is 2"
@@ -206,9 +206,9 @@ def test_too_little_choice_for_min_values_is_refused_unless_it_is_best_effort() 
 def test_al2023_on_a_real_cluster_needs_its_service_cidr() -> None:
     real = replace(SETTINGS, cluster="kubeconfig")
     with pytest.raises(CloudError, match="set clusterCIDR"):
-        launch_requests(a_wish("i", a_resolved_class()), a_type, real)
+        launch_requests(a_launch("i", a_resolved_class()), a_type, real)
     other = a_resolved_class(ami_family="Bottlerocket")
-    assert launch_requests(a_wish("i", other), a_type, real).fleet
+    assert launch_requests(a_launch("i", other), a_type, real).fleet
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_a_reservation_has_a_template_of_its_own(
         for z in "ab"
     )
     requests = launch_requests(
-        a_wish("i", a_resolved_class(), options=options), a_type, CONTROL_PLANE
+        a_launch("i", a_resolved_class(), options=options), a_type, CONTROL_PLANE
     )
     data = [t["LaunchTemplateData"] for t in requests.templates]
     assert [d["CapacityReservationSpecification"] for d in data] == [
@@ -246,7 +246,7 @@ def test_a_reservation_has_a_template_of_its_own(
 
 
 def test_a_template_stands_once_before_the_first_fleet_that_uses_it() -> None:
-    wishes = [a_wish(f"i{n}", a_resolved_class()) for n in range(2)]
+    wishes = [a_launch(f"i{n}", a_resolved_class()) for n in range(2)]
     rows = planned_requests(wishes, a_type, CONTROL_PLANE)
     assert [(row["operation"], row["nodeClaim"]) for row in rows] == [
         ("CreateLaunchTemplate", "general-i0"),
@@ -276,7 +276,7 @@ def test_every_request_is_valid_for_botocore(family: str) -> None:
         network_interfaces=(NetworkInterface(), NetworkInterface(0, 1, "efa-only")),
     )
     model = session().get_service_model("ec2")
-    rows = planned_requests([a_wish("i", node_class)], a_type, CONTROL_PLANE)
+    rows = planned_requests([a_launch("i", node_class)], a_type, CONTROL_PLANE)
     assert {row["operation"] for row in rows} == {"CreateLaunchTemplate", "CreateFleet"}
     for row in rows:
         shape = model.operation_model(row["operation"]).input_shape
@@ -286,7 +286,7 @@ def test_every_request_is_valid_for_botocore(family: str) -> None:
 
 def test_volumes_are_whole_gibibytes_rounded_up() -> None:
     mapping = BlockDeviceMapping("/dev/xvda", ebs=BlockDevice(volume_size="100G"))
-    data = template(a_wish("i", a_resolved_class(block_device_mappings=(mapping,))))
+    data = template(a_launch("i", a_resolved_class(block_device_mappings=(mapping,))))
     assert data["BlockDeviceMappings"] == [{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 94}}]
 
 
@@ -302,7 +302,7 @@ def test_a_node_config_tells_the_kubelet_everything() -> None:
     node_class = a_resolved_class(
         user_data="#!/bin/sh\necho hello\n", kubelet={"podsPerCore": 4, "clusterDNS": ["10.9.9.9"]}
     )
-    shell, config = parts_of(user_data(a_wish("i", node_class, "m7g.large", node_claim=claim)))
+    shell, config = parts_of(user_data(a_launch("i", node_class, "m7g.large", node_claim=claim)))
     assert shell.content_type == 'text/x-shellscript; charset="us-ascii"'
     assert "echo hello" in shell.body
     spec = yaml.safe_load(config.body)["spec"]
@@ -332,7 +332,7 @@ def test_a_node_config_tells_the_kubelet_everything() -> None:
 
 def test_own_node_configs_and_own_parts_come_first() -> None:
     own = "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\n"
-    first, _ = parts_of(user_data(a_wish("i", a_resolved_class(user_data=own), "m7g.large")))
+    first, _ = parts_of(user_data(a_launch("i", a_resolved_class(user_data=own), "m7g.large")))
     assert first.content_type == "application/node.eks.aws"
     mime = (
         'Content-Type: multipart/mixed; boundary="X"\nMIME-Version: 1.0\n\n'
@@ -341,22 +341,24 @@ def test_own_node_configs_and_own_parts_come_first() -> None:
     )
     kinds = [
         part.content_type.partition(";")[0]
-        for part in parts_of(user_data(a_wish("i", a_resolved_class(user_data=mime), "m7g.large")))
+        for part in parts_of(
+            user_data(a_launch("i", a_resolved_class(user_data=mime), "m7g.large"))
+        )
     ]
     assert kinds == ["text/cloud-config", "text/x-shellscript", "application/node.eks.aws"]
 
 
 def test_custom_user_data_is_left_as_it_is() -> None:
     node_class = a_resolved_class(ami_family="Custom", user_data="  as it is\r\n")
-    assert user_data(a_wish("i", node_class, "m7g.large")) == "  as it is\r\n"
+    assert user_data(a_launch("i", node_class, "m7g.large")) == "  as it is\r\n"
     empty = a_resolved_class(ami_family="Custom")
-    assert "UserData" not in template(a_wish("i", empty, "m7g.large"))
+    assert "UserData" not in template(a_launch("i", empty, "m7g.large"))
 
 
 def test_bottlerocket_settings_that_are_no_toml_are_refused() -> None:
     node_class = a_resolved_class(ami_family="Bottlerocket", user_data="[settings")
     with pytest.raises(CloudError, match="must be TOML"):
-        template(a_wish("i", node_class, "m7g.large"))
+        template(a_launch("i", node_class, "m7g.large"))
 
 
 def test_toml_reads_back_as_it_was_written() -> None:
@@ -391,7 +393,7 @@ def test_aliases_lead_to_the_published_parameters() -> None:
 
 def test_requests_are_built_without_boto3() -> None:
     code = (
-        "import sys, reconciler.adapters.aws.requests, reconciler.adapters.aws.compute;"
+        "import sys, reconciler.adapters.aws.launch.requests, reconciler.adapters.aws.compute;"
         "print([m for m in ('boto3', 'botocore', 'moto') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -406,7 +408,7 @@ def test_a_class_decides_how_many_pods_its_machines_take() -> None:
         kind = find(node_class)("m7g.large")
         assert kind is not None
         assert kind.capacity["pods"] == count * 1000
-        wish = a_wish("i", node_class, "m7g.large")
+        wish = a_launch("i", node_class, "m7g.large")
         data = launch_requests(wish, find(node_class), CONTROL_PLANE).templates[0]
         config = base64.b64decode(data["LaunchTemplateData"]["UserData"]).decode()
         assert f"maxPods: {count}" in config

@@ -9,15 +9,15 @@ import pytest
 
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.adapters.simulated.reserved import Reserved
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.moto.reserved import Reserved
 from reconciler.catalog.classfacts import class_facts
-from reconciler.model.metadata import condition
-from reconciler.model.nodeclass import CapacityReservation, EC2NodeClass, SelectorTerm
-from reconciler.ports import Launch, LaunchAnswer, LaunchOption
+from reconciler.model.karpenter.nodeclass import CapacityReservation, EC2NodeClass, SelectorTerm
+from reconciler.model.kubernetes.metadata import condition
+from reconciler.ports.cloud import Launch, LaunchAnswer, LaunchOption
 from tests.adapters.aws.test_lost_pages import assert_addressed, outcome
-from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_wish
+from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_launch
 from tests.examples import in_turn
 
 CALL = "DescribeCapacityReservations"
@@ -177,7 +177,7 @@ def test_a_reservation_that_cannot_be_read_is_not_gone(
 
 def wish(node_class: EC2NodeClass, intent: str) -> Launch:
     option = LaunchOption("m7i.large", "us-east-1a", "reserved", 0.0, "cr-1", "default")
-    return replace(a_wish(intent, node_class), options=(option,))
+    return replace(a_launch(intent, node_class), options=(option,))
 
 
 def launch(compute: AwsCompute, node_class: EC2NodeClass, intent: str) -> LaunchAnswer:

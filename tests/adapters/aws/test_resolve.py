@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.adapters.aws.requests import launch_requests
+from reconciler.adapters.aws.launch.requests import launch_requests
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.catalog.classfacts import class_facts
 from reconciler.model.errors import TransientCloudError
-from reconciler.model.metadata import condition
-from reconciler.model.nodeclass import (
+from reconciler.model.karpenter.nodeclass import (
     EC2NodeClass,
     FoundPlacementGroup,
     PlacementGroupSelector,
     SelectorTerm,
 )
+from reconciler.model.kubernetes.metadata import condition
 from reconciler.model.settings import PlacementGroup
-from tests.contracts.cloud import SETTINGS, a_class, a_compute, a_type, a_wish
+from tests.contracts.cloud import SETTINGS, a_class, a_compute, a_launch, a_type
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_a_placement_group_is_found_and_launched_into(
     assert found.status.placement_group == FoundPlacementGroup("pg-1", "close", "partition", 3)
     facts = class_facts(found, SETTINGS)
     assert (facts.placement_group, facts.strategy, facts.partitions) == ("pg-1", "partition", 3)
-    (template, *_) = launch_requests(a_wish("i1", found), a_type, SETTINGS).templates
+    (template, *_) = launch_requests(a_launch("i1", found), a_type, SETTINGS).templates
     assert template["LaunchTemplateData"]["Placement"]["GroupId"] == "pg-1"
 
 
@@ -206,6 +206,6 @@ def test_a_class_without_a_selector_is_in_no_group_whatever_the_settings_say(
     cloud.seed(a_class())
     stated = replace(SETTINGS, placement_group=PlacementGroup(id="pg-9", strategy="cluster"))
     found = resolved(cloud, clock, a_class())
-    (template, *_) = launch_requests(a_wish("i1", found), a_type, stated).templates
+    (template, *_) = launch_requests(a_launch("i1", found), a_type, stated).templates
     assert template["LaunchTemplateData"]["Placement"] == {"Tenancy": "default"}
     assert "DescribePlacementGroups" not in {call.operation for call in cloud.calls}

@@ -8,15 +8,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from reconciler.adapters.aws.hearing import Hearing
-from reconciler.adapters.aws.queue import InterruptionQueue
-from reconciler.adapters.aws.statuses import IMPAIRED_FOR, InstanceStatuses
-from reconciler.adapters.aws.throttle import READING, family_of
+from reconciler.adapters.aws.clients import READING, family_of
+from reconciler.adapters.aws.events.queue import InterruptionQueue
+from reconciler.adapters.aws.events.statuses import IMPAIRED_FOR, Hearing, InstanceStatuses
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.ports import InterruptionKind, LaunchAnswer
+from reconciler.ports.cloud import InterruptionKind, LaunchAnswer
 from tests.adapters.aws.test_queue import spot
-from tests.contracts.cloud import a_class, a_cloud, a_compute, a_wish
+from tests.contracts.cloud import a_class, a_cloud, a_compute, a_launch
 from tests.engine.processes import wait_for
 
 CALL = "DescribeInstanceStatus"
@@ -31,7 +30,7 @@ class Site:
         self.cloud = a_cloud(self.clock)
         compute = a_compute(self.cloud, self.clock)
         node_class = compute.resolve(a_class())
-        answers = compute.launch([a_wish(f"i{n}", node_class) for n in range(3)])
+        answers = compute.launch([a_launch(f"i{n}", node_class) for n in range(3)])
         self.ids = [a.instance.id for a in answers if isinstance(a, LaunchAnswer) and a.instance]
         self.statuses = InstanceStatuses(self.cloud.connect, self.clock)
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from reconciler.adapters.aws.throttle import (
+from reconciler.adapters.aws.clients import (
     LEAST,
     MUTATING,
     RATES,
@@ -19,8 +19,8 @@ from reconciler.adapters.aws.throttle import (
     family_of,
 )
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ import pytest
 
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault
-from reconciler.adapters.simulated.wire import Answer, Request, error
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+from reconciler.adapters.simulated.moto.wire import Request, Response, error
 from reconciler.model.errors import TransientCloudError
-from reconciler.model.metadata import Condition
-from reconciler.model.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.kubernetes.metadata import Condition
 from tests.contracts.cloud import a_class, a_cloud, a_compute
 
 TRIED = ("CreateLaunchTemplate", "CreateFleet", "RunInstances")
@@ -35,7 +35,7 @@ class Site:
         """Let EC2 answer an operation with an error of its own."""
         handle = self.cloud.handle
 
-        def other(request: Request) -> Answer:
+        def other(request: Request) -> Response:
             if request.operation == operation:
                 return error("ec2", 400, code, message, "0-1")
             return handle(request)

@@ -12,8 +12,9 @@ from sqlalchemy import event, text
 from reconciler.adapters.database.state import DatabaseState, open_state
 from reconciler.adapters.database.transfer import export_lines
 from reconciler.model.errors import StateError
-from reconciler.plan.decisions import Decision
-from reconciler.ports import CommandPhase, Outcome
+from reconciler.plan.explain.decisions import Decision
+from reconciler.ports.journal import Outcome
+from reconciler.ports.state import CommandPhase
 from tests.contracts.records import (
     NOW,
     a_claim,

@@ -19,8 +19,9 @@ from hypothesis.stateful import (
 )
 
 from reconciler.adapters.database.state import DatabaseState, open_state
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.ports import CommandPhase, JournalEntry, Outcome, RunningCommand, Unavailable
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.ports.journal import JournalEntry, Outcome
+from reconciler.ports.state import CommandPhase, RunningCommand, Unavailable
 from tests.contracts.records import NOW, a_claim, a_command, an_intent, an_unavailable
 from tests.examples import examples
 from tests.postgres import a_database

@@ -14,8 +14,9 @@ from reconciler.adapters.database.check import check
 from reconciler.adapters.database.pruning import Tally
 from reconciler.adapters.database.state import DatabaseState, open_state
 from reconciler.model.history import Move, Rollout
-from reconciler.plan.decisions import Decision
-from reconciler.ports import CommandPhase, Outcome, Verb
+from reconciler.plan.explain.decisions import Decision
+from reconciler.ports.journal import Outcome, Verb
+from reconciler.ports.state import CommandPhase
 from tests.adapters.database.test_crash import running
 from tests.contracts.records import (
     NOW,

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from reconciler.adapters.git import folder as limits
-from reconciler.adapters.git.revision import Revision
-from reconciler.adapters.git.source import AtRef, SourceRead, WorkingTree, head_of, read
+from reconciler.adapters.git.revision import GitRevision
+from reconciler.adapters.git.source import AtRef, SourceContent, WorkingTree, head_of, read
 from reconciler.model.errors import UnreadableError, UsageError
 
 from .conftest import POOL, Repository
 
 
-def codes(found: SourceRead) -> dict[str, str]:
+def codes(found: SourceContent) -> dict[str, str]:
     return {d.place.file: d.code for d in found.diagnostics if d.place}
 
 
@@ -27,7 +27,7 @@ def test_a_ref_is_read_whatever_the_working_tree_holds(repository: Repository) -
         ("a.yaml", POOL.encode()),
         ("sub/b.json", b"{}"),
     ]
-    assert found.revision == Revision(first, repo="shop", path="fleet", subject="one")
+    assert found.revision == GitRevision(first, repo="shop", path="fleet", subject="one")
     assert [read(AtRef(folder, ref)).revision.head for ref in ("HEAD~1", first[:10])] == [first] * 2
     assert head_of(AtRef(folder, "main")) == second
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.adapters.git.revision import Revision, working_revision
+from reconciler.adapters.git.revision import GitRevision, working_revision
 from reconciler.adapters.git.source import AtRef, WorkingTree, head_of, read
 from reconciler.model.errors import UnreadableError
 
@@ -17,7 +17,7 @@ from .conftest import POOL, Repository
 def test_a_clean_tree_is_at_its_commit(repository: Repository) -> None:
     head = repository.commit({"fleet/pool.yaml": POOL})
     found = read(WorkingTree(str(repository.path / "fleet")))
-    assert found.revision == Revision(head, dirty=False, repo="shop", path="fleet")
+    assert found.revision == GitRevision(head, dirty=False, repo="shop", path="fleet")
     assert [file.path for file in found.files] == ["pool.yaml"]
     assert head_of(WorkingTree(str(repository.path))) == head
     assert working_revision(str(repository.path)).path == "."
@@ -41,7 +41,7 @@ def test_only_fleet_files_in_the_folder_make_it_dirty(
     files = {"fleet/pool.yaml": POOL, "other/pool.yaml": POOL, ".gitignore": "ignored.yaml\n"}
     head = repository.commit(files)
     repository.write(change)
-    assert working_revision(str(repository.path / "fleet")) == Revision(
+    assert working_revision(str(repository.path / "fleet")) == GitRevision(
         head, dirty=dirty, repo="shop", path="fleet"
     )
 
@@ -58,14 +58,14 @@ def test_staged_removed_and_renamed_files_make_it_dirty(repository: Repository) 
 
 def test_outside_a_repository_nothing_is_known(tmp_path: Path) -> None:
     (tmp_path / "pool.yaml").write_text(POOL)
-    assert read(WorkingTree(str(tmp_path))).revision == Revision()
+    assert read(WorkingTree(str(tmp_path))).revision == GitRevision()
     (tmp_path / ".git").mkdir()
-    assert working_revision(str(tmp_path)) == Revision()
+    assert working_revision(str(tmp_path)) == GitRevision()
 
 
 def test_before_the_first_commit_there_is_no_head(repository: Repository) -> None:
     repository.write({"pool.yaml": POOL})
-    assert working_revision(str(repository.path)) == Revision(
+    assert working_revision(str(repository.path)) == GitRevision(
         None, dirty=True, repo="shop", path="."
     )
 
@@ -82,7 +82,7 @@ def test_without_git_the_folder_is_read_all_the_same(
 def test_a_linked_working_tree_is_one_of_its_own(repository: Repository, tmp_path: Path) -> None:
     head = repository.commit({"pool.yaml": POOL})
     repository.git("worktree", "add", "--quiet", "--detach", str(tmp_path / "second"))
-    assert working_revision(str(tmp_path / "second")) == Revision(head, repo="second", path=".")
+    assert working_revision(str(tmp_path / "second")) == GitRevision(head, repo="second", path=".")
 
 
 def test_the_repositorys_own_programs_do_not_run(repository: Repository, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_surrounding_git_command_does_not_lead_astray(
     other.commit({"x.yaml": POOL}, "another")
     monkeypatch.setenv("GIT_DIR", str(other.path / ".git"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(other.path / ".git/index"))
-    assert working_revision(str(repository.path)) == Revision(head, repo="shop", path=".")
+    assert working_revision(str(repository.path)) == GitRevision(head, repo="shop", path=".")
 
 
 def test_a_repository_that_git_cannot_read_is_an_error_not_a_fleet_without_one(

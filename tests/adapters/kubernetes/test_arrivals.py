@@ -41,7 +41,7 @@ def test_a_pod_that_waits_is_news_until_a_look_begins(
     assert not pods.has_news()
     clock.advance(1)
     assert pods.has_news()
-    pods.heed()
+    pods.acknowledge()
     clock.advance(1)
     assert not pods.has_news()
 
@@ -63,7 +63,7 @@ def test_a_pod_that_goes_on_waiting_is_news_once(
     town.kube.add(waiting("a"))
     for _ in range(3):
         pods.follow()
-        pods.heed()
+        pods.acknowledge()
         clock.advance(60)
     town.kube.change("pods", "a", lambda pod: pod["metadata"].update(labels={"still": "here"}))
     pods.follow()

@@ -12,10 +12,10 @@ from typing import Any
 from reconciler.adapters.kubernetes.access import access_of
 from reconciler.adapters.kubernetes.api import Api
 from reconciler.adapters.kubernetes.cluster import KubernetesCluster
-from reconciler.model.metadata import Metadata
-from reconciler.model.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
+from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
+from reconciler.model.kubernetes.metadata import Metadata
+from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.settings import Settings
-from reconciler.model.taint import Taint
 from reconciler.observed.snapshot import Snapshot
 from tests.adapters.kubernetes.apiserver import Kube, Object, serving, write_kubeconfig
 

@@ -10,22 +10,21 @@ from msgspec.structs import replace as with_fields
 from reconciler.adapters.simulated.clock import START, SimulatedClock
 from reconciler.adapters.simulated.cluster import EmbeddedCluster
 from reconciler.adapters.simulated.memory import MemoryShelf
-from reconciler.desired.workloads import Workloads
-from reconciler.model.cluster import (
+from reconciler.desired.workloads.pods import Workloads
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
+from reconciler.model.karpenter.requirements import Requirements, equals
+from reconciler.model.kubernetes.cluster import (
     DaemonSet,
     DaemonSetSpec,
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
     PodTemplate,
 )
-from reconciler.model.instancetype import InstanceType
-from reconciler.model.metadata import LabelSelector, Metadata
-from reconciler.model.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
-from reconciler.model.pod import Container, Pod, PodSpec, ResourceRequirements
-from reconciler.model.requirement import equals
-from reconciler.model.requirements import Requirements
+from reconciler.model.kubernetes.metadata import LabelSelector, Metadata
+from reconciler.model.kubernetes.pod import Container, Pod, PodSpec, ResourceRequirements
 from reconciler.observed.snapshot import Snapshot
-from reconciler.ports import Instance
+from reconciler.ports.cloud import Instance
 
 GIB = 2**30 * 1000
 

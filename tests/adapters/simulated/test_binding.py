@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
-from reconciler.model.cluster import (
+from reconciler.model.kubernetes.cluster import (
     ClaimSpec,
     Namespace,
     PersistentVolume,
@@ -17,8 +17,8 @@ from reconciler.model.cluster import (
     VolumeNodeAffinity,
     VolumeSpec,
 )
-from reconciler.model.metadata import LabelSelector, Metadata
-from reconciler.model.pod import (
+from reconciler.model.kubernetes.metadata import LabelSelector, Metadata
+from reconciler.model.kubernetes.pod import (
     Affinity,
     Container,
     ContainerPort,

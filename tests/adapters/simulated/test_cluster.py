@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from reconciler.model.errors import ClusterError
-from reconciler.model.metadata import Metadata
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.pod import SchedulingGate
-from reconciler.model.taint import Taint, Toleration
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.metadata import Metadata
+from reconciler.model.kubernetes.pod import SchedulingGate
+from reconciler.model.kubernetes.taint import Taint, Toleration
 from tests.adapters.simulated.builders import (
     a_claim,
     a_daemon,

@@ -10,8 +10,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from reconciler.adapters.simulated.clock import START, SimulatedClock
-from reconciler.adapters.simulated.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.faults import Fault, Faults
+from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 
 PRICES = {
     ("m5.large", "us-east-1a", "spot"): 0.04,

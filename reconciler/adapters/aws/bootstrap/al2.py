@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reconciler.adapters.aws.bootstrap.kubelet import flags
-from reconciler.adapters.aws.bootstrap.mime import SHELL, Part, compose, is_mime, parts_of
+from reconciler.adapters.aws.bootstrap.mime import SHELL, MimePart, compose, is_mime, parts_of
 from reconciler.adapters.aws.bootstrap.setup import Setup
 
 
@@ -15,8 +15,8 @@ def user_data(setup: Setup) -> str:
     elif is_mime(custom):
         parts = parts_of(custom)
     else:
-        parts = [Part(SHELL, custom)]
-    return compose([*parts, Part(SHELL, _script(setup))])
+        parts = [MimePart(SHELL, custom)]
+    return compose([*parts, MimePart(SHELL, _script(setup))])
 
 
 def _script(setup: Setup) -> str:

@@ -7,27 +7,27 @@ from typing import Any
 from reconciler.adapters.aws.bootstrap.mime import (
     NODE_CONFIG,
     SHELL,
-    Part,
+    MimePart,
     compose,
     is_mime,
     parts_of,
 )
 from reconciler.adapters.aws.bootstrap.setup import Setup
-from reconciler.model.taint import Taint
+from reconciler.model.kubernetes.taint import Taint
 
 
 def user_data(setup: Setup) -> str:
     """Return multi-part user data; nodeadm merges several NodeConfigs, and ours comes last."""
-    return compose([*_custom(setup.custom), Part(NODE_CONFIG, _node_config(setup))])
+    return compose([*_custom(setup.custom), MimePart(NODE_CONFIG, _node_config(setup))])
 
 
-def _custom(text: str) -> list[Part]:
+def _custom(text: str) -> list[MimePart]:
     """Return the user's parts; what is not multi-part is a NodeConfig if a mapping, else shell."""
     if not text.strip():
         return []
     if is_mime(text):
         return parts_of(text)
-    return [Part(NODE_CONFIG if _is_mapping(text) else SHELL, text)]
+    return [MimePart(NODE_CONFIG if _is_mapping(text) else SHELL, text)]
 
 
 def _is_mapping(text: str) -> bool:

@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from reconciler.adapters.aws.bootstrap.expressions import evaluate
 from reconciler.adapters.aws.bootstrap.setup import Setup
-from reconciler.model.instancetype import InstanceType
-from reconciler.model.quantity import MILLI, parse_quantity
-from reconciler.model.resources import PODS
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.resources import MILLI, PODS, parse_quantity
 
 _RESERVED: Final = ("kubeReserved", "systemReserved")
 _LABEL: Final = "karpenter.k8s.aws/"

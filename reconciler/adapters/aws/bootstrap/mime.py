@@ -10,7 +10,7 @@ SHELL: Final = 'text/x-shellscript; charset="us-ascii"'
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MimePart:
     """One part: its content type and its text."""
 
     content_type: str
@@ -22,7 +22,7 @@ def is_mime(text: str) -> bool:
     return text.lstrip().startswith(("MIME-Version:", "Content-Type:"))
 
 
-def parts_of(text: str) -> list[Part]:
+def parts_of(text: str) -> list[MimePart]:
     """Return the parts of multi-part user data, in order; nested ones are laid flat."""
     import email
 
@@ -32,11 +32,11 @@ def parts_of(text: str) -> list[Part]:
             continue
         payload = part.get_payload(decode=True)
         body = payload.decode("utf-8", "replace") if isinstance(payload, bytes) else ""
-        parts.append(Part(part.get("Content-Type", "text/plain"), body))
+        parts.append(MimePart(part.get("Content-Type", "text/plain"), body))
     return parts
 
 
-def compose(parts: list[Part]) -> str:
+def compose(parts: list[MimePart]) -> str:
     """Return the multi-part text; the boundary is ``//``, as EKS' own tools write it."""
     head = 'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="//"\n\n'
     body = "".join(

@@ -6,10 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from reconciler.model.labels import CAPACITY_TYPE, UNREGISTERED_TAINT, WELL_KNOWN_AWS, is_restricted
-from reconciler.model.nodeclaim import NodeClaim
-from reconciler.model.nodepool import requirements_of
-from reconciler.model.taint import Taint
+from reconciler.model.karpenter.labels import (
+    CAPACITY_TYPE,
+    UNREGISTERED_TAINT,
+    WELL_KNOWN_AWS,
+    is_restricted,
+)
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodepool import requirements_of
+from reconciler.model.kubernetes.taint import Taint
 
 UNREGISTERED: Final = Taint(UNREGISTERED_TAINT, "NoExecute")
 DO_NOT_SYNC_TAINTS: Final = "karpenter.sh/do-not-sync-taints"

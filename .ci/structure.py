@@ -1,0 +1,136 @@
+"""Print how the package is built: its size, its folders, and which of them import which.
+
+``python .ci/structure.py`` prints the figures that ``docs/decisions/0018-the-tree.md`` quotes;
+``--map`` prints the imports between folders as Mermaid, as in ``docs/architecture.md``.
+"""
+
+from __future__ import annotations
+
+import ast
+import statistics
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "reconciler"
+
+
+def modules() -> dict[str, Path]:
+    """Return the modules by dotted name, packages left out."""
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return {dotted(path): path for path in paths if path.name != "__init__.py"}
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def imported(path: Path, known: dict[str, Path]) -> Iterator[str]:
+    """Return the modules that a module imports, whether at once or later."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                name = full if full in known else node.module
+                if name in known:
+                    yield name
+
+
+def importers() -> dict[str, set[str]]:
+    """Return by module the modules that import it."""
+    known = modules()
+    found: dict[str, set[str]] = defaultdict(set)
+    for name, path in known.items():
+        for target in imported(path, known):
+            if target != name:
+                found[target].add(name)
+    return found
+
+
+def classes() -> Counter[str]:
+    """Return how many public classes have each name."""
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in modules().values())
+    nodes = (node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    return Counter(node.name for node in nodes if not node.name.startswith("_"))
+
+
+def uses_of_any() -> int:
+    """Return how many times ``Any`` stands in an annotation or an alias."""
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in modules().values())
+    return sum(
+        isinstance(node, ast.Name) and node.id == "Any" for tree in trees for node in ast.walk(tree)
+    )
+
+
+def lines(path: Path) -> int:
+    return path.read_text(encoding="utf-8").count("\n")
+
+
+def largest_folder() -> tuple[int, str]:
+    """Return the folder with the most modules beside each other."""
+    folders = Counter(path.parent for path in modules().values())
+    folder, count = max(folders.items(), key=lambda item: (item[1], str(item[0])))
+    return count, str(folder.relative_to(ROOT))
+
+
+def single_importers() -> list[str]:
+    """Return the modules that only one module of their own folder imports."""
+    return sorted(
+        name
+        for name, users in importers().items()
+        if len(users) == 1 and name.rpartition(".")[0] == next(iter(users)).rpartition(".")[0]
+    )
+
+
+def figures() -> dict[str, object]:
+    sizes = {name: lines(path) for name, path in modules().items()}
+    longest = max(sizes, key=lambda name: sizes[name])
+    names = classes()
+    count, folder = largest_folder()
+    return {
+        "modules": len(sizes),
+        "lines": sum(sizes.values()),
+        "median lines of a module": statistics.median(sizes.values()),
+        "longest module": f"{sizes[longest]} lines, {longest}",
+        "modules below 60 lines": sum(size < 60 for size in sizes.values()),
+        "modules with one importer, in the same folder": len(single_importers()),
+        "most modules in one folder": f"{count}, {folder}",
+        "class names used more than once": sum(number > 1 for number in names.values()),
+        "uses of Any": uses_of_any(),
+    }
+
+
+def folder_of(module: str) -> str:
+    """Return the folder of a module below the package, at most one deep."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 2 else ""
+
+
+def drawing() -> str:
+    """Return the imports between the top folders as a Mermaid flowchart."""
+    edges: Counter[tuple[str, str]] = Counter()
+    for target, users in importers().items():
+        for user in users:
+            pair = folder_of(user), folder_of(target)
+            if all(pair) and pair[0] != pair[1]:
+                edges[pair] += 1
+    arrows = (f"    {a} -->|{n}| {b}" for (a, b), n in sorted(edges.items()))
+    return "\n".join(["flowchart TD", *arrows])
+
+
+def main() -> None:
+    if "--map" in sys.argv[1:]:
+        print(drawing())
+        return
+    for name, value in figures().items():
+        print(f"{name:48}{value}")
+    if "--names" in sys.argv[1:]:
+        for name, number in sorted(classes().items()):
+            if number > 1:
+                print(f"  {number} × class {name}")
+
+
+if __name__ == "__main__":
+    main()

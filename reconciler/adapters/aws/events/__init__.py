@@ -1,0 +1,1 @@
+"""What EC2 announces: interruptions, rebalancing, scheduled events and failed checks."""

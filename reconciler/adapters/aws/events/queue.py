@@ -1,0 +1,231 @@
+"""The SQS queue to which EventBridge sends EC2's word of interruptions.
+
+A thread of its own polls it, so that no pass waits for it and a word wakes the daemon at once. A
+message leaves the queue when what it says is on record, or when it says nothing to us; until then
+SQS hides it for a while and then tells it again. One that cannot be read is deleted too, as no
+later attempt could read it, and logged once of its kind.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from reconciler.adapters.aws.clients import Connect
+from reconciler.adapters.aws.errors import Failure, failure_of, translated
+from reconciler.adapters.aws.events.messages import Message, read_message
+from reconciler.adapters.listening import listening
+from reconciler.model.errors import ReconcilerError
+from reconciler.ports.clock import Clock
+from reconciler.ports.cloud import Interruption
+
+WAIT_S: Final = 20
+"""How long one call waits for messages, the most that SQS allows."""
+
+_BATCH: Final = 10
+_HIDDEN_FOR_S: Final = 60
+_ATTEMPTS: Final = 1
+_PAUSE_MAX_S: Final = 60.0
+_LABELS_MAX: Final = 50
+_INBOX_MAX: Final = 10_000
+"""How many words are kept for the next pass; SQS shows the others again after it."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class InterruptionQueue:
+    """The port ``Interruptions`` over a queue, which ``name`` names or is the URL of.
+
+    ``account`` and ``region`` are where the instances are: by default the account is the queue's,
+    and events of any region are taken. ``received`` counts messages by kind, and ``deleted`` how
+    many left the queue.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        name: str,
+        clock: Clock,
+        *,
+        wait_s: int = WAIT_S,
+        account: str = "",
+        region: str = "",
+    ) -> None:
+        self._connect = connect
+        self._name = name
+        self._clock = clock
+        self._wait_s = wait_s
+        self._account = account
+        self._region = region
+        self._url = name if "://" in name else ""
+        self._lock = threading.Lock()
+        self._sqs: Any = None
+        self._inbox: dict[str, tuple[Interruption, str]] = {}
+        self._outbox: dict[str, str] = {}
+        self._problem = self._kind = ""
+        self.received: Counter[str] = Counter()
+        self.deleted = 0
+
+    def arrived(self) -> Sequence[Interruption]:
+        """Return what was heard and is not settled, in the order in which it came."""
+        with self._lock:
+            return [word for word, _ in self._inbox.values()]
+
+    def settle(self, heard: Sequence[Interruption]) -> None:
+        """Take the words off the list; their messages are deleted with the next poll."""
+        with self._lock:
+            for word in heard:
+                known = self._inbox.pop(word.id, None)
+                if known is not None:
+                    self._outbox[word.id] = known[1]
+
+    def has_news(self) -> bool:
+        """Return whether ``arrived`` would give something."""
+        return bool(self._inbox)
+
+    def problem(self) -> str:
+        """Return why the queue cannot be read at present, empty where it can."""
+        return self._problem
+
+    def listening(self) -> AbstractContextManager[None]:
+        """Poll in a thread for as long as the block lasts; what is settled by then is deleted.
+
+        What is not settled is handed back, so that whoever listens next hears it at once: with a
+        spot instance's two minutes running, nobody waits until SQS shows a message again. That
+        goes too for what a poll receives that waits at the end, and is left to itself.
+        """
+        return listening("interruptions", self._listen, self.leave)
+
+    def poll(self) -> bool:
+        """Delete what is settled, then wait for messages once; return whether SQS answered."""
+        return self._attempt(self._delete_settled) and self._attempt(self._receive)
+
+    def leave(self) -> None:
+        """Delete settled messages and release the others, if SQS permits."""
+        self._attempt(self._delete_settled)
+        self._attempt(self._hand_back)
+
+    def _listen(self, stop: threading.Event) -> None:
+        failures = 0
+        while not stop.is_set():
+            failures = 0 if self.poll() else failures + 1
+            if failures:
+                stop.wait(min(2.0 ** (failures - 1), _PAUSE_MAX_S))
+        self.leave()
+
+    def _attempt(self, work: Callable[[], None]) -> bool:
+        """Do a part of the work; where SQS refuses, note why, and look for the queue anew."""
+        try:
+            work()
+        except ReconcilerError as error:
+            is_gone = _is_not_found(error.__cause__)
+            if is_gone and "://" not in self._name:
+                self._url = ""
+            advice = "; create the queue, or correct interruptionQueue" if is_gone else ""
+            self._note(f"queue {self._name}: {error}{advice}", error.message)
+            return False
+        return True
+
+    def _note(self, problem: str, kind: str = "") -> None:
+        """Remember what is wrong, and log it once of its kind: each request has its own id."""
+        if kind and kind != self._kind:
+            _LOG.warning("%s", problem)
+        self._problem, self._kind = problem, kind
+
+    def _receive(self) -> None:
+        sqs = self._client()
+        with translated("sqs:ReceiveMessage"):
+            answer = sqs.receive_message(
+                QueueUrl=self._url,
+                MaxNumberOfMessages=_BATCH,
+                WaitTimeSeconds=self._wait_s,
+                VisibilityTimeout=_HIDDEN_FOR_S,
+            )
+        self._note("")
+        for row in answer.get("Messages") or []:
+            self._take(row["MessageId"], row["ReceiptHandle"], row.get("Body", ""))
+        self._delete_settled()
+
+    def _take(self, identity: str, handle: str, body: str) -> None:
+        """Put a message where it belongs; one that is told again brings a newer handle."""
+        account = self._account or _account_in(self._url)
+        now = self._clock.now()
+        message = read_message(identity, body, now, account=account, region=self._region)
+        with self._lock:
+            self._count(message)
+            if message.interruption is None or identity in self._outbox:
+                self._outbox[identity] = handle
+            elif identity in self._inbox or len(self._inbox) < _INBOX_MAX:
+                self._inbox[identity] = (message.interruption, handle)
+
+    def _count(self, message: Message) -> None:
+        """Count a message; one that means nothing to us is logged the first time of its kind."""
+        label = message.label
+        if label not in self.received and len(self.received) >= _LABELS_MAX:
+            label = "others"
+        if label not in self.received and message.interruption is None:
+            _LOG.info("queue %s: deleted messages that are %s", self._name, label)
+        self.received[label] += 1
+
+    def _delete_settled(self) -> None:
+        while batch := self._taken_out():
+            try:
+                self._delete(batch)
+            except BaseException:
+                with self._lock:
+                    self._outbox = batch | self._outbox
+                raise
+
+    def _taken_out(self) -> dict[str, str]:
+        """Return up to a batch of the handles to delete, which are then nobody else's."""
+        with self._lock:
+            batch = dict(list(self._outbox.items())[:_BATCH])
+            for identity in batch:
+                del self._outbox[identity]
+            return batch
+
+    def _delete(self, batch: dict[str, str]) -> None:
+        """Delete messages; one whose handle is too old comes again, and is deleted then."""
+        entries = [{"Id": str(n), "ReceiptHandle": h} for n, h in enumerate(batch.values())]
+        sqs = self._client()
+        with translated("sqs:DeleteMessageBatch"):
+            answer = sqs.delete_message_batch(QueueUrl=self._url, Entries=entries)
+        self.deleted += len(answer.get("Successful") or [])
+
+    def _hand_back(self) -> None:
+        """Let SQS show what nobody has settled again at once."""
+        with self._lock:
+            handles = [handle for _, handle in self._inbox.values()]
+            self._inbox.clear()
+        for start in range(0, len(handles), _BATCH):
+            sqs = self._client()
+            with translated("sqs:ChangeMessageVisibilityBatch"):
+                sqs.change_message_visibility_batch(
+                    QueueUrl=self._url,
+                    Entries=[
+                        {"Id": str(n), "ReceiptHandle": handle, "VisibilityTimeout": 0}
+                        for n, handle in enumerate(handles[start : start + _BATCH])
+                    ],
+                )
+
+    def _client(self) -> Any:
+        if self._sqs is None:
+            self._sqs = self._connect("sqs", _ATTEMPTS)
+        if not self._url:
+            with translated("sqs:GetQueueUrl"):
+                self._url = self._sqs.get_queue_url(QueueName=self._name)["QueueUrl"]
+        return self._sqs
+
+
+def _account_in(url: str) -> str:
+    """Return the account in the URL of a queue (``https://…/111122223333/name``), if there is."""
+    number = url.rstrip("/").split("/")[-2:-1]
+    return number[0] if number and number[0].isdecimal() and len(number[0]) == 12 else ""
+
+
+def _is_not_found(cause: BaseException | None) -> bool:
+    return isinstance(cause, Exception) and failure_of(cause) is Failure.NOT_FOUND

@@ -1,0 +1,191 @@
+"""What EC2 says of the health of instances: scheduled events, and checks that fail.
+
+EventBridge tells of some of it only, and only where there is a queue; so EC2 is asked itself, once
+a minute, by a thread of its own (aws reference 5.2). What stands there is said for as long as it
+stands: a word that is settled is not repeated, and one that EC2 has taken back is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from reconciler.adapters.aws.clients import Connect
+from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error
+from reconciler.adapters.listening import listening
+from reconciler.model.errors import ReconcilerError
+from reconciler.ports.clock import Clock
+from reconciler.ports.cloud import Interruption, InterruptionKind, Interruptions
+
+# All ways in which EC2's word of interruptions comes in, as one.
+
+
+class Hearing:
+    """The port ``Interruptions`` over several others; each knows its own words by their ids."""
+
+    def __init__(self, *ways: Interruptions) -> None:
+        self._ways = ways
+
+    def arrived(self) -> Sequence[Interruption]:
+        """Return what was heard and is not settled, one way after the other."""
+        return [word for way in self._ways for word in way.arrived()]
+
+    def settle(self, heard: Sequence[Interruption]) -> None:
+        """Take the words off whichever list they are on."""
+        for way in self._ways:
+            way.settle(heard)
+
+    def has_news(self) -> bool:
+        """Return whether ``arrived`` would give something."""
+        return any(way.has_news() for way in self._ways)
+
+    def problem(self) -> str:
+        """Return why some of it cannot be heard at present, empty where all is well."""
+        return "; ".join(problem for way in self._ways if (problem := way.problem()))
+
+
+EVERY_S: Final = 60
+"""So often EC2 is asked."""
+
+IMPAIRED_FOR: Final = timedelta(seconds=120)
+"""A check that fails for less may pass again by itself."""
+
+_CALL: Final = "ec2:DescribeInstanceStatus"
+_ATTEMPTS: Final = 3
+_PAUSE_MAX_S: Final = 600.0
+_EVENTS: Final = (
+    "instance-reboot",
+    "system-reboot",
+    "system-maintenance",
+    "instance-retirement",
+    "instance-stop",
+)
+_OVER: Final = ("[Completed]", "[Canceled]")
+"""How the description of an event begins that EC2 still shows and nobody need heed."""
+
+_QUESTIONS: Final = (
+    ("instance-status.status", ("impaired",)),
+    ("system-status.status", ("impaired",)),
+    ("event.code", _EVENTS),
+)
+_CHECKS: Final = {"InstanceStatus": "instance", "SystemStatus": "system"}
+_LOG: Final = logging.getLogger(__name__)
+
+
+class InstanceStatuses:
+    """The port ``Interruptions`` over DescribeInstanceStatus, for all instances of a region."""
+
+    def __init__(self, connect: Connect, clock: Clock, *, every_s: float = EVERY_S) -> None:
+        self._connect = connect
+        self._clock = clock
+        self._every_s = every_s
+        self._lock = threading.Lock()
+        self._words: dict[str, Interruption] = {}
+        self._settled: frozenset[str] = frozenset()
+        self._problem = self._kind = ""
+        self._is_denied = False
+
+    def arrived(self) -> Sequence[Interruption]:
+        """Return what stands there and is not settled, by instance."""
+        with self._lock:
+            return [w for _, w in sorted(self._words.items()) if w.id not in self._settled]
+
+    def settle(self, heard: Sequence[Interruption]) -> None:
+        """Take the words off the list for as long as EC2 goes on saying them."""
+        with self._lock:
+            self._settled |= {word.id for word in heard} & self._words.keys()
+
+    def has_news(self) -> bool:
+        """Return whether ``arrived`` would give something."""
+        with self._lock:
+            return bool(self._words.keys() - self._settled)
+
+    def problem(self) -> str:
+        """Return why EC2 does not answer at present, empty where it does or may not be asked."""
+        return self._problem
+
+    def listening(self) -> AbstractContextManager[None]:
+        """Ask in a thread for as long as the block lasts, or until EC2 forbids it."""
+        return listening("instance-statuses", self._listen)
+
+    def poll(self) -> bool:
+        """Ask once, and return whether EC2 answered all of it; half an answer changes nothing."""
+        try:
+            words = {word.id: word for word in self._asked()}
+        except ReconcilerError as error:
+            self._note(str(error), error.message)
+            return False
+        with self._lock:
+            self._words = words
+            self._settled &= words.keys()
+        self._note("")
+        return True
+
+    def _listen(self, stop: threading.Event) -> None:
+        failures = 0
+        while not stop.is_set() and not self._is_denied:
+            failures = 0 if self.poll() else failures + 1
+            stop.wait(min(self._every_s * 2.0 ** min(failures, 10), _PAUSE_MAX_S))
+
+    def _note(self, problem: str, kind: str = "") -> None:
+        """Remember what is wrong, and log it once of its kind: each request has its own id."""
+        if kind and kind != self._kind:
+            _LOG.warning("cannot read the health of instances: %s", problem)
+        self._problem, self._kind = "" if self._is_denied else problem, kind
+
+    def _asked(self) -> Iterator[Interruption]:
+        now = self._clock.now()
+        for name, values in _QUESTIONS:
+            for row in self._rows(name, values):
+                yield from _checked(row, now)
+                yield from _scheduled(row, now)
+
+    def _rows(self, name: str, values: Sequence[str]) -> list[dict[str, Any]]:
+        """Return all pages of an answer.
+
+        Raises:
+            TransientCloudError, CloudError: a page failed.
+        """
+        ec2 = self._connect("ec2", _ATTEMPTS)
+        filters = [{"Name": name, "Values": list(values)}]
+        try:
+            pages = ec2.get_paginator("describe_instance_status").paginate(Filters=filters)
+            return [row for page in pages for row in page["InstanceStatuses"]]
+        except boto_errors() as error:
+            self._is_denied = failure_of(error) is Failure.UNAUTHORIZED
+            raise our_error(_CALL, error) from error
+
+
+def _checked(row: Mapping[str, Any], now: datetime) -> Iterator[Interruption]:
+    """Yield the checks that have failed for long enough; a filter may not have been heeded."""
+    for key, name in _CHECKS.items():
+        status = row.get(key) or {}
+        since = [
+            detail["ImpairedSince"].astimezone(UTC)
+            for detail in status.get("Details") or []
+            if detail.get("Status") == "failed" and detail.get("ImpairedSince") is not None
+        ]
+        if status.get("Status") != "impaired" or not since or now - min(since) < IMPAIRED_FOR:
+            continue
+        at = min(since)
+        identity = f"status/{row['InstanceId']}/{name}/{at:%Y%m%dT%H%M%SZ}"
+        text = f"{name} status check failed"
+        yield Interruption(identity, InterruptionKind.IMPAIRED, (row["InstanceId"],), at, text)
+
+
+def _scheduled(row: Mapping[str, Any], now: datetime) -> Iterator[Interruption]:
+    """Yield the events that EC2 has set for an instance and not yet done with."""
+    for event in row.get("Events") or []:
+        code, said = event.get("Code"), event.get("Description") or ""
+        if code not in _EVENTS or said.startswith(_OVER):
+            continue
+        identity = f"status/{row['InstanceId']}/{event.get('InstanceEventId') or code}"
+        at = event.get("NotBefore")
+        when = f", not before {at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}," if at else ""
+        text = f"scheduled {code}{when} announced"
+        kind = InterruptionKind.SCHEDULED_CHANGE
+        yield Interruption(identity, kind, (row["InstanceId"],), now, text)

@@ -1,0 +1,112 @@
+"""What an account has committed to pay for, as our config states it.
+
+AWS says what was bought, and says it of this account alone: neither how much is used at the moment
+(that is billed, hours to a day later) nor what other accounts of the same payer share. So it is
+read once, for a person to complete and commit, and not in every pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from reconciler.adapters.aws.clients import Connect
+from reconciler.adapters.aws.errors import translated
+from reconciler.model.billing import COMPUTE, EC2_INSTANCE, ReservedInstancesTerms, SavingsPlanTerms
+
+_ATTEMPTS: Final = 5
+_PLANS_MAX: Final = 1000
+_LINUX: Final = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
+
+
+@dataclass(frozen=True, slots=True)
+class Bought:
+    """The commitments that cover nodes, and why others of the account do not."""
+
+    savings_plans: tuple[SavingsPlanTerms, ...]
+    reserved_instances: tuple[ReservedInstancesTerms, ...]
+    passed_over: tuple[str, ...]
+
+
+def bought(connect: Connect, region: str) -> Bought:
+    """Return what is active now: plans by their id, then reserved instances of a region by theirs.
+
+    Raises:
+        TransientCloudError, CloudError: AWS did not answer, or not to the end.
+    """
+    plans, reserved, passed_over = [], [], []
+    for row in sorted(_plans(connect), key=lambda r: r.get("savingsPlanId", "")):
+        why = _no_plan_of_ours(row)
+        if why:
+            passed_over.append(f"savings plan {row.get('savingsPlanId', '')}: {why}")
+        else:
+            plans.append(_plan(row))
+    for row in sorted(_reserved(connect), key=lambda r: r["ReservedInstancesId"]):
+        why = _no_node_of_ours(row)
+        if why:
+            passed_over.append(f"reserved instances {row['ReservedInstancesId']}: {why}")
+        else:
+            reserved.append(_terms(row, region))
+    return Bought(tuple(plans), tuple(reserved), tuple(passed_over))
+
+
+def _plans(connect: Connect) -> Iterator[Mapping[str, Any]]:
+    """Yield the active plans, all pages of them; boto3 has no paginator for it."""
+    client = connect("savingsplans", _ATTEMPTS)
+    more: dict[str, str] = {}
+    while True:
+        with translated("savingsplans:DescribeSavingsPlans"):
+            answer = client.describe_savings_plans(states=["active"], maxResults=_PLANS_MAX, **more)
+        yield from answer.get("savingsPlans") or []
+        if not answer.get("nextToken"):
+            return
+        more = {"nextToken": answer["nextToken"]}
+
+
+def _reserved(connect: Connect) -> list[Mapping[str, Any]]:
+    filters = [{"Name": "state", "Values": ["active"]}]
+    with translated("ec2:DescribeReservedInstances"):
+        answer = connect("ec2", _ATTEMPTS).describe_reserved_instances(Filters=filters)
+    rows: list[Mapping[str, Any]] = answer["ReservedInstances"]
+    return rows
+
+
+def _no_plan_of_ours(row: Mapping[str, Any]) -> str:
+    """Return why a plan covers no node, empty where it may."""
+    if row.get("savingsPlanType") not in (COMPUTE, EC2_INSTANCE):
+        return f"its type is {row.get('savingsPlanType')}"
+    return f"its currency is {row['currency']}" if row.get("currency", "USD") != "USD" else ""
+
+
+def _plan(row: Mapping[str, Any]) -> SavingsPlanTerms:
+    is_bound = row["savingsPlanType"] == EC2_INSTANCE
+    return SavingsPlanTerms(
+        type=row["savingsPlanType"],
+        commitment=float(row["commitment"]),
+        family=row.get("ec2InstanceFamily", "") if is_bound else "",
+        region=row.get("region", "") if is_bound else "",
+        until=datetime.fromisoformat(row["end"]).astimezone(UTC) if row.get("end") else None,
+        note=row.get("savingsPlanId", ""),
+    )
+
+
+def _no_node_of_ours(row: Mapping[str, Any]) -> str:
+    """Return why reserved instances cover no node, empty where they may."""
+    if row.get("ProductDescription") not in _LINUX:
+        return f"they are for {row.get('ProductDescription')}"
+    tenancy = row.get("InstanceTenancy", "default")
+    return f"their tenancy is {tenancy}" if tenancy != "default" else ""
+
+
+def _terms(row: Mapping[str, Any], region: str) -> ReservedInstancesTerms:
+    is_zonal = row.get("Scope") == "Availability Zone"
+    return ReservedInstancesTerms(
+        instance_type=row["InstanceType"],
+        count=row["InstanceCount"],
+        region=region,
+        zone=row.get("AvailabilityZone", "") if is_zonal else "",
+        until=row["End"].astimezone(UTC) if row.get("End") else None,
+        note=row["ReservedInstancesId"],
+    )

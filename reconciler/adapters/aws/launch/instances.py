@@ -1,0 +1,291 @@
+"""One instance for one wish, whatever happens to the calls on the way.
+
+EC2 promises that a repeated client token repeats the answer. We do not rest on that alone: a
+server may forget or ignore tokens, so after every call whose outcome is unclear we look for the
+intent's tag before we ask again, and once more when the answer came after such a call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from threading import Lock
+from typing import Any, Final
+
+from reconciler.adapters.aws.answers import launched, refusals
+from reconciler.adapters.aws.errors import (
+    CAPACITY_CODES,
+    Failure,
+    boto_errors,
+    code_of,
+    failure_of,
+    failure_of_code,
+    our_error,
+    place,
+)
+from reconciler.adapters.aws.launch.addresses import (
+    NONE_FREE,
+    Addresses,
+    ReservedAddresses,
+    uses_of,
+)
+from reconciler.adapters.aws.launch.profiles import Profiles
+from reconciler.adapters.aws.launch.requests import LaunchRequests, launch_requests
+from reconciler.adapters.aws.launch.templatestore import LaunchTemplates
+from reconciler.adapters.aws.nodeclass.images import TypesOf
+from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
+from reconciler.model.settings import Settings
+from reconciler.ports.clock import Clock
+from reconciler.ports.cloud import Instance, Launch, LaunchAnswer, Refusal
+
+# How long to wait before a call is tried again.
+
+
+_FIRST_S = 0.2
+_MOST_S = 5.0
+
+
+def backoff_s(token: str, attempt: int) -> float:
+    """Return seconds to wait after failure number ``attempt`` (from 0), doubling up to 5 s.
+
+    The jitter, between half and the whole of it, follows from the token: claims that fail
+    together do not come back together, and a test sees the same waits each time.
+    """
+    whole: float = min(_FIRST_S * 2**attempt, _MOST_S)
+    digest = hashlib.sha256(f"{token}/{attempt}".encode()).digest()
+    share = int.from_bytes(digest[:2], "big") / 0xFFFF
+    return whole * (0.5 + 0.5 * share)
+
+
+def pause(clock: Clock, token: str, attempt: int) -> None:
+    """Wait this time on the clock of the engine."""
+    clock.wait(backoff_s(token, attempt), lambda: False)
+
+
+_CALL: Final = "ec2:CreateFleet"
+_TRIES: Final = 5
+_ASKED_MAX: Final = 1000
+_SOON: Final = "it was created a moment ago and EC2 does not know it yet; it will be retried"
+_ELSEWHERE: Final = "another subnet of the zone has free addresses and is tried next"
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Launcher:
+    """Launches an instance for each wish; wishes of a batch are one call.
+
+    ``ec2`` must not retry by itself. ``find`` looks for the instances of an intent, ``discard``
+    terminates one that is too many. ``addresses`` are those that subnets have left.
+    """
+
+    def __init__(
+        self,
+        ec2: Any,
+        templates: LaunchTemplates,
+        profiles: Profiles,
+        settings: Settings,
+        types_of: TypesOf,
+        clock: Clock,
+        *,
+        find: Callable[[Sequence[str]], Sequence[Instance]],
+        discard: Callable[[Sequence[str]], None],
+        addresses: Addresses,
+    ) -> None:
+        self._ec2 = ec2
+        self._templates = templates
+        self._profiles = profiles
+        self._settings = settings
+        self._types_of = types_of
+        self._clock = clock
+        self._find = find
+        self._discard = discard
+        self._addresses = addresses
+        self._lock = Lock()
+        self._asked: dict[str, tuple[LaunchRequests, ReservedAddresses]] = {}
+
+    def launch(self, lot: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
+        """Return what came of wishes that are one call; errors are returned, not raised.
+
+        All wishes of a batch ask for the same; the first speaks for them.
+        """
+        wish = lot[0]
+        try:
+            requests = self._requests(lot)
+            self._profiles.ensure(wish.node_class)
+            self._templates.ensure(requests.templates)
+            answers = self._create_fleet(lot, requests)
+        except TransientCloudError as error:
+            return [error] * len(lot)
+        except ReconcilerError as error:
+            self._settle(wish, ())
+            return [error] * len(lot)
+        self._settle(wish, answers)
+        return answers
+
+    def _requests(self, lot: Sequence[Launch]) -> LaunchRequests:
+        """Return what a call asks for: the same as before, while nobody knows what came of that.
+
+        EC2 refuses a token that comes back with other parameters, and the freest subnet may be
+        another one by now.
+        """
+        wish = lot[0]
+        with self._lock:
+            known = self._asked.get(wish.token)
+        if known is not None:
+            return known[0]
+        types = self._types_of(wish.node_class)
+        free = {**self._settings.subnet_free_addresses, **self._addresses.free()}
+        settings = replace(self._settings, subnet_free_addresses=free)
+        requests = launch_requests(wish, types, settings, count=len(lot))
+        taken = self._addresses.take(uses_of(requests.fleet, types, len(lot)))
+        with self._lock:
+            self._asked[wish.token] = requests, taken
+            for token in list(self._asked)[:-_ASKED_MAX]:
+                del self._asked[token]
+        return requests
+
+    def _settle(self, wish: Launch, answers: Sequence[LaunchAnswer | Exception]) -> None:
+        """Forget a call that has its answer, and what it did not take."""
+        with self._lock:
+            known = self._asked.pop(wish.token, None)
+        if known is not None:
+            instances = (a.instance for a in answers if isinstance(a, LaunchAnswer))
+            self._addresses.settle(known[1], [i.subnet_id for i in instances if i is not None])
+
+    def fulfilled(self, lot: Sequence[Launch]) -> Sequence[Instance]:
+        """Return the instances of a call that was made before, oldest first.
+
+        Where more live than were asked for, the oldest stay (of equals those with the lower id)
+        and the others are terminated. Where none lives any more, those that did are returned.
+        """
+        token = lot[0].token
+        found = sorted(self._find([token]), key=lambda i: (i.is_going, i.launched_at, i.id))
+        living = [instance for instance in found if not instance.is_going]
+        spare = [instance.id for instance in living[len(lot) :]]
+        if spare:
+            _LOG.warning("intent %s has %d instances: terminating %s", token, len(living), spare)
+            self._discard(spare)
+        return (living or found)[: len(lot)]
+
+    def _create_fleet(
+        self, lot: Sequence[Launch], requests: LaunchRequests
+    ) -> Sequence[LaunchAnswer | Exception]:
+        """Call until the outcome is known, or the tries are used up.
+
+        A token that was used with other parameters, by a process that is gone, has an answer that
+        nobody reads any more; what came of it can only be looked for, and else is given up.
+
+        Raises:
+            TransientCloudError: the outcome is still not known, or EC2 is too busy.
+            CloudError: EC2 refuses for a reason that a retry does not fix.
+        """
+        unclear = recreated = False
+        last: ReconcilerError | None = None
+        for attempt in range(_TRIES):
+            try:
+                answer = self._ec2.create_fleet(**requests.fleet)
+            except boto_errors() as error:
+                failure = failure_of(error)
+                if failure is Failure.TEMPLATE_NOT_FOUND and not recreated:
+                    recreated = True
+                    self._templates.recreate(requests.templates)
+                    continue
+                if failure is Failure.CAPACITY:
+                    return [LaunchAnswer(None, _all_refused(lot[0], error))] * len(lot)
+                last = self._told(lot[0], error)
+                was_asked = failure is Failure.ASKED_OTHERWISE
+                if not isinstance(last, TransientCloudError) and not was_asked:
+                    raise last from error
+                pause(self._clock, lot[0].token, attempt)
+                if failure is Failure.UNCLEAR or was_asked:
+                    unclear = True
+                    found = self.fulfilled(lot)
+                    if found:
+                        return dealt(lot, found, last)
+                continue
+            return self._read(lot, answer, unclear=unclear)
+        assert last is not None, "only a failed call is retried"
+        raise last
+
+    def _told(self, wish: Launch, error: Exception) -> ReconcilerError:
+        """Return our error; what we made a moment ago EC2 will know soon."""
+        told, failure = our_error(_CALL, error), failure_of(error)
+        unseen = failure is Failure.TEMPLATE_NOT_FOUND
+        if failure is Failure.PROFILE_NOT_FOUND:
+            unseen = self._profiles.forget(wish.node_class)
+        if not unseen:
+            return told
+        return TransientCloudError(told.message, where=told.where, remedy=_SOON)
+
+    def _read(
+        self, lot: Sequence[Launch], answer: dict[str, Any], *, unclear: bool
+    ) -> Sequence[LaunchAnswer | Exception]:
+        wish = lot[0]
+        instances = launched(answer, lot, self._settings, self._clock.now())
+        refused = refusals(answer, wish)
+        self._addresses.exhausted(answer)
+        where = place(_CALL, answer.get("ResponseMetadata", {}).get("RequestId", ""))
+        if unclear or not all(i.instance_type and i.zone for i in instances):
+            shown = self.fulfilled(lot)
+            if 0 < len(shown) < len(instances):
+                raise TransientCloudError(
+                    f"EC2 lists only {len(shown)} of {len(lot)} instances yet", where=where
+                )
+            instances = shown or instances
+        hidden = next((i for i in instances if not (i.instance_type and i.zone)), None)
+        if hidden is not None:
+            raise TransientCloudError(
+                f"{hidden.id} was launched, but EC2 does not list it yet", where=where
+            )
+        lacking = tuple(r for r in refused if not self._fits_elsewhere(r, wish))
+        if instances or any(r.code in CAPACITY_CODES for r in lacking):
+            return dealt(lot, instances, None, lacking)
+        said = "; ".join(dict.fromkeys(f"{r.code}: {r.message}" for r in refused))
+        if not refused or all(_is_passing(r.code) for r in refused):
+            raise TransientCloudError(said or "neither an instance nor an error", where=where)
+        # The answer belongs to its token for ever, so that a further launch must be another one.
+        is_unseen = any(_names_profile(r) for r in refused)
+        is_ours = is_unseen and self._profiles.forget(wish.node_class)
+        remedy = _SOON if is_ours else "" if lacking else _ELSEWHERE
+        raise CloudError(said, where=where, remedy=remedy)
+
+    def _fits_elsewhere(self, refusal: Refusal, wish: Launch) -> bool:
+        """Return whether only a subnet is full, and another one of its zone is not."""
+        if refusal.code != NONE_FREE:
+            return False
+        free = self._addresses.free()
+        subnets = wish.node_class.status.subnets
+        return any(free.get(s.id, 0) > 0 for s in subnets if s.zone == refusal.zone)
+
+
+def dealt(
+    lot: Sequence[Launch],
+    instances: Sequence[Instance],
+    missing: ReconcilerError | None,
+    refused: tuple[Refusal, ...] = (),
+) -> Sequence[LaunchAnswer | Exception]:
+    """Return the instances in the order of the wishes; what lacks one is answered ``missing``.
+
+    Without that, EC2 has given all that it had, and ``refused`` says why not more.
+    """
+    short = len(lot) - len(instances)
+    rest = LaunchAnswer(None, refused) if missing is None else missing
+    return [*(LaunchAnswer(i, refused) for i in instances), *([rest] * short)]
+
+
+def _all_refused(wish: Launch, error: Exception) -> tuple[Refusal, ...]:
+    """Return refusals of everything asked for, where EC2 refuses the call instead of offerings."""
+    code, message = code_of(error), str(error)
+    return tuple(
+        Refusal(o.instance_type, o.zone, o.capacity_type, code, message) for o in wish.options
+    )
+
+
+def _names_profile(refusal: Refusal) -> bool:
+    kind = failure_of_code(refusal.code, message=refusal.message)
+    return kind is Failure.PROFILE_NOT_FOUND
+
+
+def _is_passing(code: str) -> bool:
+    return failure_of_code(code) in (Failure.THROTTLED, Failure.UNCLEAR)

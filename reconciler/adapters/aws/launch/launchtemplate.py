@@ -1,0 +1,275 @@
+"""The parameters of CreateLaunchTemplate: everything of a machine but its type and place."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Final
+
+from reconciler.adapters.aws.bootstrap.family import user_data
+from reconciler.adapters.aws.bootstrap.kubelet import with_reserved
+from reconciler.adapters.aws.bootstrap.setup import ControlPlane, Setup, node_labels, node_taints
+from reconciler.adapters.aws.nodeclass.images import Build
+from reconciler.adapters.aws.tags import shared_tags, specification
+from reconciler.catalog.classfacts import placement_group_of
+from reconciler.model.karpenter.labels import SPOT
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclass import (
+    BlockDevice,
+    BlockDeviceMapping,
+    ConnectionTracking,
+    EC2NodeClass,
+    MetadataOptions,
+)
+from reconciler.model.karpenter.nodepool import requirements_of
+from reconciler.model.resources import MILLI, parse_quantity
+from reconciler.model.settings import PlacementGroup, Settings
+from reconciler.ports.cloud import Launch
+
+# The network interfaces of a machine.
+
+
+def interfaces(node_class: EC2NodeClass, build: Build, ip_family: str) -> list[dict[str, Any]]:
+    """Return one entry for each interface: the class's own, else EFA ones, else a single one.
+
+    An interface for EFA alone carries no address, hence neither prefixes nor tracking.
+    """
+    spec = node_class.spec
+    groups = [group.id for group in node_class.status.security_groups]
+    if spec.network_interfaces:
+        return [
+            _interface(
+                node_class,
+                ip_family,
+                groups,
+                NetworkCardIndex=own.network_card_index,
+                DeviceIndex=own.device_index,
+                InterfaceType=own.interface_type,
+            )
+            for own in spec.network_interfaces
+        ]
+    if build.efa_interfaces:
+        return [
+            _interface(
+                node_class,
+                ip_family,
+                groups,
+                NetworkCardIndex=card,
+                DeviceIndex=0 if card == 0 else 1,
+                InterfaceType="efa",
+            )
+            for card in range(build.efa_interfaces)
+        ]
+    return [_interface(node_class, ip_family, groups, DeviceIndex=0)]
+
+
+def _interface(
+    node_class: EC2NodeClass, ip_family: str, groups: list[str], **place: Any
+) -> dict[str, Any]:
+    spec = node_class.spec
+    row: dict[str, Any] = {**place, "Groups": groups}
+    if place.get("InterfaceType") == "efa-only":
+        return row
+    if spec.associate_public_ip_address is not None:
+        row["AssociatePublicIpAddress"] = spec.associate_public_ip_address
+    if ip_family == "IPv6":
+        row.update({"PrimaryIpv6": True, "Ipv6AddressCount": 1})
+    if spec.ip_prefix_count is not None:
+        row["Ipv6PrefixCount" if ip_family == "IPv6" else "Ipv4PrefixCount"] = spec.ip_prefix_count
+    tracking = _tracking(spec.connection_tracking)
+    if tracking:
+        row["ConnectionTrackingSpecification"] = tracking
+    return row
+
+
+def _tracking(tracking: ConnectionTracking | None) -> dict[str, int]:
+    if tracking is None:
+        return {}
+    row = {
+        "TcpEstablishedTimeout": tracking.tcp_established_timeout,
+        "UdpStreamTimeout": tracking.udp_stream_timeout,
+        "UdpTimeout": tracking.udp_timeout,
+    }
+    return {name: seconds for name, seconds in row.items() if seconds is not None}
+
+
+# The volumes of a machine: the class's own mappings, else its family's defaults.
+
+
+def _default(device: str, size: str) -> BlockDeviceMapping:
+    return BlockDeviceMapping(
+        device_name=device, ebs=BlockDevice(encrypted=True, volume_size=size, volume_type="gp3")
+    )
+
+
+_LINUX: Final = (_default("/dev/xvda", "20Gi"),)
+_WINDOWS: Final = (_default("/dev/sda1", "50Gi"),)
+_DEFAULTS: Final[Mapping[str, tuple[BlockDeviceMapping, ...]]] = {
+    "AL2": _LINUX,
+    "AL2023": _LINUX,
+    "Bottlerocket": (_default("/dev/xvda", "4Gi"), _default("/dev/xvdb", "20Gi")),
+    "Windows2019": _WINDOWS,
+    "Windows2022": _WINDOWS,
+    "Windows2025": _WINDOWS,
+}
+
+
+def block_devices(node_class: EC2NodeClass) -> list[dict[str, Any]]:
+    """Return ``BlockDeviceMappings``; a Custom class without its own leaves it to the image."""
+    own = node_class.spec.block_device_mappings
+    return [_mapping(m) for m in own or _DEFAULTS.get(node_class.ami_family, ())]
+
+
+def _mapping(mapping: BlockDeviceMapping) -> dict[str, Any]:
+    row: dict[str, Any] = {"DeviceName": mapping.device_name} if mapping.device_name else {}
+    if mapping.ebs is not None:
+        row["Ebs"] = _volume(mapping.ebs)
+    return row
+
+
+def _volume(ebs: BlockDevice) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "DeleteOnTermination": ebs.delete_on_termination,
+        "Encrypted": ebs.encrypted,
+        "Iops": ebs.iops or None,
+        "KmsKeyId": ebs.kms_key_id,
+        "SnapshotId": ebs.snapshot_id,
+        "Throughput": ebs.throughput or None,
+        "VolumeInitializationRate": ebs.volume_initialization_rate or None,
+        "VolumeSize": None if ebs.volume_size is None else _gibibytes(str(ebs.volume_size)),
+        "VolumeType": ebs.volume_type,
+    }
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def _gibibytes(size: str) -> int:
+    """Return whole GiB, rounded up: EC2 knows no smaller unit."""
+    return -(-parse_quantity(size) // (MILLI * 2**30))
+
+
+_TENANCY: Final = "karpenter.k8s.aws/instance-tenancy"
+_PARTITION: Final = "karpenter.k8s.aws/placement-group-partition"
+_NITRO_SANDBOX: Final = "eks.amazonaws.com/nitro-sandbox"
+_WITHOUT_IPV6_METADATA: Final = frozenset(
+    {
+        "us-iso-east-1",
+        "us-iso-west-1",
+        "us-isob-east-1",
+        "us-isob-west-1",
+        "us-isof-south-1",
+        "us-isof-east-1",
+    }
+)
+
+
+def template_data(launch: Launch, build: Build, settings: Settings) -> dict[str, Any]:
+    """Return ``LaunchTemplateData`` for the machines of one build (aws reference 3.3)."""
+    claim, node_class, spec = launch.node_claim, launch.node_class, launch.node_class.spec
+    capacity_type = launch.options[0].capacity_type
+    tags = shared_tags(claim, node_class, settings.cluster_name)
+    data: dict[str, Any] = {
+        "ImageId": build.image,
+        "Monitoring": {"Enabled": bool(spec.detailed_monitoring)},
+        "MetadataOptions": _metadata(spec.metadata_options, settings.region),
+        "NetworkInterfaces": interfaces(node_class, build, ip_family(settings)),
+        "Placement": _placement(claim, placement_group_of(node_class, settings)),
+        "EnclaveOptions": {"Enabled": _NITRO_SANDBOX in claim.spec.resources.requests},
+        "TagSpecifications": [
+            specification(kind, tags)
+            for kind in (
+                "network-interface",
+                *(["spot-instances-request"] * (capacity_type == SPOT)),
+            )
+        ],
+    }
+    devices = block_devices(node_class)
+    if devices:
+        data["BlockDeviceMappings"] = devices
+    if node_class.status.instance_profile:
+        data["IamInstanceProfile"] = {"Name": node_class.status.instance_profile}
+    if settings.gate("ReservedCapacity"):
+        data["CapacityReservationSpecification"] = _reservation(build)
+    if build.market:
+        data["InstanceMarketOptions"] = {"MarketType": build.market}
+    if spec.cpu_options is not None and spec.cpu_options.nested_virtualization:
+        data["CpuOptions"] = {"NestedVirtualization": spec.cpu_options.nested_virtualization}
+    text = user_data(
+        node_class.ami_family, _setup(claim, node_class, build, capacity_type, settings)
+    )
+    if text:
+        data["UserData"] = base64.b64encode(text.encode()).decode("ascii")
+    return data
+
+
+def ip_family(settings: Settings) -> str:
+    """Return ``IPv4`` or ``IPv6``: as set, else that of the cluster's DNS service."""
+    if settings.ip_family:
+        return settings.ip_family
+    return "IPv6" if ":" in settings.cluster_dns else "IPv4"
+
+
+def _setup(
+    claim: NodeClaim,
+    node_class: EC2NodeClass,
+    build: Build,
+    capacity_type: str,
+    settings: Settings,
+) -> Setup:
+    stated = node_class.spec.kubelet.get("maxPods")
+    return Setup(
+        cluster=ControlPlane(
+            name=settings.cluster_name,
+            endpoint=settings.cluster_endpoint,
+            ca_bundle=settings.cluster_ca_bundle,
+            dns=settings.cluster_dns,
+            cidr=settings.cluster_cidr,
+        ),
+        labels=node_labels(claim, capacity_type),
+        taints=node_taints(claim),
+        max_pods=stated if isinstance(stated, int) else build.max_pods,
+        kubelet=with_reserved(node_class.spec.kubelet, build.reserved),
+        custom=node_class.spec.user_data or "",
+        raid0=node_class.spec.instance_store_policy == "RAID0",
+        image_version=_image_version(node_class),
+    )
+
+
+def _image_version(node_class: EC2NodeClass) -> str:
+    terms = node_class.spec.ami_selector_terms
+    return next((t.alias.partition("@")[2] for t in terms if t.alias), "")
+
+
+def _reservation(build: Build) -> dict[str, Any]:
+    """Return which reservation the machine uses; none keeps it out of open ones as well."""
+    if not build.reservation:
+        return {"CapacityReservationPreference": "none"}
+    return {
+        "CapacityReservationPreference": "capacity-reservations-only",
+        "CapacityReservationTarget": {"CapacityReservationId": build.reservation},
+    }
+
+
+def _metadata(options: MetadataOptions, region: str) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "HttpEndpoint": options.http_endpoint,
+        "HttpPutResponseHopLimit": options.http_put_response_hop_limit,
+        "HttpTokens": options.http_tokens,
+        "InstanceMetadataTags": "disabled",
+    }
+    if region not in _WITHOUT_IPV6_METADATA:
+        row["HttpProtocolIpv6"] = options.http_protocol_ipv6
+    return row
+
+
+def _placement(claim: NodeClaim, group: PlacementGroup | None) -> Mapping[str, Any]:
+    allowed = requirements_of(claim.spec.requirements)
+    tenancy = allowed.allowed(_TENANCY)
+    dedicated = tenancy.has("dedicated") and not tenancy.has("default")
+    placement: dict[str, Any] = {"Tenancy": "dedicated" if dedicated else "default"}
+    if group is not None and (group.id or group.name):
+        placement.update({"GroupId": group.id} if group.id else {"GroupName": group.name})
+        if group.strategy == "partition" and _PARTITION in allowed:
+            partitions = [str(n) for n in range(1, group.partition_count + 1)]
+            fitting = sorted(p for p in partitions if allowed.allowed(_PARTITION).has(p))
+            placement.update({"PartitionNumber": int(fitting[0])} if fitting else {})
+    return placement

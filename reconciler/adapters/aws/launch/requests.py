@@ -1,0 +1,163 @@
+"""The AWS requests that launches make, as values: ``plan -o requests`` prints what ``apply`` sends.
+
+Nothing here calls anything, or imports boto3. A launch template is named after its content, so
+that equal machines share one, in this process and in the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from reconciler.adapters.aws.launch.fleet import (
+    first_types,
+    fleet_parameters,
+    market_type,
+    overrides,
+    zonal_subnets,
+)
+from reconciler.adapters.aws.launch.launchtemplate import template_data
+from reconciler.adapters.aws.launch.refusal import check_launch
+from reconciler.adapters.aws.nodeclass.images import Build, Types, build_of
+from reconciler.adapters.aws.tags import shared_tags, specification
+from reconciler.model.errors import CloudError
+from reconciler.model.settings import Settings
+from reconciler.ports.cloud import Launch, LaunchOption
+
+TEMPLATE_PREFIX: Final = "reconciler/"
+"""How the name of every template of ours begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequests:
+    """What one launch asks of EC2: the templates that must be there, then the fleet."""
+
+    templates: tuple[dict[str, Any], ...]
+    fleet: dict[str, Any]
+
+
+def launch_requests(
+    launch: Launch, types: Types, settings: Settings, count: int = 1
+) -> LaunchRequests:
+    """Return the calls of a launch of ``count`` equal instances, in boto3's form.
+
+    Raises:
+        CloudError: none of the options has both an image and a subnet (the message says which is
+            missing), or the launch may not be asked for (``refusal.py``).
+    """
+    assert launch.options, "a launch without options cannot succeed"
+    options = first_types(launch.options)
+    check_launch(launch, options, types, settings)
+    subnets = zonal_subnets(launch.node_class, settings.subnet_free_addresses)
+    groups = _builds(launch, options, types, settings)
+    if not groups:
+        raise CloudError(
+            (
+                f"NodeClaim {launch.node_claim.name}: no image of EC2NodeClass "
+                f"{launch.node_class.name} is compatible with "
+                f"{_some((o.instance_type for o in options))}"
+            ),
+            remedy="check spec.amiSelectorTerms and the architectures that the NodePool allows",
+        )
+    templates: dict[str, dict[str, Any]] = {}
+    configs = []
+    for build, group in groups.items():
+        rows = overrides(group, build.image, subnets)
+        if rows:
+            data = template_data(launch, build, settings)
+            template = _template(launch, data, settings)
+            templates.setdefault(template["LaunchTemplateName"], template)
+            configs.append((template["LaunchTemplateName"], rows))
+    if not configs:
+        raise CloudError(
+            f"NodeClaim {launch.node_claim.name}: EC2NodeClass {launch.node_class.name} has no "
+            f"subnet in {_some(o.zone for o in options)}",
+            remedy="check spec.subnetSelectorTerms and the zones that the NodePool allows",
+        )
+    fleet = fleet_parameters(launch, configs, settings, count)
+    return LaunchRequests(tuple(templates.values()), fleet)
+
+
+def _builds(
+    launch: Launch, options: Sequence[LaunchOption], types: Types, settings: Settings
+) -> dict[Build, list[LaunchOption]]:
+    """Return the options by the template that they need, both in the order of the options.
+
+    Options whose type the catalogue does not know, or that no image of the class fits, are left
+    out.
+    """
+    known: dict[tuple[str, str, str], Build | None] = {}
+    groups: dict[Build, list[LaunchOption]] = {}
+    for option in options:
+        key = (option.instance_type, option.reservation_id, market_type(option))
+        if key not in known:
+            kind = types(option.instance_type)
+            known[key] = (
+                build_of(launch, kind, *key[1:], expressions=settings.gate("NodeClassCEL"))
+                if kind is not None
+                else None
+            )
+        build = known[key]
+        if build is not None:
+            groups.setdefault(build, []).append(option)
+    return groups
+
+
+def request_rows(launch: Launch, types: Types, settings: Settings) -> list[dict[str, Any]]:
+    """Return the requests of one launch, its templates before the fleet that uses them.
+
+    Raises:
+        CloudError: the launch would fail before its first request.
+    """
+    requests = launch_requests(launch, types, settings)
+    templates = [_row("CreateLaunchTemplate", launch, t) for t in requests.templates]
+    return [*templates, _row("CreateFleet", launch, requests.fleet)]
+
+
+def planned_requests(
+    launches: Sequence[Launch], types: Types, settings: Settings
+) -> list[dict[str, Any]]:
+    """Return the requests of all launches, in order, each template once before its first fleet."""
+    return once_each(row for call in launches for row in request_rows(call, types, settings))
+
+
+def once_each(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the requests without the templates that stand before them already."""
+    known: set[str] = set()
+    kept = []
+    for row in rows:
+        name = row["parameters"].get("LaunchTemplateName")
+        if name is None or name not in known:
+            known.add(name)
+            kept.append(row)
+    return kept
+
+
+def _row(operation: str, launch: Launch, parameters: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "service": "ec2",
+        "operation": operation,
+        "nodeClaim": launch.node_claim.name,
+        "parameters": parameters,
+    }
+
+
+def _template(launch: Launch, data: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """Return the call that makes a template, with a name that follows from its content."""
+    tags = shared_tags(launch.node_claim, launch.node_class, settings.cluster_name)
+    content = {
+        "LaunchTemplateData": data,
+        "TagSpecifications": [specification("launch-template", tags)],
+    }
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:20]
+    return {"LaunchTemplateName": f"{TEMPLATE_PREFIX}{digest}", **content}
+
+
+def _some(names: Any) -> str:
+    unique = list(dict.fromkeys(names))
+    more = f" and {len(unique) - 3} more" if len(unique) > 3 else ""
+    return ", ".join(unique[:3]) + more

@@ -1,0 +1,215 @@
+"""Launch templates in the account: made once, found again by their name.
+
+The name follows from the content, so «exists already» means that it is the one we want.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from threading import Lock
+from typing import Any, Final
+
+from reconciler.adapters.aws.clients import Connect
+from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error, translated
+from reconciler.adapters.aws.launch.profiles import is_imitated, profile_name, profile_path
+from reconciler.adapters.aws.launch.requests import TEMPLATE_PREFIX
+from reconciler.adapters.aws.tags import CLUSTER, as_map, owner_of
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.settings import Settings
+from reconciler.ports.clock import Clock
+from reconciler.ports.cloud import Leftover
+
+# Launch templates and instance profiles that launches left behind and nothing needs any more.
+#
+# A running instance needs no template: one that no launch has used for a while goes, and is made
+# again should a launch want it after all. A profile it does need, for its credentials: one goes
+# only when no class names it and no instance in the whole account has it (aws reference 3.3,
+# 4.5).
+
+
+TEMPLATE: Final = "launch-template"
+PROFILE: Final = "instance-profile"
+UNUSED_FOR: Final = timedelta(minutes=5)
+"""How long a template is unused before it is deleted; also the time between two checks."""
+
+PROFILE_AGE: Final = timedelta(hours=1)
+PROFILES_EVERY: Final = timedelta(minutes=30)
+_ATTEMPTS: Final = 5
+_GONE: Final = (Failure.NOT_FOUND, Failure.TEMPLATE_NOT_FOUND)
+
+
+class AwsLeftovers:
+    """The port ``Leftovers``, for one fleet in one region.
+
+    It looks only now and then, so that it may be asked in every pass.
+    """
+
+    def __init__(
+        self,
+        ec2: Any,
+        connect: Connect,
+        settings: Settings,
+        clock: Clock,
+        templates: LaunchTemplates,
+    ) -> None:
+        self._ec2 = ec2
+        self._connect = connect
+        self._settings = settings
+        self._clock = clock
+        self._templates = templates
+        self._looked_for: dict[str, datetime] = {}
+
+    def found(self, classes: Iterable[EC2NodeClass]) -> Sequence[Leftover]:
+        """Return what can be deleted now, templates first, each by name.
+
+        Raises:
+            TransientCloudError, CloudError: AWS could not be asked.
+        """
+        now = self._clock.now()
+        rows: list[Leftover] = []
+        if self._is_due(TEMPLATE, UNUSED_FOR, now):
+            rows += self._idle_templates(now)
+        if not is_imitated(self._settings) and self._is_due(PROFILE, PROFILES_EVERY, now):
+            rows += self._idle_profiles(classes, now)
+        return rows
+
+    def discard(self, leftover: Leftover) -> None:
+        """Delete it; what is gone already is no error."""
+        if leftover.kind == TEMPLATE:
+            self._templates.forget(leftover.name)
+            self._delete(self._ec2, "ec2", "delete_launch_template", LaunchTemplateId=leftover.id)
+            return
+        iam, name = self._connect("iam", _ATTEMPTS), leftover.name
+        for role in leftover.roles:
+            self._delete(
+                iam,
+                "iam",
+                "remove_role_from_instance_profile",
+                InstanceProfileName=name,
+                RoleName=role,
+            )
+        self._delete(iam, "iam", "delete_instance_profile", InstanceProfileName=name)
+
+    def _is_due(self, kind: str, every: timedelta, now: datetime) -> bool:
+        last = self._looked_for.get(kind)
+        if last is not None and now - last < every:
+            return False
+        self._looked_for[kind] = now
+        return True
+
+    def _idle_templates(self, now: datetime) -> list[Leftover]:
+        filters = [{"Name": f"tag:{CLUSTER}", "Values": [self._settings.cluster_name]}]
+        with translated("ec2:DescribeLaunchTemplates"):
+            pages = self._ec2.get_paginator("describe_launch_templates").paginate(Filters=filters)
+            rows = [row for page in pages for row in page["LaunchTemplates"]]
+        ids = {
+            row["LaunchTemplateName"]: row["LaunchTemplateId"]
+            for row in rows
+            if row["LaunchTemplateName"].startswith(TEMPLATE_PREFIX)
+            and as_map(row.get("Tags")).get(CLUSTER) == self._settings.cluster_name
+            and now - row["CreateTime"] >= UNUSED_FOR
+        }
+        idle = ids.keys() - self._templates.used_since(now - UNUSED_FOR)
+        return [Leftover(TEMPLATE, name, ids[name]) for name in sorted(idle)]
+
+    def _idle_profiles(self, classes: Iterable[EC2NodeClass], now: datetime) -> Iterator[Leftover]:
+        wanted = {profile_name(c, self._settings) for c in classes}
+        wanted |= {c.status.instance_profile for c in classes}
+        ours = re.compile(re.escape(self._settings.cluster_name[:100]) + r"_[0-9a-f]{20}")
+        iam = self._connect("iam", _ATTEMPTS)
+        with translated("iam:ListInstanceProfiles"):
+            pages = iam.get_paginator("list_instance_profiles").paginate(
+                PathPrefix=profile_path(self._settings)
+            )
+            rows = {r["InstanceProfileName"]: r for p in pages for r in p["InstanceProfiles"]}
+        for name in sorted(rows.keys() - wanted):
+            old = now - rows[name]["CreateDate"] >= PROFILE_AGE
+            if old and ours.fullmatch(name) and self._is_idle(iam, rows[name]):
+                roles = tuple(role["RoleName"] for role in rows[name].get("Roles") or [])
+                yield Leftover(PROFILE, name, roles=roles)
+
+    def _is_idle(self, iam: Any, row: dict[str, Any]) -> bool:
+        """Return whether this fleet made a profile, and no instance of the account has it.
+
+        One that is listed and not to be had is on its way, in one direction or the other.
+        """
+        try:
+            found = iam.get_instance_profile(InstanceProfileName=row["InstanceProfileName"])
+        except boto_errors() as error:
+            if failure_of(error) in _GONE:
+                return False
+            raise our_error("iam:GetInstanceProfile", error) from error
+        if not owner_of(self._settings).owns(as_map(found["InstanceProfile"].get("Tags"))):
+            return False
+        filters = [
+            {"Name": "iam-instance-profile.arn", "Values": [row["Arn"]]},
+            {
+                "Name": "instance-state-name",
+                "Values": ["pending", "running", "stopping", "stopped", "shutting-down"],
+            },
+        ]
+        with translated("ec2:DescribeInstances"):
+            pages = self._ec2.get_paginator("describe_instances").paginate(Filters=filters)
+            return not any(r["Instances"] for page in pages for r in page["Reservations"])
+
+    def _delete(self, client: Any, service: str, operation: str, **parameters: str) -> None:
+        call = f"{service}:" + "".join(word.capitalize() for word in operation.split("_"))
+        try:
+            getattr(client, operation)(**parameters)
+        except boto_errors() as error:
+            if failure_of(error) not in _GONE:
+                raise our_error(call, error) from error
+
+
+_CALL: Final = "ec2:CreateLaunchTemplate"
+
+
+class LaunchTemplates:
+    """Knows which templates are there, so that a second launch costs no call."""
+
+    def __init__(self, ec2: Any, clock: Clock) -> None:
+        self._ec2 = ec2
+        self._clock = clock
+        self._known: set[str] = set()
+        self._used: dict[str, datetime] = {}
+        self._lock = Lock()
+
+    def ensure(self, templates: Sequence[dict[str, Any]]) -> None:
+        """Make those that are not known to be there.
+
+        Raises:
+            TransientCloudError, CloudError: EC2 did not make one.
+        """
+        with self._lock:
+            for template in templates:
+                name = template["LaunchTemplateName"]
+                self._used[name] = self._clock.now()
+                if name not in self._known:
+                    self._create(template)
+                    self._known.add(name)
+
+    def recreate(self, templates: Sequence[dict[str, Any]]) -> None:
+        """Make them again: someone has deleted one behind our back."""
+        with self._lock:
+            self._known.difference_update(t["LaunchTemplateName"] for t in templates)
+        self.ensure(templates)
+
+    def used_since(self, moment: datetime) -> set[str]:
+        """Return the templates that launches of this process have wanted since then."""
+        with self._lock:
+            return {name for name, at in self._used.items() if at > moment}
+
+    def forget(self, name: str) -> None:
+        """Note that one is about to be deleted: the next launch makes it again."""
+        with self._lock:
+            self._known.discard(name)
+            self._used.pop(name, None)
+
+    def _create(self, template: dict[str, Any]) -> None:
+        try:
+            self._ec2.create_launch_template(**template)
+        except boto_errors() as error:
+            if failure_of(error) is not Failure.EXISTS:
+                raise our_error(_CALL, error) from error

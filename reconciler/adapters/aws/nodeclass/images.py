@@ -1,0 +1,87 @@
+"""Which image a type boots, and which types can share a launch template."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from reconciler.adapters.aws.bootstrap.kubelet import Reserved, resolved
+from reconciler.catalog.aws.machine import image_for
+from reconciler.catalog.catalog import Catalog
+from reconciler.catalog.classfacts import class_facts
+from reconciler.model.errors import CloudError
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.resources import MILLI, PODS, parse_resources
+from reconciler.model.settings import Settings
+from reconciler.ports.cloud import Launch
+
+Types = Callable[[str], InstanceType | None]
+"""Finds an instance type of the catalogue by its name."""
+
+TypesOf = Callable[[EC2NodeClass], Types]
+"""Finds the types as a node class resolves them."""
+
+EFA: Final = "vpc.amazonaws.com/efa"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Build:
+    """What distinguishes one launch template of a claim from another: the machine's make.
+
+    ``reservation`` is empty but for reserved capacity; ``market`` is the market type that goes
+    with it, empty for the usual one; ``reserved`` is what the kubelet keeps for itself.
+    """
+
+    image: str
+    max_pods: int
+    efa_interfaces: int = 0
+    reservation: str = ""
+    market: str = ""
+    reserved: Reserved = ()
+
+
+def types_of(catalog: Catalog, settings: Settings) -> TypesOf:
+    """Return how to find the types of a catalogue as each node class resolves them."""
+
+    def for_class(node_class: EC2NodeClass) -> Types:
+        return catalog.for_node_class(class_facts(node_class, settings)).get
+
+    return for_class
+
+
+def build_of(
+    launch: Launch, kind: InstanceType, reservation: str, market: str, *, expressions: bool
+) -> Build | None:
+    """Return the make of a machine of that type, None if no image of the class fits it.
+
+    Raises:
+        CloudError: an expression in the class's kubelet settings has no value for the type.
+    """
+    ami = image_for(launch.node_class.status.amis, kind)
+    if ami is None:
+        return None
+    asks = parse_resources(launch.node_claim.spec.resources.requests).get(EFA, 0) > 0
+    return Build(
+        ami.id,
+        _count(kind.capacity, PODS),
+        _count(kind.capacity, EFA) if asks else 0,
+        reservation,
+        market,
+        _reserved(launch.node_class, kind, expressions=expressions),
+    )
+
+
+def _reserved(node_class: EC2NodeClass, kind: InstanceType, *, expressions: bool) -> Reserved:
+    try:
+        return resolved(node_class.spec.kubelet, kind, expressions=expressions)
+    except ValueError as error:
+        raise CloudError(
+            f"EC2NodeClass {node_class.name}: spec.kubelet for {kind.name}: {error}",
+            remedy="use a quantity, or an expression of vcpus, memory_mib and max_pods",
+        ) from error
+
+
+def _count(capacity: Mapping[str, int], name: str) -> int:
+    return capacity.get(name, 0) // MILLI

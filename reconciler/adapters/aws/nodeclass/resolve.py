@@ -1,0 +1,375 @@
+"""From an EC2NodeClass as written to what the account holds for it: its status.
+
+Each part is found on its own and has its own condition, so that the author reads everything that
+is missing at once (aws reference 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from reconciler.adapters.aws.answers import tag_filters
+from reconciler.adapters.aws.clients import Connect
+from reconciler.adapters.aws.errors import (
+    Failure,
+    boto_errors,
+    code_of,
+    failure_of,
+    our_error,
+    translated,
+)
+from reconciler.adapters.aws.launch.addresses import Addresses
+from reconciler.adapters.aws.launch.profiles import profile_name
+from reconciler.adapters.aws.launch.refusal import lacks_service_cidr
+from reconciler.adapters.aws.nodeclass.amis import ImageFinder
+from reconciler.adapters.aws.nodeclass.validation import Validation
+from reconciler.model.errors import TransientCloudError
+from reconciler.model.karpenter.nodeclass import (
+    CapacityReservation,
+    EC2NodeClass,
+    EC2NodeClassStatus,
+    FoundPlacementGroup,
+    PlacementGroupSelector,
+    SecurityGroup,
+    SelectorTerm,
+    Subnet,
+)
+from reconciler.model.kubernetes.metadata import Condition
+from reconciler.model.settings import Settings
+from reconciler.ports.clock import Clock
+
+# The placement group that a class selects; who selects none needs no permission to look.
+
+
+_CALL: Final = "ec2:DescribePlacementGroups"
+_UNKNOWN: Final = "InvalidPlacementGroup"
+"""The prefixes of the EC2 error codes for a group that does not exist."""
+
+
+def placement_group(ec2: Any, selector: PlacementGroupSelector) -> FoundPlacementGroup | None:
+    """Return the group of that id or name, None where there is none that can be used.
+
+    Raises:
+        TransientCloudError, CloudError: EC2 could not be asked.
+    """
+    named = {"GroupIds": [selector.id]} if selector.id else {"GroupNames": [selector.name]}
+    try:
+        rows = ec2.describe_placement_groups(**named)["PlacementGroups"]
+    except boto_errors() as error:
+        if code_of(error).startswith(_UNKNOWN):
+            return None
+        raise our_error(_CALL, error) from error
+    row = next((row for row in rows if row.get("State") == "available"), None)
+    if row is None:
+        return None
+    return FoundPlacementGroup(
+        row["GroupId"],
+        row.get("GroupName", ""),
+        row.get("Strategy", ""),
+        row.get("PartitionCount") or 0,
+    )
+
+
+# The capacity reservations that a class selects: on-demand ones and capacity blocks.
+#
+# A reservation that is named by its id and not there is passed over, as is one that has ended;
+# who selects none needs no permission to look (aws reference 1.2, 5.8).
+
+
+EXPIRES_WITHIN: Final = timedelta(minutes=40)
+"""How long before its end a capacity block accepts no further instances."""
+
+_CALL_RESERVATIONS: Final = "ec2:DescribeCapacityReservations"
+_BLOCK: Final = "capacity-block"
+_KINDS: Final = ("default", _BLOCK)
+_CRITERIA: Final = ("open", "targeted")
+
+
+def reservations(
+    ec2: Any, terms: Sequence[SelectorTerm], now: datetime
+) -> list[CapacityReservation]:
+    """Return the active reservations that the terms select, by id.
+
+    Raises:
+        TransientCloudError, CloudError: a call or a page of it failed.
+    """
+    rows: dict[str, Mapping[str, Any]] = {}
+    for term in terms:
+        found = _by_id(ec2, term.id) if term.id else _by_filters(ec2, term)
+        rows |= {row["CapacityReservationId"]: row for row in found}
+    known = (_reservation(rows[identity], now) for identity in sorted(rows))
+    return [reservation for reservation in known if reservation is not None]
+
+
+def _by_id(ec2: Any, identity: str) -> list[Mapping[str, Any]]:
+    """Ask for one: a call that names several fails as a whole where one is not there."""
+    try:
+        answer = ec2.describe_capacity_reservations(CapacityReservationIds=[identity])
+    except boto_errors() as error:
+        if failure_of(error) is Failure.NOT_FOUND:
+            return []
+        raise our_error(_CALL_RESERVATIONS, error) from error
+    rows: list[Mapping[str, Any]] = answer["CapacityReservations"]
+    return rows
+
+
+def _by_filters(ec2: Any, term: SelectorTerm) -> Iterator[Mapping[str, Any]]:
+    filters = [{"Name": "state", "Values": ["active"]}, *tag_filters(term.tags)]
+    if term.owner_id:
+        filters.append({"Name": "owner-id", "Values": [term.owner_id]})
+    if term.instance_match_criteria:
+        criteria = [term.instance_match_criteria]
+        filters.append({"Name": "instance-match-criteria", "Values": criteria})
+    with translated(_CALL_RESERVATIONS):
+        pages = ec2.get_paginator("describe_capacity_reservations").paginate(Filters=filters)
+        for page in pages:
+            yield from page["CapacityReservations"]
+
+
+def _reservation(row: Mapping[str, Any], now: datetime) -> CapacityReservation | None:
+    """Return a reservation, None for one that has ended or is of a kind that nobody knows."""
+    kind, criteria = row.get("ReservationType") or "default", row.get("InstanceMatchCriteria", "")
+    end = row["EndDate"].astimezone(UTC) if row.get("EndDate") is not None else None
+    if row.get("State") != "active" or (end is not None and end <= now):
+        return None
+    if kind not in _KINDS or criteria not in _CRITERIA:
+        return None
+    expires = kind == _BLOCK and end is not None and now >= end - EXPIRES_WITHIN
+    return CapacityReservation(
+        id=row["CapacityReservationId"],
+        availability_zone=row.get("AvailabilityZone", ""),
+        instance_type=row.get("InstanceType", ""),
+        owner_id=row.get("OwnerId", ""),
+        instance_match_criteria=criteria,
+        reservation_type=kind,
+        interruptible=bool(row.get("Interruptible")),
+        state="expiring" if expires else "active",
+        end_time=end,
+        available_instance_count=row.get("AvailableInstanceCount"),
+    )
+
+
+_NO_GROUP: Final = "PlacementGroupSelector did not match any that is available"
+_FRESH_FOR: Final = timedelta(minutes=1)
+
+
+class _Known(NamedTuple):
+    """What was found, and when it was last looked for.
+
+    ``doubted`` is since when looks have missed some of it; ``superseded`` are the images that gave
+    way to newer ones.
+    """
+
+    at: datetime
+    status: EC2NodeClassStatus
+    doubted: datetime | None = None
+    superseded: frozenset[str] = frozenset()
+
+
+class Resolver:
+    """Finds what a class selects, and remembers it for a minute."""
+
+    def __init__(
+        self,
+        ec2: Any,
+        connect: Connect,
+        settings: Settings,
+        clock: Clock,
+        addresses: Addresses,
+        validation: Validation | None = None,
+    ) -> None:
+        self._ec2 = ec2
+        self._settings = settings
+        self._clock = clock
+        self._addresses = addresses
+        self._trials = validation
+        self._images = ImageFinder(ec2, connect, settings, clock)
+        self._known: dict[bytes, _Known] = {}
+
+    def resolve(self, node_class: EC2NodeClass) -> EC2NodeClass:
+        """Return the class with its status and the conditions that say what is missing.
+
+        Raises:
+            TransientCloudError, CloudError: a look-up failed; unknown is not «missing».
+        """
+        status = node_class.status
+        if status.amis and status.subnets and status.security_groups:
+            return node_class
+        key = msgspec.json.encode((node_class.name, node_class.spec))
+        now = self._clock.now()
+        known = self._known.get(key)
+        if known is None or now - known.at >= _FRESH_FOR:
+            known = self._looked_up(node_class, now, known)
+            self._known[key] = known
+        return msgspec.structs.replace(node_class, status=known.status)
+
+    def expire_reserved(self) -> None:
+        """Read the remaining capacity of reservations again before the next use."""
+        for key, known in list(self._known.items()):
+            if known.status.capacity_reservations:
+                self._known[key] = known._replace(at=known.at - _FRESH_FOR)
+
+    def _looked_up(self, node_class: EC2NodeClass, now: datetime, known: _Known | None) -> _Known:
+        """Read again; while EC2 does not answer, the earlier result stays valid.
+
+        What is missing now and was there before has to be missing twice: EC2 is consistent in the
+        end only, and nodes would drift for one answer that lags.
+        """
+        try:
+            found = self._look_up(node_class, now)
+        except TransientCloudError:
+            if known is None:
+                raise
+            return known
+        if known is None:
+            return _Known(now, found)
+        since = known.doubted or now
+        if now - since < _FRESH_FOR and _falls_behind(found, known):
+            return known._replace(at=now, doubted=since)
+        newer = {ami.requirements: ami.id for ami in found.amis}
+        gone = {a.id for a in known.status.amis if newer.get(a.requirements, a.id) != a.id}
+        return _Known(now, found, superseded=known.superseded | gone)
+
+    def _look_up(self, node_class: EC2NodeClass, now: datetime) -> EC2NodeClassStatus:
+        spec = node_class.spec
+        subnets = self._subnets(spec.subnet_selector_terms)
+        groups = self._security_groups(spec.security_group_selector_terms)
+        amis, image_problem = self._images.of(node_class)
+        terms = spec.capacity_reservation_selector_terms
+        is_reserving = self._settings.gate("ReservedCapacity")
+        reserved = reservations(self._ec2, terms, now) if is_reserving and terms else []
+        selector = spec.placement_group_selector
+        group = placement_group(self._ec2, selector) if selector is not None else None
+        profile = spec.instance_profile or profile_name(node_class, self._settings)
+        conditions = [
+            _found("SubnetsReady", subnets, "SubnetsNotFound", "SubnetSelector did not match any"),
+            _found(
+                "SecurityGroupsReady",
+                groups,
+                "SecurityGroupsNotFound",
+                "SecurityGroupSelector did not match any",
+            ),
+            _found("AMIsReady", amis, "AMINotFound", image_problem or "AMISelector matched none"),
+            _found("InstanceProfileReady", profile, "InstanceProfileNotFound", "none is given"),
+            # None is no lack: the class then launches what it can on demand.
+            *([Condition("CapacityReservationsReady", "True")] * is_reserving),
+            *(
+                [_found("PlacementGroupReady", group, "PlacementGroupNotFound", _NO_GROUP)]
+                if selector is not None
+                else []
+            ),
+        ]
+        found = EC2NodeClassStatus(
+            subnets=tuple(subnets),
+            security_groups=tuple(groups),
+            amis=tuple(amis),
+            capacity_reservations=tuple(reserved),
+            placement_group=group,
+            instance_profile=profile,
+        )
+        is_whole = all(c.status == "True" for c in conditions)
+        conditions.append(self._validation(node_class, found, is_whole=is_whole))
+        return msgspec.structs.replace(
+            found,
+            conditions=tuple(
+                msgspec.structs.replace(c, last_transition_time=now)
+                for c in (*conditions, _ready(conditions))
+            ),
+        )
+
+    def _validation(
+        self, node_class: EC2NodeClass, found: EC2NodeClassStatus, *, is_whole: bool
+    ) -> Condition:
+        """Say whether nodes of the class could be made, and find their cluster."""
+        if lacks_service_cidr(node_class, self._settings):
+            return Condition(
+                "ValidationSucceeded",
+                "False",
+                "ClusterCIDRResolutionFailed",
+                "AL2023 nodes need the service CIDR of the cluster; set clusterCIDR",
+            )
+        if self._trials is None or not is_whole:
+            return Condition("ValidationSucceeded", "True")
+        return self._trials.of(msgspec.structs.replace(node_class, status=found))
+
+    def _subnets(self, terms: Sequence[SelectorTerm]) -> list[Subnet]:
+        """Return the subnets, those with the most free addresses first, then by id."""
+        rows: dict[str, dict[str, Any]] = {}
+        for filters in _queries(terms, "subnet-id"):
+            for row in self._pages("describe_subnets", "Subnets", filters):
+                rows[row["SubnetId"]] = row
+        self._addresses.seen({i: r.get("AvailableIpAddressCount", 0) for i, r in rows.items()})
+        ordered = sorted(
+            rows.values(), key=lambda r: (-r.get("AvailableIpAddressCount", 0), r["SubnetId"])
+        )
+        return [
+            Subnet(r["SubnetId"], r["AvailabilityZone"], r.get("AvailabilityZoneId", ""))
+            for r in ordered
+        ]
+
+    def _security_groups(self, terms: Sequence[SelectorTerm]) -> list[SecurityGroup]:
+        rows: dict[str, str] = {}
+        for filters in _queries(terms, "group-id"):
+            for row in self._pages("describe_security_groups", "SecurityGroups", filters):
+                rows[row["GroupId"]] = row.get("GroupName", "")
+        return [SecurityGroup(identity, rows[identity]) for identity in sorted(rows)]
+
+    def _pages(
+        self, operation: str, key: str, filters: list[dict[str, Any]]
+    ) -> Iterable[dict[str, Any]]:
+        call = "ec2:" + "".join(word.capitalize() for word in operation.split("_"))
+        with translated(call):
+            for page in self._ec2.get_paginator(operation).paginate(Filters=filters):
+                yield from page[key]
+
+
+def _falls_behind(found: EC2NodeClassStatus, known: _Known) -> bool:
+    """Return whether a look lacks what an earlier one found, or has what that had left behind.
+
+    An image that gives way to a newer one is no loss; a kind of image without any is.
+    """
+    before = known.status
+    lost = _places(before) - _places(found)
+    images = {ami.requirements for ami in before.amis} - {ami.requirements for ami in found.amis}
+    return bool(lost or images) or any(ami.id in known.superseded for ami in found.amis)
+
+
+def _places(status: EC2NodeClassStatus) -> set[str]:
+    """Return the ids of what instances are compared with, but for their images."""
+    return {
+        *(subnet.id for subnet in status.subnets),
+        *(group.id for group in status.security_groups),
+        *(reservation.id for reservation in status.capacity_reservations),
+        *((status.placement_group.id,) if status.placement_group is not None else ()),
+    }
+
+
+def _queries(terms: Sequence[SelectorTerm], id_filter: str) -> list[list[dict[str, Any]]]:
+    """Return the filters of each call: one for all ids, one for each other term."""
+    ids = sorted({term.id for term in terms if term.id})
+    queries: list[list[dict[str, Any]]] = [[{"Name": id_filter, "Values": ids}]] if ids else []
+    for term in terms:
+        filters = tag_filters(term.tags) if not term.id else []
+        if term.name:
+            filters.append({"Name": "group-name", "Values": [term.name]})
+        if filters:
+            queries.append(filters)
+    return queries
+
+
+def _found(kind: str, things: object, reason: str, message: str) -> Condition:
+    if things:
+        return Condition(kind, "True")
+    return Condition(kind, "False", reason, message)
+
+
+def _ready(conditions: Sequence[Condition]) -> Condition:
+    missing = [c for c in conditions if c.status != "True"]
+    if not missing:
+        return Condition("Ready", "True")
+    kinds = ", ".join(f"{c.type}={c.status}" for c in missing)
+    return Condition("Ready", "False", "UnhealthyDependents", kinds)

@@ -1,0 +1,214 @@
+"""Whether a node class could make nodes, tried without making any.
+
+The three calls of a launch are tried with what the class would send for a common machine. A
+refusal names the permission that is missing before the first pod waits for a node that will not
+come (aws reference 4.7). A verdict holds for half an hour, a refusal for two minutes, or until the
+class or what it selects changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from reconciler.adapters.aws.errors import Failure, boto_errors, code_of, failure_of, our_error
+from reconciler.adapters.aws.launch.requests import LaunchRequests, launch_requests
+from reconciler.adapters.aws.nodeclass.images import Types, TypesOf
+from reconciler.catalog.aws.machine import image_for
+from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
+from reconciler.model.karpenter.labels import NODEPOOL, ON_DEMAND
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.kubernetes.metadata import Condition, Metadata
+from reconciler.model.settings import Settings
+from reconciler.ports.clock import Clock
+from reconciler.ports.cloud import Launch, LaunchOption
+
+# Calls tried without effect: EC2 says whether it would carry them out.
+#
+# With ``DryRun`` EC2 answers ``DryRunOperation`` where the call is allowed, and a refusal where
+# it is not. Any other answer decides nothing: what a call names may be missing while the
+# permission is there.
+
+
+_WOULD: Final = "DryRunOperation"
+
+
+class TrialVerdict(StrEnum):
+    """What a trial says of a call."""
+
+    ALLOWED = "allowed"
+    DENIED = "denied"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How a trial ended; ``error`` is what AWS said where it did not simply agree."""
+
+    verdict: TrialVerdict
+    code: str = ""
+    error: ReconcilerError | None = None
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same trial may end otherwise in a moment."""
+        return isinstance(self.error, TransientCloudError)
+
+
+def tried(name: str, call: Callable[..., Any], **parameters: Any) -> Trial:
+    """Make a call, ``name`` as in ``ec2:CreateFleet``, and return what AWS says of it.
+
+    An imitation that does not know ``DryRun`` of a reading call answers it: that is leave as well.
+    """
+    try:
+        call(**parameters)
+    except boto_errors() as error:
+        code = code_of(error)
+        if code == _WOULD:
+            return Trial(TrialVerdict.ALLOWED)
+        ours = our_error(name, error)
+        denied = failure_of(error) is Failure.UNAUTHORIZED
+        return Trial(TrialVerdict.DENIED if denied else TrialVerdict.UNDECIDED, code, ours)
+    return Trial(TrialVerdict.ALLOWED)
+
+
+KIND: Final = "ValidationSucceeded"
+HOLDS_FOR: Final = timedelta(minutes=30)
+REFUSAL_HOLDS_FOR: Final = timedelta(minutes=2)
+"""Who was refused is about to be allowed: he need not wait for half an hour."""
+
+_CANDIDATES: Final = ("m5.large", "m6g.large", "m7i.large", "m7g.large", "t3.large", "t4g.large")
+_TEMPLATE: Final = "ec2:CreateLaunchTemplate"
+_FLEET: Final = "ec2:CreateFleet"
+_RUN: Final = "ec2:RunInstances"
+_NO_PROFILE: Final = "InstanceProfileNotFound"
+_POOL: Final = "validation"
+"""The NodePool that a trial names in its tags: policies ask for one."""
+
+
+class Validation:
+    """Tries node classes, and remembers the verdicts."""
+
+    def __init__(self, ec2: Any, settings: Settings, types_of: TypesOf, clock: Clock) -> None:
+        self._ec2 = ec2
+        self._settings = settings
+        self._types_of = types_of
+        self._clock = clock
+        self._known: dict[str, tuple[datetime, Condition]] = {}
+
+    def of(self, node_class: EC2NodeClass) -> Condition:
+        """Return the condition ``ValidationSucceeded`` of a class whose status is found.
+
+        Raises:
+            TransientCloudError: EC2 did not say; what it said before may still hold.
+        """
+        key = self._key(node_class)
+        now = self._clock.now()
+        known = self._known.get(key)
+        if known is not None and now < known[0]:
+            return known[1]
+        self._known = {k: v for k, v in self._known.items() if now < v[0]}
+        condition = self._tried(node_class)
+        until = now + (HOLDS_FOR if condition.status == "True" else REFUSAL_HOLDS_FOR)
+        self._known[key] = (until, condition)
+        return condition
+
+    def _key(self, node_class: EC2NodeClass) -> str:
+        status = msgspec.structs.replace(node_class.status, conditions=())
+        facts = msgspec.json.encode((node_class.name, node_class.spec, status), order="sorted")
+        return hashlib.sha256(facts).hexdigest()
+
+    def _tried(self, node_class: EC2NodeClass) -> Condition:
+        """Return the verdict; a profile that is ours to make need not be there yet."""
+        try:
+            for operation, trial in self.trials(node_class):
+                problem = _problem_of(operation, trial)
+                is_ours = not node_class.spec.instance_profile
+                if problem is not None and not (is_ours and problem.reason == _NO_PROFILE):
+                    return problem
+        except CloudError as error:
+            return Condition(KIND, "False", "LaunchRefused", str(error))
+        return Condition(KIND, "True")
+
+    def trials(self, node_class: EC2NodeClass) -> Iterator[tuple[str, Trial]]:
+        """Yield each call of a launch with how its trial ended; none if nothing can be tried.
+
+        Raises:
+            CloudError: the launch may not be asked for at all.
+        """
+        types = self._types_of(node_class)
+        launch = _launch_of(node_class, types)
+        if launch is None:
+            return
+        requests = launch_requests(launch, types, self._settings)
+        ec2, template = self._ec2, requests.templates[0]
+        made = tried(_TEMPLATE, ec2.create_launch_template, **template, DryRun=True)
+        yield "CreateLaunchTemplate", made
+        yield "CreateFleet", tried(_FLEET, ec2.create_fleet, **requests.fleet, DryRun=True)
+        yield "RunInstances", self._run_trial(requests)
+
+    def _run_trial(self, requests: LaunchRequests) -> Trial:
+        """Try RunInstances in each subnet; one that succeeds is enough."""
+        first: Trial | None = None
+        for parameters in _run_requests(requests):
+            trial = tried(_RUN, self._ec2.run_instances, **parameters, DryRun=True)
+            if trial.verdict is TrialVerdict.ALLOWED:
+                return trial
+            first = first or trial
+        assert first is not None, "a fleet has an override"
+        return first
+
+
+def _problem_of(operation: str, trial: Trial) -> Condition | None:
+    """Return the condition that a trial means; what is undecided is no objection."""
+    if trial.verdict is TrialVerdict.ALLOWED or trial.error is None:
+        return None
+    message = str(trial.error)
+    if trial.is_passing:
+        raise trial.error
+    if trial.verdict is TrialVerdict.DENIED:
+        return Condition(KIND, "False", f"{operation}AuthCheckFailed", message)
+    if trial.code == "InvalidParameterValue" and "Invalid IAM Instance Profile" in message:
+        return Condition(KIND, "False", _NO_PROFILE, message)
+    if trial.code == "InvalidUserData.Malformed" and "limited to" in message:
+        return Condition(KIND, "False", "UserDataSizeLimitExceeded", message)
+    return None
+
+
+def _launch_of(node_class: EC2NodeClass, types: Types) -> Launch | None:
+    """Return a launch of the first common machine that an image of the class suits, if any."""
+    zones = dict.fromkeys(subnet.zone for subnet in node_class.status.subnets)
+    for name in _CANDIDATES:
+        kind = types(name)
+        if kind is not None and image_for(node_class.status.amis, kind) is not None:
+            options = tuple(LaunchOption(name, zone, ON_DEMAND, 1.0) for zone in zones)
+            claim = NodeClaim(Metadata(name=_POOL, labels={NODEPOOL: _POOL}))
+            return Launch("", claim, node_class, options, {}) if options else None
+    return None
+
+
+def _run_requests(requests: LaunchRequests) -> Iterator[dict[str, Any]]:
+    """Yield RunInstances with what the template holds, once for each subnet of the fleet."""
+    data = {
+        key: value
+        for key, value in requests.templates[0]["LaunchTemplateData"].items()
+        if key != "TagSpecifications"
+    }
+    network, *others = data.pop("NetworkInterfaces")
+    tags = [row for row in requests.fleet["TagSpecifications"] if row["ResourceType"] != "fleet"]
+    for override in requests.fleet["LaunchTemplateConfigs"][0]["Overrides"]:
+        yield {
+            **data,
+            "InstanceType": override["InstanceType"],
+            "NetworkInterfaces": [{**network, "SubnetId": override["SubnetId"]}, *others],
+            "TagSpecifications": tags,
+            "MinCount": 1,
+            "MaxCount": 1,
+        }

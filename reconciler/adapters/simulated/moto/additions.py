@@ -1,0 +1,178 @@
+"""Long polls of SQS: moto waits inside the call, and nobody else is answered meanwhile."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+
+from reconciler.adapters.simulated.moto.wire import Request, Response, encoded, error, nested, xml
+
+# The filter of DescribeInstances by instance profile, which moto lacks.
+
+
+_FILTER: Final = "iam-instance-profile.arn"
+
+
+def by_profile(request: Request, forward: Callable[[Request], Response]) -> Response:
+    """Return the answer with the instances alone that have a profile which the call names."""
+    parameters = nested(request.form)
+    filters = parameters.get("Filter") or []
+    wanted = {value for f in filters if f["Name"] == _FILTER for value in f["Value"]}
+    if not wanted:
+        return forward(request)
+    others = [f for f in filters if f["Name"] != _FILTER]
+    body = encoded({k: v for k, v in parameters.items() if k != "Filter"} | {"Filter": others})
+    answer = forward(replace(request, body=body))
+    if answer.status != 200:
+        return answer
+    root = ET.fromstring(answer.body)  # noqa: S314 - moto in this process wrote it
+    ET.register_namespace("", root.tag[1:].partition("}")[0])
+    for rows in root.findall(".//{*}instancesSet"):
+        for row in list(rows):
+            if row.findtext("{*}iamInstanceProfile/{*}arn") not in wanted:
+                rows.remove(row)
+    return Response(answer.status, ET.tostring(root, encoding="utf-8"), answer.headers)
+
+
+# Placement groups of an account, which moto lacks.
+
+
+_NAMESPACE: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
+
+
+class PlacementGroups:
+    """The groups, by their id."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, dict[str, Any]] = {}
+
+    def put(
+        self, identity: str, name: str, strategy: str, partitions: int = 0, state: str = "available"
+    ) -> None:
+        """Make a group, or change the one of that id."""
+        row: dict[str, Any] = {
+            "groupId": identity,
+            "groupName": name,
+            "strategy": strategy,
+            "state": state,
+        }
+        self._rows[identity] = {**row, **({"partitionCount": partitions} if partitions else {})}
+
+    def answer(self, request: Request, request_id: str) -> Response:
+        """Return the answer of DescribePlacementGroups."""
+        form = nested(request.form)
+        ids, names = form.get("GroupId") or [], form.get("GroupName") or []
+        rows = [r for r in self._rows.values() if r["groupId"] in ids or r["groupName"] in names]
+        if len(rows) < len([*ids, *names]):
+            text = f"The Placement Group '{[*ids, *names][0]}' is unknown."
+            return error("ec2", 400, "InvalidPlacementGroup.Unknown", text, request_id)
+        name = "DescribePlacementGroupsResponse"
+        content = xml({"requestId": "request-id", "placementGroupSet": rows})
+        body = f'<{name} xmlns="{_NAMESPACE}">{content}</{name}>'
+        return Response(200, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
+
+
+# The health of instances as DescribeInstanceStatus tells it: moto knows no ill ones.
+#
+# All running instances are well but for those of which a test or a demo says otherwise.
+
+
+_NAMESPACE_HEALTH: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
+
+
+class Health:
+    """What ails the instances of an account."""
+
+    def __init__(self) -> None:
+        self._impaired: dict[tuple[str, str], datetime] = {}
+        self._events: dict[str, list[dict[str, str]]] = {}
+
+    def impair(self, instance: str, since: datetime, *, check: str = "instance") -> None:
+        """Let a check of an instance fail, that of the ``instance`` or of its ``system``."""
+        self._impaired[instance, check] = since
+
+    def recover(self, instance: str) -> None:
+        """Let all checks of an instance pass again, and its events be off."""
+        self._impaired = {k: v for k, v in self._impaired.items() if k[0] != instance}
+        self._events.pop(instance, None)
+
+    def announce(self, instance: str, code: str, not_before: datetime, text: str = "") -> None:
+        """Set an event for an instance, such as ``instance-retirement``."""
+        events = self._events.setdefault(instance, [])
+        number = f"instance-event-{len(events):017x}"
+        events.append(
+            {
+                "instanceEventId": number,
+                "code": code,
+                "description": text or f"The instance is due for {code}",
+                "notBefore": _moment(not_before),
+            }
+        )
+
+    def answer(self, request: Request, living: Collection[str]) -> Response:
+        """Return the answer about the running instances that all filters of a call accept."""
+        filters = nested(request.form).get("Filter") or []
+        rows = [
+            self._row(instance)
+            for instance in sorted(living)
+            if all(self._is_asked_for(instance, f) for f in filters)
+        ]
+        content = xml({"requestId": "request-id", "instanceStatusSet": rows})
+        name = "DescribeInstanceStatusResponse"
+        body = f'<{name} xmlns="{_NAMESPACE}">{content}</{name}>'
+        return Response(200, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
+
+    def _is_asked_for(self, instance: str, asked: Mapping[str, Any]) -> bool:
+        name, values = asked["Name"], asked["Value"]
+        if name == "event.code":
+            return any(event["code"] in values for event in self._events.get(instance, ()))
+        return self._status(instance, name.partition("-")[0]) in values
+
+    def _status(self, instance: str, check: str) -> str:
+        return "impaired" if (instance, check) in self._impaired else "ok"
+
+    def _row(self, instance: str) -> dict[str, Any]:
+        return {
+            "instanceId": instance,
+            "instanceState": {"code": "16", "name": "running"},
+            "eventsSet": self._events.get(instance, []),
+            "instanceStatus": self._summary(instance, "instance"),
+            "systemStatus": self._summary(instance, "system"),
+        }
+
+    def _summary(self, instance: str, check: str) -> dict[str, Any]:
+        since = self._impaired.get((instance, check))
+        detail = {"name": "reachability", "status": "passed"}
+        if since is not None:
+            detail |= {"status": "failed", "impairedSince": _moment(since)}
+        return {"status": self._status(instance, check), "details": [detail]}
+
+
+def _moment(at: datetime) -> str:
+    return f"{at:%Y-%m-%dT%H:%M:%S}.000Z"
+
+
+_GLANCE_S: Final = 0.02
+
+
+def awaited(request: Request, has_messages: Callable[[str], bool]) -> Request:
+    """Wait as long as a ReceiveMessage asks to, and return the call as one that does not wait.
+
+    ``has_messages`` says of a queue, by its name, whether there is something to be received. The
+    wait is on the machine's clock, as it is for whoever calls.
+    """
+    if request.operation != "ReceiveMessage":
+        return request
+    parameters = json.loads(request.body)
+    name = str(parameters.get("QueueUrl", "")).rpartition("/")[2]
+    deadline = time.monotonic() + int(parameters.get("WaitTimeSeconds") or 0)
+    while time.monotonic() < deadline and not has_messages(name):
+        time.sleep(_GLANCE_S)
+    body = json.dumps({**parameters, "WaitTimeSeconds": 0}).encode()
+    headers = {k: v for k, v in request.headers.items() if k.lower() != "content-length"}
+    return replace(request, body=body, headers=headers)

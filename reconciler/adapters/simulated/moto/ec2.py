@@ -1,0 +1,304 @@
+"""EC2 on one machine: moto behind the real boto3 client, made to tell the truth where it does not.
+
+moto keeps the account: networks, images, templates, instances, tags. What it leaves out stands
+here: which override a fleet takes, pools without capacity, client tokens, the states between
+running and gone, pages, and failures on demand. The same object answers in this process
+(``connect``) and over HTTP (``server.py``); AWS' wire format is where it sits, so that nothing of
+boto3 is skipped.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from threading import RLock
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from reconciler.adapters.simulated.faults import Faults
+from reconciler.adapters.simulated.market import CapacityMarket, Prices
+from reconciler.adapters.simulated.moto.account import EmbeddedAccount
+from reconciler.adapters.simulated.moto.additions import (
+    Health,
+    PlacementGroups,
+    awaited,
+    by_profile,
+)
+from reconciler.adapters.simulated.moto.contracts import Contracts
+from reconciler.adapters.simulated.moto.fleets import Fleets
+from reconciler.adapters.simulated.moto.lag import Lag
+from reconciler.adapters.simulated.moto.listings import Listings, paged, smaller
+from reconciler.adapters.simulated.moto.pricelist import get_products
+from reconciler.adapters.simulated.moto.reserved import EmbeddedReservations
+from reconciler.adapters.simulated.moto.wire import Request, Response, error, session
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.ports.clock import Clock
+
+_LISTED: Final = (
+    "DescribeInstanceTypes",
+    "DescribeInstanceTypeOfferings",
+    "DescribeSpotPriceHistory",
+    "GetProducts",
+)
+_ACCOUNTS: Final = itertools.count(100_000_000_001)
+
+
+class ConnectionLostError(Exception):
+    """The caller gets no answer: the connection broke, or ``timed_out``."""
+
+    def __init__(self, *, timed_out: bool) -> None:
+        self.timed_out = timed_out
+        super().__init__("timed out" if timed_out else "connection reset")
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedCall:
+    """A call that arrived, and what became of it: a status, or None where the answer was lost."""
+
+    operation: str
+    request_id: str
+    status: int | None
+
+
+class EmbeddedEC2:
+    """An AWS account of its own for each object, empty but for a default network and two images.
+
+    ``prices`` tell what is sold where; without them the priorities of a request serve as prices
+    and everything is sold. ``types`` are the instance types that the region lists, by default all
+    that moto knows. An instance is pending for ``starting_s`` seconds and shutting down
+    for ``stopping_s``, on ``clock``. ``after_call`` is told each operation that was carried out,
+    before its answer is on the way; what it raises is the end of the caller. A page of a list has
+    at most ``rows_a_page`` rows, whatever a call asks for; 0 leaves that to the call.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        region: str = "us-east-1",
+        prices: Prices | None = None,
+        types: Collection[str] | None = None,
+        starting_s: float = 0.0,
+        stopping_s: float = 0.0,
+    ) -> None:
+        self.region = region
+        self.faults = Faults()
+        self.market = CapacityMarket(prices)
+        self.health = Health()
+        self.reservations = EmbeddedReservations()
+        self.contracts = Contracts()
+        self.placement_groups = PlacementGroups()
+        self.rows_a_page = 0
+        self.calls: list[ReceivedCall] = []
+        self.after_call: Callable[[str], None] = lambda _operation: None
+        self._lock = RLock()
+        self._clients: dict[tuple[str, int], Any] = {}
+        self._account = EmbeddedAccount(
+            str(next(_ACCOUNTS)), region, clock, starting_s=starting_s, stopping_s=stopping_s
+        )
+        self.lag = Lag(self._account)
+        self._fleets = Fleets(self._account, self.market, self.reservations)
+        self._clock = clock
+        self._listings = Listings(region, self.market, types)
+
+    @property
+    def honours_tokens(self) -> bool:
+        """Whether a repeated client token repeats the answer; imitations of EC2 may not."""
+        return self._fleets.honours_tokens
+
+    @honours_tokens.setter
+    def honours_tokens(self, value: bool) -> None:
+        self._fleets.honours_tokens = value
+
+    def seed(self, node_class: EC2NodeClass) -> None:
+        """Put into the account whatever the class selects: subnets, security groups, images."""
+        with self._lock:
+            self._account.seed(node_class)
+
+    def publish(self, image: str, name: str, created: datetime, arch: str = "x86_64") -> None:
+        """Put an image into the account, as its owner's; the newest of a name is what drifts."""
+        with self._lock:
+            self._account.add_image(image, name, arch, created=created)
+
+    def vanish(self, instance: str) -> None:
+        """Let an instance end without our doing, as when spot capacity is taken back."""
+        with self._lock:
+            self._account.end(instance)
+
+    def living(self) -> dict[str, dict[str, str]]:
+        """Return the tags of the instances that are neither terminated nor about to be, by id.
+
+        This is what EC2 knows, past the calls and their faults.
+        """
+        with self._lock:
+            self._account.settle()
+            return self._account.living()
+
+    def connect(self, service: str, attempts: int) -> Any:
+        """Return a boto3 client that speaks with this account, within the process.
+
+        The signature is that of ``Connect`` of the AWS adapter.
+        """
+        if (service, attempts) not in self._clients:
+            self._clients[service, attempts] = self._client(service, attempts)
+        return self._clients[service, attempts]
+
+    def handle(self, request: Request) -> Response:
+        """Return the answer to a call.
+
+        Raises:
+            ConnectionLostError: a fault of the script swallowed the answer.
+        """
+        request = awaited(request, self._has_messages)
+        with self._lock:
+            operation = request.operation
+            number = len(self.calls) + 1
+            request_id = f"00000000-0000-4000-8000-{number:012x}"
+            fault = self.faults.take(operation)
+            answer = None
+            if fault is None or fault.takes_effect:
+                answer = self.lag.answer(
+                    request,
+                    request_id,
+                    partial(self._carry_out, request, operation, request_id),
+                )
+                self.after_call(operation)
+            if fault is not None:
+                answer = error(request.service, *fault.answer, request_id) if fault.answer else None
+            status = answer.status if answer else None
+            self.calls.append(ReceivedCall(operation, request_id, status))
+        if answer is None:
+            raise ConnectionLostError(timed_out="timeout" in str(fault))
+        return answer
+
+    def _has_messages(self, queue: str) -> bool:
+        with self._lock:
+            return self._account.has_messages(queue)
+
+    def _on_demand_price(self, instance_type: str) -> float | None:
+        """Return the price of a type, which is the same in all zones."""
+        zones = sorted(zone for name, zone in self._listings.offered if name == instance_type)
+        prices = (self.market.price(instance_type, zone, "on-demand") for zone in zones)
+        return next((price for price in prices if price is not None), None)
+
+    def _client(self, service: str, attempts: int) -> Any:
+        from botocore.config import Config
+
+        client = session().client(
+            service,
+            region_name=self.region,
+            aws_access_key_id="embedded",
+            aws_secret_access_key="embedded",  # noqa: S106 - no secret, and nobody asks for it
+            config=Config(retries={"mode": "standard", "total_max_attempts": attempts}),
+        )
+
+        def send(request: Any, **_: Any) -> Any:
+            return self._answered(service, request)
+
+        client.meta.events.register(f"before-send.{service}", send)
+        return client
+
+    def _carry_out(self, request: Request, operation: str, request_id: str) -> Response:
+        account = self._account
+        account.settle()
+        answer = self._beside_moto(request, operation, request_id)
+        if answer is not None:
+            return _signed(answer, request_id)
+        match operation:
+            case "CreateFleet":
+                answer = self._fleets.create(request, request_id)
+            case "RunInstances" if ("DryRun", "true") in request.form:
+                text = "Request would have succeeded, but DryRun flag is set."
+                answer = error("ec2", 412, "DryRunOperation", text, request_id)
+            case "TerminateInstances":
+                answer = account.terminate(request)
+            case "CreateLaunchTemplate":
+                answer = account.create_template(request)
+            case "DescribeInstances":
+                listed = paged(
+                    request, partial(by_profile, forward=account.forward), self.rows_a_page
+                )
+                answer = self.reservations.shown(listed)
+            case _:
+                answer = paged(request, account.forward, self.rows_a_page)
+        return _signed(answer, request_id)
+
+    def _beside_moto(self, request: Request, operation: str, request_id: str) -> Response | None:
+        """Return the answer to what moto lacks or has without pages, None for all else."""
+        less = smaller(request, self.rows_a_page) if operation in _LISTED else request
+        match operation:
+            case "DescribeInstanceTypes":
+                return self._listings.instance_types(less)
+            case "DescribeInstanceTypeOfferings":
+                return self._listings.offerings(less)
+            case "DescribeSpotPriceHistory":
+                return self._listings.spot_prices(less, self._clock.now())
+            case "GetProducts":
+                return get_products(less, self.region, self._listings.names, self._on_demand_price)
+            case "DescribeCapacityReservations":
+                return paged(request, partial(self._reserved, request_id), self.rows_a_page)
+            case "DescribeInstanceStatus":
+                return paged(request, self._health, self.rows_a_page)
+            case "DescribePlacementGroups":
+                return self.placement_groups.answer(request, request_id)
+            case "DescribeSavingsPlans":
+                return self.contracts.plans(request, self.rows_a_page)
+            case "DescribeReservedInstances":
+                return self.contracts.reserved(request)
+        return None
+
+    def _reserved(self, request_id: str, request: Request) -> Response:
+        return self.reservations.answer(request, self._account.living(), request_id)
+
+    def _health(self, request: Request) -> Response:
+        return self.health.answer(request, self._account.living())
+
+    def _answered(self, service: str, request: Any) -> Any:
+        """Answer a prepared request of botocore; errors are those of its HTTP layer."""
+        from botocore.awsrequest import AWSResponse
+        from botocore.compat import HTTPHeaders
+        from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
+
+        body = request.body or b""
+        call = Request(
+            service=service,
+            region=self.region,
+            method=request.method,
+            path=urlsplit(request.url).path,
+            headers={k: _text(v) for k, v in request.headers.items()},
+            body=body.encode() if isinstance(body, str) else bytes(body),
+        )
+        try:
+            answer = self.handle(call)
+        except ConnectionLostError as lost:
+            kind = ReadTimeoutError if lost.timed_out else ConnectionClosedError
+            raise kind(endpoint_url=request.url) from None
+        headers = HTTPHeaders.from_dict(dict(answer.headers))
+        return AWSResponse(request.url, answer.status, headers, _Raw(answer.body))
+
+
+def _signed(answer: Response, request_id: str) -> Response:
+    """Return an answer under its request id, wherever that stands."""
+    body = answer.body.replace(b">request-id<", f">{request_id}<".encode())
+    return Response(answer.status, body, {**answer.headers, "x-amzn-RequestId": request_id})
+
+
+class _Raw:
+    """The body of an answer, as botocore reads it."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    def stream(self, **_: Any) -> Any:
+        yield self._body
+
+    def read(self, *_: Any) -> bytes:
+        body, self._body = self._body, b""
+        return body
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,232 @@
+"""CreateFleet as AWS answers it: overrides that have capacity, and why not those before them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+
+from reconciler.adapters.simulated.market import NO_CAPACITY, CapacityMarket, Override, Shortage
+from reconciler.adapters.simulated.moto.account import EmbeddedAccount
+from reconciler.adapters.simulated.moto.reserved import EmbeddedReservations
+from reconciler.adapters.simulated.moto.wire import Request, Response, encoded, error, nested, xml
+
+_IDS: Final = re.compile(rb"<item>(i-[0-9a-f]+)</item>")
+_INSTANCES: Final = "{*}fleetInstanceSet"
+_IDS_OF_ROW: Final = "{*}instanceIds"
+_EMPTY: Final = (
+    b"<CreateFleetResponse><requestId>request-id</requestId>"
+    b"<fleetId>fleet-00000000-0000-4000-8000-000000000000</fleetId>"
+    b"<fleetInstanceSet></fleetInstanceSet></CreateFleetResponse>"
+)
+_RESERVATION_FULL: Final = "ReservationCapacityExceeded"
+_NO_ADDRESSES: Final = "InsufficientFreeAddressesInSubnet"
+
+
+class Fleets:
+    """Answers CreateFleet, and remembers the answers by their client token."""
+
+    def __init__(
+        self, account: EmbeddedAccount, market: CapacityMarket, reservations: EmbeddedReservations
+    ) -> None:
+        self._account = account
+        self._market = market
+        self._reservations = reservations
+        self.honours_tokens = True
+        self._by_token: dict[str, tuple[bytes, Response]] = {}
+
+    def create(self, request: Request, request_id: str) -> Response:
+        """Return the answer; a token that is known gets the answer it got before."""
+        parameters = nested(request.form)
+        if parameters.get("DryRun") == "true":
+            text = "Request would have succeeded, but DryRun flag is set."
+            return error("ec2", 412, "DryRunOperation", text, request_id)
+        token = parameters.get("ClientToken", "")
+        if self.honours_tokens and token in self._by_token:
+            body, answer = self._by_token[token]
+            if body == request.body:
+                return answer
+            return error(
+                "ec2",
+                400,
+                "IdempotentParameterMismatch",
+                f"The client token {token} was used before with other parameters.",
+                request_id,
+            )
+        for config in parameters.get("LaunchTemplateConfigs", []):
+            name = config["LaunchTemplateSpecification"].get("LaunchTemplateName", "")
+            if name and not self._account.has_template(name):
+                return error(
+                    "ec2",
+                    400,
+                    "InvalidLaunchTemplateName.NotFoundException",
+                    f"The specified launch template, with template name {name}, does not exist.",
+                    request_id,
+                )
+        answer = self._launched(request, parameters)
+        if token and answer.status == 200:
+            self._by_token[token] = (request.body, answer)
+        return answer
+
+    def _launched(self, request: Request, parameters: dict[str, Any]) -> Response:
+        """Give as many instances as are asked for, out of one pool after the other."""
+        target = parameters["TargetCapacitySpecification"]
+        capacity_type = target.get("DefaultTargetCapacityType", "on-demand")
+        side = "SpotOptions" if capacity_type == "spot" else "OnDemandOptions"
+        strategy = parameters.get(side, {}).get("AllocationStrategy", "lowest-price")
+        wanted, left = int(target["TotalTargetCapacity"]), self._overrides(parameters)
+        given: list[Response] = []
+        shortages: list[Shortage] = []
+        while wanted > 0:
+            chosen, refused = self._market.choose(left, capacity_type, strategy)
+            shortages += refused
+            if chosen is None:
+                break
+            count, shortage = self._room(chosen, wanted, capacity_type)
+            if count:
+                given.append(self._forwarded(request, parameters, chosen, count))
+                self._market.take(chosen, capacity_type, count)
+                wanted -= count
+            shortages += [shortage] if shortage is not None else []
+            done = {s.override for s in shortages}
+            left = [o for o in left if o not in done]
+        answer = _joined(given)
+        if answer.status != 200:
+            return answer
+        errors = [_error_row(parameters, s, capacity_type) for s in shortages]
+        tail = f"<errorSet>{xml(errors)}</errorSet></CreateFleetResponse>".encode()
+        return replace(answer, body=answer.body.replace(b"</CreateFleetResponse>", tail))
+
+    def _room(
+        self, chosen: Override, wanted: int, capacity_type: str
+    ) -> tuple[int, Shortage | None]:
+        """Return how many instances an override has room for, and what ends it if too few."""
+        stock = self._market.stock(chosen, capacity_type)
+        count = wanted if stock is None else min(wanted, stock)
+        if chosen.reservation:
+            left = self._reservations.left(chosen.reservation, self._account.living())
+            if left < count:
+                message = f"The capacity reservation {chosen.reservation} is used up."
+                return left, Shortage(chosen, _RESERVATION_FULL, message)
+        free = self._account.free_addresses(chosen.subnet)
+        if free < count:
+            message = f"There are not enough free addresses in subnet '{chosen.subnet}'."
+            return free, Shortage(chosen, _NO_ADDRESSES, message)
+        if count < wanted:
+            message = f"We do not have sufficient {chosen.instance_type} capacity for all."
+            return count, Shortage(chosen, NO_CAPACITY, message)
+        return count, None
+
+    def _overrides(self, parameters: dict[str, Any]) -> list[Override]:
+        rows = []
+        for number, config in enumerate(parameters.get("LaunchTemplateConfigs", [])):
+            template = config["LaunchTemplateSpecification"].get("LaunchTemplateName", "")
+            for position, row in enumerate(config.get("Overrides", [{}])):
+                zone = row.get("AvailabilityZone", "")
+                subnet = row.get("SubnetId") or self._account.default_subnet(
+                    zone or f"{self._account.region}a"
+                )
+                priority = row.get("Priority")
+                rows.append(
+                    Override(
+                        config=number,
+                        position=position,
+                        instance_type=row.get("InstanceType", ""),
+                        zone=zone or self._account.zone_of(subnet),
+                        subnet=subnet,
+                        image=row.get("ImageId", ""),
+                        priority=None if priority is None else float(priority),
+                        reservation=self._account.template_reservation(template),
+                    )
+                )
+        return rows
+
+    def _forwarded(
+        self, request: Request, parameters: dict[str, Any], chosen: Override, count: int
+    ) -> Response:
+        """Let moto launch exactly the chosen override, this number of times."""
+        config = parameters["LaunchTemplateConfigs"][chosen.config]
+        row = {
+            **config.get("Overrides", [{}])[chosen.position],
+            "SubnetId": chosen.subnet,
+            "AvailabilityZone": chosen.zone,
+        }
+        only = [{**config, "Overrides": [row]}]
+        target = {**parameters["TargetCapacitySpecification"], "TotalTargetCapacity": count}
+        if chosen.reservation:
+            target["DefaultTargetCapacityType"] = "on-demand"  # moto gives nothing of other kinds
+        body = encoded(
+            {
+                **parameters,
+                "LaunchTemplateConfigs": only,
+                "TargetCapacitySpecification": target,
+            }
+        )
+        answer = self._account.forward(replace(request, body=body))
+        if answer.status == 200:
+            name = config["LaunchTemplateSpecification"].get("LaunchTemplateName", "")
+            ids = [found.decode() for found in _IDS.findall(answer.body)]
+            account = self._account
+            if chosen.reservation:
+                self._reservations.use(chosen.reservation, ids)
+            if name:
+                account.begin(ids, account.template_groups(name), account.template_profile(name))
+            else:
+                account.begin(ids, [])
+        return answer
+
+
+def _joined(given: list[Response]) -> Response:
+    """Return the answer of one fleet: as AWS does, an entry for each pool with all its instances.
+
+    moto has an entry for each instance. The first failure is the whole answer.
+    """
+    if not given:
+        return Response(200, _EMPTY, {"Content-Type": "text/xml"})
+    failed = next((answer for answer in given if answer.status != 200), None)
+    if failed is not None:
+        return failed
+    whole = ET.fromstring(given[0].body)  # noqa: S314 - moto in this process wrote it
+    ET.register_namespace("", whole.tag[1:].partition("}")[0])
+    rows = whole.find(_INSTANCES)
+    assert rows is not None
+    rows[:] = [_grouped(answer) for answer in given]
+    return replace(given[0], body=ET.tostring(whole, encoding="utf-8"))
+
+
+def _grouped(answer: Response) -> ET.Element:
+    """Return the entry of one pool, with the ids of all entries that moto gave."""
+    found = ET.fromstring(answer.body).find(_INSTANCES)  # noqa: S314 - as above
+    assert found is not None
+    first, *others = found
+    ids = first.find(_IDS_OF_ROW)
+    assert ids is not None
+    for row in others:
+        more = row.find(_IDS_OF_ROW)
+        ids.extend(more if more is not None else ())
+    return first
+
+
+def _error_row(
+    parameters: dict[str, Any], shortage: Shortage, capacity_type: str
+) -> dict[str, Any]:
+    chosen = shortage.override
+    config = parameters["LaunchTemplateConfigs"][chosen.config]
+    spec = config["LaunchTemplateSpecification"]
+    return {
+        "launchTemplateAndOverrides": {
+            "launchTemplateSpecification": {
+                "launchTemplateName": spec.get("LaunchTemplateName", ""),
+                "version": spec.get("Version", ""),
+            },
+            "overrides": {
+                "instanceType": chosen.instance_type,
+                "subnetId": chosen.subnet,
+                "availabilityZone": chosen.zone,
+            },
+        },
+        "lifecycle": capacity_type,
+        "errorCode": shortage.code,
+        "errorMessage": shortage.message,
+    }

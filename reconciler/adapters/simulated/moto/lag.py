@@ -1,0 +1,124 @@
+"""Eventual consistency: a part of AWS that does not know yet what was made a moment ago.
+
+A call that lags answers as things stood when the lag began. A list leaves out what was made since,
+and a call that names such a thing is refused as if it were not there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+from xml.etree import ElementTree as ET
+
+from reconciler.adapters.simulated.faults import Turn, taken
+from reconciler.adapters.simulated.moto.account import EmbeddedAccount
+from reconciler.adapters.simulated.moto.wire import Request, Response, error
+
+_IDS_OF: Final = {
+    "DescribeCapacityReservations": ("capacityReservationSet/item", "capacityReservationId"),
+    "DescribeImages": ("imagesSet/item", "imageId"),
+    "DescribeInstances": ("reservationSet/item/instancesSet/item", "instanceId"),
+    "DescribeInstanceStatus": ("instanceStatusSet/item", "instanceId"),
+    "DescribeLaunchTemplates": ("launchTemplates/item", "launchTemplateName"),
+    "DescribeSecurityGroups": ("securityGroupInfo/item", "groupId"),
+    "DescribeSubnets": ("subnetSet/item", "subnetId"),
+    "ListInstanceProfiles": (
+        "ListInstanceProfilesResult/InstanceProfiles/member",
+        "InstanceProfileName",
+    ),
+}
+"""Where the rows of a list are, and what names each."""
+
+_REFUSED: Final = (
+    (
+        re.compile(r"LaunchTemplateConfigs?\.\d+\.LaunchTemplateSpecification\.LaunchTemplateName"),
+        "InvalidLaunchTemplateName.NotFoundException",
+        "The specified launch template, with template name {}, does not exist.",
+    ),
+    (
+        re.compile(r"(InstanceId|ResourceId)\.\d+"),
+        "InvalidInstanceID.NotFound",
+        "The instance ID '{}' does not exist",
+    ),
+    (
+        re.compile(r"InstanceProfileName"),
+        "NoSuchEntity",
+        "Instance Profile {} cannot be found.",
+    ),
+)
+"""Parameters that name a thing, and what a call says that does not know it."""
+
+_MAKES: Final = frozenset({"CreateInstanceProfile"})
+"""Calls whose parameter is the name of what they make."""
+
+
+class Lag:
+    """The calls that lag at present, each with what it knows."""
+
+    def __init__(self, account: EmbeddedAccount) -> None:
+        self._account = account
+        self._rules: list[Turn[frozenset[str]]] = []
+
+    def add(self, call: str, *, times: int | None, skip: int = 0) -> None:
+        """Let the next calls know nothing but what is there now; ``times`` None is for ever.
+
+        The first ``skip`` calls still know everything.
+        """
+        self._rules.append(Turn(call, self._account.names(), times, skip))
+
+    def clear(self) -> None:
+        """Let every call know everything."""
+        self._rules.clear()
+
+    def answer(
+        self, request: Request, request_id: str, carry_out: Callable[[], Response]
+    ) -> Response:
+        """Carry a call out, with what it knows."""
+        known = taken(self._rules, request.operation)
+        if known is None:
+            return carry_out()
+        refused = self._refusal(request, known, request_id)
+        return refused or _without_new(request.operation, carry_out(), known)
+
+    def _refusal(self, request: Request, known: frozenset[str], request_id: str) -> Response | None:
+        """Return how a call is refused that names something it does not know."""
+        if request.operation in _MAKES:
+            return None
+        new = self._account.names() - known
+        for name in self._templates_of(request):
+            profile = self._account.template_profile(name) if name not in new else ""
+            if profile in new:
+                message = (
+                    f"Value ({profile}) for parameter iamInstanceProfile.name is invalid. "
+                    "Invalid IAM Instance Profile name"
+                )
+                return error("ec2", 400, "InvalidParameterValue", message, request_id)
+        for name, value in request.form:
+            for pattern, code, message in _REFUSED:
+                if value in new and pattern.fullmatch(name):
+                    status = 404 if request.service == "iam" else 400
+                    return error(request.service, status, code, message.format(value), request_id)
+        return None
+
+    def _templates_of(self, request: Request) -> list[str]:
+        if request.operation != "CreateFleet":
+            return []
+        pattern = _REFUSED[0][0]
+        return [value for name, value in request.form if pattern.fullmatch(name)]
+
+
+def _without_new(operation: str, answer: Response, known: frozenset[str]) -> Response:
+    """Return a list without the rows that were not there yet."""
+    if operation not in _IDS_OF or answer.status != 200:
+        return answer
+    path, name = _IDS_OF[operation]
+    *parents, _ = path.split("/")
+    root = ET.fromstring(answer.body)  # noqa: S314 - moto in this process wrote it
+    ET.register_namespace("", root.tag.partition("}")[0].lstrip("{"))
+    for rows in root.findall("./" + "/".join(f"{{*}}{step}" for step in parents)):
+        for row in list(rows):
+            if row.findtext(f"{{*}}{name}") not in known:
+                rows.remove(row)
+    return replace(answer, body=ET.tostring(root, encoding="utf-8"))

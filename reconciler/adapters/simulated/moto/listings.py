@@ -1,0 +1,257 @@
+"""What EC2 lists about a region: instance types, where they are offered, what spot costs now.
+
+moto has the real answers of EC2 as data; its own operations give all of it at once, take seconds,
+and know no spot price. Here the same data is given page by page, as AWS does.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import cached_property, lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+from xml.etree import ElementTree as ET
+
+from reconciler.adapters.simulated.market import CapacityMarket
+from reconciler.adapters.simulated.moto.wire import (
+    Request,
+    Response,
+    encoded,
+    nested,
+    service_model,
+    xml,
+)
+
+# Pages: moto gives everything at once, AWS gives as much as it likes and says that there is more.
+#
+# Each protocol has its own way to say so; the token is the number of the next row in all of them.
+
+
+_ROWS: Final = {
+    "DescribeCapacityReservations": "capacityReservationSet",
+    "DescribeImages": "imagesSet",
+    "DescribeInstances": "reservationSet",
+    "DescribeInstanceStatus": "instanceStatusSet",
+    "DescribeLaunchTemplates": "launchTemplates",
+    "DescribeSecurityGroups": "securityGroupInfo",
+    "DescribeSubnets": "subnetSet",
+    "ListInstanceProfiles": "InstanceProfiles",
+}
+"""The operations that answer by pages, with the element that holds the rows."""
+
+_WORDS: Final = ("MaxResults", "NextToken", "MaxItems", "Marker")
+
+Forward = Callable[[Request], Response]
+
+
+def paged(request: Request, forward: Forward, most: int = 0) -> Response:
+    """Return the page that the call asks for, of at most ``most`` rows where that is not 0."""
+    rows_of = _ROWS.get(request.operation)
+    if rows_of is None:
+        return forward(request)
+    form = dict(request.form)
+    asked = int(form.get("MaxResults") or form.get("MaxItems") or 0)
+    size = min(filter(None, (asked, most)), default=0)
+    answer = forward(_whole(request))
+    if not size or answer.status != 200:
+        return answer
+    root = ET.fromstring(answer.body)  # noqa: S314 - moto in this process wrote it
+    namespace = root.tag.partition("}")[0].lstrip("{")
+    ET.register_namespace("", namespace)
+    rows = root.find(f".//{{*}}{rows_of}")
+    if rows is None:
+        return answer
+    start = int(form.get("NextToken") or form.get("Marker") or 0)
+    every = list(rows)
+    for row in (*every[:start], *every[start + size :]):
+        rows.remove(row)
+    if start + size < len(every):
+        _say_more(root, namespace, str(start + size))
+    return Response(answer.status, ET.tostring(root, encoding="utf-8"), answer.headers)
+
+
+def _whole(request: Request) -> Request:
+    """Return the call without its words about pages, some of which moto knows in its own way."""
+    form = [pair for pair in request.form if pair[0] not in _WORDS]
+    return (
+        request
+        if len(form) == len(request.form)
+        else replace(request, body=urlencode(form).encode())
+    )
+
+
+def _say_more(root: ET.Element, namespace: str, token: str) -> None:
+    """Put the token into the answer, as EC2 has it or as IAM has it."""
+    result = root.find("./{*}ListInstanceProfilesResult")
+    if result is None:
+        ET.SubElement(root, f"{{{namespace}}}nextToken").text = token
+        return
+    truncated = result.find("{*}IsTruncated")
+    if truncated is None:
+        truncated = ET.SubElement(result, f"{{{namespace}}}IsTruncated")
+    truncated.text = "true"
+    ET.SubElement(result, f"{{{namespace}}}Marker").text = token
+
+
+def smaller(request: Request, most: int) -> Request:
+    """Return the call asking for no more than ``most`` rows: AWS may give less than is asked."""
+    if not most:
+        return request
+    if request.service == "pricing":
+        asked: dict[str, Any] = json.loads(request.body or b"{}")
+        asked["MaxResults"] = min(int(asked.get("MaxResults", most)), most)
+        return replace(request, body=json.dumps(asked).encode())
+    form = nested(request.form)
+    form["MaxResults"] = min(int(form.get("MaxResults") or most), most)
+    return replace(request, body=encoded(form))
+
+
+_NAMESPACE: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
+_PRODUCTS: Final = (("Linux/UNIX", 1.0), ("Windows", 1.8), ("SUSE Linux", 1.3))
+_DAY: Final = timedelta(days=1)
+
+
+class Listings:
+    """The lists of one region; ``types`` are those that it sells, by default all."""
+
+    def __init__(
+        self, region: str, market: CapacityMarket, types: Collection[str] | None = None
+    ) -> None:
+        self._region = region
+        self._market = market
+        self._types = types
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The types that are sold here, sorted."""
+        return sorted({name for name, _ in self.offered})
+
+    @cached_property
+    def offered(self) -> list[tuple[str, str]]:
+        """The pairs of type and zone that are sold, sorted."""
+        return [
+            pair for pair in _offered(self._region) if self._types is None or pair[0] in self._types
+        ]
+
+    def instance_types(self, request: Request) -> Response:
+        """Return a page of DescribeInstanceTypes."""
+        form = nested(request.form)
+        named = frozenset(form.get("InstanceType", ()))
+        bodies = _bodies()
+        rows = [
+            bodies[name]
+            for name in self.names
+            if (not named or name in named) and _is_asked_for(bodies[name], form)
+        ]
+        return _page(form, "DescribeInstanceTypes", rows)
+
+    def offerings(self, request: Request) -> Response:
+        """Return a page of DescribeInstanceTypeOfferings by zone."""
+        form = nested(request.form)
+        rows = [
+            {"InstanceType": name, "LocationType": "availability-zone", "Location": zone}
+            for name, zone in self.offered
+        ]
+        return _page(form, "DescribeInstanceTypeOfferings", rows)
+
+    def spot_prices(self, request: Request, now: datetime) -> Response:
+        """Return a page of DescribeSpotPriceHistory: what holds, and before it what held."""
+        form = nested(request.form)
+        products = frozenset(form.get("ProductDescription", ()))
+        rows = [row for row in self._spot(now) if not products or row[_PRODUCT] in products]
+        return _page(form, "DescribeSpotPriceHistory", rows)
+
+    def _spot(self, now: datetime) -> Iterator[dict[str, Any]]:
+        for name, zone in self.offered:
+            price = self._market.price(name, zone, "spot")
+            if price is None:
+                continue
+            for product, factor in _PRODUCTS:
+                for before, then in ((_DAY, 1.25), (_DAY / 24, 1.0)):
+                    yield {
+                        "AvailabilityZone": zone,
+                        "InstanceType": name,
+                        _PRODUCT: product,
+                        "SpotPrice": f"{price * factor * then:.6f}",
+                        "Timestamp": f"{now - before:%Y-%m-%dT%H:%M:%S}.000Z",
+                    }
+
+
+_PRODUCT: Final = "ProductDescription"
+_FILTERS: Final = {
+    "supported-virtualization-type": lambda b: b.get("SupportedVirtualizationTypes", ()),
+    "processor-info.supported-architecture": lambda b: b["ProcessorInfo"]["SupportedArchitectures"],
+}
+
+
+def _is_asked_for(body: Mapping[str, Any], form: Mapping[str, Any]) -> bool:
+    """Return whether every filter accepts the type."""
+    return all(set(f["Value"]) & set(_FILTERS[f["Name"]](body)) for f in form.get("Filter", ()))
+
+
+def _page(form: Mapping[str, Any], operation: str, rows: Sequence[Mapping[str, Any]]) -> Response:
+    """Return the page that the call asks for; the token is the number of the next row."""
+    size = int(form.get("MaxResults") or 0) or len(rows)
+    start = int(form.get("NextToken") or 0)
+    shape = _output(operation)
+    content: dict[str, Any] = {"requestId": "request-id"}
+    content |= _spelled(shape, {_rows_of(operation): list(rows[start : start + size])})
+    if start + size < len(rows):
+        content["nextToken"] = str(start + size)
+    name = f"{operation}Response"
+    body = f'<{name} xmlns="{_NAMESPACE}">{xml(content)}</{name}>'
+    return Response(200, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
+
+
+def _rows_of(operation: str) -> str:
+    members: list[str] = list(_output(operation).members)
+    return next(name for name in members if name != "NextToken")
+
+
+def _spelled(shape: Any, value: Any) -> Any:
+    """Return a value under the names that the wire has for its members."""
+    if shape.type_name == "structure":
+        members = shape.members
+        return {
+            members[name].serialization.get("name", name): _spelled(members[name], item)
+            for name, item in value.items()
+            if name in members
+        }
+    if shape.type_name == "list":
+        return [_spelled(shape.member, item) for item in value]
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+@lru_cache(maxsize=8)
+def _output(operation: str) -> Any:
+    """Return botocore's own model of an answer."""
+    return service_model("ec2").operation_model(operation).output_shape
+
+
+def _resources() -> Path:
+    spec = find_spec("moto")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0]) / "ec2" / "resources"
+
+
+def _read(path: Path) -> Any:
+    return json.loads(gzip.decompress(path.read_bytes()))
+
+
+@lru_cache(maxsize=1)
+def _bodies() -> dict[str, Any]:
+    bodies: dict[str, Any] = _read(_resources() / "instance_types.json.gz")
+    return bodies
+
+
+@lru_cache(maxsize=4)
+def _offered(region: str) -> list[tuple[str, str]]:
+    path = _resources() / "instance_type_offerings" / "availability-zone" / f"{region}.json.gz"
+    return sorted((row["InstanceType"], row["Location"]) for row in _read(path))

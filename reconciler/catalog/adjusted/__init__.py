@@ -1,0 +1,1 @@
+"""A catalogue as one fleet sees it: overlays, preferences, refused offerings, discovered memory."""

@@ -1,0 +1,1 @@
+"""The facts of EC2: bundled, fetched, and resolved for one node class."""

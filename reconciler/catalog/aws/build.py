@@ -1,0 +1,186 @@
+"""Write the bundled catalogue: ``python -m reconciler.catalog.aws.build DATA``.
+
+DATA is a folder with ``ondemand_prices.json``, ``vpc_limits.json`` and
+``network_bandwidth.json``; machines and offerings are those that the installed moto brings along
+(real answers of EC2). ``--older`` names the folder ``moto/ec2/resources`` of an earlier release,
+unpacked, of about the date of the data files. Its machines win, since they fit the limits and
+bandwidths beside them; and a type that EC2 has withdrawn since is kept, so that a node which
+still runs on one has a size and a price, but is never launched. Nothing is fetched. Run it when
+the data has become newer, look at what it prints, and commit the file it wrote.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version as installed_version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from reconciler.catalog.aws.bundle import PATH, Bundle, Region, Zone, encode
+from reconciler.catalog.aws.machine import MachineType, is_usable, reduce_body
+
+PRICE_REGION = "us-east-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What EC2 answered, as a release of moto brings it along: bodies, and places by region."""
+
+    release: str
+    bodies: Mapping[str, Any]
+    zones: Mapping[str, Mapping[str, frozenset[str]]]
+    zone_ids: Mapping[str, Mapping[str, frozenset[str]]]
+
+
+def read_answers(resources: Path, release: str) -> Answers:
+    """Return the answers in moto's folder ``ec2/resources``."""
+    offerings = resources / "instance_type_offerings"
+    return Answers(
+        release,
+        _json(resources / "instance_types.json.gz"),
+        _by_region(offerings / "availability-zone"),
+        _by_region(offerings / "availability-zone-id"),
+    )
+
+
+def build(data: Path, current: Answers, older: Answers | None = None) -> tuple[Bundle, str]:
+    """Return the bundle and its version, which is the date of the prices.
+
+    Machines that ``older`` knows are as it says; those that ``current`` no longer has count as
+    withdrawn.
+    """
+    prices, limits, bandwidths = (
+        _json(data / name)
+        for name in ("ondemand_prices.json", "vpc_limits.json", "network_bandwidth.json")
+    )
+    bodies = {**current.bodies, **(older.bodies if older else {})}
+    machines = tuple(
+        reduce_body(bodies[name], limits["limits"].get(name), bandwidths["bandwidthMbps"].get(name))
+        for name in sorted(bodies)
+        if is_usable(bodies[name])
+    )
+    withdrawn = frozenset(m.name for m in machines if m.name not in current.bodies)
+    regions = {
+        name: region(
+            machines,
+            _with_withdrawn(by_zone, older.zones.get(name, {}) if older else {}, withdrawn),
+            zone_ids(by_zone, current.zone_ids[name]),
+            prices["prices"].get(name, {}),
+        )
+        for name, by_zone in sorted(current.zones.items())
+    }
+    releases = [current.release, *([older.release] if older else [])]
+    sources = (*releases, *(str(d["about"]) for d in (prices, limits, bandwidths)))
+    bundle = Bundle(sources, PRICE_REGION, machines, tuple(sorted(withdrawn)), regions)
+    return bundle, _date(prices["about"])
+
+
+def region(
+    machines: Iterable[MachineType],
+    by_zone: Mapping[str, frozenset[str]],
+    ids: Mapping[str, str],
+    prices: Mapping[str, float],
+) -> Region:
+    """Return what a region offers, by zone, of the machines in their order."""
+    zones = tuple(Zone(name, ids.get(name)) for name in sorted(by_zone))
+    offered = [
+        sum(1 << bit for bit, zone in enumerate(zones) if m.name in by_zone[zone.name])
+        for m in machines
+    ]
+    return Region(zones, bytes(offered), tuple(prices.get(m.name) for m in machines if prices))
+
+
+def zone_ids(
+    by_zone: Mapping[str, frozenset[str]], by_id: Mapping[str, frozenset[str]]
+) -> dict[str, str]:
+    """Return the ids of zones.
+
+    Which id a zone's name stands for differs from account to account; the answers are those of
+    one account, so a zone and an id that offer the same types, as no other does, are one.
+    """
+    ids: dict[str, str] = {}
+    for name, types in by_zone.items():
+        alike = [identifier for identifier, offered in by_id.items() if offered == types]
+        rivals = sum(offered == types for offered in by_zone.values())
+        if len(alike) == 1 and rivals == 1:
+            ids[name] = alike[0]
+    return ids
+
+
+def _with_withdrawn(
+    by_zone: Mapping[str, frozenset[str]],
+    before: Mapping[str, frozenset[str]],
+    withdrawn: frozenset[str],
+) -> dict[str, frozenset[str]]:
+    """Return where types are offered, or were while they existed."""
+    none: frozenset[str] = frozenset()
+    return {z: types | (before.get(z, none) & withdrawn) for z, types in by_zone.items()}
+
+
+def _by_region(folder: Path) -> dict[str, dict[str, frozenset[str]]]:
+    paths = sorted(folder.glob("*.json.gz"))
+    return {path.name.removesuffix(".json.gz"): _offered(path) for path in paths}
+
+
+def _offered(path: Path) -> dict[str, frozenset[str]]:
+    """Return the instance types that each location of a file of offerings has."""
+    types: dict[str, set[str]] = {}
+    for offering in _json(path):
+        types.setdefault(offering["Location"], set()).add(offering["InstanceType"])
+    return {location: frozenset(names) for location, names in types.items()}
+
+
+def _json(path: Path) -> Any:
+    content = path.read_bytes()
+    return json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
+
+
+def _date(about: str) -> str:
+    match = re.search(r"\d{4}-\d{2}-\d{2}", about)
+    assert match, f"no date in {about!r}"
+    return match[0]
+
+
+def moto_resources() -> Path:
+    """Return the folder of the installed moto that holds EC2's answers.
+
+    Raises:
+        ModuleNotFoundError: moto is not installed.
+    """
+    spec = find_spec("moto")
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError("moto is not installed; the extra `embedded` brings it")
+    return Path(spec.submodule_search_locations[0]) / "ec2" / "resources"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the file and say what is in it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path, help="folder of prices, limits and bandwidths")
+    parser.add_argument("--out", type=Path, default=Path(PATH), help="file to write")
+    parser.add_argument("--older", type=Path, help="folder ec2/resources of an earlier moto")
+    parser.add_argument("--older-release", default="an earlier moto", help="what to call it")
+    options = parser.parse_args(arguments)
+    current = read_answers(moto_resources(), f"moto {installed_version('moto')}")
+    older = read_answers(options.older, options.older_release) if options.older else None
+    bundle, version = build(options.data, current, older)
+    content = encode(bundle, version)
+    options.out.write_bytes(content)
+    priced = sum(p is not None for p in bundle.regions[PRICE_REGION].prices)
+    sys.stdout.write(
+        f"{options.out.name}: {len(bundle.machines)} types ({priced} priced, "
+        f"{len(bundle.withdrawn)} withdrawn), "
+        f"{len(bundle.regions)} regions, version {version}, {len(content)} bytes\n"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""The bundled facts of EC2: one file, a line of text that names it and a compressed body.
+
+The first line reads ``reconciler-catalogue <format> <version> <digest>`` and can be looked at
+with ``head -1``; the rest is MessagePack under zlib. It holds machines as EC2 describes them and
+where each is offered, never anything computed, so that every node class can be resolved from it.
+``build.py`` writes it, the same bytes from the same data.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from reconciler.catalog.aws.machine import MachineType
+from reconciler.model.errors import UnreadableError
+
+FORMAT: Final = "1"
+_NAME_OF_FILE: Final = "aws.catalog"
+PATH: Final = os.path.join(os.path.dirname(__file__), "data", _NAME_OF_FILE)  # noqa: PTH118, PTH120 - pathlib costs a start
+_NAME: Final = "reconciler-catalogue"
+
+
+class Zone(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A zone by name, and its id where the offerings of a zone and of an id agree."""
+
+    name: str
+    id: str | None
+
+
+class Region(msgspec.Struct, array_like=True, frozen=True):
+    """What a region offers.
+
+    ``offered`` has a number for each machine of the bundle, in its order: bit *i* is set where
+    ``zones[i]`` offers it (bytes, unless an account has opted into more than eight zones).
+    ``prices`` are on-demand USD an hour in the same order, or empty where the data has none for
+    the region.
+    """
+
+    zones: tuple[Zone, ...]
+    offered: bytes | tuple[int, ...]
+    prices: tuple[float | None, ...] = ()
+
+
+class Bundle(msgspec.Struct, array_like=True, frozen=True):
+    """Everything in the file.
+
+    ``price_region`` is the region whose prices stand in for those of others. ``withdrawn`` are
+    types that EC2 no longer sells; nodes may still run on them.
+    """
+
+    sources: tuple[str, ...]
+    price_region: str
+    machines: tuple[MachineType, ...]
+    withdrawn: tuple[str, ...]
+    regions: dict[str, Region]
+
+
+def encode(bundle: Bundle, version: str) -> bytes:
+    """Return the file: the same bundle and version give the same bytes."""
+    body = msgspec.msgpack.encode(bundle)
+    digest = sha256(body).hexdigest()
+    header = f"{_NAME} {FORMAT} {version} {digest}\n".encode("ascii")
+    return header + zlib.compress(body, 9)
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The first line of the file.
+
+    The version is the date of the prices; data that was read live names that date in
+    ``priced_at``, since its own version is the moment of the look.
+    """
+
+    version: str
+    digest: str
+    priced_at: str = ""
+
+
+def decode(content: bytes, source: str = _NAME_OF_FILE) -> tuple[Header, Bundle]:
+    """Return what ``encode`` wrote.
+
+    Raises:
+        UnreadableError: the file is damaged, or of another release.
+    """
+    line, _, packed = content.partition(b"\n")
+    words = line.decode("ascii", "replace").split(" ")
+    if len(words) != 4 or words[0] != _NAME:
+        raise UnreadableError("not a bundled catalogue", where=source, remedy=_REINSTALL)
+    if words[1] != FORMAT:
+        raise UnreadableError(
+            f"catalogue format {words[1]}, this release reads {FORMAT}",
+            where=source,
+            remedy=_REINSTALL,
+        )
+    try:
+        bundle = _DECODER.decode(zlib.decompress(packed))
+    except (zlib.error, msgspec.MsgspecError) as error:
+        raise UnreadableError(
+            f"damaged catalogue: {error}", where=source, remedy=_REINSTALL
+        ) from error
+    return Header(version=words[2], digest=words[3]), bundle
+
+
+_REINSTALL: Final = (
+    "reinstall the package, or rebuild it with `python -m reconciler.catalog.aws.build`"
+)
+_DECODER: Final = msgspec.msgpack.Decoder(Bundle)
+
+
+def load() -> tuple[Header, Bundle]:
+    """Return the bundle of this package.
+
+    Raises:
+        UnreadableError: the file is missing or damaged.
+    """
+    try:
+        with open(PATH, "rb") as file:  # noqa: PTH123 - pathlib costs a start
+            content = file.read()
+    except OSError as error:
+        raise UnreadableError(
+            f"no bundled catalogue: {error.strerror}", where=_NAME_OF_FILE, remedy=_REINSTALL
+        ) from error
+    return decode(content)

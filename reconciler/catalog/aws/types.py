@@ -1,0 +1,286 @@
+"""Labels, capacity and overhead of an EC2 node, from its machine and its node class.
+
+The rules are Karpenter's (provider ``pkg/providers/instancetype/types.go``); the published table
+of 1,363 types is what they are tested against. Amounts are thousandths of the unit, as everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Final
+
+from reconciler.catalog.aws.machine import Accelerator, MachineType, kebab
+from reconciler.catalog.classfacts import GIB, ClassFacts, Texts
+from reconciler.model.karpenter.labels import ARCH, INSTANCE_TYPE, OS, WINDOWS_BUILD
+from reconciler.model.resources import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    MILLI,
+    PODS,
+    Resources,
+    parse_quantity,
+)
+
+AWS: Final = "karpenter.k8s.aws/"
+_MIB: Final = 2**20
+_MIB_MILLI: Final = _MIB * MILLI
+_CPU_SHARES: Final = (
+    (0, 1000, 600),
+    (1000, 2000, 100),
+    (2000, 4000, 50),
+    (4000, 10**9, 25),
+)
+_PODS_WITHOUT_DENSITY: Final = 110
+_GPU_RESOURCES: Final = {
+    "NVIDIA": "nvidia.com/gpu",
+    "AMD": "amd.com/gpu",
+    "Habana": "habana.ai/gaudi",
+}
+
+
+Label = Callable[[MachineType], str | None]
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _text(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _accelerator(machine: MachineType) -> Accelerator | None:
+    """Return the one accelerator that has labels: Neuron devices come before all others."""
+    devices = machine.neuron or machine.inference
+    return devices[0] if len(devices) == 1 else None
+
+
+def _of_accelerator(read: Callable[[Accelerator], str]) -> Label:
+    def label(machine: MachineType) -> str | None:
+        device = _accelerator(machine)
+        return None if device is None else read(device)
+
+    return label
+
+
+def _of_gpu(field: str) -> Label:
+    """Return a label of a machine's GPU; only a machine with one kind of GPU has it."""
+
+    def label(machine: MachineType) -> str | None:
+        return kebab(str(getattr(machine.gpus[0], field))) if len(machine.gpus) == 1 else None
+
+    return label
+
+
+LABELS: Final[dict[str, Label]] = {
+    INSTANCE_TYPE: lambda m: m.name,
+    ARCH: lambda m: m.arch,
+    AWS + "instance-category": lambda m: m.category,
+    AWS + "instance-family": lambda m: m.family,
+    AWS + "instance-generation": lambda m: m.generation,
+    AWS + "instance-size": lambda m: m.size,
+    AWS + "instance-cpu": lambda m: str(m.cpu),
+    AWS + "instance-cpu-manufacturer": lambda m: m.cpu_manufacturer,
+    AWS + "instance-cpu-sustained-clock-speed-mhz": lambda m: str(m.clock_mhz),
+    AWS + "instance-memory": lambda m: str(m.memory_mib),
+    AWS + "instance-ebs-bandwidth": lambda m: _text(m.ebs_mbps),
+    AWS + "instance-network-bandwidth": lambda m: _text(m.network_mbps),
+    AWS + "instance-local-nvme": lambda m: _text(m.storage_gb) if m.storage_nvme else None,
+    AWS + "instance-hypervisor": lambda m: m.hypervisor,
+    AWS + "instance-encryption-in-transit-supported": lambda m: _flag(m.encryption_in_transit),
+    AWS + "nitro-sandbox": lambda m: _flag(m.nitro_enclaves),
+    AWS + "instance-capability-flex": lambda m: _flag("-flex" in m.family),
+    AWS + "instance-gpu-name": _of_gpu("name"),
+    AWS + "instance-gpu-manufacturer": _of_gpu("manufacturer"),
+    AWS + "instance-gpu-count": _of_gpu("count"),
+    AWS + "instance-gpu-memory": _of_gpu("memory_mib"),
+    AWS + "instance-accelerator-name": _of_accelerator(lambda d: kebab(d.name)),
+    AWS + "instance-accelerator-manufacturer": _of_accelerator(lambda d: kebab(d.manufacturer)),
+    AWS + "instance-accelerator-count": _of_accelerator(lambda d: str(d.count)),
+}
+"""The labels that have one value and follow from the machine alone; None is «never borne»."""
+
+TENANCIES: Final = ("default", "dedicated")
+
+
+def class_labels(facts: ClassFacts) -> dict[str, Label]:
+    """Return the single-valued labels that depend on the node class as well."""
+    build = facts.flags.windows_build
+
+    def system(machine: MachineType) -> str | None:
+        if build is None:
+            return "linux"
+        return "windows" if machine.arch == "amd64" else None  # there is no Windows for arm64
+
+    return {OS: system, WINDOWS_BUILD: lambda _: build}
+
+
+def eni_pods(machine: MachineType, reserved_enis: int, efa_only: int = 0) -> int:
+    """Return how many pods the network interfaces of the default card have addresses for.
+
+    Each interface keeps one address; two pods more use the node's own (the AWS VPC CNI's rule).
+    ``efa_only`` interfaces of that card carry no pods.
+    """
+    usable = (machine.cards[0] if machine.cards else 0) - reserved_enis - efa_only
+    if usable <= 0:
+        return 0
+    return usable * (machine.ipv4_per_interface - 1) + 2
+
+
+def guest_memory(machine: MachineType, overhead_percent: float) -> int:
+    """Return the memory that a guest sees.
+
+    Arm machines keep 64 MiB for themselves, and every hypervisor takes a share that nobody
+    publishes: Karpenter estimates 7.5 %, rounded up to whole MiB, in binary floating point, and
+    a MiB more or less would show, so the arithmetic is its own.
+    """
+    mebibytes = machine.memory_mib - (64 if machine.arch == "arm64" else 0)
+    taken = math.ceil(mebibytes * _MIB * overhead_percent / 1024 / 1024)
+    return (mebibytes - taken) * _MIB_MILLI
+
+
+@cache
+def reserved_cpu(cores: int) -> int:
+    """Return the milli-cores kept for the kubelet: a share that falls with the number of cores.
+
+    6 % of the first core, 1 % of the second, 0.5 % of the third and fourth, 0.25 % of the rest,
+    each cut to whole milli-cores before they are added.
+    """
+    milli, total = cores * MILLI, 0
+    for start, end, per_10000 in _CPU_SHARES:
+        if milli <= start:
+            break
+        total += (min(milli, end) - start) * per_10000 // 10000
+    return total
+
+
+def share(amount: int, percent: float) -> int:
+    """Return a share of ``amount`` in whole bytes, rounded up, by Karpenter's floating point."""
+    return math.ceil(amount / MILLI / 100 * percent) * MILLI
+
+
+class NodeRules:
+    """Capacity and overhead of the nodes of a class, with all that does not vary worked out."""
+
+    def __init__(self, facts: ClassFacts) -> None:
+        self._facts = facts
+        self._family = facts.flags
+        self._volume = _volume_size(facts)
+        self._efa_only = facts.efa_only
+        self._efa_only_first_card = facts.efa_only_first_card
+        self._kube_reserved = _quantities(facts.kube_reserved)
+        self._system_reserved = _quantities(facts.system_reserved)
+        eviction = dict(facts.eviction_hard)
+        self._seen_memory = dict(facts.memory)
+        self._evict_memory = eviction.get("memory.available")
+        self._evict_storage = eviction.get("nodefs.available")
+
+    def capacity(self, machine: MachineType) -> Resources:
+        """Return what a node has before anything is set aside; what it lacks is left out."""
+        amounts = {
+            CPU: machine.cpu * MILLI,
+            MEMORY: self.memory(machine),
+            PODS: self.pods(machine) * MILLI,
+            EPHEMERAL_STORAGE: self.storage(machine),
+        }
+        if machine.branch_interfaces:
+            amounts["vpc.amazonaws.com/pod-eni"] = machine.branch_interfaces * MILLI
+        efa = machine.efa_interfaces if self._efa_only is None else self._efa_only
+        if efa:
+            amounts["vpc.amazonaws.com/efa"] = efa * MILLI
+        if machine.gpus or machine.neuron:
+            _add_devices(machine, amounts)
+        if self._family.is_windows and machine.windows_ipv4 > 1:
+            address_count = machine.windows_ipv4 - 1
+            amounts["vpc.amazonaws.com/PrivateIPv4Address"] = address_count * MILLI
+        return amounts
+
+    def memory(self, machine: MachineType) -> int:
+        """Return the memory of a node: as nodes of the type reported it, else the estimate."""
+        seen = self._seen_memory.get(machine.name)
+        if seen is not None:
+            return seen
+        return guest_memory(machine, self._facts.vm_memory_overhead_percent)
+
+    def pods(self, machine: MachineType) -> int:
+        """Return how many pods the kubelet will accept."""
+        facts, family = self._facts, self._family
+        if facts.max_pods is not None:
+            count = facts.max_pods
+        elif family.eni_density:
+            count = eni_pods(machine, facts.reserved_enis, self._efa_only_first_card)
+        else:
+            count = _PODS_WITHOUT_DENSITY
+        if facts.pods_per_core and family.pods_per_core:
+            count = min(facts.pods_per_core * machine.cpu, count)
+        return count
+
+    def storage(self, machine: MachineType) -> int:
+        """Return the size of the volume that pods write to, in thousandths of a byte."""
+        if self._facts.raid0 and machine.storage_gb:
+            return machine.storage_gb * 10**9 * MILLI
+        return self._volume
+
+    def overhead(self, machine: MachineType, amounts: Resources) -> Resources:
+        """Return what of the capacity ``amounts`` pods may not use.
+
+        That is what kubelet and system reserve, and what eviction keeps free.
+        """
+        if self._family.eni_overhead:
+            count = eni_pods(machine, 0, self._efa_only_first_card)
+        else:
+            count = amounts[PODS] // MILLI
+        total = {
+            CPU: reserved_cpu(machine.cpu),
+            MEMORY: (11 * count + 255) * _MIB_MILLI,
+            EPHEMERAL_STORAGE: GIB,
+        }
+        total.update(self._kube_reserved)
+        for name, amount in self._system_reserved:
+            total[name] = total.get(name, 0) + amount
+        storage = amounts[EPHEMERAL_STORAGE]
+        kept_memory = _threshold(self._evict_memory, amounts[MEMORY])
+        kept_storage = _threshold(self._evict_storage, storage)
+        total[MEMORY] += 100 * _MIB_MILLI if kept_memory is None else kept_memory
+        total[EPHEMERAL_STORAGE] += share(storage, 10.0) if kept_storage is None else kept_storage
+        return total
+
+
+def _add_devices(machine: MachineType, amounts: Resources) -> None:
+    for gpu in machine.gpus:
+        name = _GPU_RESOURCES.get(gpu.manufacturer)
+        if name and gpu.count:
+            amounts[name] = amounts.get(name, 0) + gpu.count * MILLI
+    if machine.neuron:
+        first = machine.neuron[0]
+        amounts["aws.amazon.com/neuron"] = sum(d.count for d in machine.neuron) * MILLI
+        amounts["aws.amazon.com/neuroncore"] = first.count * first.cores * MILLI
+
+
+def _volume_size(facts: ClassFacts) -> int:
+    family, volumes = facts.flags, facts.volumes
+    for volume in volumes:
+        if volume.is_root and volume.size is not None:
+            return volume.size
+    if family.device is None:  # a Custom image: which device is its root cannot be known
+        size = volumes[-1].size if volumes else None
+    else:
+        size = next((v.size for v in volumes if v.device == family.device), None)
+    return family.volume if size is None else size
+
+
+def _threshold(text: str | None, amount: int) -> int | None:
+    """Return an eviction threshold: a share of ``amount``, or a quantity; 100 % switches it off."""
+    if text is None:
+        return None
+    if not text.endswith("%"):
+        return parse_quantity(text)
+    percent = float(text[:-1])
+    return 0 if percent == 100.0 else share(amount, percent)
+
+
+def _quantities(texts: Texts) -> list[tuple[str, int]]:
+    return [(name, parse_quantity(text)) for name, text in texts]

@@ -1,0 +1,281 @@
+"""What is paid for already: savings plans and reserved instances, and the overlays that say so.
+
+A commitment that still has room makes on-demand capacity of its kind free, so a NodeOverlay of
+price 0 steers launches to it. These are Veneer's rules, and its names and labels, so that what
+it wrote in a cluster can be understood and taken over. In one thing they differ: what an overlay
+selects follows from the commitment itself, not from reading the overlay's name back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from reconciler.catalog.adjusted.preference import DISABLED, MANAGED_BY
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ON_DEMAND, ZONE
+from reconciler.model.karpenter.nodeoverlay import NodeOverlay, NodeOverlaySpec
+from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
+from reconciler.model.karpenter.requirements import Operator
+from reconciler.model.kubernetes.metadata import Metadata
+
+AGE_MAX_S: Final = 3900
+"""Readings older than this decide nothing: what stands, stands."""
+
+FREE: Final = "0.00"
+_FAMILY: Final = "karpenter.k8s.aws/instance-family"
+_LABEL_LENGTH_MAX: Final = 63
+
+
+class CommitmentKind(StrEnum):
+    COMPUTE = "compute_savings_plan"
+    EC2_INSTANCE = "ec2_instance_savings_plan"
+    RESERVED = "reserved_instance"
+
+    @property
+    def label(self) -> str:
+        """The kind as the value of a label."""
+        return self.replace("_", "-")
+
+
+class OverlayReason(StrEnum):
+    """Why an overlay is wanted or not, for programs."""
+
+    CAPACITY_AVAILABLE = "capacity_available"
+    ABOVE_THRESHOLD = "utilization_above_threshold"
+    NO_CAPACITY = "no_capacity"
+    RI_AVAILABLE = "ri_available"
+    RI_NOT_FOUND = "ri_not_found"
+
+
+class CommitmentSettings(msgspec.Struct, frozen=True):
+    """Veneer's settings: weights and name prefixes by kind, and the threshold in percent."""
+
+    threshold_percent: float = 95.0
+    compute_weight: int = 10
+    ec2_instance_weight: int = 20
+    reserved_weight: int = 30
+    compute_prefix: str = "cost-aware-compute-sp"
+    ec2_instance_prefix: str = "cost-aware-ec2-sp"
+    reserved_prefix: str = "cost-aware-ri"
+
+
+DEFAULTS: Final = CommitmentSettings()
+
+
+class SavingsPlan(msgspec.Struct, frozen=True):
+    """A savings plan, in USD an hour. One that is used beyond its commitment has less than 0 left.
+
+    A compute plan has no family and no region: it covers all.
+    """
+
+    commitment: float
+    remaining: float
+    family: str = ""
+    region: str = ""
+    arn: str = ""
+
+
+class ReservedInstances(msgspec.Struct, frozen=True):
+    """Reserved instances of one type in one region, or in one zone of it."""
+
+    instance_type: str
+    region: str
+    count: int
+    zone: str = ""
+
+
+class OverlayDecision(msgspec.Struct, frozen=True):
+    """Whether an overlay for a group of commitments is wanted, and why.
+
+    ``family``, ``region`` and ``instance_type`` are empty where the kind has none, and ``zone``
+    where a reservation holds in the whole region.
+    """
+
+    name: str
+    kind: CommitmentKind
+    weight: int
+    wanted: bool
+    outcome: OverlayReason
+    reason: str
+    count: int
+    remaining: float = 0.0
+    utilization_percent: float = 0.0
+    family: str = ""
+    region: str = ""
+    instance_type: str = ""
+    zone: str = ""
+
+    @property
+    def requirements(self) -> tuple[NodeSelectorRequirement, ...]:
+        """What the overlay selects: on-demand capacity of what the commitment covers."""
+        if self.kind is CommitmentKind.RESERVED:
+            covered = NodeSelectorRequirement(INSTANCE_TYPE, Operator.IN, (self.instance_type,))
+        elif self.kind is CommitmentKind.EC2_INSTANCE:
+            covered = NodeSelectorRequirement(_FAMILY, Operator.IN, (self.family,))
+        else:
+            covered = NodeSelectorRequirement(_FAMILY, Operator.EXISTS)
+        on_demand = NodeSelectorRequirement(CAPACITY_TYPE, Operator.IN, (ON_DEMAND,))
+        if self.zone:
+            return covered, on_demand, NodeSelectorRequirement(ZONE, Operator.IN, (self.zone,))
+        return covered, on_demand
+
+
+def is_fresh(age_s: float | None) -> bool:
+    """Return whether readings of that age may decide; None is «not known»."""
+    return age_s is not None and age_s <= AGE_MAX_S
+
+
+def joined(commitments: Iterable[SavingsPlan], remaining: Mapping[str, float]) -> list[SavingsPlan]:
+    """Return the plans with what remains of each, by ARN; nothing, where that is not known."""
+    return [
+        msgspec.structs.replace(plan, remaining=remaining.get(plan.arn, 0.0))
+        for plan in commitments
+    ]
+
+
+def decide_compute(
+    plans: Sequence[SavingsPlan], settings: CommitmentSettings = DEFAULTS
+) -> OverlayDecision:
+    """Return the decision for all compute savings plans together."""
+    name = f"{settings.compute_prefix}-global"
+    return _decide(plans, name, CommitmentKind.COMPUTE, settings.compute_weight, settings)
+
+
+def decide_ec2_instance(
+    plans: Iterable[SavingsPlan], settings: CommitmentSettings = DEFAULTS
+) -> list[OverlayDecision]:
+    """Return a decision for each family and region that has EC2 instance savings plans."""
+    groups: dict[tuple[str, str], list[SavingsPlan]] = {}
+    for plan in plans:
+        groups.setdefault((plan.family, plan.region), []).append(plan)
+    return [
+        msgspec.structs.replace(
+            _decide(
+                groups[family, region],
+                f"{settings.ec2_instance_prefix}-{family}-{region}",
+                CommitmentKind.EC2_INSTANCE,
+                settings.ec2_instance_weight,
+                settings,
+            ),
+            family=family,
+            region=region,
+        )
+        for family, region in sorted(groups)
+    ]
+
+
+def _decide(
+    plans: Sequence[SavingsPlan],
+    name: str,
+    kind: CommitmentKind,
+    weight: int,
+    settings: CommitmentSettings,
+) -> OverlayDecision:
+    """Judge a group of plans by its sums: one that is over-used uses up the room of another."""
+    remaining = sum(plan.remaining for plan in plans)
+    commitment = sum(plan.commitment for plan in plans)
+    used = (1 - remaining / commitment) * 100 if commitment > 0 else 0.0
+    threshold = settings.threshold_percent
+    if used >= threshold:
+        outcome = OverlayReason.ABOVE_THRESHOLD
+        reason = f"utilization {used:.1f}% at/above threshold {threshold:.1f}%"
+    elif remaining <= 0:
+        outcome = OverlayReason.NO_CAPACITY
+        reason = f"no remaining capacity ({remaining:.2f} $/hour)"
+    else:
+        outcome = OverlayReason.CAPACITY_AVAILABLE
+        reason = (
+            f"utilization {used:.1f}% below threshold {threshold:.1f}%,"
+            f" capacity available ({remaining:.2f} $/hour)"
+        )
+    wanted = outcome is OverlayReason.CAPACITY_AVAILABLE
+    return OverlayDecision(name, kind, weight, wanted, outcome, reason, len(plans), remaining, used)
+
+
+def decide_reserved(
+    reserved: Iterable[ReservedInstances], settings: CommitmentSettings = DEFAULTS
+) -> list[OverlayDecision]:
+    """Return a decision for each instance type and region, or zone where an entry names one."""
+    counts: dict[tuple[str, str, str], int] = {}
+    for entry in reserved:
+        key = (entry.instance_type, entry.region, entry.zone)
+        counts[key] = counts.get(key, 0) + entry.count
+    return [
+        OverlayDecision(
+            name=f"{settings.reserved_prefix}-{instance_type}-{zone or region}",
+            kind=CommitmentKind.RESERVED,
+            weight=settings.reserved_weight,
+            wanted=count > 0,
+            outcome=OverlayReason.RI_AVAILABLE if count > 0 else OverlayReason.RI_NOT_FOUND,
+            reason=f"{count or 'no'} reserved instances available",
+            count=count,
+            family=instance_type.partition(".")[0],
+            region=region,
+            instance_type=instance_type,
+            zone=zone,
+        )
+        for (instance_type, region, zone), count in sorted(counts.items())
+    ]
+
+
+def overlay_of(decision: OverlayDecision, *, disabled: bool = False) -> NodeOverlay | None:
+    """Return the overlay of a decision, None where none is wanted.
+
+    A ``disabled`` one asks for a label that no node has, and so can be looked at without effect.
+    """
+    if not decision.wanted:
+        return None
+    labels = {
+        MANAGED_BY[0]: MANAGED_BY[1],
+        "veneer.io/capacity-type": decision.kind.label,
+        "veneer.io/optimization-reason": label_value(decision.reason),
+    }
+    requirements = decision.requirements
+    if disabled:
+        labels[DISABLED] = "true"
+        requirements = (NodeSelectorRequirement(DISABLED, Operator.IN, ("true",)), *requirements)
+    for name, value in (
+        ("instance-type", decision.instance_type),
+        ("instance-family", decision.family),
+        ("region", decision.region),
+    ):
+        if value:
+            labels[f"veneer.io/{name}"] = value
+    spec = NodeOverlaySpec(requirements=requirements, price=FREE, weight=decision.weight)
+    return NodeOverlay(Metadata(name=decision.name, labels=labels), spec)
+
+
+def label_value(text: str) -> str:
+    """Return a reason as a label value: what a label cannot hold becomes a hyphen."""
+    safe = re.sub(r"-+", "-", re.sub(r"[^A-Za-z0-9_.-]", "-", text)).strip("-_.")
+    return safe[:_LABEL_LENGTH_MAX].rstrip("-_.") or "capacity-available"
+
+
+def family_and_region(name: str) -> tuple[str, str]:
+    """Return family and region of an EC2 instance plan's overlay, as Veneer reads its name.
+
+    It takes the last three words for the region, so ``us-gov-west-1`` loses its first.
+    """
+    rest = name.removeprefix(DEFAULTS.ec2_instance_prefix + "-")
+    words = rest.split("-")
+    if rest == name or len(words) < 2:
+        return "", ""
+    split = -3 if len(words) >= 4 else 1
+    return "-".join(words[:split]), "-".join(words[split:])
+
+
+def type_and_region(name: str) -> tuple[str, str]:
+    """Return instance type and region of a reservation's overlay, as Veneer reads its name.
+
+    The type ends at the first hyphen after its dot, so ``c7i.metal-24xl`` loses its end.
+    """
+    rest = name.removeprefix(DEFAULTS.reserved_prefix + "-")
+    dot = rest.find(".")
+    hyphen = rest.find("-", dot)
+    if rest == name or dot < 0 or hyphen < 0:
+        return "", ""
+    return rest[:hyphen], rest[hyphen + 1 :]

@@ -1,0 +1,232 @@
+"""What is left of the user's commitments, once the fleet's own nodes have taken their part.
+
+AWS applies commitments in a fixed order: reserved instances of a zone, those of the region, savings
+plans of a family, compute savings plans. Which of several nodes a plan applies to it decides by
+savings; here it is by the nodes' names, so that the answer is the same for the same cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from math import ceil
+from typing import Final
+
+import msgspec
+
+from reconciler.catalog.commitments.accounting import (
+    CommitmentKind,
+    CommitmentSettings,
+    OverlayDecision,
+    OverlayReason,
+    ReservedInstances,
+    SavingsPlan,
+    decide_compute,
+    decide_ec2_instance,
+    decide_reserved,
+)
+from reconciler.model.billing import (
+    EC2_INSTANCE,
+    Commitments,
+    ReservedInstancesTerms,
+    SavingsPlanTerms,
+)
+
+PAID_SHARE: Final = 1e-7
+"""What is paid for already costs this share of its price, as Karpenter prices reservations.
+
+It is not nothing, so that of two covered types the one that is worth less is still taken first.
+"""
+
+
+class RunningNode(msgspec.Struct, frozen=True):
+    """On-demand capacity that runs; ``price`` is USD an hour without any commitment."""
+
+    name: str
+    instance_type: str
+    zone: str
+    price: float
+
+    @property
+    def family(self) -> str:
+        """The part of the type's name before its size."""
+        return self.instance_type.partition(".")[0]
+
+
+class Cover(msgspec.Struct, frozen=True):
+    """A group of commitments that has room.
+
+    ``room`` is what it still pays for, USD an hour of on-demand prices; None is whole instances.
+    ``note`` says which it is and how much of it is used; no two have the same.
+    """
+
+    decision: OverlayDecision
+    room: float | None
+    note: str
+
+    def price(self, base: float) -> float:
+        """Return what an offering costs beside what is paid already: the part beyond the room."""
+        if self.room is None:
+            return base * PAID_SHARE
+        return max(base - self.room, base * PAID_SHARE)
+
+
+class Coverage(msgspec.Struct, frozen=True):
+    """What commitments cover.
+
+    ``covers`` steer launches, the first that fits an offering counts. ``paid`` is what running
+    nodes cost beside what is paid already, by name; only those that a commitment covers are there.
+    ``unknown`` are the commitments of which nobody says how much is used.
+    """
+
+    covers: tuple[Cover, ...] = ()
+    paid: dict[str, float] = {}
+    unknown: tuple[str, ...] = ()
+
+
+def coverage_of(
+    commitments: Commitments, running: Iterable[RunningNode], region: str, now: datetime
+) -> Coverage:
+    """Return what the commitments of a region cover at ``now``."""
+
+    def holds(terms: SavingsPlanTerms | ReservedInstancesTerms) -> bool:
+        return terms.region in ("", region) and (terms.until is None or now < terms.until)
+
+    reserved = [_Reserved(terms) for terms in commitments.reserved_instances if holds(terms)]
+    plans = [_Plan(terms) for terms in commitments.savings_plans if holds(terms)]
+    unknown = [
+        *(m.name for m in reserved if m.is_unknown),
+        *(m.name for m in plans if m.is_unknown),
+    ]
+    paid = _taken(
+        sorted((m for m in reserved if not m.is_unknown), key=lambda m: not m.terms.zone),
+        sorted((m for m in plans if not m.is_unknown), key=lambda m: not m.terms.family),
+        sorted(running, key=lambda node: node.name),
+    )
+    settings = CommitmentSettings(threshold_percent=commitments.threshold_percent)
+    covers = [
+        *_reserved_covers([m for m in reserved if not m.is_unknown], region, settings),
+        *_plan_covers([m for m in plans if not m.is_unknown], region, settings),
+    ]
+    return Coverage(tuple(covers), paid, tuple(unknown))
+
+
+class _Reserved:
+    """How many of some reserved instances are taken."""
+
+    def __init__(self, terms: ReservedInstancesTerms) -> None:
+        self.terms: Final = terms
+        self.own = 0
+        told = (terms.used_elsewhere, terms.utilization_percent)
+        self.is_unknown: Final = told == (None, None)
+        self._elsewhere: Final = terms.used_elsewhere or 0
+        self._billed: Final = ceil(terms.count * (terms.utilization_percent or 0.0) / 100 - 1e-9)
+        where = terms.zone or terms.region
+        self.name: Final = terms.note or f"{terms.instance_type} {where}".strip()
+
+    def take(self, node: RunningNode) -> bool:
+        """Let one of them be the node's, if one is left that fits it."""
+        terms = self.terms
+        fits = node.instance_type == terms.instance_type and terms.zone in ("", node.zone)
+        if not fits or self.own >= terms.count - self._elsewhere:
+            return False
+        self.own += 1
+        return True
+
+    @property
+    def free(self) -> int:
+        used = max(self._billed, self._elsewhere + self.own)
+        return max(self.terms.count - used, 0)
+
+
+class _Plan:
+    """How much of a savings plan is taken, USD an hour at its own rates."""
+
+    def __init__(self, terms: SavingsPlanTerms) -> None:
+        self.terms: Final = terms
+        self.own = 0.0
+        told = (terms.used_elsewhere, terms.utilization_percent)
+        self.is_unknown: Final = told == (None, None)
+        self._elsewhere: Final = terms.used_elsewhere or 0.0
+        self._billed: Final = terms.commitment * (terms.utilization_percent or 0.0) / 100
+        self.rate: Final = 1 - terms.discount_percent / 100
+        self.name: Final = terms.note or f"{terms.type} savings plan {terms.family}".strip()
+
+    def take(self, node: RunningNode, uncovered: float) -> float:
+        """Pay for a node as far as the plan reaches, and return what stays, on demand."""
+        if self.terms.type == EC2_INSTANCE and node.family != self.terms.family:
+            return uncovered
+        room = max(self.terms.commitment - self._elsewhere - self.own, 0.0)
+        taken = min(uncovered * self.rate, room)
+        self.own += taken
+        return uncovered - taken / self.rate if taken < uncovered * self.rate else 0.0
+
+    @property
+    def left(self) -> float:
+        return self.terms.commitment - max(self._billed, self._elsewhere + self.own)
+
+
+def _taken(
+    reserved: Sequence[_Reserved], plans: Sequence[_Plan], running: Sequence[RunningNode]
+) -> dict[str, float]:
+    """Let commitments apply to the nodes, and return what those cost besides, by name."""
+    open_nodes: list[RunningNode] = list(running)
+    paid: dict[str, float] = {}
+    for meter in reserved:
+        for node in [n for n in open_nodes if meter.take(n)]:
+            paid[node.name] = node.price * PAID_SHARE
+            open_nodes.remove(node)
+    uncovered = {node.name: node.price for node in open_nodes}
+    for plan in plans:
+        for node in open_nodes:
+            uncovered[node.name] = plan.take(node, uncovered[node.name])
+    for node in open_nodes:
+        if uncovered[node.name] < node.price:
+            paid[node.name] = max(uncovered[node.name], node.price * PAID_SHARE)
+    return dict(sorted(paid.items()))
+
+
+def _reserved_covers(
+    meters: Sequence[_Reserved], region: str, settings: CommitmentSettings
+) -> Iterator[Cover]:
+    entries = [
+        ReservedInstances(m.terms.instance_type, region, m.free, m.terms.zone) for m in meters
+    ]
+    for decision in decide_reserved(entries, settings):
+        if decision.wanted:
+            where = f" in {decision.zone}" if decision.zone else ""
+            note = f"reserved {decision.instance_type}{where}, {decision.count} free"
+            yield Cover(decision, None, note)
+
+
+def _plan_covers(
+    meters: Sequence[_Plan], region: str, settings: CommitmentSettings
+) -> Iterator[Cover]:
+    by_family: dict[str, list[_Plan]] = {}
+    for meter in meters:
+        by_family.setdefault(meter.terms.family, []).append(meter)
+    for family in sorted(by_family, key=lambda name: (not name, name)):
+        group = by_family[family]
+        if family:
+            decisions = decide_ec2_instance([_judged(m, region) for m in group], settings)
+        else:
+            decisions = [decide_compute([_judged(m, "") for m in group], settings)]
+        for decision in decisions:
+            if decision.outcome is OverlayReason.CAPACITY_AVAILABLE:
+                yield Cover(decision, _room(group), _note(decision))
+
+
+def _judged(meter: _Plan, region: str) -> SavingsPlan:
+    return SavingsPlan(meter.terms.commitment, meter.left, meter.terms.family, region)
+
+
+def _room(group: Sequence[_Plan]) -> float:
+    """Return what is left at on-demand prices; a plan that is over-used takes from another."""
+    return max(sum(meter.left / meter.rate for meter in group), 0.0)
+
+
+def _note(decision: OverlayDecision) -> str:
+    named = "compute savings plan"
+    if decision.kind is CommitmentKind.EC2_INSTANCE:
+        named = f"{decision.family} savings plan"
+    return f"{named}, {decision.utilization_percent:.0f}% used"

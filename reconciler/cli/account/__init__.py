@@ -1,0 +1,1 @@
+"""What ``reconciler check`` looks at in an account."""

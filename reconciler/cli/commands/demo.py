@@ -1,0 +1,167 @@
+"""``reconciler demo``: the whole loop on one machine, with nothing to set up.
+
+A story of seven chapters, played by the real code on a stage (``stage.py``) and told as it
+happens (``story.py``). It touches nothing but its folder, talks to nobody but itself, and removes
+the folder when it is done, unless one was named.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import argparse
+
+    from reconciler.cli.demo.narrator import Narrator, Pace
+
+_LINE_S: Final = 0.05
+_CHAPTER_S: Final = 0.6
+_GLANCE_S: Final = 0.1
+_FOREIGN: Final = ("AWS_", "BOTO_", "MOTO_", "RECONCILER_")
+_PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the stage and the pace."""
+    add = parser.add_argument
+    add("--dir", metavar="DIR", help="run in this folder and keep it (default: a temporary folder)")
+    pace = parser.add_mutually_exclusive_group()
+    pace.add_argument("--fast", action="store_true", help="do not pause for reading")
+    pace.add_argument("--pause", action="store_true", help="wait for Enter after each chapter")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play the story."""
+    from reconciler.cli.demo.narrator import Narrator
+    from reconciler.cli.shared.exitcode import DONE
+    from reconciler.cli.shared.stopping import on_signal
+
+    expect_imitation()
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    with on_signal() as stop:
+        play(args.dir, Narrator(sys.stdout, _pace(args, stop), stop, colour=colour))
+    return DONE
+
+
+def play(folder: str | None, narrator: Narrator) -> None:
+    """Play the story in a folder that stays, or in a temporary one.
+
+    Raises:
+        UsageError: the folder holds something already.
+        UnreadableError: git is missing, or the folder cannot be made.
+    """
+    with _alone(), _folder(folder) as stage_folder:
+        _play(stage_folder, narrator, kept=folder)
+
+
+def _play(folder: Path, narrator: Narrator, kept: str | None) -> None:
+    from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+    from reconciler.adapters.simulated.moto.server import serve
+    from reconciler.cli.demo import story
+    from reconciler.cli.demo.reporter import Reporter
+    from reconciler.cli.demo.stage import REGION, START, DemoStage, StageClock
+
+    story.open_with(narrator)
+    reporter = Reporter(narrator, story.POOLS)
+    clock = StageClock(START, reporter)
+    ec2 = EmbeddedEC2(clock, region=REGION, starting_s=10, stopping_s=20)
+    with serve(ec2) as url:
+        story.play(DemoStage(folder, clock, ec2, url, reporter), narrator, kept)
+
+
+def expect_imitation() -> None:
+    """Raise UsageError where what EC2 is imitated with is not installed."""
+    from importlib.util import find_spec
+
+    from reconciler.model.errors import UsageError
+
+    missing = [name for name in ("boto3", "moto") if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"the demo needs {' and '.join(missing)}",
+            remedy=("run `pip install 'reconciler[embedded]'`"),
+        )
+
+
+def _pace(args: argparse.Namespace, stop: Callable[[], bool]) -> Pace:
+    """Return the pace: none where nobody watches."""
+    from reconciler.cli.demo.narrator import Pace
+
+    if args.pause and sys.stdin.isatty() and sys.stdout.isatty():
+        return Pace(turn=partial(_wait_for_enter, stop))
+    if args.fast or not sys.stdout.isatty():
+        return Pace()
+    return Pace(_LINE_S, _CHAPTER_S)
+
+
+def _wait_for_enter(stop: Callable[[], bool]) -> None:
+    import select
+
+    sys.stdout.write("\n   Press Enter to continue ")
+    sys.stdout.flush()
+    while not stop():
+        if select.select([sys.stdin], [], [], _GLANCE_S)[0]:
+            sys.stdin.readline()
+            return
+
+
+@contextmanager
+def _folder(name: str | None) -> Iterator[Path]:
+    """Yield the folder of the fleet: the named one, which stays, or one that goes again."""
+    if name is None:
+        with tempfile.TemporaryDirectory(prefix="reconciler-demo-") as temporary:
+            yield _furnished(Path(temporary) / "shop")
+        return
+    yield _furnished(Path(name).absolute())
+
+
+def _furnished(folder: Path) -> Path:
+    """Copy the fleet of the story into a folder that is new or empty."""
+    from importlib.resources import as_file, files
+
+    from reconciler.model.errors import UnreadableError, UsageError
+
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UsageError(
+                "the folder is not empty",
+                where=str(folder),
+                remedy="pass a new folder with --dir",
+            )
+        with as_file(files("reconciler.cli.demo") / "fleet") as fleet:
+            shutil.copytree(fleet, folder, dirs_exist_ok=True)
+    except OSError as error:
+        raise UnreadableError(error.strerror or str(error), where=str(folder)) from error
+    return folder
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Keep whatever the environment says of AWS, proxies and this program out of the story.
+
+    With no profile, no credentials and no metadata service to ask, boto3 can reach nothing but
+    the endpoint it is given, which is on this machine.
+    """
+    before = dict(os.environ)
+    for name in before:
+        if name.startswith(_FOREIGN) or name.lower() in _PROXIES:
+            del os.environ[name]
+    os.environ.update(
+        AWS_EC2_METADATA_DISABLED="true",
+        AWS_CONFIG_FILE=os.devnull,
+        AWS_SHARED_CREDENTIALS_FILE=os.devnull,
+        NO_PROXY="127.0.0.1",
+    )
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

@@ -1,0 +1,238 @@
+"""``reconciler describe``: everything that is recorded about one thing, for a person."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.cli.shared import exitcode, records
+from reconciler.model.text.visible import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from reconciler.cli.shared.records import Recorded
+    from reconciler.model.karpenter.nodeclaim import NodeClaim
+
+KINDS: Final = ("nodeclaim", "node", "nodepool", "plan", "command")
+_ENTRIES_MAX: Final = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what is to be described."""
+    parser.add_argument("kind", type=kind, metavar="KIND", help=f"one of {', '.join(KINDS)}")
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        help=("name of the resource, digest of the plan, or ID of the command"),
+    )
+    records.add_path(parser)
+    records.add_arguments(parser)
+
+
+def kind(word: str) -> str:
+    """Return the kind that ``word`` means, as argparse asks for it."""
+    singular = word.lower().removesuffix("s")
+    if singular not in KINDS:
+        raise argparse.ArgumentTypeError(
+            f"unknown kind {word[:60]!r} (use one of {', '.join(KINDS)})"
+        )
+    return singular
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the description; 1 where the name is not recorded."""
+    with records.recorded(args) as recorded:
+        sys.stdout.write(_DESCRIBERS[args.kind](recorded, args.name))
+    return exitcode.DONE
+
+
+def _claim(recorded: Recorded, name: str) -> str:
+    from reconciler.cli.output import views
+
+    views.found(views.node_claims(recorded), "nodeclaims", name, recorded)
+    return _told(recorded, next(c for c in recorded.state.store.node_claims() if c.name == name))
+
+
+def _node(recorded: Recorded, name: str) -> str:
+    from reconciler.cli.output import views
+
+    views.found(views.nodes(recorded), "nodes", name, recorded)
+    claims = recorded.state.store.node_claims()
+    return _told(recorded, next(c for c in claims if c.status.node_name == name))
+
+
+def _told(recorded: Recorded, claim: NodeClaim) -> str:
+    """Return all there is to say about a claim and its node."""
+    from reconciler.cli.output.listing import columns
+
+    return (
+        columns(_claim_facts(recorded, claim))
+        + _pairs("Labels", claim.metadata.labels)
+        + _pairs("Annotations", claim.metadata.annotations)
+        + _pairs("Allocatable", claim.status.allocatable)
+        + _conditions(recorded, claim)
+        + _plan_says(recorded, claim)
+        + _journal(recorded, {claim.name, claim.status.node_name} - {""})
+    )
+
+
+def _claim_facts(recorded: Recorded, claim: NodeClaim) -> list[tuple[str, str]]:
+    from reconciler.cli.output.listing import age, clock_time
+    from reconciler.cli.output.views import phase_of
+    from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+
+    labels, created = claim.metadata.labels, claim.metadata.creation_timestamp
+    since = age(created, recorded.now)
+    offering = [labels[k] for k in (INSTANCE_TYPE, CAPACITY_TYPE, ZONE) if labels.get(k)]
+    facts = [
+        ("NodeClaim:", claim.name),
+        ("NodePool:", claim.node_pool),
+        ("NodeClass:", claim.spec.node_class_ref.name),
+        ("Status:", phase_of(claim)),
+        (
+            "Created:",
+            f"{clock_time(created)} ({since} ago)" if created else "",
+        ),
+        ("Instance:", claim.status.provider_id),
+        ("Offering:", ", ".join(offering)),
+        ("Node:", claim.status.node_name),
+        ("Image:", claim.status.image_id),
+        ("Taints:", ", ".join(map(str, claim.spec.taints))),
+        ("Expires:", clock_time(claim.expires_at) or "never"),
+    ]
+    facts += [
+        ("Command:", f"{c.id}: {c.reason}, {c.decision}, {c.phase.value}")
+        for c in recorded.state.store.commands()
+        if claim.name in (*c.node_claims, *c.replacements)
+    ]
+    return facts
+
+
+def _pairs(title: str, pairs: Mapping[str, Any]) -> str:
+    if not pairs:
+        return ""
+    return f"\n{title}:\n" + "".join(
+        f"  {one_line(f'{key}={pairs[key]}')}\n" for key in sorted(pairs)
+    )
+
+
+def _conditions(recorded: Recorded, claim: NodeClaim) -> str:
+    from reconciler.cli.output.listing import age, columns
+
+    if not claim.status.conditions:
+        return ""
+    rows = [
+        (c.type, c.status, age(c.last_transition_time, recorded.now), c.reason, c.message)
+        for c in claim.status.conditions
+    ]
+    header = ("TYPE", "STATUS", "AGE", "REASON", "MESSAGE")
+    return "\nConditions:\n" + columns([header, *rows], indent=2)
+
+
+def _plan_says(recorded: Recorded, claim: NodeClaim) -> str:
+    """Return what the newest plan says about a claim, nothing where there is no plan."""
+    from reconciler.plan.explain.reasons import explain_node
+    from reconciler.plan.value.plan import from_json
+
+    newest = next(iter(recorded.state.store.plans(limit=1)), None)
+    if newest is None:
+        return ""
+    plan = from_json(newest.body, f"plan {newest.digest}")
+    answer = explain_node(plan, claim.status.node_name, claim.name)
+    lines = [answer.verdict, *answer.facts, *(f"{r.code}: {r.message}" for r in answer.reasons)]
+    return f"\nPlan {newest.digest}:\n" + "".join(f"  {line}\n" for line in lines)
+
+
+def _journal(recorded: Recorded, targets: set[str]) -> str:
+    from reconciler.cli.commands.history import rows_of
+    from reconciler.cli.output.listing import columns
+
+    journal = recorded.state.journal
+    entries = [e for t in targets for e in journal.entries(limit=_ENTRIES_MAX, target=t)]
+    entries.sort(key=lambda e: -e.sequence)
+    if not entries:
+        return ""
+    header = ("AT", "VERB", "TARGET", "OUTCOME", "REVISION", "REASON", "MESSAGE")
+    rows = rows_of(entries[:_ENTRIES_MAX], 60)
+    return "\nHistory, newest first:\n" + columns([header, *rows], indent=2)
+
+
+def _node_pool(recorded: Recorded, name: str) -> str:
+    import yaml
+
+    from reconciler.cli.output import views
+    from reconciler.cli.output.listing import Listing, as_table, columns
+
+    item = views.found(views.node_pools(recorded), "nodepools", name, recorded)
+    pool = next(o for o in recorded.state.store.objects() if (o.kind, o.name) == ("NodePool", name))
+    text = columns(
+        [
+            ("NodePool:", name),
+            ("Revision:", pool.revision),
+            ("Hash:", pool.hash),
+            ("Nodes:", f"{item.cells[2]}, {item.cells[3]} of them ready"),
+        ]
+    )
+    spec = yaml.safe_dump(pool.data.get("spec"), sort_keys=False, allow_unicode=True)
+    text += "\nSpec:\n" + "".join(f"  {line}\n" for line in spec.splitlines())
+    claims = views.node_claims(recorded)
+    ours = [i for i in claims.items if i.cells[1] == name]
+    if ours:
+        text += "\n" + as_table(Listing(claims.header, ours), wide=False)
+    return text
+
+
+def _plan(recorded: Recorded, digest: str) -> str:
+    from reconciler.cli.output import views
+    from reconciler.plan.render.text import render_text
+    from reconciler.plan.value.plan import from_json
+
+    found = recorded.state.store.plan(digest)
+    if found is None:
+        views.found(views.plans(recorded), "plans", digest, recorded)
+    assert found is not None
+    return render_text(from_json(found.body, f"plan {digest}"))
+
+
+def _command(recorded: Recorded, name: str) -> str:
+    from reconciler.cli.commands.history import rows_of
+    from reconciler.cli.output import views
+    from reconciler.cli.output.listing import age, clock_time, columns
+    from reconciler.plan.render.wording import dollars, format_reason
+
+    views.found(views.commands(recorded), "commands", name, recorded)
+    command = next(c for c in recorded.state.history.commands() if c.id == name)
+    savings = "" if command.savings is None else f"{dollars(command.savings)}/hour"
+    ago = age(command.started_at, recorded.now)
+    text = columns(
+        [
+            ("Command:", command.id),
+            ("Reason:", f"{command.reason}: {format_reason(command.reason)}"),
+            ("Decision:", command.decision),
+            ("Phase:", command.phase.value),
+            ("Message:", command.message),
+            ("Started:", f"{clock_time(command.started_at)} ({ago} ago)"),
+            ("Revision:", command.revision),
+            ("Plan:", command.plan),
+            ("NodeClaims:", ", ".join(command.node_claims)),
+            ("Replacements:", ", ".join(command.replacements)),
+            ("Savings:", savings),
+        ]
+    )
+    journal = recorded.state.journal.entries(limit=10_000)
+    entries = [e for e in journal if e.intent.command == name]
+    if entries:
+        header = ("AT", "VERB", "TARGET", "OUTCOME", "REVISION", "REASON", "MESSAGE")
+        text += "\nOperations, newest first:\n" + columns([header, *rows_of(entries, 60)], indent=2)
+    return text
+
+
+_DESCRIBERS: Final[dict[str, Callable[[Recorded, str], str]]] = {
+    "nodeclaim": _claim,
+    "node": _node,
+    "nodepool": _node_pool,
+    "plan": _plan,
+    "command": _command,
+}

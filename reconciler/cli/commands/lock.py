@@ -1,0 +1,354 @@
+"""``reconciler lock``: pin the current images and prices of AWS, so that plans are repeatable.
+
+Without ``--update``, entries that still match are kept, and only missing ones are looked up. With
+it, everything is looked up again. The file is replaced atomically, and only if something other
+than a time changes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from reconciler.cli.shared import exitcode, records
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from reconciler.catalog.catalog import Catalog
+    from reconciler.desired.fleet import Fleet, SourceFile
+    from reconciler.desired.lock import FactSource, Lock, LockedClass, LockedType
+    from reconciler.desired.settings.layers import Resolved
+    from reconciler.model.karpenter.nodeclass import EC2NodeClass
+    from reconciler.model.settings import Settings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what is locked, and from what."""
+    records.add_path(parser)
+    add = parser.add_argument
+    add("--update", action="store_true", help="look up every image and price again")
+    add(
+        "--check", action="store_true",
+        help="write nothing; exit with 3 if the lock does not match the folder",
+    )  # fmt: skip
+    add(
+        "--snapshot", metavar="FILE",
+        help="read what EC2NodeClasses resolved to from the cluster's objects (- for stdin)",
+    )  # fmt: skip
+    records.add_arguments(parser)
+    parser.set_defaults(repo=None, ref=None, below=None, base=None, catalog=None, allow_removal=[])
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the lock, or check it; 3 where ``--check`` finds that it does not fit.
+
+    Raises:
+        InvalidFleetError: the folder, or without ``--update`` its lock, cannot be read.
+        CloudError, TransientCloudError: a look-up failed; nothing is written.
+    """
+    from reconciler.cli.shared import request
+    from reconciler.source.resource import LOCK_FILE
+
+    source = request.read_source(args)
+    file = next((f for f in source.files if f.path == LOCK_FILE), None)
+    if args.check:
+        return _check(args, file)
+    others = source._replace(files=[f for f in source.files if f.path != LOCK_FILE])
+    fleet, _ = request.read_desired(others, any_class=False)
+    resolved = request.settings_of(args, fleet)
+    before = _before(file, resolved.settings, update=args.update)
+    after = _looked_up(args, fleet, resolved, before if not args.update else None)
+    if before is not None and _without_moments(before) == _without_moments(after):
+        print(f"{LOCK_FILE} is up to date: {_sum(before)}")
+        return exitcode.DONE
+    _write(os.path.join(args.path or ".", LOCK_FILE), after)  # noqa: PTH118
+    for line in _changes(before, after):
+        print(line)
+    print(f"{LOCK_FILE} written: {_sum(after)}")
+    return exitcode.DONE
+
+
+def _before(file: SourceFile | None, settings: Settings, *, update: bool) -> Lock | None:
+    """Return the lock that is there; one of another region, or a damaged one, is made anew."""
+    from reconciler.desired.lock import read_lock
+    from reconciler.model.diagnostics import Diagnostic
+    from reconciler.model.errors import InvalidFleetError
+
+    if file is None:
+        return None
+    found = read_lock(file.content)
+    if isinstance(found, Diagnostic):
+        if update:
+            return None
+        raise InvalidFleetError([found])
+    return found if found.region == settings.region else None
+
+
+def _looked_up(
+    args: argparse.Namespace, fleet: Fleet, resolved: Resolved, kept: Lock | None
+) -> Lock:
+    """Return the lock of what is found now; of ``kept`` what still fits stays."""
+    from reconciler.catalog.catalog import BundledCatalog, bundled_data
+    from reconciler.catalog.locked import allowed_types, locked_catalog, locked_types
+    from reconciler.cli.shared.moment import present
+    from reconciler.desired.lock import Lock, choices_digest, fitting
+    from reconciler.desired.objects import node_pools
+
+    now = present(args.now).replace(microsecond=0)
+    release = bundled_data()
+    if kept is not None and kept.catalog.bundle_digest != release[0].digest[:16]:
+        kept = None
+    catalog = _public_catalog(args, resolved)
+    assert isinstance(catalog, BundledCatalog)
+    fits = fitting(kept, fleet.node_classes, fleet.node_pools)[0] if kept is not None else None
+    names = allowed_types(node_pools(fleet), catalog)
+    known: Mapping[str, LockedType] = fits.types if fits is not None else {}
+    fresh = locked_types(catalog, (n for n in names if n not in known), release[1])
+    facts = locked_catalog(catalog, _types_source(catalog, release[0].version), release[0])
+    return Lock(
+        locked_at=now,
+        region=resolved.settings.region,
+        catalog=fits.catalog if fits is not None else facts,
+        node_pools={r.name: choices_digest(r.data) for r in fleet.node_pools},
+        node_classes=_classes(args, fleet, resolved, fits),
+        types={n: known[n] if n in known else fresh[n] for n in names if n in known or n in fresh},
+    )
+
+
+def _types_source(catalog: Catalog, bundled: str) -> FactSource:
+    from reconciler.desired.lock import FactSource
+
+    is_live = catalog.version != bundled
+    return FactSource(source="live" if is_live else "bundled", at=_moment(catalog.version))
+
+
+def _moment(version: str) -> datetime | None:
+    from datetime import UTC, datetime
+
+    try:
+        return datetime.fromisoformat(version).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _public_catalog(args: argparse.Namespace, resolved: Resolved) -> Catalog:
+    """Return the catalogue without the price book, which stands in git itself.
+
+    Raises:
+        CloudError: the settings want AWS' own answers, and there are none.
+    """
+    from dataclasses import replace
+
+    from reconciler.adapters.aws.launch.profiles import is_imitated
+    from reconciler.cli.shared.catalogs import unlocked
+    from reconciler.cli.wiring.account import asking_of
+    from reconciler.model.errors import CloudError
+
+    settings = replace(resolved.settings, price_rules=(), price_discount_percent=0.0)
+    by_default = args.snapshot is None and not is_imitated(settings)
+    catalog = unlocked(settings, asking_of(args, resolved, by_default=by_default, refresh=True))
+    wants_live = "live" in (settings.instance_types_from, settings.prices_from)
+    if catalog.warnings and wants_live:
+        raise CloudError(
+            catalog.warnings[0],
+            remedy=(
+                "nothing was written; to use the bundled data, set aws.instanceTypes and "
+                "aws.prices to bundled"
+            ),
+        )
+    for warning in catalog.warnings:
+        print(f"Warning: {warning}", file=sys.stderr)
+    return catalog
+
+
+def _classes(
+    args: argparse.Namespace, fleet: Fleet, resolved: Resolved, kept: Lock | None
+) -> dict[str, LockedClass]:
+    """Return what each class selects: as it was locked where that fits, else as it is now."""
+    from reconciler.desired.lock import LockedClass, selectors_digest
+    from reconciler.desired.objects import node_classes
+
+    known = kept.node_classes if kept is not None else {}
+    classes = {c.name: c for c in node_classes(fleet)}
+    missing = [c for name, c in classes.items() if name not in known]
+    found = {c.name: c for c in _resolved(args, resolved, missing)} if missing else {}
+    made = dict(known)
+    for resource in fleet.node_classes:
+        node_class = found.get(resource.name)
+        if node_class is None:
+            continue
+        status = node_class.status
+        made[resource.name] = LockedClass(
+            selectors=selectors_digest(resource.data),
+            amis=status.amis,
+            subnets=tuple(sorted(status.subnets, key=lambda s: s.id)),
+            security_groups=tuple(sorted(status.security_groups, key=lambda g: g.id)),
+            instance_profile=status.instance_profile,
+        )
+    return made
+
+
+def _resolved(
+    args: argparse.Namespace, resolved: Resolved, classes: list[EC2NodeClass]
+) -> list[EC2NodeClass]:
+    """Return the classes with what the account holds for them.
+
+    Raises:
+        CloudError: something that a class selects is not there.
+    """
+    from reconciler.model.errors import CloudError
+
+    if args.snapshot is not None:
+        found = _from_snapshot(args, classes)
+    else:
+        from reconciler.cli.wiring.account import look_up
+
+        find = look_up(args, resolved)
+        found = [find(node_class) for node_class in classes]
+    for node_class in found:
+        status = node_class.status
+        parts = {
+            "images": status.amis,
+            "subnets": status.subnets,
+            "security groups": status.security_groups,
+        }
+        missing = [what for what, things in parts.items() if not things]
+        if missing:
+            said = {c.message for c in status.conditions if c.status == "False" and c.message}
+            raise CloudError(
+                f"EC2NodeClass {node_class.name} matches no {' and no '.join(missing)}"
+                + (f" ({'; '.join(sorted(said))})" if said else ""),
+                remedy="nothing was written; check its selector terms",
+            )
+    return found
+
+
+def _from_snapshot(args: argparse.Namespace, classes: list[EC2NodeClass]) -> list[EC2NodeClass]:
+    from msgspec.structs import replace
+
+    from reconciler.cli.shared.request import read_bytes
+    from reconciler.model.decode import decode
+    from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
+    from reconciler.observed.snapshot import read_snapshot
+
+    source = "stdin" if args.snapshot == "-" else args.snapshot
+    live = {
+        o["metadata"]["name"]: o.get("status") or {}
+        for o in read_snapshot(read_bytes(args.snapshot), source).live
+        if o.get("kind") == "EC2NodeClass"
+    }
+    return [replace(c, status=decode(live.get(c.name, {}), EC2NodeClassStatus)) for c in classes]
+
+
+def _without_moments(lock: Lock) -> Lock:
+    """Return everything in a lock but when it was found out."""
+    from datetime import UTC, datetime
+
+    from msgspec.structs import replace
+
+    facts, epoch = lock.catalog, datetime.fromtimestamp(0, UTC)
+    timeless = replace(
+        facts,
+        instance_types=replace(facts.instance_types, at=None),
+        on_demand=replace(facts.on_demand, at=None),
+        spot=replace(facts.spot, at=None),
+    )
+    return replace(lock, digest="", locked_at=epoch, catalog=timeless)
+
+
+def _changes(before: Lock | None, after: Lock) -> list[str]:
+    """Return what changes: images and places by class, then types and prices in one line."""
+    from reconciler.catalog.locked import differences
+
+    lines = []
+    old = before.node_classes if before is not None else {}
+    for name in sorted(old.keys() | after.node_classes.keys()):
+        one, other = old.get(name), after.node_classes.get(name)
+        if other is None:
+            lines.append(f"- EC2NodeClass {name}")
+            continue
+        for what, held in _held(other).items():
+            lost = [x for x in (_held(one)[what] if one is not None else []) if x not in held]
+            new = [x for x in held if one is None or x not in _held(one)[what]]
+            if lost or new:
+                change = " ".join([*(f"-{x}" for x in lost), *(f"+{x}" for x in new)])
+                lines.append(f"~ EC2NodeClass {name} {what}: {change}")
+    types = differences(before.types if before is not None else {}, after.types)
+    return [*lines, *([f"~ {types}"] if types else [])]
+
+
+def _held(entry: LockedClass) -> dict[str, list[str]]:
+    return {
+        "images": [ami.id for ami in entry.amis],
+        "subnets": [subnet.id for subnet in entry.subnets],
+        "security groups": [group.id for group in entry.security_groups],
+    }
+
+
+def _sum(lock: Lock) -> str:
+    from reconciler.cli.output.listing import clock_time
+    from reconciler.plan.render.wording import counted
+
+    classes = counted(len(lock.node_classes), "node class", "node classes")
+    return (
+        f"{classes}, {counted(len(lock.types), 'instance type')}, locked at "
+        f"{clock_time(lock.locked_at)}"
+    )
+
+
+def _write(path: str, lock: Lock) -> None:
+    """Write the file, whole or not at all.
+
+    Raises:
+        UnreadableError: it cannot be written.
+    """
+    from reconciler.desired.lock import encode
+    from reconciler.model.errors import UnreadableError
+
+    draft = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(draft, "xb") as file:  # noqa: PTH123
+            file.write(encode(lock))
+        os.replace(draft, path)  # noqa: PTH105
+    except OSError as error:
+        why = f"cannot be written: {error.strerror}"
+        raise UnreadableError(why, where=path) from error
+
+
+def _check(args: argparse.Namespace, file: SourceFile | None) -> int:
+    """Check whether the lock matches the folder, without calling AWS."""
+    from reconciler.cli.shared import request
+    from reconciler.desired.lock import REMEDY, fitting, read_lock
+    from reconciler.model.diagnostics import Diagnostic
+    from reconciler.source.resource import LOCK_FILE
+
+    if file is None:
+        return _refused(f"{LOCK_FILE} does not exist; run `reconciler lock` and commit the file")
+    lock = read_lock(file.content)
+    if isinstance(lock, Diagnostic):
+        return _refused(str(lock))
+    fleet, _ = request.read_desired(request.read_source(args), any_class=False)
+    settings = request.settings_of(args, fleet).settings
+    fits, findings = fitting(lock, fleet.node_classes, fleet.node_pools)
+    if findings:
+        return _refused(str(findings[0]))
+    if lock.region != settings.region:
+        return _refused(
+            f"{LOCK_FILE} is for {lock.region}, but the fleet is in {settings.region}; {REMEDY}"
+        )
+    from reconciler.cli.shared.catalogs import locked
+
+    warnings = locked(settings, lock).warnings
+    if warnings:
+        return _refused(warnings[0])
+    print(f"{LOCK_FILE} matches: {_sum(fits)}")
+    return exitcode.DONE
+
+
+def _refused(why: str) -> int:
+    print(f"Error: {why}", file=sys.stderr)
+    return exitcode.REFUSED

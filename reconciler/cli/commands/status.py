@@ -1,0 +1,259 @@
+"""``reconciler status``: the recorded state of the fleet at a glance."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.cli.shared import exitcode, records
+
+if TYPE_CHECKING:
+    import argparse
+
+    from reconciler.cli.shared.records import Recorded
+    from reconciler.plan.value.plan import Plan
+
+_PHASES: Final = ("Pending", "Launched", "Registered", "Ready", "Terminating")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the form."""
+    records.add_path(parser)
+    parser.add_argument(
+        "-o", "--output", choices=("text", "json"), default="text", help="output format"
+    )
+    records.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the status."""
+    from reconciler.cli.output import knowledge
+
+    with records.recorded(args) as recorded:
+        known = knowledge.known_at(args)
+        facts = {**facts_of(recorded), "known": knowledge.document(known)}
+        if args.output == "json":
+            from reconciler.cli.output.listing import as_json
+
+            sys.stdout.write(as_json(facts))
+        else:
+            sys.stdout.write(_text(recorded, facts, knowledge.ages(known, recorded.now)))
+    return exitcode.DONE
+
+
+def facts_of(recorded: Recorded) -> dict[str, Any]:
+    """Return the status as an object; money is USD an hour."""
+    from reconciler.cli.output import guards
+    from reconciler.cli.output.listing import stamp
+
+    store = recorded.state.store
+    revision = recorded.state.history.revision()
+    return {
+        "apiVersion": "reconciler/v1",
+        "kind": "Status",
+        "fleet": recorded.fleet,
+        "state": recorded.where,
+        "serial": store.serial(),
+        "revision": {"head": revision[0], "since": stamp(revision[1])} if revision else None,
+        "heldBy": recorded.state.lease.holder(),
+        "nodePools": _pools(recorded),
+        "commands": [
+            {
+                "id": c.id,
+                "reason": c.reason,
+                "decision": c.decision,
+                "nodeClaims": list(c.node_claims),
+                "replacements": list(c.replacements),
+                "phase": c.phase.value,
+                "startedAt": stamp(c.started_at),
+                "message": c.message,
+            }
+            for c in store.commands()
+        ],
+        "inDoubt": [
+            {"id": e.intent.id, "verb": e.intent.verb.value, "target": e.intent.target}
+            for e in recorded.state.journal.in_doubt()
+        ],
+        "unavailable": [
+            {
+                "instanceType": u.instance_type,
+                "zone": u.zone,
+                "capacityType": u.capacity_type,
+                "until": stamp(u.until),
+                "code": u.code,
+            }
+            for u in store.unavailable(recorded.now)
+        ],
+        "rollouts": guards.rollouts(store.rollouts()),
+        "blockers": guards.blockers(_newest(recorded)),
+        "ownership": _ownership(_newest(recorded)),
+        "plan": _plan(recorded),
+    }
+
+
+def _pools(recorded: Recorded) -> dict[str, dict[str, int]]:
+    """Return how many claims of each pool stand where in their life."""
+    from reconciler.cli.output.views import phase_of
+
+    counts: dict[str, Counter[str]] = {
+        o.name: Counter() for o in recorded.state.store.objects() if o.kind == "NodePool"
+    }
+    for claim in recorded.state.store.node_claims():
+        counts.setdefault(claim.node_pool, Counter())[phase_of(claim)] += 1
+    return {
+        pool: {phase.lower(): counts[pool][phase] for phase in _PHASES} for pool in sorted(counts)
+    }
+
+
+def _newest(recorded: Recorded) -> Plan | None:
+    """Return the newest plan, None before the first."""
+    from reconciler.plan.value.plan import from_json
+
+    found = next(iter(recorded.state.store.plans(limit=1)), None)
+    return None if found is None else from_json(found.body, f"plan {found.digest}")
+
+
+def _ownership(plan: Plan | None) -> list[dict[str, str]]:
+    """Return what the newest plan found of instances whose owner is in doubt."""
+    from reconciler.engine.ownership import CONTESTED, UNKNOWN
+
+    found = plan.diagnostics if plan is not None else ()
+    return [{"code": f.code, "message": f.message} for f in found if f.code in (UNKNOWN, CONTESTED)]
+
+
+def _plan(recorded: Recorded) -> dict[str, Any] | None:
+    """Return the sum of the newest plan."""
+    from reconciler.cli.output.listing import stamp
+    from reconciler.plan.value.plan import from_json
+
+    newest = next(iter(recorded.state.store.plans(limit=1)), None)
+    if newest is None:
+        return None
+    plan = from_json(newest.body, f"plan {newest.digest}")
+    return {
+        "digest": newest.digest,
+        "at": stamp(newest.at),
+        "carriedOutAt": stamp(newest.carried_out_at) or None,
+        "actions": len(plan.actions),
+        "unschedulable": len(plan.unschedulable),
+        "blocked": len(plan.blocked),
+        "deferred": len(plan.deferred),
+        "cost": {"before": plan.cost.before, "after": plan.cost.after},
+    }
+
+
+def _text(recorded: Recorded, facts: dict[str, Any], known: str) -> str:
+    from reconciler.cli.output.listing import columns, shown
+    from reconciler.plan.render.wording import short
+
+    revision = facts["revision"]
+    head = (
+        f"synced to commit {short(revision['head'])} since {shown(revision['since'])}"
+        if revision
+        else "none yet"
+    )
+    rows = [
+        ("Fleet:", facts["fleet"]),
+        ("Revision:", head),
+        ("State:", f"{facts['state']} at serial {facts['serial']}"),
+        ("Engine:", facts["heldBy"] or "not running"),
+        *([("Catalog:", known)] if known else []),
+        *_plan_rows(facts["plan"]),
+    ]
+    text = columns(rows)
+    if facts["nodePools"]:
+        pools = [
+            (pool or "(none)", str(sum(counts.values())), *map(str, counts.values()))
+            for pool, counts in facts["nodePools"].items()
+        ]
+        header = ("NODEPOOL", "NODES", *(phase.upper() for phase in _PHASES))
+        text += "\n" + columns([header, *pools])
+    from reconciler.cli.output import guards
+
+    text += _commands(recorded) + guards.text(facts)
+    return text + _in_doubt(facts) + _doubts(facts) + _unavailable(facts)
+
+
+def _in_doubt(facts: dict[str, Any]) -> str:
+    """Return the instances that keep the fleet from changing."""
+    if not facts["ownership"]:
+        return ""
+    lines = "".join(f"  {row['message']}\n" for row in facts["ownership"])
+    return (
+        "\nNo node is launched or disrupted until the owner of these instances is "
+        f"resolved:\n{lines}"
+    )
+
+
+def _plan_rows(plan: dict[str, Any] | None) -> list[tuple[str, str]]:
+    from reconciler.cli.output.listing import shown
+    from reconciler.plan.render.wording import counted, dollars
+
+    if plan is None:
+        return [("Plan:", "none yet")]
+    left = [
+        counted(plan[part], *words)
+        for part, words in (
+            ("unschedulable", ("unschedulable pod", "unschedulable pods")),
+            ("blocked", ("blocked node", "blocked nodes")),
+            ("deferred", ("deferred node", "deferred nodes")),
+        )
+        if plan[part]
+    ]
+    rows = [
+        ("Plan:", f"{plan['digest']} of {shown(plan['at'])}, {counted(plan['actions'], 'action')}")
+    ]
+    if left:
+        rows.append(("Remaining:", ", ".join(left)))
+    return [*rows, ("Projected cost:", f"{dollars(plan['cost']['after'])}/hour")]
+
+
+def _commands(recorded: Recorded) -> str:
+    from reconciler.cli.output.listing import age, columns
+
+    running = recorded.state.store.commands()
+    if not running:
+        return ""
+    rows: list[tuple[str, ...]] = [
+        (
+            c.id,
+            c.reason,
+            c.decision,
+            ",".join(c.node_claims),
+            c.phase.value,
+            age(c.started_at, recorded.now),
+            c.message,
+        )
+        for c in running
+    ]
+    header: tuple[str, ...] = ("COMMAND", "REASON", "DECISION", "NODECLAIMS", "PHASE", "AGE", "BY")
+    if not any(c.message for c in running):
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    return "\n" + columns([header, *rows])
+
+
+def _doubts(facts: dict[str, Any]) -> str:
+    from reconciler.cli.output.listing import columns
+
+    if not facts["inDoubt"]:
+        return ""
+    rows = [(d["verb"], d["target"], d["id"]) for d in facts["inDoubt"]]
+    return "\nOperations with unknown outcome (checked first in the next pass):\n" + columns(
+        rows, indent=2
+    )
+
+
+def _unavailable(facts: dict[str, Any]) -> str:
+    from reconciler.cli.output.listing import columns, shown
+
+    if not facts["unavailable"]:
+        return ""
+    rows = [
+        ("UNAVAILABLE", "ZONE", "CAPACITY", "UNTIL", "CODE"),
+        *(
+            (u["instanceType"], u["zone"], u["capacityType"], shown(u["until"]), u["code"])
+            for u in facts["unavailable"]
+        ),
+    ]
+    return "\n" + columns(rows)

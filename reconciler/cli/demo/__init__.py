@@ -1,0 +1,1 @@
+"""The story that ``reconciler demo`` tells, and the stage on which it is played."""

@@ -1,0 +1,286 @@
+"""The stage of the demo: a fleet repository, an imitated EC2 and cluster, and a fast clock.
+
+Everything between them is the real thing: git, the planner, the engine, SQLite, and boto3 over
+HTTP. EC2 answers on a port of this machine, so that it lives on when a process that uses it is
+killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from reconciler.adapters.aws.tags import INTENT
+from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.cli.demo.reporter import Reporter
+from reconciler.cli.wiring.assembly import Assembly, assembled, live_inputs
+from reconciler.cli.wiring.imitation import Imitation
+
+if TYPE_CHECKING:
+    from reconciler.adapters.database.state import DatabaseState
+    from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+    from reconciler.engine.reconcile import Pass
+    from reconciler.plan.value.plan import Plan
+    from reconciler.ports.state import StateStore
+
+START: Final = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+FLEET: Final = "shop"
+REGION: Final = "us-east-1"
+_PULSE_S: Final = 20.0
+_LEAP: Final = timedelta(minutes=2)
+_PATIENCE: Final = timedelta(hours=1)
+_CHILD_TIMEOUT_S: Final = 120.0
+_THREAD_TIMEOUT_S: Final = 1.0
+_DAY: Final = timedelta(days=1)
+
+
+class StageClock(SimulatedClock):
+    """A clock that stands still while the engine works, and tells when a pass is over."""
+
+    def __init__(self, start: datetime, reporter: Reporter) -> None:
+        super().__init__(start)
+        self._reporter = reporter
+
+    def set(self, moment: datetime) -> None:
+        """Go to a later moment."""
+        self.advance((moment - self.now()).total_seconds())
+
+    def wait(self, seconds: float, until: Callable[[], bool]) -> None:
+        """Let ``seconds`` pass at once, unless ``until`` holds already."""
+        if not until():
+            self._reporter.end_of_pass()
+            if timedelta(seconds=seconds) > _LEAP:
+                self._reporter.asleep(self.now(), self.now() + timedelta(seconds=seconds))
+        super().wait(seconds, until)
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """What a killed process left: its signal, and intents and instances of its launches."""
+
+    signal: int
+    in_doubt: int
+    launched: int
+
+
+class DemoStage:
+    """What the people of the story do, and what they can look up; the engine's doings print."""
+
+    ledger: dict[str, str]
+    """Every instance that EC2 ever launched, with the intent it was launched for."""
+
+    def __init__(
+        self, folder: Path, clock: StageClock, ec2: EmbeddedEC2, url: str, reporter: Reporter
+    ) -> None:
+        from reconciler.adapters.aws.clients import connector
+        from reconciler.model.settings import Settings
+
+        assert urlsplit(url).hostname == "127.0.0.1", "the demo connects only to this machine"
+        self.folder = folder
+        self.clock = clock
+        self.ec2 = ec2
+        self.reporter = reporter
+        self.ledger = {}
+        settings = Settings(region=REGION, endpoint_url=url)
+        self._imitation = Imitation(
+            clock,
+            cache(connector(settings)),
+            workers=1,
+            joining_s=20,
+            ready_s=20,
+            starting_s=5,
+            leaving_s=20,
+        )
+        ec2.after_call = self._note
+
+    def git(self, *words: str) -> None:
+        """Run git in the fleet's folder, as nobody in particular, at the time of the story.
+
+        Raises:
+            UnreadableError: git is not there, or failed.
+        """
+        from reconciler.adapters.git.command import private_folder, run, users_environment
+
+        when = f"{self.clock.now():%Y-%m-%dT%H:%M:%S+0000}"
+        who = {
+            f"GIT_{role}_{key}": value
+            for role in ("AUTHOR", "COMMITTER")
+            for key, value in (("NAME", "Demo"), ("EMAIL", "demo@example.com"), ("DATE", when))
+        }
+        with private_folder() as home:
+            run(
+                ("-c", "core.autocrlf=false", *words),
+                git_dir=str(self.folder / ".git"),
+                work_tree=str(self.folder),
+                cwd=home,
+                environment=users_environment(
+                    GIT_CONFIG_GLOBAL=os.devnull, GIT_CONFIG_SYSTEM=os.devnull, **who
+                ),
+                where=str(self.folder),
+            )
+
+    def edit(self, file: str, old: str, new: str) -> None:
+        """Change a file of the fleet."""
+        path = self.folder / file
+        text = path.read_text(encoding="utf-8")
+        assert text.count(old) == 1, f"{file} does not have {old!r} once"
+        path.write_text(text.replace(old, new), encoding="utf-8")
+
+    def seed(self) -> None:
+        """Put into the account what the fleet's node classes select there."""
+        from reconciler.cli.shared.request import read_desired, read_source
+        from reconciler.desired.objects import node_classes
+
+        fleet, _ = read_desired(read_source(self._arguments()), any_class=False)
+        for node_class in node_classes(fleet):
+            self.ec2.seed(node_class)
+
+    def plan(self, *words: str) -> Plan:
+        """Return what ``reconciler plan`` with these words shows."""
+        from reconciler.plan.make.planner import make_plan
+
+        return make_plan(live_inputs(self._arguments(*words), self._imitation))
+
+    def apply(self) -> Pass:
+        """Do what ``reconciler apply`` does."""
+        from reconciler.cli.commands.apply import mandate_of
+        from reconciler.engine.loop import Pulse, converge
+
+        with self._assembled() as assembly:
+            result = converge(
+                assembly.world,
+                assembly.source,
+                mandate_of(assembly.settings),
+                deadline=_PATIENCE,
+                pulse=Pulse(busy=_PULSE_S),
+            )
+            self.reporter.end_of_pass()
+        return result
+
+    def keep(self, until: Callable[[StateStore], bool]) -> None:
+        """Do what ``reconciler run`` does, until the recorded fleet is as ``until`` says."""
+        from reconciler.cli.commands.apply import mandate_of
+        from reconciler.cli.commands.run import next_change
+        from reconciler.engine.loop import Pulse, run
+
+        end = self.clock.now() + _DAY
+        with self._assembled() as assembly:
+            store = assembly.world.store
+            run(
+                assembly.world,
+                assembly.source,
+                mandate_of(assembly.settings),
+                pulse=Pulse(busy=_PULSE_S, quiet=_DAY.total_seconds()),
+                stop=lambda: until(store) or self.clock.now() >= end,
+                next_change=next_change,
+            )
+            self.reporter.end_of_pass()
+
+    def crash(self, after: int) -> Crash:
+        """Run ``reconciler apply`` as a process, and kill it at its ``after``-th launch.
+
+        It dies when EC2 has launched the instance, and before the answer is on its way.
+        """
+        from reconciler.adapters.simulated.faults import Fault
+        from reconciler.adapters.simulated.moto.server import serve
+
+        before, threads = len(self.ledger), set(threading.enumerate())
+        begun = threading.Event()
+
+        def note_and_kill(operation: str) -> None:
+            self._note(operation)
+            if len(self.ledger) - before >= after:
+                begun.wait(_CHILD_TIMEOUT_S)
+                child.kill()
+                # What it sent before and EC2 has not read yet is lost with it.
+                self.ec2.faults.add("*", Fault.RESET_BEFORE, times=None)
+
+        self.ec2.after_call = note_and_kill
+        try:
+            # A door of its own, shut for good when it dies: nothing it sent comes in later.
+            with serve(self.ec2) as url:
+                child = self._process(url)
+                begun.set()
+                try:
+                    child.wait(_CHILD_TIMEOUT_S)
+                finally:
+                    child.kill()
+                    child.wait()
+        finally:
+            for thread in set(threading.enumerate()) - threads:
+                thread.join(_THREAD_TIMEOUT_S)
+            self.ec2.faults.clear()
+            self.ec2.after_call = self._note
+        assert child.returncode == -signal.SIGKILL, (
+            f"the process ended by itself: {child.returncode}"
+        )
+        with self.recorded() as state:
+            in_doubt = len(state.journal.in_doubt())
+        return Crash(-child.returncode, in_doubt, len(self.ledger) - before)
+
+    @contextmanager
+    def recorded(self) -> Iterator[DatabaseState]:
+        """Open the recorded state for reading."""
+        from reconciler.adapters.database.state import open_state
+
+        with open_state(str(self.folder / ".reconciler"), FLEET, create=False) as state:
+            yield state
+
+    @contextmanager
+    def _assembled(self) -> Iterator[Assembly]:
+        with assembled(self._arguments(), self.reporter, self._imitation) as assembly:
+            self.reporter.begin(assembly.world.store)
+            yield assembly
+
+    def _arguments(self, *words: str) -> argparse.Namespace:
+        """Return the arguments of ``apply``, ``run`` and a live ``plan``."""
+        from reconciler.cli.shared import request
+
+        parser = argparse.ArgumentParser()
+        request.add_arguments(parser)
+        return parser.parse_args([str(self.folder), "--set", "cluster=embedded", *words])
+
+    def _process(self, url: str) -> subprocess.Popen[bytes]:
+        """Start ``reconciler apply`` on this stage against the EC2 at ``url``, quietly."""
+        import reconciler
+
+        now = f"{self.clock.now():%Y-%m-%dT%H:%M:%SZ}"
+        endpoint = f"aws.endpointUrl={url}"
+        code = str(Path(reconciler.__file__).resolve().parents[1])
+        paths = os.pathsep.join(filter(None, (code, os.environ.get("PYTHONPATH"))))
+        return subprocess.Popen(
+            (
+                *(sys.executable, "-m", "reconciler", "apply", str(self.folder), "--quiet"),
+                *("--now", now, "--set", "cluster=embedded", "--set", endpoint, "--timeout", "2m"),
+            ),
+            # Ctrl-C is meant for the story: it decides how its process ends.
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": paths},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def _note(self, operation: str) -> None:
+        """Write every new instance into the ledger."""
+        if operation == "CreateFleet":
+            for identity, tags in self.ec2.living().items():
+                self.ledger.setdefault(identity, tags.get(INTENT, ""))
+
+
+def launched_twice(ledger: Mapping[str, str]) -> int:
+    """Return how many intents of a ledger have more than one instance."""
+    return sum(number > 1 for number in Counter(ledger.values()).values())

@@ -1,0 +1,217 @@
+"""The story that ``reconciler demo`` tells: a day of a shop's fleet, in seven chapters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from reconciler.cli.demo.stage import FLEET, START, DemoStage, launched_twice
+from reconciler.model.karpenter.labels import INSTANCE_TYPE
+
+if TYPE_CHECKING:
+    from reconciler.cli.demo.narrator import Narrator
+    from reconciler.engine.reconcile import Pass
+    from reconciler.plan.value.plan import Plan
+
+POOLS: Final = ("web", "reports")
+_SCARCE: Final = ("c7g.large", "us-east-1b")
+_KILLED_AT: Final = 3
+_OUTAGE_S: Final = 300.0
+_ENTRIES_MAX: Final = 10_000
+_TEXT_WIDTH: Final = 75
+_BRANCH: Final = "graviton"
+
+
+def open_with(narrator: Narrator) -> None:
+    """Say what this is, while what is heavy is still being loaded."""
+    narrator.title("A day in the life of an EC2 node fleet managed from git")
+    narrator.say(
+        "The planner, the engine, git, SQLite and boto3 are real. EC2 and the cluster are "
+        "simulated on this machine, and the clock runs fast. Nothing else is touched: no AWS "
+        "account, no network, and no file outside one folder."
+    )
+
+
+def play(stage: DemoStage, narrator: Narrator, kept: str | None) -> None:
+    """Play every chapter; ``kept`` is the folder as the user named it, None where it goes."""
+    _first_fleet(stage, narrator)
+    _pull_request(stage, narrator)
+    _roll_out(stage, narrator)
+    _no_capacity(stage, narrator)
+    _at_night(stage, narrator)
+    last = _crash(stage, narrator)
+    _ending(stage, narrator, last, kept)
+
+
+def _first_fleet(stage: DemoStage, narrator: Narrator) -> None:
+    narrator.chapter("A folder of YAML becomes a fleet")
+    narrator.say(
+        "Two NodePools, an EC2NodeClass and the Deployments that run on them are committed to "
+        "git. There are no nodes yet. What would the engine do, and why?"
+    )
+    stage.git("init", "--quiet", "--initial-branch=main", "--template=")
+    _commit(stage, narrator, "A web shop and its nightly reports", "git init", "git add .")
+    stage.seed()
+    narrator.command("reconciler plan")
+    narrator.quote(_excerpt(stage.plan()))
+    narrator.say("The fleet is shown on the right: ○ starting, ● ready, ◌ draining.")
+    narrator.command("reconciler apply")
+    stage.apply()
+
+
+def _pull_request(stage: DemoStage, narrator: Narrator) -> None:
+    narrator.chapter("A pull request shows its effect")
+    stage.clock.set(START.replace(hour=10))
+    narrator.say(
+        "A branch moves the web pool from Intel to Graviton by changing one word of YAML. The "
+        "reviewer sees which nodes drift, which are replaced now, which are deferred, and "
+        "what this costs."
+    )
+    stage.git("switch", "--quiet", "--create", _BRANCH)
+    stage.edit("nodes/web.yaml", "[amd64]", "[arm64]")
+    _commit(stage, narrator, "Run the web on Graviton", f"git switch -c {_BRANCH}")
+    narrator.command("reconciler plan --base main")
+    narrator.quote(_excerpt(stage.plan("--base", "main")))
+
+
+def _roll_out(stage: DemoStage, narrator: Narrator) -> None:
+    from reconciler.plan.render.wording import counted, dollars
+
+    narrator.chapter("Merged: one node at a time")
+    narrator.say(
+        "The NodePool's budget is `nodes: 1`, so one node is replaced at a time. A node is "
+        "drained only after its replacement is ready. So the web pool never has fewer ready "
+        "nodes than before."
+    )
+    stage.git("switch", "--quiet", "main")
+    narrator.command(f"git merge {_BRANCH}")
+    stage.git("merge", "--quiet", "--no-ff", "-m", f"Merge {_BRANCH}", _BRANCH)
+    narrator.command("reconciler apply")
+    result = stage.apply()
+    most, least = stage.reporter.most_disrupted["web"], stage.reporter.least_ready["web"]
+    narrator.say(
+        f"At most {counted(most, 'node')} drained at a time, and at least {least} stayed "
+        f"ready. The fleet now costs {dollars(result.plan.cost.after)}/hour."
+    )
+
+
+def _no_capacity(stage: DemoStage, narrator: Narrator) -> None:
+    kind, zone = _SCARCE
+    narrator.chapter("EC2 has no capacity")
+    stage.clock.set(START.replace(hour=14))
+    narrator.say(
+        f"A sale begins, the frontend doubles, and EC2 has no {kind} left in {zone}. A launch "
+        "request lists every suitable instance type, so EC2 picks the next cheapest at once. "
+        "The offering is then marked unavailable, and the next plans avoid it for a while."
+    )
+    stage.ec2.market.refuse(kind, zone)
+    stage.edit("workloads/frontend.yaml", "replicas: 6", "replicas: 12")
+    _commit(stage, narrator, "The sale begins")
+    narrator.command("reconciler apply")
+    stage.apply()
+
+
+def _at_night(stage: DemoStage, narrator: Narrator) -> None:
+    narrator.chapter("A disruption window")
+    stage.clock.set(START.replace(hour=17))
+    narrator.say(
+        "The reports are switched off, so their node is empty. But its NodePool is closed "
+        "during the day: `nodes: 0` from 06:00 for 16 hours. The plan shows what is deferred, "
+        "why, and until when. The daemon sleeps until then."
+    )
+    stage.edit("workloads/reports.yaml", "replicas: 1", "replicas: 0")
+    _commit(stage, narrator, "Switch the reports off")
+    narrator.command("reconciler plan")
+    narrator.quote(_excerpt(stage.plan()))
+    narrator.command("reconciler run")
+    stage.keep(lambda store: not any(c.node_pool == "reports" for c in store.node_claims()))
+
+
+def _crash(stage: DemoStage, narrator: Narrator) -> Pass:
+    narrator.chapter("kill -9 in the middle of a launch")
+    stage.clock.set(START.replace(hour=23))
+    stage.ec2.market.clear()
+    narrator.say(
+        "The sale needs even more nodes. `apply` now runs in its own process. It is killed "
+        f"when EC2 has launched {_KILLED_AT} nodes, before EC2 can answer."
+    )
+    stage.edit("workloads/frontend.yaml", "replicas: 12", "replicas: 24")
+    _commit(stage, narrator, "The night of the sale")
+    narrator.command("reconciler apply &", "kill -9 %1")
+    crash = stage.crash(_KILLED_AT)
+    narrator.event(stage.clock.now(), "!", f"killed (signal {crash.signal})")
+    narrator.say(
+        f"EC2 has launched {crash.launched} of {crash.in_doubt} nodes, but the engine has read "
+        f"no answer. The journal, written before the calls, lists {crash.in_doubt} launches "
+        "with unknown outcome. The next run checks EC2 first: existing nodes are recovered "
+        "(=), and only missing ones are launched (+), with the same client tokens."
+    )
+    stage.clock.advance(_OUTAGE_S)
+    narrator.command("reconciler apply")
+    return stage.apply()
+
+
+def _ending(stage: DemoStage, narrator: Narrator, last: Pass, kept: str | None) -> None:
+    from reconciler.cli.commands.history import verb_of
+    from reconciler.plan.render.layout import table
+    from reconciler.plan.render.wording import counted, dollars, monthly
+
+    narrator.chapter("Result")
+    with stage.recorded() as state:
+        claims = state.store.node_claims()
+        entries = state.journal.entries(limit=_ENTRIES_MAX)
+    cost = last.plan.cost.after
+    types = _counts((c.metadata.labels[INSTANCE_TYPE] for c in claims), " × ")
+    verbs = _counts((verb_of(entry) for entry in entries), " ")
+    doubts = sum(entry.outcome is None for entry in entries)
+    living, twice = len(stage.ec2.living()), launched_twice(stage.ledger)
+    rows = [
+        ("fleet", "converged" if last.is_quiet else "not converged"),
+        ("nodes", f"{len(claims)}: {types}"),
+        ("cost", f"{dollars(cost)}/hour, {monthly(cost)}/month"),
+        ("journal", f"{counted(len(entries), 'operation')}, {doubts} with unknown outcome"),
+        ("operations", verbs),
+        (
+            "EC2",
+            (
+                f"{counted(living, 'instance')} running; {len(stage.ledger)} launched, {twice} "
+                "launched twice"
+            ),
+        ),
+    ]
+    narrator.quote("\n".join(table(rows, "<<")))
+    if kept is None:
+        narrator.say(
+            "The demo folder is removed now; to keep it, run `reconciler demo --dir shop`. "
+            "Then try:"
+        )
+    else:
+        narrator.say("The repository and the recorded state are kept. Try:")
+    folder = kept or FLEET
+    narrator.command(
+        *(f"reconciler {command} {folder}" for command in ("status", "history", "get nodeclaims"))
+    )
+
+
+def _counts(words: Iterable[str], between: str) -> str:
+    """Return how often each word occurs: ``2 a, 1 b``."""
+    counts = Counter(words)
+    return ", ".join(f"{counts[word]}{between}{word}" for word in sorted(counts))
+
+
+def _commit(stage: DemoStage, narrator: Narrator, message: str, *before: str) -> None:
+    """Commit everything; ``before`` are the commands that a person would type first."""
+    narrator.command(*before, f'git commit -am "{message}"')
+    stage.git("add", "--all")
+    stage.git("commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", message)
+
+
+def _excerpt(plan: Plan) -> str:
+    """Return the plan as text, without its header and what is beside the point of the story."""
+    from msgspec.structs import replace
+
+    from reconciler.plan.render.text import render_text
+
+    text = render_text(replace(plan, blocked=(), diagnostics=()), width=_TEXT_WIDTH)
+    return text.partition("\n\n")[2]

@@ -1,0 +1,1 @@
+"""The parts of ``reconciler state``: adoption and pruning."""

@@ -1,0 +1,200 @@
+"""``reconciler state adopt``: take over nodes that Karpenter launched, or that a lost state forgot.
+
+Shown first, done with ``--yes``. For nodes of Karpenter's, Karpenter must not run any more: it
+terminates every instance of its cluster that has no NodeClaim of its own, and both would act on
+the same nodes.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from reconciler.cli.maintenance.takeover import Takeover
+    from reconciler.engine.takeover import Stake
+    from reconciler.observed.snapshot import Snapshot
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare which fleet takes over, from what, and whether it is done."""
+    from reconciler.cli.shared import request
+
+    request.add_arguments(parser)
+    parser.add_argument(
+        "--yes",
+        action="store_true",
+        help=("apply the changes: record the NodeClaims and tag the instances"),
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=["text", "json"],
+        default="text",
+        help=("output format (default: text)"),
+    )
+    parser.add_argument(
+        "--karpenter-is-gone",
+        action="store_true",
+        help="confirm that Karpenter is scaled to zero (needed without --snapshot)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """List what would be taken over; with ``--yes`` take it.
+
+    Raises:
+        PolicyError: Karpenter still runs, or nobody says that it does not.
+    """
+    from reconciler.cli.shared import exitcode
+    from reconciler.cli.wiring.assembly import taking_over
+
+    snapshot = _snapshot(args)
+    problems: Sequence[str] = ()
+    with taking_over(args, writes=args.yes) as takeover:
+        stakes = takeover.survey(snapshot)
+        if args.output == "text":
+            sys.stdout.write(_listed(stakes, takeover))
+        taken = sum(stake.claim is not None for stake in stakes)
+        acts = bool(args.yes and taken)
+        if acts:
+            if any(_is_karpenters(stake, takeover) for stake in stakes):
+                _refuse_two_owners(snapshot, confirmed_gone=args.karpenter_is_gone)
+            problems = takeover.take(stakes)
+    if args.output == "json":
+        from reconciler.cli.output.listing import as_json
+
+        sys.stdout.write(as_json(_as_value(stakes, takeover, problems, is_done=acts)))
+    for problem in problems:
+        print(f"cannot tag instances: {problem}", file=sys.stderr)
+    if problems:
+        print("fix the problem, then run the same command again", file=sys.stderr)
+        return exitcode.FAILED
+    if acts and args.output == "text":
+        print(f"Adopted {taken} into fleet {takeover.fleet}.")
+    return exitcode.DONE
+
+
+def _is_karpenters(stake: Stake, takeover: Takeover) -> bool:
+    """Return whether the tags of an adopted instance show that it never was this fleet's."""
+    from reconciler.model.ownership import FLEET_TAG
+
+    if stake.claim is None or stake.is_recorded:
+        return False
+    return stake.instance.tags.get(FLEET_TAG) != takeover.fleet
+
+
+def _as_value(
+    stakes: Sequence[Stake], takeover: Takeover, problems: Sequence[str], *, is_done: bool
+) -> dict[str, object]:
+    """Return what becomes of each instance as data (``schemas/adoption.v1.json``)."""
+    from reconciler.cli.output.listing import stamp
+    from reconciler.model.karpenter.labels import NODEPOOL
+
+    return {
+        "fleet": takeover.fleet,
+        "cluster": takeover.cluster,
+        "done": is_done,
+        "instances": [
+            {
+                "id": stake.instance.id,
+                "instanceType": stake.instance.instance_type,
+                "zone": stake.instance.zone,
+                "launchedAt": stamp(stake.instance.launched_at),
+                "perHour": takeover.price_of(stake),
+                "nodePool": stake.instance.tags.get(NODEPOOL, ""),
+                "nodeClaim": stake.claim.name if stake.claim is not None else "",
+                "becomes": _becomes(stake),
+                "refused": stake.refused,
+                "notes": list(stake.notes),
+            }
+            for stake in stakes
+        ],
+        "problems": list(problems),
+    }
+
+
+def _becomes(stake: Stake) -> str:
+    """Return ``ours``, ``tagged`` where it is recorded already, or ``refused``."""
+    if stake.claim is None:
+        return "refused"
+    return "tagged" if stake.is_recorded else "ours"
+
+
+def _snapshot(args: argparse.Namespace) -> Snapshot | None:
+    if args.snapshot is None:
+        return None
+    from reconciler.cli.shared.request import read_bytes
+    from reconciler.observed.snapshot import read_snapshot
+
+    source = "stdin" if args.snapshot == "-" else args.snapshot
+    return read_snapshot(read_bytes(args.snapshot), source)
+
+
+def _refuse_two_owners(snapshot: Snapshot | None, *, confirmed_gone: bool) -> None:
+    """Let pass only where Karpenter is known not to run.
+
+    What can be looked at is the snapshot: pods with Karpenter's label. A controller outside the
+    cluster, or one started after the snapshot, cannot be seen.
+    """
+    from reconciler.engine.takeover import running_karpenters
+    from reconciler.model.errors import PolicyError
+
+    if snapshot is None and not confirmed_gone:
+        raise PolicyError(
+            "without a snapshot it is unknown whether Karpenter still runs",
+            remedy="pass --snapshot FILE, or --karpenter-is-gone once Karpenter is scaled to zero",
+        )
+    running = running_karpenters(snapshot) if snapshot is not None else []
+    if running:
+        raise PolicyError(
+            f"Karpenter is still running (pod {running[0]}); a node cannot have two owners",
+            remedy="scale Karpenter to zero, take a new snapshot, and run the command again",
+        )
+
+
+def _listed(stakes: Sequence[Stake], takeover: Takeover) -> str:
+    from reconciler.cli.output.listing import clock_time, columns
+    from reconciler.model.karpenter.labels import NODEPOOL
+
+    if not stakes:
+        return f"Cluster {takeover.cluster} has no instances to adopt.\n"
+    rows = [
+        (
+            stake.instance.id,
+            stake.instance.instance_type,
+            stake.instance.zone,
+            clock_time(stake.instance.launched_at),
+            _dollars(takeover.price_of(stake)),
+            stake.instance.tags.get(NODEPOOL, ""),
+            stake.claim.name if stake.claim is not None else "",
+            _outcome(stake),
+        )
+        for stake in stakes
+    ]
+    header = (
+        "INSTANCE",
+        "TYPE",
+        "ZONE",
+        "LAUNCHED",
+        "$/HOUR",
+        "NODEPOOL",
+        "NODECLAIM",
+        "BECOMES",
+    )
+    taken = sum(stake.claim is not None for stake in stakes)
+    return columns([header, *rows]) + f"\n{taken} of {len(stakes)} can be adopted.\n"
+
+
+def _dollars(price: float | None) -> str:
+    return "unknown" if price is None else f"{price:.4f}"
+
+
+def _outcome(stake: Stake) -> str:
+    if stake.claim is None:
+        return f"refused: {stake.refused}"
+    what = "tags restored" if stake.is_recorded else "ours"
+    return "; ".join((what, *stake.notes))

@@ -1,0 +1,80 @@
+"""Instances that are to become ours: another autoscaler's, or those that a lost state forgot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reconciler.model.ownership import Owner
+
+if TYPE_CHECKING:
+    from reconciler.adapters.aws.compute import AwsCompute
+    from reconciler.engine.planning import PlannedFleet
+    from reconciler.engine.takeover import Stake
+    from reconciler.observed.snapshot import Snapshot
+    from reconciler.ports.clock import Clock
+    from reconciler.ports.journal import Journal
+    from reconciler.ports.state import StateStore
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """What ``state adopt`` works with: a fleet, and the instances of its cluster."""
+
+    compute: AwsCompute
+    desired: PlannedFleet
+    store: StateStore
+    journal: Journal
+    clock: Clock
+
+    @property
+    def fleet(self) -> str:
+        """The name of the fleet that takes over."""
+        return self.desired.settings.fleet
+
+    @property
+    def owner(self) -> Owner:
+        """The fleet that takes over, as the tags of its instances name it."""
+        return Owner(self.fleet, self.cluster)
+
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster whose instances these are."""
+        return self.desired.settings.cluster_name
+
+    def survey(self, snapshot: Snapshot | None) -> Sequence[Stake]:
+        """Return what would become of each instance.
+
+        Raises:
+            TransientCloudError, CloudError: EC2 could not be asked.
+        """
+        from reconciler.engine import takeover
+        from reconciler.engine.ownership import came_of_a_launch
+
+        desired, owner = self.desired, self.owner
+        ours = takeover.Claims(
+            owner=owner,
+            is_settled=lambda instance: came_of_a_launch(instance, self.journal, owner),
+            pools={pool.name: pool for pool in desired.node_pools},
+            classes=frozenset(desired.classes),
+            recorded=self.store.node_claims(),
+            hash_of=desired.hash_of,
+            rehash=desired.rehash,
+            types=desired.instance_type,
+        )
+        found = (*self.compute.of_karpenter(), *self.compute.instances())
+        return takeover.survey({i.id: i for i in found}.values(), snapshot, ours)
+
+    def price_of(self, stake: Stake) -> float | None:
+        """Return what an instance costs in USD an hour, None where that is not known."""
+        instance = stake.instance
+        kind = self.desired.catalog.get(instance.instance_type)
+        return None if kind is None else kind.price_of(instance.zone, instance.capacity_type)
+
+    def take(self, stakes: Sequence[Stake]) -> Sequence[str]:
+        """Record what may be taken and tag it; return what went wrong."""
+        from reconciler.engine.takeover import Hands, take_over
+
+        hands = Hands(self.clock, self.compute, self.store, self.journal)
+        return take_over(stakes, hands, self.owner, self.desired.revision)

@@ -1,0 +1,1 @@
+"""What commands print: lists, findings, explanations and progress."""

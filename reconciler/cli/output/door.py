@@ -1,0 +1,57 @@
+"""The door through which a command writes: what others wrote comes out as text, not as commands.
+
+``main`` puts it around standard output and standard error, so no renderer can forget the filter.
+Text that is not marked as ``Painted`` cannot even set a colour.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.model.text.visible import inert
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+_LINE_MAX: Final = 64
+"""How much of an unfinished line counts for what comes after: more than a command's name."""
+
+
+class Door:
+    """A stream of text that writes to ``out`` what ``inert`` leaves of it."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._line = ""
+
+    def write(self, text: str) -> int:
+        """Write text; return how many characters were given."""
+        self._out.write(inert(text, self._line))
+        _, newline, tail = text.rpartition("\n")
+        line = tail if newline else self._line + tail
+        if line.isspace():  # as good as none, however long it is
+            line = ""
+        self._line = line if len(line) <= _LINE_MAX else f".{line[-_LINE_MAX:]}"
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        """Write several texts."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._out, name)
+
+
+@contextmanager
+def opened() -> Iterator[None]:
+    """Let everything that is written to standard output and standard error pass a door."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = Door(before[0]), Door(before[1])
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before

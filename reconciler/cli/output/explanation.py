@@ -1,0 +1,161 @@
+"""An explanation for people and for programs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import UnsetType
+
+from reconciler.cli.output.listing import age, clock_time, columns
+from reconciler.model.text.visible import one_line, visible
+from reconciler.plan.render.wording import counted, dollars, format_price_source, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from reconciler.adapters.database.history import GivenReason
+    from reconciler.plan.explain.answer import (
+        ConstraintCost,
+        Explanation,
+        FilterCount,
+        NodesAnswer,
+        PoolAnswer,
+    )
+    from reconciler.plan.value.nodes import LaunchOffering
+    from reconciler.plan.value.plan import Plan
+
+_WELL_KNOWN: Final = (
+    "karpenter.sh",
+    "kubernetes.io",
+    "node.kubernetes.io",
+    "topology.kubernetes.io",
+)
+"""Domains of labels that are clear without them."""
+
+
+def text_of(
+    answer: Explanation, plan: Plan, digest: str, earlier: Sequence[GivenReason], now: datetime
+) -> str:
+    """Return the answer as text: the verdict, the facts, and what prevents a change."""
+    lines = [one_line(f"{answer.kind} {answer.name}: {answer.verdict}.")]
+    lines += [f"  {visible(fact)}" for fact in answer.facts]
+    text = "\n".join(lines) + "\n"
+    if answer.reasons:
+        rows = [(reason.code, reason.message) for reason in answer.reasons]
+        gaps = "Gaps and conflicts in the disruption settings"
+        title = gaps if answer.kind == "NodePool" else "Why not"
+        text += f"\n{title}:\n" + columns(rows, indent=2)
+    if earlier:
+        past = [(clock_time(g.at), g.decision.code, g.decision.message) for g in earlier]
+        text += "\nEarlier reasons:\n" + columns(past, indent=2)
+    if answer.pools or answer.nodes is not None:
+        text += "\nIf it were the only pending pod:\n" + _places(answer)
+    if answer.filters:
+        text += f"\nInstance types left after each filter: {_funnel(answer.filters)}\n"
+    if len(answer.offerings) > 1:
+        offers = [_offering(o, plan.at) for o in answer.offerings]
+        text += "\nCheapest instance types:\n" + columns(offers, indent=2)
+    if answer.constraints:
+        text += "\nEffect of removing one constraint:\n"
+        text += columns([(_effect(c), c.constraint) for c in answer.constraints], indent=2)
+    ago = f", {age(plan.at, now)} ago" if now > plan.at else ""
+    return f"{text}\nFrom plan {digest} of {clock_time(plan.at)}{ago}.\n"
+
+
+def _places(answer: Explanation) -> str:
+    lines = [f"  {_nodes(answer.nodes)}"] if answer.nodes is not None else []
+    for pool in answer.pools:
+        lines.append(f"  NodePool {pool.node_pool}: {_pool(pool)}")
+        lines.append(f"    instance types left after each filter: {_funnel(pool.filters)}")
+    return "".join(f"{visible(line)}\n" for line in lines)
+
+
+def _nodes(nodes: NodesAnswer) -> str:
+    if not nodes.total:
+        return "there are no nodes"
+    there = f"{nodes.suited} of {counted(nodes.total, 'existing node')} match its constraints"
+    if not nodes.takers:
+        return f"{there}, but none has room now"
+    return f"{there}; it fits on {listed(nodes.takers)}"
+
+
+def _pool(pool: PoolAnswer) -> str:
+    if pool.launch is not None:
+        offering = pool.launch
+        return (
+            f"launch {offering.instance_type} {offering.capacity_type} in {offering.zone} for "
+            f"{_price(offering)}"
+        )
+    message = pool.message.removeprefix(f"NodePool {pool.node_pool}: ")
+    nearest = ""
+    if pool.nearest_type and "nearest" not in message:
+        nearest = f"; the closest instance type, {pool.nearest_type}, lacks {pool.lacks}"
+    return f"{message}{nearest}"
+
+
+def _funnel(filters: Iterable[FilterCount]) -> str:
+    return " · ".join(f"{_filter_name(f.filter)} {f.types:,}" for f in filters)
+
+
+def _filter_name(name: str) -> str:
+    """Return a filter in words: ``capacity type`` for a label of Karpenter or Kubernetes."""
+    domain, _, label = name.rpartition("/")
+    return label.replace("-", " ") if domain in _WELL_KNOWN else name
+
+
+def _offering(offering: LaunchOffering, now: datetime) -> tuple[str, ...]:
+    """Return an offering with its price, and the source and age of that price."""
+    source = offering.price_source
+    origin = () if isinstance(source, UnsetType) else (format_price_source(source, now),)
+    what = (offering.instance_type, offering.capacity_type, offering.zone)
+    return (*what, _price(offering), *origin)
+
+
+def _price(offering: LaunchOffering) -> str:
+    return f"{dollars(offering.price)}/hour"
+
+
+def _effect(cost: ConstraintCost) -> str:
+    parts = []
+    if cost.placed:
+        parts.append(f"schedules {counted(cost.placed, 'more pod')}")
+    if cost.saves > 0:
+        parts.append(f"saves {dollars(cost.saves)}/hour")
+    elif cost.saves < 0:
+        parts.append(f"costs {dollars(-cost.saves)}/hour")
+    if cost.nodes > 0:
+        parts.append(f"{counted(cost.nodes, 'node')} fewer")
+    return ", ".join(parts) or "no effect"
+
+
+def document(
+    answer: Explanation, plan: Plan, digest: str, earlier: Sequence[GivenReason]
+) -> dict[str, Any]:
+    """Return the answer as an object, without the parts that do not apply."""
+    import msgspec
+
+    more = {
+        name: msgspec.to_builtins(value)
+        for name in ("nodes", "pools", "filters", "offerings", "constraints")
+        if (value := getattr(answer, name))
+    }
+    return {
+        "apiVersion": "reconciler/v1",
+        "kind": "Explanation",
+        "about": {"kind": answer.kind, "name": answer.name},
+        "plan": {"digest": digest, "at": msgspec.to_builtins(plan.at)},
+        "verdict": answer.verdict,
+        "facts": list(answer.facts),
+        "reasons": [{"code": r.code, "message": r.message} for r in answer.reasons],
+        "earlier": [
+            {
+                "at": msgspec.to_builtins(g.at),
+                "code": g.decision.code,
+                "message": g.decision.message,
+                "plan": g.plan,
+            }
+            for g in earlier
+        ],
+        **more,
+    }

@@ -1,0 +1,142 @@
+"""Findings as a person at a terminal, a script, GitHub and a code-scanning service read them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.text.visible import (
+    Annotations,
+    Painted,
+    annotation_property,
+    annotation_text,
+    one_line,
+    visible,
+)
+from reconciler.source.document import lines_of
+
+_COLOURS: Final = {Severity.ERROR: "31", Severity.WARNING: "33", Severity.INFO: "36"}
+_EXCERPT_WIDTH: Final = 120
+
+
+def is_valid(diagnostics: Sequence[Diagnostic]) -> bool:
+    """Return whether no finding is an error."""
+    return not any(d.severity is Severity.ERROR for d in diagnostics)
+
+
+def render_text(
+    diagnostics: Sequence[Diagnostic],
+    sources: Mapping[str, bytes] | None = None,
+    *,
+    colour: bool = False,
+) -> str:
+    """Return one line for each finding, with the line it is about, and a sum at the end.
+
+    ``sources`` are the contents of the files by path; a finding in none of them has no excerpt.
+    """
+    lines: list[str] = []
+    texts: dict[str, list[str]] = {}
+    for diagnostic in diagnostics:
+        lines.append(_headline(diagnostic, colour=colour))
+        place = diagnostic.place
+        if place is not None and sources is not None and place.file in sources:
+            if place.file not in texts:
+                text = sources[place.file].decode(errors="replace").removeprefix("\ufeff")
+                texts[place.file] = lines_of(text)
+            lines += _excerpt(texts[place.file], place.line, place.column, colour=colour)
+    lines.append(_sum(diagnostics, colour=colour))
+    return Painted("\n".join(lines) + "\n")
+
+
+def _paint(text: str, code: str, *, colour: bool) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if colour else text
+
+
+def _headline(diagnostic: Diagnostic, *, colour: bool) -> str:
+    place = one_line(str(diagnostic.place)) if diagnostic.place else ""
+    where = _paint(f"{place}: ", "1", colour=colour) if place else ""
+    severity = _paint(f"{diagnostic.severity}:", _COLOURS[diagnostic.severity], colour=colour)
+    what = f" {one_line(diagnostic.path)}:" if diagnostic.path else ""
+    hint = f" ({one_line(diagnostic.hint)})" if diagnostic.hint else ""
+    code = _paint(f"[{diagnostic.code}]", "2", colour=colour)
+    return f"{where}{severity}{what} {one_line(diagnostic.message)}{hint} {code}"
+
+
+def _excerpt(lines: Sequence[str], line: int, column: int, *, colour: bool) -> list[str]:
+    if not 0 < line <= len(lines):
+        return []
+    start = max(0, column - _EXCERPT_WIDTH + 20)
+    excerpt = lines[line - 1][start : start + _EXCERPT_WIDTH].replace("\t", " ")
+    shown, before = visible(excerpt), visible(excerpt[: max(column - 1 - start, 0)])
+    if not shown.strip():
+        return []
+    margin = f"{line:>5} | "
+    caret = _paint("^", "1;31", colour=colour)
+    return [f"{margin}{shown}", f"{'':>5} | {' ' * len(before)}{caret}"]
+
+
+def _sum(diagnostics: Sequence[Diagnostic], *, colour: bool) -> str:
+    counts = Counter(d.severity for d in diagnostics)
+    parts = [
+        f"{counts[severity]} {word}{'' if counts[severity] == 1 else 's'}"
+        for severity, word in ((Severity.ERROR, "error"), (Severity.WARNING, "warning"))
+        if counts[severity]
+    ]
+    valid = not counts[Severity.ERROR]
+    head = _paint("valid" if valid else "invalid", "32" if valid else "31", colour=colour)
+    return f"{head}: {', '.join(parts)}" if parts else head
+
+
+def as_data(diagnostic: Diagnostic) -> dict[str, Any]:
+    """Return a finding as the contract's JSON writes it; what is not known is null."""
+    place = diagnostic.place
+    return {
+        "severity": str(diagnostic.severity),
+        "code": diagnostic.code,
+        "message": diagnostic.message,
+        "path": diagnostic.path or None,
+        "file": place.file if place else None,
+        "line": place.line if place else None,
+        "column": place.column if place else None,
+        "hint": diagnostic.hint or None,
+    }
+
+
+def render_json(diagnostics: Sequence[Diagnostic]) -> str:
+    """Return ``{"diagnostics": […], "valid": …}``, keys sorted."""
+    import json
+
+    data = {"valid": is_valid(diagnostics), "diagnostics": [as_data(d) for d in diagnostics]}
+    return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+_COMMANDS: Final = {
+    Severity.ERROR: "error",
+    Severity.WARNING: "warning",
+    Severity.INFO: "notice",
+}
+
+
+def render_github(diagnostics: Sequence[Diagnostic], folder: str = "") -> str:
+    """Return GitHub workflow commands, which annotate the lines of a pull request.
+
+    ``folder`` is where the fleet lies in the repository: GitHub wants paths from its root.
+    """
+    lines = []
+    for diagnostic in diagnostics:
+        fields = {}
+        if diagnostic.place is not None:
+            place = diagnostic.place
+            path = f"{folder}/{place.file}" if folder else place.file
+            fields = {"file": path, "line": str(place.line), "col": str(place.column)}
+        fields["title"] = diagnostic.code
+        properties = ",".join(
+            f"{key}={annotation_property(value)}" for key, value in fields.items()
+        )
+        what = f"{diagnostic.path}: " if diagnostic.path else ""
+        hint = f" ({diagnostic.hint})" if diagnostic.hint else ""
+        message = annotation_text(f"{what}{diagnostic.message}{hint}")
+        lines.append(f"::{_COMMANDS[diagnostic.severity]} {properties}::{message}\n")
+    return Annotations("".join(lines))

@@ -1,0 +1,113 @@
+"""Lists for people and for programs: aligned columns, or a Kubernetes List."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from reconciler.model.text.visible import one_line
+from reconciler.plan.render.layout import table
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing: its cells in a table, further ones of a wide table, and itself as an object."""
+
+    name: str
+    cells: tuple[str, ...]
+    wide: tuple[str, ...]
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Things of one kind; ``header`` and ``wide_header`` name the cells of the items."""
+
+    header: tuple[str, ...]
+    items: Sequence[Item]
+    wide_header: tuple[str, ...] = field(default=())
+
+
+def as_table(listing: Listing, *, wide: bool) -> str:
+    """Return the items as aligned columns below their header."""
+    header = listing.header + (listing.wide_header if wide else ())
+    rows = [i.cells + (i.wide if wide else ()) for i in listing.items]
+    return columns([header, *rows])
+
+
+def columns(rows: Sequence[Sequence[str]], indent: int = 0) -> str:
+    """Return rows as lines of aligned columns; an empty cell is shown as a dash."""
+    shown = [[one_line(cell) or "-" for cell in row] for row in rows]
+    lines = table(shown, "<" * max((len(row) for row in rows), default=0))
+    return "".join(f"{' ' * indent}{line}\n" for line in lines)
+
+
+def as_list(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return objects as a Kubernetes List."""
+    return {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": list(documents)}
+
+
+def as_json(value: Any) -> str:
+    """Return a value as JSON for people and programs: sorted keys, one to a line."""
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def age(since: datetime | None, now: datetime) -> str:
+    """Return how long ago something was, in the form of kubectl (``HumanDuration``)."""
+    return "" if since is None else span(now - since)
+
+
+def span(duration: timedelta) -> str:
+    """Return a duration with at most two units: ``45s``, ``3m12s``, ``5h30m``, ``3d4h``, ``2y30d``.
+
+    The larger it is, the less the smaller unit matters: from 10 minutes, 8 hours, 8 days and
+    8 years on only the larger one is told.
+    """
+    seconds = max(int(duration.total_seconds()), 0)
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    years = days // 365
+    if seconds < 120:
+        return f"{seconds}s"
+    if minutes < 10:
+        return _two(minutes, "m", seconds % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return _two(days, "d", hours % 24, "h")
+    if years < 2:
+        return f"{days}d"
+    if years < 8:
+        return _two(years, "y", days % 365, "d")
+    return f"{years}y"
+
+
+def _two(large: int, unit: str, small: int, smaller_unit: str) -> str:
+    return f"{large}{unit}{small}{smaller_unit}" if small else f"{large}{unit}"
+
+
+def stamp(at: datetime | None) -> str:
+    """Return a time as Kubernetes writes it, to the second: ``2026-01-03T12:00:00Z``."""
+    return "" if at is None else f"{at:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def clock_time(at: datetime | None) -> str:
+    """Return a time for a terminal, to the minute: ``2026-01-03 12:00 UTC``."""
+    return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def shown(stamped: str) -> str:
+    """Return a time that ``stamp`` wrote as a terminal shows it."""
+    return clock_time(datetime.fromisoformat(stamped)) if stamped else ""
+
+
+def cut(text: str, width: int) -> str:
+    """Return a text on one line of at most ``width`` characters."""
+    line = one_line(text)
+    return line if len(line) <= width else line[: width - 1] + "…"

@@ -1,0 +1,350 @@
+"""The kinds that ``get`` and ``describe`` know, each as a listing of what is recorded.
+
+Nodes are told from their claims: the state records what we launched, not what the cluster says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from reconciler.cli.output.listing import Item, Listing, age, clock_time, stamp
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.plan.render.wording import short
+
+if TYPE_CHECKING:
+    from reconciler.cli.shared.records import Recorded
+    from reconciler.ports.state import RecordedObject, RecordedPlan, RunningCommand
+
+API: Final = "reconciler/v1"
+
+
+def phase_of(claim: NodeClaim) -> str:
+    """Return where a claim stands in its life, in one word."""
+    if claim.is_deleting:
+        return "Terminating"
+    for condition, phase in (
+        ("Initialized", "Ready"),
+        ("Registered", "Registered"),
+        ("Launched", "Launched"),
+    ):
+        if claim.is_true(condition):
+            return phase
+    return "Pending"
+
+
+def node_claims(recorded: Recorded) -> Listing:
+    return Listing(
+        ("NAME", "NODEPOOL", "TYPE", "CAPACITY", "ZONE", "NODE", "STATUS", "AGE"),
+        [
+            Item(
+                claim.name,
+                (
+                    claim.name,
+                    claim.node_pool,
+                    *_offering(claim),
+                    claim.status.node_name,
+                    phase_of(claim),
+                    age(claim.metadata.creation_timestamp, recorded.now),
+                ),
+                (_instance(claim), claim.status.image_id, claim.spec.node_class_ref.name),
+                claim_document(claim),
+            )
+            for claim in recorded.state.store.node_claims()
+        ],
+        ("INSTANCE", "IMAGE", "NODECLASS"),
+    )
+
+
+def nodes(recorded: Recorded) -> Listing:
+    return Listing(
+        ("NAME", "NODEPOOL", "TYPE", "CAPACITY", "ZONE", "STATUS", "AGE"),
+        [
+            Item(
+                claim.status.node_name,
+                (
+                    claim.status.node_name,
+                    claim.node_pool,
+                    *_offering(claim),
+                    phase_of(claim),
+                    age(_registered_at(claim), recorded.now),
+                ),
+                (_instance(claim), claim.name),
+                _node_document(claim),
+            )
+            for claim in sorted(
+                recorded.state.store.node_claims(), key=lambda c: (c.status.node_name, c.name)
+            )
+            if claim.status.node_name
+        ],
+        ("INSTANCE", "NODECLAIM"),
+    )
+
+
+def node_pools(recorded: Recorded) -> Listing:
+    claims = recorded.state.store.node_claims()
+    return Listing(
+        ("NAME", "NODECLASS", "NODES", "READY", "WEIGHT", "REVISION"),
+        [
+            _node_pool(pool, [c for c in claims if c.node_pool == pool.name])
+            for pool in recorded.state.store.objects()
+            if pool.kind == "NodePool"
+        ],
+        ("HASH",),
+    )
+
+
+def plans(recorded: Recorded) -> Listing:
+    return Listing(
+        ("DIGEST", "REVISION", "SERIAL", "ACTIONS", "CARRIED-OUT", "AGE"),
+        [_plan(plan, recorded) for plan in recorded.state.store.plans(limit=100)],
+        ("UNSCHEDULABLE", "BLOCKED", "DEFERRED"),
+    )
+
+
+def commands(recorded: Recorded) -> Listing:
+    return Listing(
+        ("ID", "REASON", "DECISION", "NODECLAIMS", "REPLACEMENTS", "PHASE", "AGE"),
+        [
+            Item(
+                command.id,
+                (
+                    command.id,
+                    command.reason,
+                    command.decision,
+                    ",".join(command.node_claims),
+                    ",".join(command.replacements),
+                    command.phase.value,
+                    age(command.started_at, recorded.now),
+                ),
+                (short(command.revision), command.message),
+                _command_document(command),
+            )
+            for command in recorded.state.history.commands()
+        ],
+        ("REVISION", "MESSAGE"),
+    )
+
+
+def actions(recorded: Recorded) -> Listing:
+    from reconciler.cli.output.progress import progress_of
+
+    return Listing(
+        ("ID", "WAVE", "KIND", "NODEPOOL", "TARGET", "STATE", "REASON"),
+        [
+            Item(
+                action.id,
+                (
+                    action.id,
+                    str(action.wave),
+                    action.kind,
+                    action.node_pool or "",
+                    action.node or action.node_claim or action.command or "",
+                    state,
+                    action.reason,
+                ),
+                (",".join(action.depends_on), plan),
+                {
+                    "apiVersion": API,
+                    "kind": "Action",
+                    "metadata": {"name": action.id},
+                    "spec": msgspec.to_builtins(action),
+                    "status": {"state": state, "plan": plan},
+                },
+            )
+            for plan, action, state in progress_of(recorded.state)
+        ],
+        ("DEPENDS-ON", "PLAN"),
+    )
+
+
+VIEWS: Final[Mapping[str, Callable[[Recorded], Listing]]] = {
+    "nodeclaims": node_claims,
+    "nodes": nodes,
+    "nodepools": node_pools,
+    "plans": plans,
+    "actions": actions,
+    "commands": commands,
+}
+"""Plural of a kind → how it is listed."""
+
+
+def kind_of(word: str) -> str:
+    """Return the plural that ``word`` means: ``NodeClaim``, ``nodeclaims`` and so on.
+
+    Raises:
+        ValueError: the kind is unknown.
+    """
+    plural = word.lower().removesuffix("s") + "s"
+    if plural not in VIEWS:
+        raise ValueError(f"unknown kind {word[:60]!r} (use one of {', '.join(VIEWS)})")
+    return plural
+
+
+def found(listing: Listing, kind: str, name: str, recorded: Recorded) -> Item:
+    """Return the item of that name.
+
+    Raises:
+        StateError: there is none; it says what became of it or which name comes near.
+    """
+    from reconciler.model.errors import StateError
+    from reconciler.model.text.nearest import did_you_mean
+
+    item = next((i for i in listing.items if i.name == name), None)
+    if item is not None:
+        return item
+    singular = kind.removesuffix("s")
+    gone = recorded.state.history.gone_claim(name) if kind == "nodeclaims" else None
+    if gone is not None:
+        ago = age(gone.at, recorded.now)
+        raise StateError(
+            (f"nodeclaim {name} was terminated {ago} ago: {gone.reason}"), where=recorded.where
+        )
+    names = [item.name for item in listing.items]
+    remedy = did_you_mean(name, names, f"`reconciler get {kind}` lists all")
+    raise StateError(f"no {singular} {name} is recorded", where=recorded.where, remedy=remedy)
+
+
+def claim_document(claim: NodeClaim) -> dict[str, Any]:
+    """Return a claim as the Kubernetes API spells it, with the condition that sums up the others.
+
+    Karpenter's NodeClaim is Ready when it is launched, registered and initialized.
+    """
+    document = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", **msgspec.to_builtins(claim)}
+    conditions = document.setdefault("status", {}).setdefault("conditions", ())
+    if claim.condition("Ready") is None:
+        document["status"]["conditions"] = [*conditions, _ready(claim)]
+    return document
+
+
+def _ready(claim: NodeClaim) -> dict[str, str]:
+    initialized = claim.condition("Initialized")
+    since = initialized.last_transition_time if initialized else claim.metadata.creation_timestamp
+    is_ready = initialized is not None and initialized.status == "True"
+    reason = "Ready" if is_ready else phase_of(claim)
+    ready = {"type": "Ready", "status": "True" if is_ready else "Unknown", "reason": reason}
+    return {**ready, "lastTransitionTime": stamp(since)} if since else ready
+
+
+def _node_document(claim: NodeClaim) -> dict[str, Any]:
+    status = claim.status
+    ready = "True" if phase_of(claim) == "Ready" else "Unknown"
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": status.node_name,
+            "labels": claim.metadata.labels,
+            "creationTimestamp": stamp(_registered_at(claim)),
+            "ownerReferences": [
+                {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": claim.name}
+            ],
+        },
+        "spec": {
+            "providerID": status.provider_id,
+            "taints": msgspec.to_builtins(claim.spec.taints),
+        },
+        "status": {
+            "capacity": status.capacity,
+            "allocatable": status.allocatable,
+            "conditions": [{"type": "Ready", "status": ready}],
+        },
+    }
+
+
+def _registered_at(claim: NodeClaim) -> Any:
+    registered = claim.condition("Registered")
+    return registered.last_transition_time if registered else claim.metadata.creation_timestamp
+
+
+def _node_pool(pool: RecordedObject, claims: Sequence[NodeClaim]) -> Item:
+    spec: Any = pool.data.get("spec") or {}
+    reference = ((spec.get("template") or {}).get("spec") or {}).get("nodeClassRef") or {}
+    ready = sum(phase_of(c) == "Ready" for c in claims)
+    return Item(
+        pool.name,
+        (
+            pool.name,
+            str(reference.get("name", "")),
+            str(len(claims)),
+            str(ready),
+            str(spec.get("weight", "")),
+            short(pool.revision),
+        ),
+        (pool.hash,),
+        {
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodePool",
+            **pool.data,
+            "status": {"nodes": len(claims), "readyNodes": ready},
+        },
+    )
+
+
+def _plan(plan: RecordedPlan, recorded: Recorded) -> Item:
+    actions, *rest = _lengths(plan)
+    return Item(
+        plan.digest,
+        (
+            plan.digest,
+            short(plan.revision),
+            str(plan.serial),
+            actions,
+            clock_time(plan.carried_out_at),
+            age(plan.at, recorded.now),
+        ),
+        tuple(rest),
+        {
+            "apiVersion": API,
+            "kind": "RecordedPlan",
+            "metadata": {"name": plan.digest, "creationTimestamp": stamp(plan.at)},
+            "spec": {"revision": plan.revision, "serial": plan.serial},
+            "status": {"carriedOutAt": stamp(plan.carried_out_at) or None},
+        },
+    )
+
+
+def _command_document(command: RunningCommand) -> dict[str, Any]:
+    body = msgspec.to_builtins(command)
+    return {
+        "apiVersion": API,
+        "kind": "Command",
+        "metadata": {"name": body.pop("id"), "creationTimestamp": stamp(command.started_at)},
+        "status": {"phase": body.pop("phase"), "message": body.pop("message")},
+        "spec": body,
+    }
+
+
+class _Lengths(msgspec.Struct):
+    """How many entries the parts of a plan have; the entries themselves are left undecoded."""
+
+    actions: list[msgspec.Raw] = []
+    unschedulable: list[msgspec.Raw] = []
+    blocked: list[msgspec.Raw] = []
+    deferred: list[msgspec.Raw] = []
+
+
+def _lengths(plan: RecordedPlan) -> tuple[str, str, str, str]:
+    """Return how many actions, unschedulable pods, blocked and deferred nodes a plan has."""
+    try:
+        found = msgspec.json.decode(plan.body, type=_Lengths)
+    except msgspec.MsgspecError:
+        return ("?", "?", "?", "?")
+    return (
+        str(len(found.actions)),
+        str(len(found.unschedulable)),
+        str(len(found.blocked)),
+        str(len(found.deferred)),
+    )
+
+
+def _offering(claim: NodeClaim) -> tuple[str, str, str]:
+    labels = claim.metadata.labels
+    return (labels.get(INSTANCE_TYPE, ""), labels.get(CAPACITY_TYPE, ""), labels.get(ZONE, ""))
+
+
+def _instance(claim: NodeClaim) -> str:
+    return claim.status.provider_id.rpartition("/")[2]

@@ -1,0 +1,1 @@
+"""What several commands need: their inputs, the recorded state, exit codes."""

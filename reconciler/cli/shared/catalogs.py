@@ -1,0 +1,219 @@
+"""Chooses what a fleet may launch and at which price: locked, as AWS says, or as bundled.
+
+A lock holds wherever there is one. Without it AWS is asked where the settings say so, or where the
+account is looked at anyway; what AWS does not answer falls back to the bundled data, and the
+catalogue says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from reconciler.catalog.aws.bundle import Bundle, Header
+from reconciler.catalog.aws.live import live_bundle
+from reconciler.catalog.aws.prices import OnDemandQuotes, Pricing, SpotQuotes
+from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled, bundled_data
+from reconciler.cli.output.listing import clock_time
+from reconciler.cli.shared.request import read_bytes
+from reconciler.model.duration import parse_duration
+from reconciler.model.karpenter.instancetype import PriceOrigin
+
+if TYPE_CHECKING:
+    import argparse
+
+    from reconciler.adapters.aws.facts.latest import AccountFacts
+    from reconciler.catalog.catalog import Catalog
+    from reconciler.desired.lock import Lock
+    from reconciler.desired.settings.layers import Resolved
+    from reconciler.model.karpenter.instancetype import InstanceType
+    from reconciler.model.settings import Settings
+
+_LIVE: Final = "live"
+
+
+class Asking(NamedTuple):
+    """How AWS is asked: ``facts`` connects; ``by_default`` where the settings leave it open."""
+
+    facts: Callable[[], AccountFacts]
+    by_default: bool
+
+
+def read_types(
+    args: argparse.Namespace, resolved: Resolved, lock: Lock | None, asking: Asking | None
+) -> Catalog:
+    """Return the catalogue of ``--catalog``, else that of the region.
+
+    ``asking`` is how AWS is asked where the settings want it or the account is looked at anyway.
+
+    Raises:
+        UnreadableError: the file of ``--catalog`` cannot be read.
+    """
+    if args.catalog is not None:
+        from reconciler.catalog.file import read_catalog
+
+        return read_catalog(read_bytes(args.catalog), args.catalog)
+    return catalog_of(resolved.settings, lock, asking)
+
+
+def catalog_of(
+    settings: Settings, lock: Lock | None = None, asking: Asking | None = None
+) -> Catalog:
+    """Return the catalogue of the region.
+
+    Raises:
+        UsageError: nothing is known of the region.
+        UnreadableError: the lock holds facts that this release cannot read.
+    """
+    warnings: tuple[str, ...] = ()
+    if lock is not None and lock.region != settings.region:
+        ignored = f"reconciler.lock is for {lock.region} and is ignored in {settings.region}"
+        warnings = (f"{ignored}; run `reconciler lock --update`",)
+    elif lock is not None:
+        return locked(settings, lock)
+    return unlocked(settings, asking, warnings)
+
+
+def locked(settings: Settings, lock: Lock) -> BundledCatalog:
+    """Return the catalogue as it is locked."""
+    from reconciler.catalog.locked import locked_data, locked_pricing
+
+    release = bundled_data()
+    header, bundle = locked_data(lock, release)
+    warnings = []
+    if lock.catalog.bundle_digest != release[0].digest[:16]:
+        warnings.append(
+            f"reconciler.lock was written with catalog {lock.catalog.bundle}, but this release "
+            f"has {release[0].version}; instance types that are not locked may differ; run "
+            "`reconciler lock --update`"
+        )
+    return BundledCatalog(
+        header,
+        bundle,
+        settings.region,
+        DEFAULT_FACTS,
+        pricing=locked_pricing(lock, settings.price_book),
+        source=f"locked aws {header.version} {settings.region}",
+        warnings=tuple(warnings),
+    )
+
+
+def unlocked(
+    settings: Settings, asking: Asking | None = None, warnings: tuple[str, ...] = ()
+) -> Catalog:
+    """Return the catalogue as AWS says where it is asked, as bundled otherwise."""
+    found = _Found(settings, asking)
+    found.warnings += warnings
+    header, bundle = found.data()
+    pricing = found.pricing()
+    plain = bundled(settings.region) if not found.source else None
+    if plain is not None and not pricing and not found.warnings and not found.notes:
+        return plain
+    return BundledCatalog(
+        header,
+        bundle,
+        settings.region,
+        DEFAULT_FACTS,
+        pricing=pricing or None,
+        source=found.source,
+        notes=tuple(found.notes),
+        warnings=tuple(found.warnings),
+    )
+
+
+class _Found:
+    """What was asked and what came of it."""
+
+    def __init__(self, settings: Settings, asking: Asking | None) -> None:
+        self._settings = settings
+        self._asking = asking
+        self.source = ""
+        self.notes: list[str] = []
+        self.warnings: list[str] = []
+
+    def _facts(self, mode: str) -> AccountFacts | None:
+        """Return how to ask, None where the bundled data is wanted."""
+        if self._asking is None:
+            return None
+        wanted = mode == _LIVE or (mode == "auto" and self._asking.by_default)
+        return self._asking.facts() if wanted else None
+
+    def data(self) -> tuple[Header, Bundle]:
+        """Return the instance types of the region."""
+        release = bundled_data()
+        facts = self._facts(self._settings.instance_types_from)
+        if facts is None:
+            return release
+        known = facts.instance_types()
+        if known.value is None or known.at is None:
+            self._fell_back("using the bundled instance types", known.problem)
+            return release
+        self._aged("instance types", known.at, known.problem)
+        region = self._settings.region
+        self.source = f"live aws {region}, read {clock_time(known.at)}"
+        return live_bundle(region, known.value.machines, known.value.zones, known.at, release)
+
+    def pricing(self) -> Pricing:
+        """Return the prices of the region under the user's book."""
+        on_demand, spot = None, None
+        facts = self._facts(self._settings.prices_from)
+        if facts is not None:
+            listed = facts.on_demand()
+            if listed.value is not None and listed.at is not None:
+                self._aged("on-demand prices", listed.at, listed.problem)
+                self.notes.append(f"on-demand prices: AWS price list, read {clock_time(listed.at)}")
+                on_demand = OnDemandQuotes(listed.value, PriceOrigin("live", listed.at))
+            else:
+                self._fell_back("using the bundled on-demand prices", listed.problem)
+            quoted = facts.spot()
+            if quoted.value is not None and quoted.at is not None:
+                self._aged("spot prices", quoted.at, quoted.problem)
+                self.notes.append(
+                    f"spot prices: EC2 spot price history, read {clock_time(quoted.at)}"
+                )
+                spot = SpotQuotes(quoted.value, PriceOrigin("spot-history", quoted.at))
+            else:
+                self._fell_back("spot prices are estimated", quoted.problem)
+        return Pricing(on_demand, spot, self._settings.price_book)
+
+    def _aged(self, what: str, at: datetime, problem: str) -> None:
+        if problem:
+            self.warnings.append(f"{what} are from {clock_time(at)}; the update failed: {problem}")
+
+    def _fell_back(self, what: str, problem: str) -> None:
+        said = f"{what}: {problem}"
+        if self._settings.isolated_vpc and "isolatedVPC" in problem:
+            self.notes.append(said)
+        else:
+            self.warnings.append(said)
+
+
+def max_age(settings: Settings) -> timedelta:
+    """Return how old what AWS said may become."""
+    return parse_duration(settings.refresh_interval)
+
+
+class CatalogInForce:
+    """The catalogue that a process plans and launches with; every read may bring a newer one."""
+
+    def __init__(
+        self, args: argparse.Namespace, asking: Asking, resolved: Resolved, lock: Lock | None
+    ) -> None:
+        self._args = args
+        self._asking = asking
+        self.current: Catalog = self._made(resolved, lock)
+
+    def read(self, resolved: Resolved, lock: Lock | None) -> Catalog:
+        """Return the catalogue as it is now, the same value for as long as nothing changes."""
+        fresh, known = self._made(resolved, lock), self.current
+        if (fresh.digest, fresh.source, fresh.notes) != (known.digest, known.source, known.notes):
+            self.current = fresh
+        return self.current
+
+    def get(self, name: str) -> InstanceType | None:
+        """Return the type of that name, None if there is none."""
+        return self.current.get(name)
+
+    def _made(self, resolved: Resolved, lock: Lock | None) -> Catalog:
+        return read_types(self._args, resolved, lock, self._asking)

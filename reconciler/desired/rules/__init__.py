@@ -1,0 +1,1 @@
+"""What a schema cannot say about NodePools and EC2NodeClasses."""

@@ -1,0 +1,110 @@
+"""What the schema's shape cannot say: the CRDs' CEL rules, and Karpenter's run-time validation.
+
+The rules hang in the schema at the field that they judge (``x-kubernetes-validations``), so a
+finding has the field path that the API server would name, or a finer one below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from reconciler.desired.rules.nodepool import PREDICATES, Predicate
+from reconciler.desired.rules.runtime import RUNTIME
+from reconciler.source.document import Pointer
+from reconciler.source.finding import Finding
+from reconciler.source.schema import load, resolved
+
+_OF_VALUE = frozenset(
+    {"requirement-in-values", "requirement-not-in-values", "requirement-min-values"}
+)
+"""Rules that blame the value of the field they name; the others say that it should not be there."""
+
+
+def check(name: str, data: Any, faulty: list[Finding]) -> list[Finding]:
+    """Return the violated rules of the schema ``name``, without those that ``faulty`` tells.
+
+    ``faulty`` are the findings of the schema: a rule that looks at a value of the wrong shape has
+    nothing to add to them.
+    """
+    told = [f.pointer for f in faulty] + [p for f in faulty for p in f.replaces]
+    data = _as_meant(data, faulty)
+    found: dict[Pointer, Finding] = {}
+    for finding in _quietly(_all(name, data), has_faults=bool(faulty)):
+        if not any(finding.pointer[: len(p)] == p for p in told):
+            found.setdefault(finding.pointer, finding)
+    return list(found.values())
+
+
+def _as_meant(data: Any, faulty: list[Finding]) -> Any:
+    """Return the object with its mistyped keys put right, so that no rule misses what they say."""
+    for finding in faulty:
+        if finding.code == "unknown-field" and finding.replaces:
+            data = _renamed(data, finding.pointer, finding.replaces[0][-1])
+    return data
+
+
+def _renamed(data: Any, pointer: Pointer, name: str | int) -> Any:
+    """Return a copy of ``data`` with another name for the key at ``pointer``."""
+    step, *below = pointer
+    if isinstance(data, list) and isinstance(step, int):
+        return [_renamed(v, tuple(below), name) if i == step else v for i, v in enumerate(data)]
+    if not below:
+        return {name if key == step else key: value for key, value in data.items()}
+    return {k: _renamed(v, tuple(below), name) if k == step else v for k, v in data.items()}
+
+
+def _all(name: str, data: Any) -> Iterator[Iterator[Finding]]:
+    schema = load(name)
+    yield from _hanging(schema, schema, data, (), _predicates(name))
+    for rule in RUNTIME.get(name, ()):
+        yield rule(data)
+
+
+def _predicates(name: str) -> dict[str, Predicate]:
+    if name == "ec2nodeclass.v1":
+        from reconciler.desired.rules.nodeclass import PREDICATES as OF_CLASS
+
+        return OF_CLASS
+    return PREDICATES
+
+
+def _quietly(checks: Iterator[Iterator[Finding]], *, has_faults: bool) -> Iterator[Finding]:
+    """Run the checks; one that stumbles over a value which the schema refuses says nothing."""
+    for findings in checks:
+        try:
+            yield from findings
+        except (AttributeError, KeyError, TypeError, ValueError):
+            if not has_faults:
+                raise
+
+
+def _hanging(
+    schema: dict[str, Any],
+    node: dict[str, Any],
+    data: Any,
+    pointer: Pointer,
+    predicates: dict[str, Predicate],
+) -> Iterator[Iterator[Finding]]:
+    """Yield the checks of every rule at ``node`` and below, for the data that is there."""
+    node = resolved(schema, node)
+    for rule in node.get("x-kubernetes-validations", ()):
+        if "oldSelf" not in rule["rule"]:
+            yield _violations(rule["name"], predicates[rule["name"]], data, pointer)
+    if isinstance(data, dict):
+        fields = node.get("properties", {})
+        extra = node.get("additionalProperties")
+        for key, value in data.items():
+            below = fields.get(key, extra)
+            if isinstance(below, dict):
+                yield from _hanging(schema, below, value, (*pointer, key), predicates)
+    elif isinstance(data, list) and "items" in node:
+        for index, value in enumerate(data):
+            yield from _hanging(schema, node["items"], value, (*pointer, index), predicates)
+
+
+def _violations(name: str, judge: Predicate, data: Any, pointer: Pointer) -> Iterator[Finding]:
+    for below, message, hint in judge(data):
+        at = (*pointer, *below)
+        of_key = bool(below) and isinstance(below[-1], str) and name not in _OF_VALUE
+        yield Finding(name, at, message, hint, of_key=of_key)

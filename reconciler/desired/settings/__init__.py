@@ -1,0 +1,1 @@
+"""``reconciler.yaml`` and the other layers of settings."""

@@ -1,0 +1,164 @@
+"""Reads the user's price book from our config: rules of discounts and fixed prices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from reconciler.desired.settings.policy import names_in, read_entries, text_in, until
+from reconciler.model.billing import (
+    COMPUTE,
+    EC2_INSTANCE,
+    PriceRule,
+    ReservedInstancesTerms,
+    SavingsPlanTerms,
+)
+from reconciler.model.karpenter.labels import ON_DEMAND, SPOT
+
+# Reads savings plans and reserved instances from our config.
+
+
+_USE: Final = ("usedElsewhere", "utilizationPercent")
+_PLAN_KEYS: Final = (
+    "type", "commitment", "family", "region", "discountPercent", *_USE, "until", "note",
+)  # fmt: skip
+_RESERVED_KEYS: Final = ("instanceType", "count", "region", "zone", *_USE, "until", "note")
+
+
+def savings_plans(value: Any) -> tuple[SavingsPlanTerms, ...]:
+    """Return the savings plans, in order.
+
+    Raises:
+        ValueError: an entry cannot be read.
+    """
+    return tuple(read_entries(value, _PLAN_KEYS, _plan))
+
+
+def reserved_instances(value: Any) -> tuple[ReservedInstancesTerms, ...]:
+    """Return the reserved instances, in order.
+
+    Raises:
+        ValueError: an entry cannot be read.
+    """
+    return tuple(read_entries(value, _RESERVED_KEYS, _reserved))
+
+
+def _plan(entry: Mapping[str, Any]) -> SavingsPlanTerms:
+    kind, family = text_in(entry, "type"), text_in(entry, "family")
+    if kind not in (COMPUTE, EC2_INSTANCE):
+        raise ValueError(f"type: {kind!r} is not allowed (one of {COMPUTE}, {EC2_INSTANCE})")
+    if bool(family) is not (kind == EC2_INSTANCE):
+        raise ValueError(f"family: required with type {EC2_INSTANCE}, and not allowed otherwise")
+    commitment = _number(entry, "commitment")
+    if not commitment:
+        raise ValueError("commitment: must be an amount in USD an hour above 0")
+    return SavingsPlanTerms(
+        type=kind,
+        commitment=commitment,
+        family=family,
+        region=text_in(entry, "region"),
+        discount_percent=_number(entry, "discountPercent", 99.0) or 0.0,
+        used_elsewhere=_number(entry, "usedElsewhere"),
+        utilization_percent=_use(entry),
+        until=until(entry["until"]) if "until" in entry else None,
+        note=text_in(entry, "note"),
+    )
+
+
+def _reserved(entry: Mapping[str, Any]) -> ReservedInstancesTerms:
+    instance_type = text_in(entry, "instanceType")
+    if "." not in instance_type:
+        raise ValueError(
+            f"instanceType: {instance_type!r} is not an instance type (example: m5.large)"
+        )
+    count = _count(entry, "count")
+    if not count:
+        raise ValueError("count: must be an integer of at least 1")
+    return ReservedInstancesTerms(
+        instance_type=instance_type,
+        count=count,
+        region=text_in(entry, "region"),
+        zone=text_in(entry, "zone"),
+        used_elsewhere=_count(entry, "usedElsewhere"),
+        utilization_percent=_use(entry),
+        until=until(entry["until"]) if "until" in entry else None,
+        note=text_in(entry, "note"),
+    )
+
+
+def _use(entry: Mapping[str, Any]) -> float | None:
+    """Return the utilization in percent, which stands in place of what others use."""
+    stated, billed = _USE
+    if stated in entry and billed in entry:
+        raise ValueError(f"{billed}: cannot be set together with {stated}")
+    return _number(entry, billed, 100.0)
+
+
+def _number(entry: Mapping[str, Any], key: str, most: float = 1e9) -> float | None:
+    if key not in entry:
+        return None
+    value = entry[key]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+        raise ValueError(f"{key}: {value!r} must be a number from 0 to {most:g}")
+    return float(value)
+
+
+def _count(entry: Mapping[str, Any], key: str) -> int | None:
+    number = _number(entry, key)
+    if number is not None and number != int(number):
+        raise ValueError(f"{key}: {entry[key]!r} must be an integer")
+    return None if number is None else int(number)
+
+
+_KEYS: Final = (
+    "families", "instanceTypes", "regions", "capacityTypes", "discountPercent", "price", "note",
+)  # fmt: skip
+
+
+def discount(value: Any) -> float:
+    """Return a discount in percent; a negative one makes dearer, a whole one is none.
+
+    Raises:
+        ValueError: it is no such number.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if isinstance(value, bool) or not -1000 <= number < 100:
+        raise ValueError(f"{value!r} must be a percentage from -1000 to below 100")
+    return number
+
+
+def price_rules(value: Any) -> tuple[PriceRule, ...]:
+    """Return the rules of the price book, in order.
+
+    Raises:
+        ValueError: an entry cannot be read.
+    """
+    return tuple(read_entries(value, _KEYS, _rule))
+
+
+def _rule(entry: Mapping[str, Any]) -> PriceRule:
+    if ("price" in entry) is ("discountPercent" in entry):
+        raise ValueError("price: set either price or discountPercent")
+    kinds = names_in(entry, "capacityTypes", (ON_DEMAND, SPOT))
+    if "price" in entry and not kinds:
+        raise ValueError("capacityTypes: required with a price (on-demand, spot)")
+    share = discount(entry["discountPercent"]) if "discountPercent" in entry else None
+    return PriceRule(
+        families=names_in(entry, "families"),
+        instance_types=names_in(entry, "instanceTypes"),
+        regions=names_in(entry, "regions"),
+        capacity_types=kinds,
+        discount_percent=share,
+        price=_price(entry["price"]) if "price" in entry else None,
+        note=text_in(entry, "note"),
+    )
+
+
+def _price(value: Any) -> float:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0 < value < float("inf"):
+        raise ValueError(f"price: {value!r} must be a price in USD an hour above 0")
+    return float(value)

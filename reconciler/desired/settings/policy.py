@@ -1,0 +1,216 @@
+"""Reads the lists of our config about disruption: fleet budgets, windows, suspensions.
+
+Each is a list of objects as YAML has them, or the same as JSON text where it comes from the
+environment or a flag. What is wrong is said with the entry that is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from reconciler.model.duration import parse_duration
+from reconciler.model.schedule import parse_schedule, time_zone
+from reconciler.model.settings import Suspension, Window
+
+if TYPE_CHECKING:
+    from reconciler.model.karpenter.budget import Budget
+
+_T = TypeVar("_T")
+_REASONS: Final = ("Drifted", "Empty", "Underutilized")
+_NODES: Final = re.compile(r"(100|[0-9]{1,2})%|[0-9]{1,9}", re.ASCII)
+
+
+def nodes(value: Any) -> str:
+    """Return a number of nodes, or a share of them, as text; nothing where none is named.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    text = str(value)
+    if isinstance(value, (bool, float)) or (text and not _NODES.fullmatch(text)):
+        raise ValueError(f"{text[:40]!r} is not a number or percentage (5, 10%)")
+    return text
+
+
+def budgets(value: Any) -> tuple[Budget, ...]:
+    """Return the budgets of the whole fleet, in the form of a NodePool's.
+
+    Raises:
+        ValueError: an entry cannot be read.
+    """
+    from reconciler.model.karpenter.budget import Budget  # loads msgspec: only where there are any
+
+    made: list[Budget] = []
+    for entry in list_entries(value, ("nodes", "reasons", "schedule", "duration", "timeZone")):
+        limit = str(entry.get("nodes", "10%"))
+        if not _NODES.fullmatch(limit):
+            raise ValueError(f"nodes: {limit[:40]!r} is not a number or percentage (5, 10%)")
+        if ("schedule" in entry) is not ("duration" in entry):
+            raise ValueError("schedule and duration must be set together")
+        if "schedule" in entry:
+            _timed(entry)
+        reasons = names_in(entry, "reasons", _REASONS) or None
+        schedule, duration, zone = (entry.get(k) for k in ("schedule", "duration", "timeZone"))
+        made.append(Budget(limit, reasons, schedule, duration, zone))
+    return tuple(made)
+
+
+def windows(value: Any) -> tuple[Window, ...]:
+    """Return the windows outside which nothing is disrupted.
+
+    Raises:
+        ValueError: an entry cannot be read.
+    """
+    keys = ("schedule", "duration", "timeZone", "nodePools", "reasons", "owner")
+    made: list[Window] = []
+    for entry in list_entries(value, keys):
+        _timed(entry)
+        made.append(
+            Window(
+                schedule=entry["schedule"],
+                duration=entry["duration"],
+                time_zone=entry.get("timeZone"),
+                node_pools=names_in(entry, "nodePools"),
+                reasons=names_in(entry, "reasons", _REASONS),
+                owner=text_in(entry, "owner"),
+            )
+        )
+    return tuple(made)
+
+
+def suspensions(value: Any) -> tuple[Suspension, ...]:
+    """Return the suspensions; each has an owner.
+
+    Raises:
+        ValueError: an entry cannot be read.
+    """
+    made: list[Suspension] = []
+    for entry in list_entries(value, ("owner", "until", "nodePools", "reasons", "note")):
+        owner = text_in(entry, "owner")
+        if not owner:
+            raise ValueError("owner: required field is missing")
+        made.append(
+            Suspension(
+                owner=owner,
+                until=until(entry["until"]) if "until" in entry else None,
+                node_pools=names_in(entry, "nodePools"),
+                reasons=names_in(entry, "reasons", _REASONS),
+                note=text_in(entry, "note"),
+            )
+        )
+    return tuple(made)
+
+
+def written(entries: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return entries as they would stand in the file, without what they leave open."""
+    return [dict(_fields(entry)) for entry in entries]
+
+
+def _fields(entry: Any) -> Iterator[tuple[str, Any]]:
+    names = getattr(entry, "__struct_fields__", None) or entry.__dataclass_fields__
+    for name in names:
+        value = getattr(entry, name)
+        if value not in (None, "", ()):
+            first, *rest = name.split("_")
+            key = first + "".join(map(str.title, rest))
+            plain = list(value) if isinstance(value, tuple) else value
+            yield key, plain.isoformat() if isinstance(plain, datetime) else plain
+
+
+def list_entries(value: Any, allowed: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
+    """Yield the entries, each an object of the allowed keys; errors get the entry's number.
+
+    Raises:
+        ValueError: it is no list of objects, or an entry has a key that is not allowed.
+    """
+    entries = _from_json(value) if isinstance(value, str) else value
+    if not isinstance(entries, list):
+        raise ValueError("must be a list")  # noqa: TRY004 - of the author's making
+    for index, entry in enumerate(entries):
+        if not isinstance(entry, Mapping):
+            raise ValueError(f"[{index}] is not an object")  # noqa: TRY004 - likewise
+        unknown = sorted(str(key)[:40] for key in entry if key not in allowed)
+        if unknown:
+            known = ", ".join(allowed)
+            raise ValueError(f"[{index}].{unknown[0]}: unknown key (one of {known})")
+        yield entry
+
+
+def read_entries(
+    value: Any, allowed: tuple[str, ...], read: Callable[[Mapping[str, Any]], _T]
+) -> Iterator[_T]:
+    """Yield what ``read`` makes of each entry; its errors get the entry's number as well.
+
+    Raises:
+        ValueError: as ``list_entries``, or an entry cannot be read.
+    """
+    for index, entry in enumerate(list_entries(value, allowed)):
+        try:
+            made = read(entry)
+        except ValueError as error:
+            raise ValueError(f"[{index}].{error}") from error
+        yield made
+
+
+def _from_json(text: str) -> Any:
+    import json
+
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"must be a list in JSON, not {text[:40]!r}") from error
+
+
+def names_in(entry: Mapping[str, Any], key: str, allowed: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the list of names under ``key``, empty without it.
+
+    Raises:
+        ValueError: it is something else, or a name is not among the allowed ones.
+    """
+    value = entry.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise ValueError(f"{key}: must be a list of names")
+    wrong = [name for name in value if allowed and name not in allowed]
+    if wrong:
+        raise ValueError(f"{key}: {wrong[0][:40]!r} is not allowed (one of {', '.join(allowed)})")
+    return tuple(value)
+
+
+def text_in(entry: Mapping[str, Any], key: str) -> str:
+    """Return the text under ``key``, empty without it.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    value = entry.get(key, "")
+    if not isinstance(value, str):
+        raise ValueError(f"{key}: must be a string")  # noqa: TRY004 - of the author's making
+    return value
+
+
+def _timed(entry: Mapping[str, Any]) -> None:
+    """Check schedule, duration and time zone: what cannot be read must not open or close."""
+    parse_schedule(text_in(entry, "schedule"))
+    if parse_duration(text_in(entry, "duration")).total_seconds() <= 0:
+        raise ValueError("duration: must be longer than 0s")
+    time_zone(text_in(entry, "timeZone") or None)
+
+
+def until(value: Any) -> datetime:
+    """Return the moment at which something ends.
+
+    Raises:
+        ValueError: it is none, or lacks its offset.
+    """
+    try:
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    except ValueError as error:
+        raise ValueError(
+            f"until: {str(value)[:40]!r} is not a time (example: 2026-03-01T06:00:00Z)"
+        ) from error
+    if moment.tzinfo is None:
+        raise ValueError("until: the time needs a UTC offset (example: 2026-03-01T06:00:00Z)")
+    return moment

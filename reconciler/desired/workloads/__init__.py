@@ -1,0 +1,1 @@
+"""The pods that the workloads of a fleet folder stand for."""

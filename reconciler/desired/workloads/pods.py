@@ -1,0 +1,313 @@
+"""What the workloads of a fleet folder would have a cluster run: the input of a plan without one.
+
+A Deployment becomes the pods that its ReplicaSet would make, a StatefulSet its pods and their
+volume claims, and so on, with the labels, owners and defaults that Kubernetes would give them,
+so that spread, affinity and priority behave as in a cluster. The pods are pending: nobody has
+placed them yet. Names are made of numbers instead of chance, so that the same folder gives the
+same plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from reconciler.desired.workloads.controllers import (
+    CONTROLLERS,
+    Controller,
+    ControllerPods,
+    family_of,
+)
+from reconciler.desired.workloads.shape import PODS_MAX
+from reconciler.model.decode import decode
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.kubernetes.cluster import (
+    ClaimSpec,
+    DaemonSet,
+    Namespace,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PodDisruptionBudget,
+    PriorityClass,
+    StorageClass,
+)
+from reconciler.model.kubernetes.metadata import Condition, Metadata
+from reconciler.model.kubernetes.node import CSINode
+from reconciler.model.kubernetes.pod import (
+    PersistentVolumeClaimSource,
+    Pod,
+    PodSpec,
+    PodStatus,
+    Volume,
+)
+from reconciler.source.resource import Resource
+
+_DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+_BUILT_IN_PRIORITIES: Final = {
+    "system-cluster-critical": 2_000_000_000,
+    "system-node-critical": 2_000_001_000,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Workloads:
+    """The objects of a cluster that runs these workloads; every tuple is ordered by name."""
+
+    pods: tuple[Pod, ...] = ()
+    daemon_sets: tuple[DaemonSet, ...] = ()
+    pod_disruption_budgets: tuple[PodDisruptionBudget, ...] = ()
+    volume_claims: tuple[PersistentVolumeClaim, ...] = ()
+    volumes: tuple[PersistentVolume, ...] = ()
+    storage_classes: tuple[StorageClass, ...] = ()
+    csi_nodes: tuple[CSINode, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
+    priority_classes: tuple[PriorityClass, ...] = ()
+
+
+def expand(
+    resources: Iterable[Resource], *, now: datetime | None = None, pods_max: int = PODS_MAX
+) -> tuple[Workloads, tuple[Diagnostic, ...]]:
+    """Return what a cluster would have for ``resources``, and what cannot be read of them.
+
+    ``now`` becomes the time of creation of every pod; without it they have none. A workload that
+    would lead to more than ``pods_max`` pods is left out with a finding.
+    """
+    expansion = _Expansion(now, pods_max)
+    ordered = sorted(resources, key=lambda r: (_RANK.get(r.kind, len(_RANK)), r.order))
+    for resource in ordered:
+        try:
+            expansion.add(resource)
+        except msgspec.ValidationError as error:
+            expansion.findings.append(_unreadable(resource, error))
+    return expansion.workloads(), tuple(sorted(expansion.findings, key=lambda d: d.order))
+
+
+@dataclass(slots=True)
+class _Expansion:
+    """What has been read so far; classes come before the pods and claims that refer to them."""
+
+    now: datetime | None
+    pods_max: int
+    findings: list[Diagnostic] = field(default_factory=list)
+    read: dict[type, list[Any]] = field(default_factory=dict)
+    pods: dict[tuple[str, str], Pod] = field(default_factory=dict)
+
+    def add(self, resource: Resource) -> None:
+        """Read one object.
+
+        Raises:
+            msgspec.ValidationError: it has not the shape of its kind.
+        """
+        made = family_of(resource)
+        plain = _PLAIN.get(resource.kind)
+        if made is not None:
+            self._make(resource, *made)
+        elif resource.kind == "Pod":
+            self._pod(resource)
+        elif plain is not None:
+            item: Any = decode(_in_namespace(resource), plain)
+            if isinstance(item, PersistentVolumeClaim):
+                item = self._with_class(item)
+            self.read.setdefault(plain, []).append(item)
+
+    def _pod(self, resource: Resource) -> None:
+        pod = decode({**_in_namespace(resource), "status": {}}, Pod)
+        if self._has_room(resource, 1):
+            spec = self._prioritised(resource, pod.spec)
+            self._append(pod.metadata, spec)
+
+    def _make(self, resource: Resource, spec: Controller, family: ControllerPods) -> None:
+        """Append the pods of a controller, alike but for their names, and their claims."""
+        if not self._has_room(resource, family.count):
+            return
+        template = spec.template.metadata
+        pod_spec = self._prioritised(resource, spec.template.spec)
+        labels = {**template.labels, **family.labels}
+        for number in range(family.count):
+            suffix = family.suffix(number)
+            name = self._free_name(resource.namespace, f"{resource.name}-{suffix}")
+            own = {key: text.format(pod=name, index=suffix) for key, text in family.own_labels}
+            metadata = Metadata(
+                name=name,
+                namespace=resource.namespace,
+                uid=f"{resource.namespace}/{name}",
+                generate_name=f"{family.owner.name}-",
+                labels={**labels, **own} if own else labels,
+                annotations=template.annotations,
+                owner_references=(family.owner,),
+                creation_timestamp=self.now,
+            )
+            volumes = self._claims(resource, spec, suffix)
+            self._append(
+                metadata,
+                msgspec.structs.replace(pod_spec, volumes=volumes) if volumes else pod_spec,
+            )
+
+    def _append(self, metadata: Metadata, spec: PodSpec) -> None:
+        if not metadata.uid:
+            uid = f"{metadata.namespace}/{metadata.name}"
+            metadata = msgspec.structs.replace(metadata, uid=uid, creation_timestamp=self.now)
+        self._ephemeral_claims(metadata, spec)
+        status = _GATED if spec.scheduling_gates else _PENDING
+        self.pods[metadata.namespace, metadata.name] = Pod(metadata, spec, status)
+
+    def _free_name(self, namespace: str, name: str) -> str:
+        """Return ``name``, lengthened when a pod of another owner bears it already."""
+        while (namespace, name) in self.pods:
+            name += "x"
+        return name
+
+    def _has_room(self, resource: Resource, count: int) -> bool:
+        if len(self.pods) + count <= self.pods_max:
+            return True
+        message = (
+            f"{resource.kind} {resource.name} has {count} pods; with the {len(self.pods)} "
+            f"before it, that is more than {self.pods_max}"
+        )
+        self._find(
+            resource, "too-many-pods", message, "lower its replicas, or plan with --snapshot"
+        )
+        return False
+
+    def _prioritised(self, resource: Resource, spec: PodSpec) -> PodSpec:
+        """Return the spec with the priority that its class, or the default one, gives it."""
+        classes: list[PriorityClass] = self.read.get(PriorityClass, [])
+        name = spec.priority_class_name
+        if name:
+            values = {c.metadata.name: c.value for c in classes} | _BUILT_IN_PRIORITIES
+            value = values.get(name)
+            if value is None:
+                message = f"PriorityClass {name} not found in this folder; priority 0 is used"
+                self._find(resource, "missing-priorityclass", message, "", Severity.WARNING)
+        else:
+            value = max((c.value for c in classes if c.global_default), default=None)
+        if spec.priority is not None or value is None:
+            return spec
+        return msgspec.structs.replace(spec, priority=value)
+
+    def _claims(self, resource: Resource, spec: Controller, suffix: str) -> tuple[Volume, ...]:
+        """Append the claims of a StatefulSet's pod; return its volumes, empty without claims."""
+        if resource.kind != "StatefulSet" or not spec.volume_claim_templates:
+            return ()
+        names = {t.metadata.name for t in spec.volume_claim_templates}
+        volumes = [v for v in spec.template.spec.volumes if v.name not in names]
+        for template in spec.volume_claim_templates:
+            name = f"{template.metadata.name}-{resource.name}-{suffix}"
+            metadata = Metadata(
+                name=name, namespace=resource.namespace, labels=template.metadata.labels
+            )
+            self._claim(metadata, template.spec)
+            source = PersistentVolumeClaimSource(name)
+            volumes.append(Volume(template.metadata.name, persistent_volume_claim=source))
+        return tuple(volumes)
+
+    def _ephemeral_claims(self, metadata: Metadata, spec: PodSpec) -> None:
+        """Append the claim that Kubernetes makes for each ephemeral volume of a pod."""
+        for volume in spec.volumes:
+            if volume.ephemeral is None or volume.ephemeral.volume_claim_template is None:
+                continue
+            wanted = volume.ephemeral.volume_claim_template.spec
+            name = f"{metadata.name}-{volume.name}"
+            self._claim(
+                Metadata(name=name, namespace=metadata.namespace),
+                ClaimSpec(wanted.storage_class_name, wanted.volume_name),
+            )
+
+    def _claim(self, metadata: Metadata, spec: ClaimSpec) -> None:
+        claim = self._with_class(PersistentVolumeClaim(metadata, spec))
+        self.read.setdefault(PersistentVolumeClaim, []).append(claim)
+
+    def _with_class(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
+        """Return the claim with the default storage class, if it names none (not even "")."""
+        if claim.spec.storage_class_name is not None:
+            return claim
+        for item in self.read.get(StorageClass, []):
+            if item.metadata.annotations.get(_DEFAULT_CLASS) == "true":
+                spec = msgspec.structs.replace(claim.spec, storage_class_name=item.metadata.name)
+                return msgspec.structs.replace(claim, spec=spec)
+        return claim
+
+    def _find(
+        self,
+        resource: Resource,
+        code: str,
+        message: str,
+        hint: str,
+        severity: Severity = Severity.ERROR,
+    ) -> None:
+        place = Place(resource.file, resource.line, 1)
+        self.findings.append(Diagnostic(severity, code, message, place, hint=hint))
+
+    def workloads(self) -> Workloads:
+        """Return everything, ordered, with the namespaces that only objects imply."""
+        kinds: dict[type, tuple[Any, ...]] = {
+            kind: tuple(sorted(items, key=_order)) for kind, items in self.read.items()
+        }
+        pods = tuple(self.pods[key] for key in sorted(self.pods))
+        declared = {n.metadata.name: n for n in kinds.get(Namespace, ())}
+        used = {key[0] for key in self.pods} | {
+            item.metadata.namespace for item in kinds.get(DaemonSet, ())
+        }
+        names = sorted(declared.keys() | used)
+        return Workloads(
+            pods=pods,
+            daemon_sets=kinds.get(DaemonSet, ()),
+            pod_disruption_budgets=kinds.get(PodDisruptionBudget, ()),
+            volume_claims=kinds.get(PersistentVolumeClaim, ()),
+            volumes=kinds.get(PersistentVolume, ()),
+            storage_classes=kinds.get(StorageClass, ()),
+            csi_nodes=kinds.get(CSINode, ()),
+            namespaces=tuple(_named(declared.get(name), name) for name in names),
+            priority_classes=kinds.get(PriorityClass, ()),
+        )
+
+
+def _in_namespace(resource: Resource) -> dict[str, Any]:
+    """Return the object's data with the namespace that it is in."""
+    metadata = {**resource.data.get("metadata", {}), "namespace": resource.namespace}
+    return {**resource.data, "metadata": metadata}
+
+
+def _named(namespace: Namespace | None, name: str) -> Namespace:
+    """Return a namespace with the label that Kubernetes gives each."""
+    metadata = namespace.metadata if namespace else Metadata(name=name)
+    labels = {**metadata.labels, "kubernetes.io/metadata.name": name}
+    return Namespace(msgspec.structs.replace(metadata, labels=labels))
+
+
+def _order(item: Any) -> tuple[str, str]:
+    return (item.metadata.namespace, item.metadata.name)
+
+
+def _unreadable(resource: Resource, error: msgspec.ValidationError) -> Diagnostic:
+    """Return the decoder's complaint as a finding on the object."""
+    message, _, at = str(error).partition(" - at `$")
+    path = at.rstrip("`").lstrip(".")
+    place = Place(resource.file, resource.line, 1)
+    text = f"{resource.kind} {resource.name}: {message}"
+    return Diagnostic(Severity.ERROR, "wrong-type", text, place, path)
+
+
+_PLAIN: Final[dict[str, type]] = {
+    "PriorityClass": PriorityClass,
+    "StorageClass": StorageClass,
+    "PersistentVolumeClaim": PersistentVolumeClaim,
+    "PersistentVolume": PersistentVolume,
+    "CSINode": CSINode,
+    "Namespace": Namespace,
+    "DaemonSet": DaemonSet,
+    "PodDisruptionBudget": PodDisruptionBudget,
+}
+_RANK: Final = {kind: rank for rank, kind in enumerate([*_PLAIN, "Pod", *CONTROLLERS])}
+_PENDING: Final = PodStatus(
+    phase="Pending",
+    conditions=(Condition(type="PodScheduled", status="False", reason="Unschedulable"),),
+)
+_GATED: Final = PodStatus(
+    phase="Pending",
+    conditions=(Condition(type="PodScheduled", status="False", reason="SchedulingGated"),),
+)

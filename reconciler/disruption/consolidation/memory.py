@@ -1,0 +1,136 @@
+"""A memory of what consolidation gave up, so that it does not turn round and take it back.
+
+Prices move. Where two offerings are worth the same most of the time, each step from one to the
+other saves a little and evicts everybody. The rule: a node that consolidation launched is not
+replaced, for a period from then on, by an offering that was given up for it; an offering is an
+instance type, a zone and a capacity type. What its predecessors had given up within the period
+counts as well, so that a circle over three is none either: within the period each step of one
+lineage leads to offerings that it has not been at, and there are only so many.
+
+It stands on the NodeClaim itself, in our records and on its node, and goes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from reconciler.disruption.candidates import Candidate, CandidateRefusal
+from reconciler.disruption.command import BlockCode
+from reconciler.model.duration import parse_duration
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.settings import Settings
+from reconciler.placement.question import PlannedClaim
+
+GAVE_UP: Final = "reconciler/gave-up"
+"""Annotation of a NodeClaim that consolidation launched: what went for it, parted by spaces."""
+
+_KEPT_MAX: Final = 32
+_LABELS: Final = (INSTANCE_TYPE, ZONE, CAPACITY_TYPE)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class AbandonedOffering:
+    """An offering that consolidation replaced by something cheaper, and when."""
+
+    at: datetime
+    instance_type: str
+    zone: str
+    capacity_type: str
+
+    def __str__(self) -> str:
+        return f"{self.instance_type} {self.capacity_type} in {self.zone}"
+
+
+def given_up(claim: NodeClaim) -> tuple[AbandonedOffering, ...]:
+    """Return what was given up for a node, oldest first; what cannot be read is not there."""
+    text = claim.metadata.annotations.get(GAVE_UP, "")
+    return tuple(sorted(one for part in text.split() if (one := _read(part)) is not None))
+
+
+def _read(text: str) -> AbandonedOffering | None:
+    offering, _, moment = text.partition("@")
+    parts = offering.split(",")
+    try:
+        at = datetime.fromisoformat(moment)
+    except ValueError:
+        return None
+    return (
+        AbandonedOffering(at, *parts)
+        if len(parts) == len(_LABELS) and at.tzinfo is not None
+        else None
+    )
+
+
+def remembered(claims: Iterable[NodeClaim], settings: Settings, now: datetime) -> str:
+    """Return the annotation of what replaces these claims, empty where nothing is remembered.
+
+    The claims themselves are given up now; what they remember is handed on as long as it counts.
+    """
+    found: dict[AbandonedOffering, None] = {}
+    for claim in claims:
+        period = undo_period(claim.node_pool, settings)
+        if period <= timedelta(0):
+            continue
+        labels = claim.metadata.labels
+        found |= dict.fromkeys(one for one in given_up(claim) if now - one.at < period)
+        if all(key in labels for key in _LABELS):
+            found[AbandonedOffering(now, *(labels[key] for key in _LABELS))] = None
+    newest = sorted(found)[-_KEPT_MAX:]
+    return " ".join(
+        f"{one.instance_type},{one.zone},{one.capacity_type}@{one.at.isoformat()}" for one in newest
+    )
+
+
+def undo_period(node_pool: str, settings: Settings) -> timedelta:
+    """Return for how long consolidation of the pool's nodes is not undone."""
+    return parse_duration(settings.option(node_pool, "undo_period"))
+
+
+def in_memory(claim: NodeClaim, settings: Settings) -> Iterator[tuple[AbandonedOffering, datetime]]:
+    """Yield what a node must not be replaced by, and until when."""
+    period = undo_period(claim.node_pool, settings)
+    if period > timedelta(0):
+        yield from ((one, one.at + period) for one in given_up(claim))
+
+
+def undoes(
+    candidates: Sequence[Candidate], claim: PlannedClaim | None, settings: Settings, now: datetime
+) -> CandidateRefusal | None:
+    """Reject a replacement that may become an offering that one of the nodes replaced.
+
+    Its most likely offering does not matter: EC2 chooses among all of them.
+    """
+    if claim is None:
+        return None
+    found = [
+        (until, candidate.name, one)
+        for candidate in candidates
+        for one, until in in_memory(candidate.claim, settings)
+        if now < until and _may_become(claim, one)
+    ]
+    if not found:
+        return None
+    until, node, one = max(found)
+    pool = next(c.pool.name for c in candidates if c.name == node)
+    key = settings.option_key(pool, "undo_period", "undoPeriod")
+    text = (
+        f"would undo a consolidation: {node} replaced {one} at {one.at:%Y-%m-%d %H:%M %Z},"
+        f" and its replacement could be the same offering again ({key})"
+    )
+    return CandidateRefusal(BlockCode.UNDOES, text, until)
+
+
+def _may_become(claim: PlannedClaim, one: AbandonedOffering) -> bool:
+    kind = next((kind for kind in claim.types if kind.name == one.instance_type), None)
+    if kind is None:
+        return False
+    return any(
+        (o.zone, o.capacity_type) == (one.zone, one.capacity_type)
+        and o.available
+        and claim.requirements.intersects(o.requirements)
+        for o in kind.offerings
+    )

@@ -1,0 +1,144 @@
+"""Multi-node consolidation: as many nodes as possible go for one new node, or for none."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from math import inf
+from typing import Final
+
+from reconciler.disruption.candidates import Candidate, CandidateRefusal
+from reconciler.disruption.consolidation.proposal import (
+    REASON,
+    Proposal,
+    cheaper,
+    compute,
+    consolidatable,
+    scored,
+)
+from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.methods.emptiness import by_ratio
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, ZONE
+from reconciler.model.karpenter.requirements import Requirements
+from reconciler.placement.question import PlannedClaim
+
+BATCH_MAX: Final = 100
+"""How many nodes Karpenter looks at together; its search in fact reaches one more."""
+
+
+class MultiNodeConsolidation:
+    """Searches the longest prefix of the best candidates that can go together.
+
+    A binary search over the prefix, as Karpenter's: what is found is good, not the best there is.
+    One merge ends the consolidation of a pass: it moves many pods, and what the other nodes are
+    worth is asked when they have settled. Going on at once ends at a dearer fleet.
+    """
+
+    reason: Final = REASON
+
+    def decide(self, work: Deliberation) -> None:
+        if work.has_merged or not work.has_work_left("multi-node consolidation"):
+            return
+        wanted = sorted(consolidatable(work), key=by_ratio)
+        proposal = longest_prefix(within_budget(wanted, work), work)
+        if proposal is not None:
+            proposal.start(work)
+            work.has_merged = True
+
+
+class MultiNodeOfOnePool:
+    """The same search within each NodePool, when nothing else has been found.
+
+    The best candidates of the fleet may not go together because one of them cannot; those of one
+    NodePool are more alike. What saves most is started. Karpenter does not look here.
+    """
+
+    reason: Final = REASON
+
+    def decide(self, work: Deliberation) -> None:
+        if any(command.reason is REASON for command in work.commands):
+            return
+        pools: dict[str, list[Candidate]] = {}
+        for candidate in sorted(consolidatable(work), key=by_ratio):
+            pools.setdefault(candidate.pool.name, []).append(candidate)
+        if len(pools) < 2:
+            return
+        found: list[Proposal] = []
+        for name in sorted(pools):
+            if not work.has_work_left("multi-node consolidation"):
+                break
+            proposal = longest_prefix(within_budget(pools[name], work), work)
+            if proposal is not None:
+                found.append(proposal)
+        if found:
+            max(found, key=lambda proposal: proposal.savings).start(work)
+            work.has_merged = True
+
+
+def longest_prefix(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | None:
+    """Return how as many of the first candidates as found by halving go together; at least two."""
+    best: Proposal | None = None
+    low, high = 1, (len(candidates) - 1 if len(candidates) <= BATCH_MAX else BATCH_MAX)
+    while low <= high:
+        middle = (low + high) // 2
+        proposal = _together(candidates[: middle + 1], work)
+        if proposal is None:
+            high = middle - 1
+        else:
+            best, low = proposal, middle + 1
+    return best
+
+
+def _together(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | None:
+    proposal = compute(candidates, work)
+    if isinstance(proposal, Proposal) and proposal.replacements:
+        narrowed = without_own_types(proposal.replacements[0], proposal.fitting, candidates)
+        if isinstance(narrowed, CandidateRefusal):
+            return None
+        proposal = replace(proposal, replacements=(narrowed,))
+    if isinstance(proposal, CandidateRefusal):
+        return None
+    approved = scored(proposal, work)
+    return approved if isinstance(approved, Proposal) else None
+
+
+def within_budget(wanted: Iterable[Candidate], work: Deliberation) -> list[Candidate]:
+    """Return those that may all go together now, the first ones first."""
+    trial = work.ledger.copy()
+    chosen: list[Candidate] = []
+    for candidate in wanted:
+        pool = candidate.pool.name
+        if work.is_free(candidate) and trial.left(pool, REASON) > 0:
+            trial.take(pool, REASON)
+            chosen.append(candidate)
+    return chosen
+
+
+def without_own_types(
+    claim: PlannedClaim, fitting: Collection[str], candidates: Sequence[Candidate]
+) -> PlannedClaim | CandidateRefusal:
+    """Return the claim with only what is cheaper than any node of a type that it could become.
+
+    Two large nodes and a small one must not become «one small one»: then the two are deleted and
+    the small one stays. ``fitting`` are the types that could hold the pods.
+    """
+    bound = inf
+    for candidate in candidates:
+        kind = candidate.kind
+        assert kind is not None, "consolidation considers only nodes of a known type"
+        if kind.name in fitting:
+            bound = min(bound, cheapest_alike(candidate, kind))
+    return cheaper(claim, bound)
+
+
+def cheapest_alike(candidate: Candidate, kind: InstanceType) -> float:
+    """Return the cheapest offering, available or not, that the node's labels could be of.
+
+    0 where there is none: what is not priced cannot be beaten.
+    """
+    zone, capacity_type = (candidate.node.labels.get(key) for key in (ZONE, CAPACITY_TYPE))
+    alike = [o for o in kind.offerings if (o.zone, o.capacity_type) == (zone, capacity_type)]
+    labels = Requirements.from_labels(candidate.node.labels)
+    prices = [o.price for o in alike if labels.intersects(o.requirements)]
+    return min(prices, default=0.0)

@@ -1,0 +1,1 @@
+"""What holds a node back: budgets, guards, our own settings, PodDisruptionBudgets, patience."""

@@ -1,0 +1,59 @@
+"""Since when a node has been quiet enough to be consolidated.
+
+Karpenter keeps this as a condition on the NodeClaim (``nodeclaim/disruption/consolidation.go``).
+We decide from the times where they are there, so that a plan is right at its own ``now`` and for
+the pool as git has it, and believe a recorded condition where they are not.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.observed.state import quiet_since
+
+LEFT_OVER: Final = "LeftOver"
+"""Condition of a claim in our records: its command was rolled back, and no pod has come since."""
+
+LEFT_OVER_FOR: Final = timedelta(minutes=10)
+"""How long such a node is kept, because the next try may need it; then it counts as empty."""
+
+
+def consolidatable_at(claim: NodeClaim, pool: NodePool) -> datetime | None:
+    """Return the moment from which the node may be consolidated; None if none is in sight.
+
+    A node of a static pool, of a pool that never consolidates, or that is not initialized has
+    none. The moment itself counts as reached.
+    """
+    wait = pool.spec.disruption.consolidates_after
+    if pool.is_static or wait is None or not claim.is_true("Initialized"):
+        return None
+    since = quiet_since(claim)
+    return None if since is None else since + wait
+
+
+def left_over_until(claim: NodeClaim) -> datetime | None:
+    """Return when a node that was launched for nothing has been kept for long enough.
+
+    None for every other one. Karpenter keeps it for ``consolidateAfter``, which may be for ever:
+    that is meant for nodes whose pods have gone, and this one never had any.
+    """
+    known = claim.condition(LEFT_OVER)
+    if known is None or known.status != "True" or known.last_transition_time is None:
+        return None
+    return known.last_transition_time + LEFT_OVER_FOR
+
+
+def is_consolidatable(claim: NodeClaim, pool: NodePool, now: datetime) -> bool:
+    """Return whether the node has been quiet for as long as its pool asks.
+
+    A recorded condition of another opinion is out of date: Karpenter would change it.
+    """
+    at = consolidatable_at(claim, pool)
+    if at is not None:
+        return now >= at
+    if pool.is_static or pool.spec.disruption.consolidates_after is None:
+        return False
+    return claim.is_true("Initialized") and claim.is_true("Consolidatable")

@@ -1,0 +1,180 @@
+"""Rate limits for disruption, which Karpenter's budgets do not have; all are off by default.
+
+A budget limits how many nodes are disrupted at a time. A daily maximum limits how many are
+disrupted within any 24 hours. A wave limits how many are replaced before their health is checked. A
+halt stops disruption after too many failures. What they need of the past is in ``History``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from reconciler.disruption.command import WaitsFor
+from reconciler.disruption.gates.policy import Hold, Holds
+from reconciler.model.duration import parse_duration
+from reconciler.model.history import DAY, History, Rollout, free_again
+from reconciler.model.karpenter.budget import Budget, DisruptionReason
+from reconciler.model.settings import Settings
+from reconciler.observed.state import StateNode
+
+EVERY_REASON: Final = frozenset(DisruptionReason)
+WAVE_REASONS: Final = frozenset({DisruptionReason.DRIFTED, DisruptionReason.UNDERUTILIZED})
+"""What goes in waves: nodes whose pods have to move. Nobody misses an empty one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """How many more nodes a guard lets go now, for which reasons, and what it says then.
+
+    ``node_pool`` is None for one of the whole fleet.
+    """
+
+    node_pool: str | None
+    reasons: Collection[DisruptionReason]
+    left: int
+    hold: Hold
+
+    def covers(self, node_pool: str, reason: DisruptionReason) -> bool:
+        """Return whether nodes of the pool count for it when they go for the reason."""
+        return reason in self.reasons and self.node_pool in (None, node_pool)
+
+    def less(self, node_pool: str, reason: DisruptionReason) -> Cap:
+        """Return the cap once a node of the pool has gone for the reason."""
+        if not self.covers(node_pool, reason):
+            return self
+        return replace(self, left=max(self.left - 1, 0))
+
+
+def caps_of(
+    pools: Iterable[str],
+    nodes: Iterable[StateNode],
+    history: History,
+    settings: Settings,
+    now: datetime,
+) -> list[Cap]:
+    """Return the caps that hold now: those of the fleet, then of each NodePool by name."""
+    return caps_for(pools, staying(nodes), history, settings, now)
+
+
+def caps_for(
+    pools: Iterable[str],
+    by_pool: Counter[str],
+    history: History,
+    settings: Settings,
+    now: datetime,
+) -> list[Cap]:
+    """Return the caps over so many nodes that are to stay, by NodePool."""
+    caps: list[Cap] = []
+    most = settings.fleet_maximum_per_day
+    if most:
+        total = by_pool.total()
+        caps.append(_daily(None, most, total, history, "disruption.maximumPerDay", now))
+    for pool in sorted(pools):
+        total = by_pool[pool]
+        most = settings.option(pool, "maximum_per_day")
+        if most:
+            key = settings.option_key(pool, "maximum_per_day", "maximumPerDay")
+            caps.append(_daily(pool, most, total, history, key, now))
+        rollout = history.rollout(pool)
+        stops = bool(settings.option(pool, "stop_after_failures"))
+        if stops and rollout is not None and rollout.stopped_at is not None:
+            caps.append(_stopped(rollout))
+        elif settings.option(pool, "wave_size"):
+            caps.append(_wave(pool, rollout, total, settings, now))
+    return caps
+
+
+def staying(nodes: Iterable[StateNode]) -> Counter[str]:
+    """Return how many nodes of each NodePool are to stay: a share is one of these.
+
+    Budgets count those on their way out as well, and so allow more while replacements overlap
+    them. What goes within a day must not rise with what has gone.
+    """
+    return Counter(
+        node.node_pool
+        for node in nodes
+        if node.claim is not None and node.is_initialized and not node.is_deleting
+    )
+
+
+def exhausted(caps: Sequence[Cap], pools: Iterable[str]) -> Holds:
+    """Return what nothing is left for from the beginning, by NodePool and reason."""
+    return {
+        (pool, reason): cap.hold
+        for pool in sorted(pools)
+        for reason in DisruptionReason
+        for cap in reversed(caps)
+        if cap.left == 0 and cap.covers(pool, reason)
+    }
+
+
+def _daily(
+    pool: str | None, text: str, total: int, history: History, key: str, now: datetime
+) -> Cap:
+    most = Budget(nodes=text).allowed(total, now)
+    taken = history.of_last_day(now, pool)
+    used = sum(row.nodes for row in taken)
+    left = max(most - used, 0)
+    until = free_again(taken, most) if left == 0 else None  # else from when this plan is begun
+    whose = "the fleet" if pool is None else f"NodePool {pool}"
+    message = (
+        f"{most} of the {total} nodes of {whose} may be disrupted within"
+        f" {DAY // timedelta(hours=1)} hours ({key}); {most if left else used} were disrupted"
+    )
+    return Cap(pool, EVERY_REASON, left, Hold(WaitsFor.POLICY, until, message))
+
+
+def _stopped(rollout: Rollout) -> Cap:
+    pool = rollout.node_pool
+    message = (
+        f"disruption of NodePool {pool} was halted at {rollout.stopped_at:%Y-%m-%d %H:%M %Z}"
+        f" after {rollout.failures} failures (last: {rollout.stopped_why});"
+        f" run `reconciler resume --node-pool {pool}` to continue"
+    )
+    return Cap(pool, WAVE_REASONS, 0, Hold(WaitsFor.APPROVAL, None, message))
+
+
+def wave_size(pool: str, total: int, settings: Settings, now: datetime) -> int:
+    """Return how many of the ``total`` nodes of a pool go in one wave."""
+    return Budget(nodes=settings.option(pool, "wave_size")).allowed(total, now)
+
+
+def _wave(pool: str, rollout: Rollout | None, total: int, settings: Settings, now: datetime) -> Cap:
+    key = settings.option_key(pool, "wave_size", "waveSize")
+    if rollout is None or not rollout.moves:
+        size = wave_size(pool, total, settings, now)
+        number = (rollout.wave if rollout is not None else 0) + 1
+        message = f"wave {number} of NodePool {pool} is limited to {size} nodes ({key})"
+        return Cap(pool, WAVE_REASONS, size, Hold(WaitsFor.POLICY, None, message))
+    soak = parse_duration(settings.option(pool, "wave_soak"))
+    open_ = [move for move in rollout.moves if not move.is_settled(soak, now)]
+    waiting = next((m.waits_for for m in open_ if m.healthy_at is None), "")
+    well = [m.healthy_at + soak for m in open_ if m.healthy_at is not None]
+    until = max(well, default=None) if not waiting and len(well) == len(open_) else None
+    why = waiting or (
+        "its nodes must stay healthy for waveSoak" if well else "its commands must finish"
+    )
+    message = (
+        f"wave {rollout.wave} of NodePool {pool} has disrupted {rollout.taken} of"
+        f" {rollout.size} nodes ({key}); before the next wave, {why}"
+    )
+    left = max(rollout.size - rollout.taken, 0)
+    return Cap(pool, WAVE_REASONS, left, Hold(WaitsFor.POLICY, until, message))
+
+
+def rollout_moments(rollouts: Iterable[Rollout], settings: Settings) -> Iterable[datetime]:
+    """Yield when a wave has been well for long enough, and when patience with it ends."""
+    for rollout in rollouts:
+        soak = parse_duration(settings.option(rollout.node_pool, "wave_soak"))
+        patience = parse_duration(settings.option(rollout.node_pool, "wave_deadline"))
+        for move in rollout.moves:
+            if move.failure:
+                continue
+            if move.healthy_at is not None:
+                yield move.healthy_at + soak
+            elif move.ended_at is not None:
+                yield move.ended_at + patience

@@ -1,0 +1,77 @@
+"""Which PodDisruptionBudgets stand in the way of evicting a pod.
+
+Karpenter's rules (``pkg/utils/pdb/pdb.go``): each pod is asked about by itself, so two pods
+behind a budget that allows one do not block each other here; only pods that a drain would evict
+can be protected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from reconciler.model.kubernetes.cluster import PodDisruptionBudget
+from reconciler.model.kubernetes.pod import Pod, is_ready_false
+
+_Label = tuple[str, str, str]
+
+
+class PodDisruptionBudgets:
+    """The budgets of a cluster, found by a label that they select."""
+
+    def __init__(self, budgets: Iterable[PodDisruptionBudget]) -> None:
+        self._by_label: dict[_Label, list[PodDisruptionBudget]] = {}
+        self._by_namespace: dict[str, list[PodDisruptionBudget]] = {}
+        for budget in sorted(budgets, key=lambda b: b.key):
+            namespace = budget.metadata.namespace or "default"
+            selector = budget.spec.selector
+            if selector is None:
+                continue  # selects nothing
+            if selector.match_labels:
+                key, value = min(selector.match_labels.items())
+                self._by_label.setdefault((namespace, key, value), []).append(budget)
+            else:
+                self._by_namespace.setdefault(namespace, []).append(budget)
+
+    def selecting(self, pod: Pod) -> list[PodDisruptionBudget]:
+        """Return the budgets that select the pod, in the order of their names."""
+        if not self._by_label and not self._by_namespace:
+            return []
+        namespace = pod.namespace
+        near = list(self._by_namespace.get(namespace, ()))
+        for key, value in pod.metadata.labels.items():
+            near += self._by_label.get((namespace, key, value), ())
+        return sorted((b for b in near if b.selects(pod)), key=lambda b: b.key)
+
+    def refusal(self, pod: Pod, now: datetime) -> str | None:
+        """Return why the eviction API would refuse the pod now, or None."""
+        selecting = self.selecting(pod)
+        if not selecting or not pod.is_evictable(now):
+            return None
+        if len(selecting) > 1:
+            names = " ".join(b.key for b in selecting)
+            return f"eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{names}])"
+        for budget in selecting:
+            if _passes_unready(budget, pod) or budget.status.disruptions_allowed > 0:
+                continue
+            return f"pdb prevents pod evictions (PodDisruptionBudget=[{budget.key}])"
+        return None
+
+    def is_fully_blocked(self, pod: Pod, now: datetime) -> bool:
+        """Return whether no moment will come at which the pod may be evicted."""
+        selecting = self.selecting(pod)
+        if not selecting or not pod.is_evictable(now):
+            return False
+        if len(selecting) > 1:
+            return True
+        return any(b.is_fully_blocking and not _passes_unready(b, pod) for b in selecting)
+
+    def is_currently_reschedulable(self, pod: Pod, now: datetime) -> bool:
+        """Return whether the pod would really come to need another place."""
+        if not pod.is_reschedulable or not pod.is_disruptable(now):
+            return False
+        return not self.is_fully_blocked(pod, now)
+
+
+def _passes_unready(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    return budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" and is_ready_false(pod)

@@ -1,0 +1,164 @@
+"""Our own disruption settings beside Karpenter's rules, all of them off by default.
+
+A suspension or a closed window defers a NodePool for a reason, regardless of its budgets, and
+applies to every voluntary reason. Minimum savings and minimum age only affect consolidation. The
+messages name the setting, and its owner where one is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from reconciler.disruption.candidates import Candidate, CandidateRefusal
+from reconciler.disruption.command import BlockCode, WaitsFor
+from reconciler.model.duration import parse_duration
+from reconciler.model.karpenter.budget import DisruptionReason, next_change_of
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.settings import Settings, Suspension, Window
+
+GRACEFUL = "Graceful"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why no node of a NodePool can be disrupted for a reason now, and until when if known."""
+
+    waits_for: WaitsFor
+    until: datetime | None
+    message: str
+
+
+Holds = dict[tuple[str, DisruptionReason], Hold]
+
+
+def holds_of(pools: Iterable[str], settings: Settings, now: datetime) -> Holds:
+    """Return what is held now, by NodePool and reason."""
+    if not settings.suspensions and not settings.windows:
+        return {}
+    found: Holds = {}
+    for pool in pools:
+        for reason in DisruptionReason:
+            hold = _suspended(pool, reason, settings.suspensions, now)
+            hold = hold or _outside(pool, reason, settings.windows, now)
+            if hold is not None:
+                found[pool, reason] = hold
+    return found
+
+
+def _suspended(
+    pool: str, reason: DisruptionReason, suspensions: Sequence[Suspension], now: datetime
+) -> Hold | None:
+    """Return the suspension that ends last, one without an end before all others."""
+    holding = [
+        (index, one)
+        for index, one in enumerate(suspensions)
+        if one.covers(pool, reason) and one.is_active(now)
+    ]
+    if not holding:
+        return None
+    endless = [row for row in holding if row[1].until is None]
+    index, one = (endless or sorted(holding, key=_end, reverse=True))[0]
+    until = f"until {_format(one.until)}" if one.until is not None else "indefinitely"
+    note = f": {one.note}" if one.note else ""
+    text = (
+        f"{one.owner} suspended disruption of NodePool {pool} for {reason.cause} {until} "
+        f"(disruption.suspend[{index}]){note}"
+    )
+    return Hold(WaitsFor.POLICY, one.until, text)
+
+
+def _end(row: tuple[int, Suspension]) -> datetime:
+    assert row[1].until is not None
+    return row[1].until
+
+
+def _outside(
+    pool: str, reason: DisruptionReason, windows: Sequence[Window], now: datetime
+) -> Hold | None:
+    """Return a hold where windows are about the pool and the reason and none of them is open."""
+    about = [(index, w) for index, w in enumerate(windows) if w.covers(pool, reason)]
+    if not about or any(window.is_open(now) for _, window in about):
+        return None
+    opening = [(at, index) for index, w in about if (at := w.next_change(now)) is not None]
+    at, index = min(opening, default=(None, about[0][0]))
+    owner = windows[index].owner
+    whose = f", owner {owner}" if owner else ""
+    when = f"the next window opens at {_format(at)}" if at is not None else "no window ever opens"
+    text = (
+        f"disruption windows of NodePool {pool} for {reason.cause} are closed; {when} "
+        f"(disruption.windows[{index}]{whose})"
+    )
+    return Hold(WaitsFor.SCHEDULE, at, text)
+
+
+def _format(moment: datetime | None) -> str:
+    return f"{moment:%Y-%m-%d %H:%M %Z}" if moment is not None else ""
+
+
+def old_enough_at(claim: NodeClaim, pool: str, settings: Settings) -> datetime | None:
+    """Return when a node is old enough for consolidation; None without a minimum age."""
+    age = parse_duration(settings.option(pool, "minimum_age"))
+    created = claim.metadata.creation_timestamp
+    return created + age if age and created is not None else None
+
+
+def too_young(candidate: Candidate, settings: Settings, now: datetime) -> Hold | None:
+    """Return why a node that is too young for consolidation waits, or None."""
+    pool = candidate.pool.name
+    at = old_enough_at(candidate.claim, pool, settings)
+    if at is None or now >= at:
+        return None
+    age = settings.option(pool, "minimum_age")
+    key = settings.option_key(pool, "minimum_age", "minimumAge")
+    text = f"younger than {age}, the minimum age for consolidation ({key})"
+    return Hold(WaitsFor.POLICY, at, text)
+
+
+def too_little(
+    candidates: Sequence[Candidate], savings: float, settings: Settings
+) -> CandidateRefusal | None:
+    """Reject a consolidation that saves less than the minimum of a NodePool of its nodes."""
+    price = sum(candidate.price for candidate in candidates)
+    percent = 100 * savings / price if price > 0 else 0.0
+    for pool in sorted({candidate.pool.name for candidate in candidates}):
+        least = settings.option(pool, "minimum_savings")
+        share = settings.option(pool, "minimum_savings_percent")
+        saved = f"saves ${savings:.4f} an hour ({percent:.1f}%), NodePool {pool} requires"
+        if savings < least:
+            key = settings.option_key(pool, "minimum_savings", "minimumSavings")
+            return CandidateRefusal(
+                BlockCode.MINIMUM_SAVINGS, f"{saved} ${least:.4f} an hour ({key})"
+            )
+        if percent < share:
+            key = settings.option_key(pool, "minimum_savings_percent", "minimumSavingsPercent")
+            return CandidateRefusal(BlockCode.MINIMUM_SAVINGS, f"{saved} {share:g}% ({key})")
+    return None
+
+
+def expires_gracefully(pool: str, settings: Settings) -> bool:
+    """Return whether nodes of the pool that are too old go within the budgets."""
+    return bool(settings.option(pool, "expiration_policy") == GRACEFUL)
+
+
+def is_due(claim: NodeClaim, pool: str, settings: Settings, now: datetime) -> bool:
+    """Return whether the node is too old and goes gracefully; the moment itself counts."""
+    expires = claim.expires_at
+    return expires is not None and now >= expires and expires_gracefully(pool, settings)
+
+
+def forced_out_at(claim: NodeClaim, pool: str, settings: Settings) -> datetime | None:
+    """Return when the node goes by force because of its age; None if it never does."""
+    expires = claim.expires_at
+    if expires is None or not expires_gracefully(pool, settings):
+        return expires
+    ceiling: timedelta = parse_duration(settings.option(pool, "expiration_ceiling"))
+    return expires + ceiling
+
+
+def policy_changes(settings: Settings, now: datetime) -> Iterator[datetime | None]:
+    """Yield when a suspension ends, and when a window or a budget of the fleet changes."""
+    yield from (one.until for one in settings.suspensions)
+    yield from (window.next_change(now) for window in settings.windows)
+    yield next_change_of(settings.fleet_budgets, now)

@@ -1,0 +1,1 @@
+"""The reasons for which a node goes, one module each."""

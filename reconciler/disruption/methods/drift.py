@@ -1,0 +1,74 @@
+"""Drift: nodes that are not what is wanted any more are replaced, one at a time.
+
+Prices, quietness and the consolidation policy do not matter here. Empty nodes go first, then
+those that drifted longest ago, and last those of which it is found only now; one whose pods find
+no place is passed over.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from reconciler.disruption.candidates import Candidate, CandidateRefusal
+from reconciler.disruption.command import BlockCode, Reason, WaitsFor
+from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.gates.policy import Hold
+from reconciler.disruption.gates.retries import resting
+from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+
+DRIFT_SEEN: Final = "DriftSeen"
+"""Condition of a claim in our records: since when it is drifted, for this reason or another."""
+
+_ONLY_NOW: Final = datetime.max.replace(tzinfo=UTC)
+
+
+class DriftMethod:
+    """Replaces each drifted node by whatever its pods need."""
+
+    reason: Final = DisruptionReason.DRIFTED
+
+    def decide(self, work: Deliberation) -> None:
+        drifted = work.candidates(lambda c: c.drift is not None and not c.pool.is_static)
+        for candidate in sorted(drifted, key=_by_age):
+            if not work.is_free(candidate):
+                continue  # pods of an earlier command go there
+            replace_or_refuse(candidate, work, self.reason)
+
+
+def replace_or_refuse(candidate: Candidate, work: Deliberation, said: Reason) -> None:
+    """Replace one node by whatever its pods need, within the budgets for Drifted, or say why not.
+
+    ``said`` is the reason that is named.
+    """
+    refusal = candidate.refusal(eventual=True)
+    if refusal is not None:
+        work.refuse(candidate, said, refusal)
+    elif work.left(candidate, DisruptionReason.DRIFTED) == 0:
+        work.defer_for_budget(candidate, DisruptionReason.DRIFTED, said=said)
+    elif work.has_work_left("drift"):
+        outcome = work.simulation.without([candidate], consolidating=False)
+        if outcome.failure is not None:
+            work.refuse(candidate, said, CandidateRefusal(BlockCode.UNSCHEDULABLE, outcome.failure))
+            return
+        claims = outcome.placement.claims
+        rest = resting([candidate], work.now) if claims else None
+        if rest is not None:
+            work.defer(candidate, said, Hold(WaitsFor.POLICY, *rest))
+            return
+        work.start(said, [candidate], replacements=claims, placement=outcome.placement)
+
+
+def drifted_since(claim: NodeClaim) -> datetime | None:
+    """Return since when a claim is known to be drifted: by our records, else by Karpenter's."""
+    for kind in (DRIFT_SEEN, "Drifted"):
+        condition = claim.condition(kind)
+        if condition is not None and condition.status == "True":
+            return condition.last_transition_time
+    return None
+
+
+def _by_age(candidate: Candidate) -> tuple[bool, datetime, str]:
+    since = drifted_since(candidate.claim) or _ONLY_NOW
+    return bool(candidate.reschedulable), since, candidate.name

@@ -1,0 +1,103 @@
+"""Emptiness: nodes that no pod would miss go at once, all in one command.
+
+First in Karpenter's order, under every consolidation policy, and without asking the scheduler:
+there is nothing to place.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reconciler.disruption.candidates import Candidate, CandidateRefusal
+from reconciler.disruption.command import BlockCode, WaitsFor
+from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.gates.consolidatable import (
+    consolidatable_at,
+    is_consolidatable,
+    left_over_until,
+)
+from reconciler.disruption.gates.policy import Hold
+from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.placement.pods.headroom import buffer_of
+
+
+class Emptiness:
+    """Takes the quiet nodes without pods that it hurts to move, best savings first."""
+
+    reason: Final = DisruptionReason.EMPTY
+
+    def decide(self, work: Deliberation) -> None:
+        chosen: list[Candidate] = []
+        trial = work.ledger.copy()
+        for candidate in sorted(work.candidates(_may_be_empty), key=by_ratio):
+            if candidate.headroom:
+                work.refuse(candidate, self.reason, _buffered(candidate))
+                continue
+            refusal = candidate.refusal(eventual=False)
+            if refusal is not None:  # told before the node is quiet: the author has to act on it
+                work.refuse(candidate, self.reason, refusal)
+                continue
+            if not _is_quiet(candidate):
+                self._wait(candidate, work)
+                continue
+            pool = candidate.pool.name
+            if trial.left(pool, self.reason) == 0:
+                work.defer_for_budget(candidate, self.reason, ledger=trial)
+                continue
+            trial.take(pool, self.reason)
+            chosen.append(candidate)
+        if chosen:
+            work.start(self.reason, chosen)
+
+    def _wait(self, candidate: Candidate, work: Deliberation) -> None:
+        """Record that an empty node waits for consolidateAfter."""
+        at = consolidatable_at(candidate.claim, candidate.pool)
+        until = left_over_until(candidate.claim)
+        if until is not None and (at is None or until < at):
+            at = until
+            text = "empty; kept because its command was rolled back and may be retried"
+        elif at is not None:
+            wait = candidate.pool.spec.disruption.consolidate_after or "0s"
+            text = f"empty; consolidateAfter of NodePool {candidate.pool.name} is {wait}"
+        else:
+            return
+        work.defer(candidate, self.reason, Hold(WaitsFor.CONSOLIDATE_AFTER, at, text))
+
+
+def _may_be_empty(candidate: Candidate) -> bool:
+    pool = candidate.pool
+    if pool.is_static:
+        return False
+    never = pool.spec.disruption.consolidates_after is None
+    if never and left_over_until(candidate.claim) is None:
+        return False
+    return candidate.is_without_pods
+
+
+def _is_quiet(candidate: Candidate) -> bool:
+    """Return whether the node has been quiet for long enough, or was launched for nothing."""
+    until = left_over_until(candidate.claim)
+    if until is not None and candidate.claim.is_true("Initialized") and candidate.now >= until:
+        return True
+    return is_consolidatable(candidate.claim, candidate.pool, candidate.now)
+
+
+def _buffered(candidate: Candidate) -> CandidateRefusal:
+    """Return that the node is kept free on purpose (Karpenter ``HasBufferPods``)."""
+    buffers = sorted({buffer_of(pod) for pod in candidate.headroom})
+    text = f'node "{candidate.name}" has buffer pods (CapacityBuffer(s)=[{" ".join(buffers)}])'
+    return CandidateRefusal(BlockCode.BUFFER_PODS, text)
+
+
+def by_ratio(candidate: Candidate) -> tuple[float, str]:
+    """Return the key that sorts by savings for each unit of disruption, best first, then name."""
+    return -candidate.ratio, candidate.name
+
+
+def quiet_and_empty(candidate: Candidate) -> bool:
+    """Return whether Emptiness would take the node if its budget allowed."""
+    if not _may_be_empty(candidate) or candidate.headroom:
+        return False
+    if candidate.refusal(eventual=False) is not None:
+        return False
+    return _is_quiet(candidate)

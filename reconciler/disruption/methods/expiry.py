@@ -1,0 +1,43 @@
+"""Graceful expiry, which is ours: nodes past ``expireAfter`` go as drifted ones do.
+
+Within the budgets for Drifted, past no PodDisruptionBudget, and once their replacement is ready.
+Karpenter takes them by force at the moment; here force comes only after a ceiling of its own
+(``forceful.py``), and only where the config asks for it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reconciler.disruption.candidates import Candidate
+from reconciler.disruption.command import ForcefulReason
+from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.gates.policy import expires_gracefully, is_due
+from reconciler.disruption.methods.drift import replace_or_refuse
+from reconciler.disruption.methods.staticdrift import StaticDrift
+from reconciler.model.karpenter.budget import DisruptionReason
+
+
+class GracefulExpiry:
+    """Replaces nodes that are too old, the oldest expiry first; those of static pools in kind."""
+
+    reason: Final = DisruptionReason.DRIFTED
+
+    def decide(self, work: Deliberation) -> None:
+        if not any(expires_gracefully(name, work.settings) for name in work.pools):
+            return
+        expired = list(work.candidates(lambda c: _is_due(c, work)))
+        static = [c for c in expired if c.pool.is_static]
+        StaticDrift(ForcefulReason.EXPIRED).replace(static, work)
+        for candidate in sorted((c for c in expired if not c.pool.is_static), key=_oldest):
+            if work.is_free(candidate):  # else pods of an earlier command go there
+                replace_or_refuse(candidate, work, ForcefulReason.EXPIRED)
+
+
+def _is_due(candidate: Candidate, work: Deliberation) -> bool:
+    return is_due(candidate.claim, candidate.pool.name, work.settings, work.now)
+
+
+def _oldest(candidate: Candidate) -> tuple[str, str]:
+    assert candidate.claim.expires_at is not None
+    return candidate.claim.expires_at.isoformat(), candidate.name

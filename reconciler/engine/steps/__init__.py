@@ -1,0 +1,1 @@
+"""What a pass does, one module for each kind of step."""

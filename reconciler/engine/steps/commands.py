@@ -1,0 +1,299 @@
+"""Disruption commands under way: mark, launch what replaces, wait, check again, let go.
+
+::
+
+    MARKED --> WAITING --(replacements ready, still allowed)--> TERMINATING --> DONE
+                  '--(a replacement is gone, or too late)--> ROLLED_BACK
+
+The old node keeps running until what replaces it is initialized, and the taint is taken back when
+that does not happen (Karpenter ``pkg/controllers/disruption/queue.go``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+
+from msgspec.structs import replace
+
+from reconciler.disruption.gates.consolidatable import LEFT_OVER
+from reconciler.disruption.gates.retries import IN_VAIN, failed_attempts
+from reconciler.disruption.validation import command_timeout
+from reconciler.engine.effects import Effects
+from reconciler.engine.observation import Observation, marked_claims
+from reconciler.engine.steps import lifecycle
+from reconciler.model.karpenter.labels import DISRUPTED_TAINT
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.resources import NODES, parse_resources, pods
+from reconciler.plan.make.decide import vanished_pools
+from reconciler.plan.value.disruption import PlannedCommand
+from reconciler.ports.journal import Verb
+from reconciler.ports.state import CommandPhase, RunningCommand
+
+# What a command that is rolled back leaves behind: nodes that were launched and took no pod.
+#
+# Karpenter keeps them as ordinary nodes, and so do we for a while: the next try finds them there
+# instead of launching them once more. But a limit was judged as if the old nodes had gone. They
+# stay, so what was to replace them goes again where both together are more than the pool may
+# have; and what nobody has come to need is empty, whatever ``consolidateAfter`` says
+# (``disruption/methods/emptiness.py``).
+
+
+def mark(effects: Effects, command: RunningCommand, now: datetime, *, failed: bool) -> None:
+    """Record of the replacements of a command which no pod has taken that nobody needs them now.
+
+    Where it ``failed``, the nodes that they could not replace are left alone for longer
+    each time (``disruption/gates/retries.py``).
+    """
+    store = effects.world.store
+    left = [
+        lifecycle.with_condition(claim, LEFT_OVER, "True", now, LEFT_OVER, command.id)
+        for claim in store.node_claims()
+        if claim.name in command.replacements
+        and not claim.is_deleting
+        and not lifecycle.had_pods(claim)
+    ]
+    if left and failed:
+        named = [c for c in store.node_claims() if c.name in command.node_claims]
+        left += [_failed_again(claim, effects.revision, now) for claim in named]
+    if left:
+        store.put_node_claims(left)
+
+
+def _failed_again(claim: NodeClaim, revision: str, now: datetime) -> NodeClaim:
+    times = failed_attempts(claim) + 1
+    fresh = lifecycle.without_condition(claim, IN_VAIN)
+    return lifecycle.with_condition(fresh, IN_VAIN, "True", now, revision, str(times))
+
+
+def forgive(effects: Effects) -> None:
+    """Retry failed replacements at once where git has changed: the cause may be fixed."""
+    store = effects.world.store
+    known = ((claim, claim.condition(IN_VAIN)) for claim in store.node_claims())
+    fixed = [
+        lifecycle.without_condition(claim, IN_VAIN)
+        for claim, tried in known
+        if tried is not None and tried.reason != effects.revision
+    ]
+    if fixed:
+        store.put_node_claims(fixed)
+
+
+def keep_limits(effects: Effects, pools: Sequence[NodePool], now: datetime) -> None:
+    """Delete left-over claims of each pool that is beyond its limits, until it no longer is.
+
+    ``pools`` are those of git. A NodePool that left git keeps the limits that were recorded last.
+
+    Those that are not ready go first, the youngest first. No pod runs on any, so nothing is
+    disrupted by it: it is a launch that is taken back, and asks no budget.
+    """
+    world = effects.world
+    claims = [c for c in world.store.node_claims() if not c.is_deleting]
+    left = [c for c in claims if c.is_true(LEFT_OVER) and c.status.provider_id]
+    if not left:
+        return
+    going = marked_claims(world.store.commands())
+    staying = [c for c in claims if c.name not in going]
+    recorded = [o.data for o in world.store.objects()]
+    for pool in (*pools, *vanished_pools(recorded, pools)):
+        if pool.spec.limits:
+            spare = sorted((c for c in left if c.node_pool == pool.name), key=_first_to_go)
+            used = _used(c for c in staying if c.node_pool == pool.name)
+            _let_go(effects, pool, spare, used, now)
+
+
+def _let_go(
+    effects: Effects, pool: NodePool, spare: Sequence[NodeClaim], used: Counter[str], now: datetime
+) -> None:
+    world, limits = effects.world, pool.limits()
+    for claim in spare:
+        beyond = sorted(name for name, most in limits.items() if used[name] > most)
+        if not beyond:
+            return
+        used.subtract(_capacity(claim))
+        why = f"it would exceed the limit of NodePool {pool.name} for {', '.join(beyond)}"
+        gone = lifecycle.deleted(claim, now)
+        gone = lifecycle.with_condition(gone, "DisruptionReason", "True", now, "RolledBack", why)
+        world.store.put_node_claims([gone])
+        text = f"{claim.name} is terminated again: {why}"
+        world.notify("Failed", text, node_claim=claim.name, node_pool=pool.name)
+
+
+def _first_to_go(claim: NodeClaim) -> tuple[bool, float, str]:
+    created = claim.metadata.creation_timestamp
+    age = -created.timestamp() if created is not None else 0.0
+    return claim.is_true(lifecycle.INITIALIZED), age, claim.name
+
+
+def _used(claims: Iterable[NodeClaim]) -> Counter[str]:
+    used: Counter[str] = Counter()
+    for claim in claims:
+        used.update(_capacity(claim))
+    return used
+
+
+def _capacity(claim: NodeClaim) -> Mapping[str, int]:
+    """Return what a claim counts for a limit, in thousandths."""
+    return {**parse_resources(claim.status.capacity), NODES: pods(1)}
+
+
+Objection = Callable[[RunningCommand], str | None]
+"""Says why a command may no longer go on, None if it may."""
+
+
+def start(effects: Effects, command: PlannedCommand, seen: Observation) -> None:
+    """Record a command and taint its nodes; its replacements are launched by the same pass."""
+    world = effects.world
+    pools = {claim.name: claim.node_pool for claim in seen.claims}
+    running = RunningCommand(
+        id=command.id,
+        reason=command.reason,
+        decision=command.decision,
+        node_claims=command.node_claims,
+        replacements=command.replacements,
+        phase=CommandPhase.MARKED,
+        started_at=seen.at,
+        revision=effects.revision,
+        plan=effects.plan,
+        savings=command.savings,
+        message=command.event,
+        node_pools=tuple(pools.get(name, "") for name in command.node_claims),
+        voluntary=not command.forceful,
+    )
+    world.store.put_command(running)
+    nodes = ", ".join(command.nodes or command.node_claims)
+    why = f" ({command.event})" if command.event else ""
+    world.notify(
+        "CommandStarted",
+        f"{command.reason}: {command.decision} {nodes}{why}",
+        command=command.id,
+        reason=command.reason,
+    )
+    for node in command.nodes:
+        taint = effects.intent(
+            Verb.TAINT,
+            node,
+            {"command": command.id},
+            command=command.id,
+            reason=because(command.reason, command.event),
+        )
+        effects.carry_out([taint], partial(world.cluster.taint, node))
+
+
+def untaint_strays(effects: Effects, seen: Observation) -> None:
+    """Give back the nodes that bear our taint though no command takes them and no claim is going.
+
+    They are what a lost state or a failed call leaves behind (Karpenter does this in each pass).
+    """
+    taken = marked_claims(seen.commands)
+    nodes = seen.nodes()
+    for claim in seen.claims:
+        node = nodes.get(claim.status.provider_id)
+        if node is None or claim.is_deleting or claim.name in taken:
+            continue
+        if any(taint.key == DISRUPTED_TAINT for taint in node.spec.taints):
+            stray = effects.intent(Verb.UNTAINT, node.name, reason="it is no longer possible")
+            effects.carry_out([stray], partial(effects.world.cluster.untaint, node.name))
+
+
+def advance(
+    effects: Effects, seen: Observation, objection: Objection, pools: Sequence[NodePool]
+) -> None:
+    """Advance every running command as much as is possible now; ``pools`` are those of git."""
+    claims = {c.name: c for c in seen.claims}
+    queued = sum(len(c.node_claims) for c in seen.commands)
+    for command in seen.commands:
+        if command.phase in (CommandPhase.MARKED, CommandPhase.WAITING):
+            _advance_waiting(effects, command, claims, seen, objection, command_timeout(queued))
+        elif not any(name in claims for name in command.node_claims):
+            _record(effects, command, CommandPhase.DONE)
+    keep_limits(effects, pools, seen.at)
+    forgive(effects)
+
+
+def _advance_waiting(
+    effects: Effects,
+    command: RunningCommand,
+    claims: dict[str, NodeClaim],
+    seen: Observation,
+    objection: Objection,
+    patience: timedelta,
+) -> None:
+    missing = [name for name in command.replacements if name not in claims]
+    waiting = [n for n in command.replacements if n in claims and not _is_ready(claims[n])]
+    if missing:
+        roll_back(effects, command, seen, f"its replacement {missing[0]} is gone", failed=True)
+    elif waiting and seen.at - command.started_at > patience:
+        late = f"{waiting[0]} was not ready within {patience}"
+        roll_back(effects, command, seen, late, failed=True)
+    elif waiting:
+        if command.phase is CommandPhase.MARKED:
+            _record(effects, command, CommandPhase.WAITING)
+    elif (why := objection(command)) is not None:
+        roll_back(effects, command, seen, why)
+    else:
+        let_go(effects, command, (claims[n] for n in command.node_claims if n in claims), seen)
+
+
+def _is_ready(claim: NodeClaim) -> bool:
+    return claim.is_true(lifecycle.INITIALIZED)
+
+
+def let_go(
+    effects: Effects, command: RunningCommand, claims: Iterable[NodeClaim], seen: Observation
+) -> None:
+    """Delete the claims of a command: from here on there is no way back."""
+    world = effects.world
+    reason = command.reason
+    gone = [
+        lifecycle.with_condition(
+            lifecycle.deleted(c, seen.at),
+            "DisruptionReason",
+            "True",
+            seen.at,
+            reason,
+            command.message or reason,
+        )
+        for c in claims
+    ]
+    world.store.put_node_claims(gone)
+    _record(effects, command, CommandPhase.TERMINATING)
+    world.notify("CommandValidated", f"{reason}: replacements are ready", command=command.id)
+
+
+def roll_back(
+    effects: Effects, command: RunningCommand, seen: Observation, why: str, *, failed: bool = False
+) -> None:
+    """Give the nodes of a command back; its replacements stay where there is room for them.
+
+    ``failed`` says that its replacements did not come, which nobody wanted. Where a node cannot
+    be given back now, the next pass tries it again.
+    """
+    world = effects.world
+    by_claim = {
+        c.name: seen.nodes().get(c.status.provider_id)
+        for c in seen.claims
+        if c.name in command.node_claims
+    }
+    for node in filter(None, by_claim.values()):
+        untaint = effects.intent(Verb.UNTAINT, node.name, {"command": command.id})
+        if not effects.carry_out([untaint], partial(world.cluster.untaint, node.name)):
+            return
+    mark(effects, command, seen.at, failed=failed)
+    _record(effects, replace(command, failed=failed), CommandPhase.ROLLED_BACK, why)
+    world.notify("CommandRolledBack", f"{command.reason}: {why}", command=command.id)
+
+
+def _record(
+    effects: Effects, command: RunningCommand, phase: CommandPhase, message: str = ""
+) -> None:
+    said = message or command.message
+    effects.world.store.put_command(replace(command, phase=phase, message=said))
+
+
+def because(reason: str, message: str) -> str:
+    """Return why something is done, as the journal has it: the reason, and what there is to it."""
+    return f"{reason}: {message}" if message and message != reason else reason

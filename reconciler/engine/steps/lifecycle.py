@@ -1,0 +1,291 @@
+"""The life of a NodeClaim from launch to initialization, and when to give it up.
+
+The conditions are Karpenter's (``pkg/controllers/nodeclaim/lifecycle``), so an operator reads
+them as ever::
+
+    (recorded) --Launched--> --Registered--> --Initialized--> (deleted) --> (gone)
+
+Pure: what was recorded and what is observed go in, the claim as it now is comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Final
+
+from msgspec.structs import replace
+
+from reconciler.disruption.gates.consolidatable import LEFT_OVER
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.labels import (
+    CAPACITY_TYPE,
+    INSTANCE_TYPE,
+    ON_DEMAND,
+    RESERVATION_ID,
+    RESERVATION_TYPE,
+    RESERVED,
+    TENANCY,
+    ZONE,
+)
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.metadata import Condition
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.resources import format_resources, parse_resources
+from reconciler.ports.cloud import Instance, InterruptionKind
+
+LAUNCHED: Final = "Launched"
+REGISTERED: Final = "Registered"
+INITIALIZED: Final = "Initialized"
+CONSOLIDATABLE: Final = "Consolidatable"
+INTERRUPTED: Final = "Interrupted"
+"""The condition of a claim whose instance EC2 takes away; its reason is the kind of the word."""
+
+_PODS: Final = "PodsSeen"
+_NO_PODS: Final = sha256(b"").hexdigest()[:16]
+
+REGISTRATION_TIMEOUT: Final = timedelta(minutes=15)
+VANISHED_AFTER: Final = timedelta(seconds=30)
+"""How long EC2 may not list an existing instance: its lists lag and may be stale."""
+
+MISSING: Final = "InstanceMissing"
+TERMINATING: Final = "InstanceTerminating"
+_LAUNCHING: Final = "Launching"
+
+
+def with_condition(
+    claim: NodeClaim, kind: str, status: str, now: datetime, reason: str = "", message: str = ""
+) -> NodeClaim:
+    """Return the claim with that condition; its transition time moves only with its status."""
+    known = claim.condition(kind)
+    if known is not None and known.status == status:
+        if (known.reason, known.message) == (reason or kind, message):
+            return claim
+        since = known.last_transition_time
+    else:
+        since = now
+    fresh = Condition(kind, status, reason or kind, message, since)
+    others = tuple(c for c in claim.status.conditions if c.type != kind)
+    return replace(claim, status=replace(claim.status, conditions=(*others, fresh)))
+
+
+def without_condition(claim: NodeClaim, kind: str) -> NodeClaim:
+    """Return the claim without that condition."""
+    if claim.condition(kind) is None:
+        return claim
+    kept = tuple(c for c in claim.status.conditions if c.type != kind)
+    return replace(claim, status=replace(claim.status, conditions=kept))
+
+
+def launched(
+    claim: NodeClaim, instance: Instance, kind: InstanceType | None, now: datetime
+) -> NodeClaim:
+    """Return the claim as it is once EC2 has given it ``instance``.
+
+    Its labels gain what the type fixes and what the offering decided; the claim's own labels
+    win. ``kind`` is None where the catalogue no longer knows the type.
+    """
+    resolved = {
+        **(kind.requirements.fixed_labels() if kind is not None else {}),
+        INSTANCE_TYPE: instance.instance_type,
+        ZONE: instance.zone,
+        CAPACITY_TYPE: instance.capacity_type,
+    }
+    status = replace(
+        claim.status,
+        provider_id=instance.provider_id,
+        image_id=instance.image_id,
+        capacity=_nonzero(kind.capacity) if kind is not None else {},
+        allocatable=_nonzero(kind.allocatable) if kind is not None else {},
+    )
+    metadata = replace(claim.metadata, labels={**resolved, **claim.metadata.labels})
+    grown = replace(claim, metadata=metadata, status=status)
+    return with_condition(grown, LAUNCHED, "True", now)
+
+
+def _nonzero(amounts: Mapping[str, int]) -> dict[str, str | int | float]:
+    return dict(format_resources({name: amount for name, amount in amounts.items() if amount > 0}))
+
+
+def seen(claim: NodeClaim, node: Node | None, now: datetime) -> NodeClaim:
+    """Return the claim after a look at the cluster: registered, initialized or not yet.
+
+    Once true, neither is taken back: a node that turns NotReady stays initialized.
+    """
+    if claim.is_deleting or not claim.is_true(LAUNCHED):
+        return claim
+    if node is None:
+        if claim.is_true(REGISTERED):
+            return claim
+        return with_condition(
+            claim, REGISTERED, "Unknown", now, "NodeNotFound", ("no node has joined yet")
+        )
+    if not claim.is_true(REGISTERED):
+        claim = with_condition(claim, REGISTERED, "True", now)
+        claim = replace(claim, status=replace(claim.status, node_name=node.name))
+    if claim.is_true(INITIALIZED):
+        return claim
+    obstacle = _obstacle(claim, node)
+    if obstacle is None:
+        return with_condition(claim, INITIALIZED, "True", now)
+    reason, message = obstacle
+    return with_condition(claim, INITIALIZED, "Unknown", now, reason, message)
+
+
+def _obstacle(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
+    """Return why the node is not initialized yet."""
+    if not node.is_ready:
+        return "NodeNotReady", "the node is not ready"
+    for taint in claim.spec.startup_taints:
+        if any(taint.matches(t) for t in node.spec.taints):
+            return "StartupTaintsExist", f"startup taint {taint} is still present"
+    for taint in node.spec.taints:
+        if taint.is_ephemeral:
+            return "KnownEphemeralTaintsExist", f"taint {taint} is still present"
+    registered = parse_resources(node.status.allocatable)
+    for name, amount in sorted(parse_resources(claim.spec.resources.requests).items()):
+        if amount > 0 and registered.get(name, 0) <= 0:
+            return "ResourceNotRegistered", f"resource {name} is not registered yet"
+    return None
+
+
+def consolidatable(claim: NodeClaim, after: timedelta | None, now: datetime) -> NodeClaim:
+    """Return the claim with the Consolidatable condition that ``consolidateAfter`` gives it."""
+    initialized = claim.condition(INITIALIZED)
+    if after is None or initialized is None or initialized.status != "True":
+        return without_condition(claim, CONSOLIDATABLE)
+    since = claim.status.last_pod_event_time or initialized.last_transition_time
+    if after > timedelta(0) and since is not None and now - since < after:
+        return without_condition(claim, CONSOLIDATABLE)
+    return with_condition(claim, CONSOLIDATABLE, "True", now)
+
+
+def deleted(claim: NodeClaim, now: datetime) -> NodeClaim:
+    """Return the claim on its way out; the first deletion time holds."""
+    if claim.metadata.deletion_timestamp is not None:
+        return claim
+    return replace(claim, metadata=replace(claim.metadata, deletion_timestamp=now))
+
+
+def drain_deadline(claim: NodeClaim) -> datetime | None:
+    """Return when its pods are deleted even against their budgets; None means never.
+
+    An instance whose checks fail will not end its pods in good order: they are deleted at once,
+    so that others can take their place (aws reference 5.2).
+    """
+    grace, since = claim.termination_grace_period, claim.metadata.deletion_timestamp
+    mark = claim.condition(INTERRUPTED)
+    if mark is not None and mark.reason == InterruptionKind.IMPAIRED:
+        return since
+    return None if grace is None or since is None else since + grace
+
+
+def never_registered(claim: NodeClaim, now: datetime) -> bool:
+    """Return whether its node has had its time to join the cluster and has not."""
+    if claim.is_true(REGISTERED) or claim.is_deleting:
+        return False
+    since = claim.condition(LAUNCHED)
+    if since is None or since.status != "True" or since.last_transition_time is None:
+        return False
+    return now - since.last_transition_time >= REGISTRATION_TIMEOUT
+
+
+def instance_id(claim: NodeClaim) -> str:
+    """Return the id of the claim's instance, empty before it is launched.
+
+    It alone tells which instance is meant: of zone and type, EC2's list knows better than the
+    answer of the launch.
+    """
+    return claim.status.provider_id.rpartition("/")[2]
+
+
+def looked_for(claim: NodeClaim, instance: Instance | None, now: datetime) -> NodeClaim:
+    """Return the claim after a look at EC2, which showed ``instance`` or nothing."""
+    if not claim.status.provider_id:
+        return claim
+    if instance is None:
+        return with_condition(claim, MISSING, "True", now, MISSING, "EC2 does not list it")
+    claim = without_condition(claim, MISSING)
+    labels = _true_labels(claim, instance)
+    if labels == claim.metadata.labels and claim.status.provider_id == instance.provider_id:
+        return claim
+    status = replace(claim.status, provider_id=instance.provider_id)
+    return replace(claim, metadata=replace(claim.metadata, labels=labels), status=status)
+
+
+def _true_labels(claim: NodeClaim, instance: Instance) -> dict[str, str]:
+    """Return the claim's labels as EC2 shows that they should be.
+
+    An instance may have lost its reservation and run on, on demand: it then has no labels of one
+    (aws reference 5.8).
+    """
+    labels = dict(claim.metadata.labels)
+    if claim.status.provider_id != instance.provider_id:
+        labels |= {INSTANCE_TYPE: instance.instance_type, ZONE: instance.zone}
+    if instance.tenancy:
+        labels[TENANCY] = instance.tenancy
+    if (labels.get(CAPACITY_TYPE), instance.capacity_type) == (RESERVED, ON_DEMAND):
+        labels[CAPACITY_TYPE] = ON_DEMAND
+        labels.pop(RESERVATION_ID, None)
+        labels.pop(RESERVATION_TYPE, None)
+    return labels
+
+
+def is_gone(claim: NodeClaim, instance: Instance | None, now: datetime) -> bool:
+    """Return whether the instance of a launched claim is no more.
+
+    EC2 says so, or it took our call to terminate it, or it has not listed it for longer than a
+    list which lags is no explanation. A list without the instance is by itself no proof.
+    """
+    if not claim.status.provider_id:
+        return False
+    if instance is not None:
+        return instance.state == "terminated"
+    if claim.is_true(TERMINATING) and _lasted(claim, LAUNCHED, VANISHED_AFTER, now):
+        return True
+    return _lasted(claim, MISSING, VANISHED_AFTER, now)
+
+
+def _lasted(claim: NodeClaim, kind: str, span: timedelta, now: datetime) -> bool:
+    """Return whether a condition has been True for that long."""
+    since = claim.condition(kind)
+    if since is None or since.status != "True":
+        return False
+    return since.last_transition_time is None or now - since.last_transition_time >= span
+
+
+def asked(claim: NodeClaim, now: datetime) -> NodeClaim:
+    """Return the claim as it is recorded just before EC2 is asked for its instance."""
+    return with_condition(
+        without_condition(claim, LAUNCHED),
+        LAUNCHED,
+        "Unknown",
+        now,
+        _LAUNCHING,
+        ("checking with EC2"),
+    )
+
+
+def asked_at(claim: NodeClaim) -> datetime | None:
+    """Return when EC2 was last asked for the instance of a claim that has none."""
+    known = claim.condition(LAUNCHED)
+    return known.last_transition_time if known is not None else None
+
+
+def had_pods(claim: NodeClaim) -> bool:
+    """Return whether any pod that is no daemon was ever seen on the node."""
+    return claim.condition(_PODS) is not None
+
+
+def with_pods(claim: NodeClaim, pods: Iterable[str], now: datetime) -> NodeClaim:
+    """Return the claim after a look at the pods on its node (``namespace/name``, no daemons).
+
+    When they are others than last time, that is the event from which ``consolidateAfter`` counts.
+    """
+    digest = sha256("\n".join(sorted(pods)).encode()).hexdigest()[:16]
+    known = claim.condition(_PODS)
+    if (known.reason if known is not None else _NO_PODS) == digest:
+        return claim
+    seen_now = without_condition(with_condition(claim, _PODS, "True", now, digest), LEFT_OVER)
+    return replace(seen_now, status=replace(seen_now.status, last_pod_event_time=now))

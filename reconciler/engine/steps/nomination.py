@@ -1,0 +1,119 @@
+"""Pods keep the seat that a launch was made for, until their node has had time to take them.
+
+A pass that runs while nodes start would otherwise place the same pods once more, on nodes that now
+are there instead of on nodes yet to be made: in another order, and so now and then with one left
+over, for which it would launch a node too many. Karpenter nominates nodes for the same reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace as with_fields
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec.structs import replace
+
+from reconciler.engine.steps.lifecycle import INITIALIZED
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.observed.snapshot import Snapshot
+from reconciler.ports.state import CommandPhase, RunningCommand
+
+NOMINATED: Final = "reconciler/nominated-pods"
+"""Annotation of a claim in our records: the pods it was launched for, parted by spaces."""
+
+WINDOW: Final = timedelta(seconds=60)
+"""How long a pod that is still unbound may hold its seat on a node that is ready."""
+
+
+def seated(snapshot: Snapshot, now: datetime) -> Snapshot:
+    """Return the snapshot with every nominated pod that still waits on the node made for it."""
+    seats = _seats(snapshot, now)
+    if not seats:
+        return snapshot
+    pods = tuple(
+        _on(pod, seats[pod.key]) if pod.key in seats and pod.is_provisionable else pod
+        for pod in snapshot.pods
+    )
+    return with_fields(snapshot, pods=pods)
+
+
+def awaited(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> frozenset[str]:
+    """Return the claims whose pods are still on their way, from nodes that are being drained.
+
+    Those are the replacements of commands that have not ended, and what was launched for a pod
+    that sits on a node which goes. A pod that is being evicted is not scheduled again yet, so
+    nothing else says that the empty node will be needed: it would be taken as empty, and launched
+    again a moment later. Karpenter places the pods of draining nodes every ten seconds and keeps
+    from nodes that it has nominated (``provisioning/controller.go``).
+    """
+    running = (CommandPhase.MARKED, CommandPhase.WAITING, CommandPhase.TERMINATING)
+    expected = {name for c in commands if c.phase in running for name in c.replacements}
+    going = {c.status.node_name for c in snapshot.node_claims if c.is_deleting}
+    going.discard("")
+    if going:
+        leaving = {pod.key for pod in snapshot.pods if pod.spec.node_name in going}
+        expected.update(
+            claim.name
+            for claim in snapshot.node_claims
+            if not leaving.isdisjoint(claim.metadata.annotations.get(NOMINATED, "").split())
+        )
+    return frozenset(expected)
+
+
+def waiting(snapshot: Snapshot, now: datetime) -> int:
+    """Return how many pods hold a seat that they have not taken: until then nothing is settled."""
+    seats = _seats(snapshot, now)
+    if not seats:
+        return 0
+    return sum(pod.key in seats and pod.is_provisionable for pod in snapshot.pods)
+
+
+def lapses(snapshot: Snapshot, now: datetime) -> Iterator[datetime]:
+    """Yield when nodes cease to keep the seats that pods hold on them and have not taken."""
+    seats = _seats(snapshot, now)
+    held = {seats[p.key] for p in snapshot.pods if p.key in seats and p.is_provisionable}
+    names = {n.spec.provider_id: n.name for n in snapshot.nodes} if held else {}
+    for claim in snapshot.node_claims:
+        ready = claim.condition(INITIALIZED)
+        if names.get(claim.status.provider_id) not in held or not claim.is_true(INITIALIZED):
+            continue
+        if ready is not None and ready.last_transition_time is not None:
+            yield ready.last_transition_time + WINDOW
+
+
+def _seats(snapshot: Snapshot, now: datetime) -> dict[str, str]:
+    """Return the name of its node, or of its claim before there is a node, by pod."""
+    expected = [
+        claim
+        for claim in snapshot.node_claims
+        if claim.metadata.annotations.get(NOMINATED) and _is_expected(claim, now)
+    ]
+    if not expected:
+        return {}
+    names = {n.spec.provider_id: n.name for n in snapshot.nodes if n.spec.provider_id}
+    return {
+        pod: names.get(claim.status.provider_id, claim.name)
+        for claim in expected
+        for pod in claim.metadata.annotations[NOMINATED].split()
+    }
+
+
+def _is_expected(claim: NodeClaim, now: datetime) -> bool:
+    """Return whether the pods of a claim may still be on their way to its node."""
+    if claim.is_deleting or not claim.status.provider_id:
+        return False
+    ready = claim.condition(INITIALIZED)
+    if ready is None or ready.status != "True" or ready.last_transition_time is None:
+        return True
+    return now - ready.last_transition_time < WINDOW
+
+
+def _on(pod: Pod, node: str) -> Pod:
+    conditions = tuple(c for c in pod.status.conditions if c.type != "PodScheduled")
+    return replace(
+        pod,
+        spec=replace(pod.spec, node_name=node),
+        status=replace(pod.status, conditions=conditions),
+    )

@@ -1,0 +1,57 @@
+"""The launches that a plan would make, as calls that nobody makes: what a security review reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from reconciler.engine.planning import PoolBlueprint
+from reconciler.engine.steps import provision
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.planner import facts_of
+from reconciler.plan.make.pools import node_class_of
+from reconciler.plan.value.plan import Plan
+from reconciler.ports.cloud import Launch
+
+
+def launches_of(plan: Plan, inputs: Inputs) -> list[tuple[Launch, PoolBlueprint]]:
+    """Return the launches of a plan in the order of its actions, each with its pool's blueprint.
+
+    NodeClaims that were made and not launched yet come first. What has no offering, or no class
+    that is ready, launches nothing and is left out.
+    """
+    facts = facts_of(inputs)
+    ready = {pool.node_pool.name for pool in facts.types.ready}
+    uncovered = facts.uncovered() if facts.covers else {}
+    blueprints = {
+        pool.name: PoolBlueprint(
+            pool,
+            node_class,
+            ("", ""),
+            ("", ""),
+            facts.types.by_name[pool.name].types,
+            uncovered[pool.name].types if uncovered else None,
+        )
+        for pool in facts.pools
+        if pool.name in ready and (node_class := node_class_of(pool, facts.classes)) is not None
+    }
+    claims = [*facts.cluster.unlaunched, *_planned(plan, blueprints, inputs.now)]
+    launches = []
+    planned = {entry.name: entry for entry in plan.node_claims}
+    for claim in claims:
+        blueprint = blueprints.get(claim.node_pool)
+        if blueprint is not None and claim.name in planned:
+            blueprint = blueprint.of(planned[claim.name])
+        call = provision.launch_of(claim, blueprint, {}) if blueprint is not None else None
+        if blueprint is not None and call is not None:
+            launches.append((call, blueprint))
+    return launches
+
+
+def _planned(plan: Plan, blueprints: Mapping[str, PoolBlueprint], now: datetime) -> list[NodeClaim]:
+    return [
+        provision.claim_of(planned, blueprints[planned.node_pool], now)
+        for planned in plan.node_claims
+        if planned.node_pool in blueprints
+    ]

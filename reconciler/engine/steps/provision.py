@@ -1,0 +1,287 @@
+"""From a planned NodeClaim to an instance.
+
+The order is what makes it safe: the intent with everything that the call needs is durable before
+the call, the claim is recorded before its instance, and the answer's errors are read beside its
+instance, since one CreateFleet can have both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace as with_fields
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+from reconciler.engine.effects import Effects
+from reconciler.engine.steps import lifecycle
+from reconciler.engine.steps.batching import BatchedLaunches
+from reconciler.engine.steps.nomination import NOMINATED
+from reconciler.engine.world import World
+from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.labels import (
+    INSTANCE_TYPE,
+    NODECLASS_HASH,
+    NODECLASS_HASH_VERSION,
+    NODEPOOL,
+    NODEPOOL_HASH,
+    NODEPOOL_HASH_VERSION,
+)
+from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodepool import NodePool, requirements_of
+from reconciler.model.kubernetes.metadata import Metadata
+from reconciler.model.kubernetes.pod import ResourceRequirements
+from reconciler.model.resources import parse_resources
+from reconciler.plan.make.launch import is_interruptible, launch_choices, reservation_type
+from reconciler.plan.value.nodes import PlannedNodeClaim
+from reconciler.ports.cloud import Launch, LaunchAnswer, LaunchOption, Refusal
+from reconciler.ports.journal import Intent, Outcome
+from reconciler.ports.state import Unavailable
+
+PRICE_OVERLAID: Final = "karpenter.sh/price-overlay-applied"
+UNAVAILABLE_FOR: Final = timedelta(minutes=3)
+UNAVAILABLE_AT_MOST: Final = timedelta(minutes=30)
+"""A refused offering is left alone for three minutes, longer each time it is refused again.
+
+It is asked for again only when that time is over, so the count outlasts it by the longest pause.
+"""
+
+
+class Blueprint(Protocol):
+    """What desired state says of one NodePool, as a launch needs it."""
+
+    @property
+    def node_pool(self) -> NodePool: ...
+    @property
+    def node_class(self) -> EC2NodeClass: ...
+    @property
+    def node_pool_hash(self) -> tuple[str, str]: ...
+    @property
+    def node_class_hash(self) -> tuple[str, str]: ...
+    @property
+    def types(self) -> Sequence[InstanceType]: ...
+    @property
+    def price_overlaid(self) -> frozenset[str]: ...
+    def instance_type(self, name: str) -> InstanceType | None: ...
+    def of(self, planned: PlannedNodeClaim) -> Blueprint: ...
+
+
+def claim_of(planned: PlannedNodeClaim, blueprint: Blueprint, now: datetime) -> NodeClaim:
+    """Return the NodeClaim that the plan means: its spec never changes from here on."""
+    template = blueprint.node_pool.spec.template
+    pool_hash, pool_version = blueprint.node_pool_hash
+    class_hash, class_version = blueprint.node_class_hash
+    return NodeClaim(
+        metadata=Metadata(
+            name=planned.name,
+            labels={**planned.labels, NODEPOOL: planned.node_pool},
+            annotations={
+                **template.metadata.annotations,
+                NODEPOOL_HASH: pool_hash,
+                NODEPOOL_HASH_VERSION: pool_version,
+                NODECLASS_HASH: class_hash,
+                NODECLASS_HASH_VERSION: class_version,
+                NOMINATED: " ".join(planned.pods),
+            },
+            creation_timestamp=now,
+        ),
+        spec=NodeClaimSpec(
+            node_class_ref=template.spec.node_class_ref,
+            requirements=planned.requirements,
+            resources=ResourceRequirements(requests=dict(planned.requests)),
+            taints=planned.taints,
+            startup_taints=planned.startup_taints,
+            expire_after=template.spec.expire_after,
+            termination_grace_period=template.spec.termination_grace_period,
+        ),
+    )
+
+
+def options_of(claim: NodeClaim, blueprint: Blueprint) -> tuple[LaunchOption, ...]:
+    """Return the offerings that a launch of ``claim`` may take, all of one capacity type."""
+    requirements = requirements_of(claim.spec.requirements)
+    requests = parse_resources(claim.spec.resources.requests)
+    named = requirements.allowed(INSTANCE_TYPE)
+    kinds = (
+        blueprint.types
+        if named.complement
+        else [k for name in sorted(named.values) if (k := blueprint.instance_type(name))]
+    )
+    _, choices = launch_choices(requirements, requests, kinds)
+    return tuple(
+        LaunchOption(
+            choice.kind.name,
+            offering.zone,
+            offering.capacity_type,
+            offering.price,
+            offering.reservation_id or "",
+            reservation_type(offering),
+            is_interruptible(offering),
+        )
+        for choice in choices
+        for offering in sorted(choice.offerings, key=lambda o: (o.price, o.zone))
+    )
+
+
+def launch_of(claim: NodeClaim, blueprint: Blueprint, tags: Mapping[str, str]) -> Launch | None:
+    """Return the call that launches ``claim``, without an intent yet; None without offerings."""
+    options = options_of(claim, blueprint)
+    if not options:
+        return None
+    overlaid = any(o.instance_type in blueprint.price_overlaid for o in options)
+    marked = claim.metadata.annotations.get(PRICE_OVERLAID) == "true"
+    return Launch("", claim, blueprint.node_class, options, tags, price_overlaid=overlaid or marked)
+
+
+def launch(effects: Effects, wishes: BatchedLaunches, types: TypeLookup) -> int:
+    """Journal the wishes, record their claims, ask EC2, record the answers.
+
+    Returns how many instances came of it. What EC2 refused is recorded as unavailable, so that
+    the next plan takes other offerings.
+    """
+    effects.world.journal.begin(wishes.intents)
+    return ask(effects, wishes.calls, wishes.heads, types)
+
+
+def ask(
+    effects: Effects,
+    wishes: Sequence[tuple[Intent, Launch]],
+    heads: Sequence[Intent],
+    types: TypeLookup,
+) -> int:
+    """Record the claims of wishes that are in the journal, ask EC2, record the answers.
+
+    Returns how many instances came of it. A refusal is marked once, however many were refused
+    with it; a batch is over when all its wishes are.
+    """
+    if not wishes:
+        return 0
+    world = effects.world
+    now = world.clock.now()
+    world.store.put_node_claims([lifecycle.asked(call.node_claim, now) for _, call in wishes])
+    answers = world.compute.launch([call for _, call in wishes])
+    answered = list(zip(wishes, answers, strict=True))
+    mark_unavailable(
+        world,
+        [
+            refusal
+            for (_, call), answer in answered
+            if isinstance(answer, LaunchAnswer)
+            for refusal in _named(answer, call)
+        ],
+    )
+    got = 0
+    open_batches: set[str] = set()
+    for (intent, call), answer in answered:
+        if call.batch in open_batches:
+            continue  # one call failed: it is told once, and all of it stays in doubt
+        got += settle(effects, intent, call, answer, types)
+        if call.batch and isinstance(answer, TransientCloudError):
+            open_batches.add(call.batch)
+    close(effects, [head for head in heads if head.id not in open_batches])
+    return got
+
+
+def close(effects: Effects, heads: Sequence[Intent]) -> None:
+    """Write down that batches are over: each of their launches has its own outcome."""
+    effects.finish(heads, Outcome.SUCCEEDED, "all launches have an outcome")
+
+
+class TypeLookup(Protocol):
+    """Finds an instance type by name, as the class of a NodePool resolves it."""
+
+    def __call__(self, node_pool: str, name: str) -> InstanceType | None: ...
+
+
+def settle(
+    effects: Effects,
+    intent: Intent,
+    call: Launch,
+    answer: LaunchAnswer | Exception,
+    types: TypeLookup,
+) -> bool:
+    """Record what came of a launch; return whether there is an instance."""
+    world, claim = effects.world, call.node_claim
+    if isinstance(answer, TransientCloudError):
+        world.notify("Retrying", str(answer), node_claim=claim.name, node_pool=claim.node_pool)
+        return False
+    if isinstance(answer, ReconcilerError):
+        _give_up(effects, intent, claim, str(answer))
+        return False
+    if isinstance(answer, Exception):
+        raise answer
+    if answer.instance is None:
+        _give_up(effects, intent, claim, str(_refusal(answer.refused)))
+        return False
+    if answer.instance.is_going:
+        _give_up(effects, intent, claim, f"{answer.instance.id} was terminated immediately")
+        return False
+    instance = answer.instance
+    kind = types(claim.node_pool, instance.instance_type)
+    grown = lifecycle.launched(claim, instance, kind, world.clock.now())
+    world.store.put_node_claims([grown])
+    effects.finish([intent], Outcome.SUCCEEDED, instance.id)
+    what = f"{instance.instance_type} {instance.capacity_type} in {instance.zone}"
+    world.notify(
+        "Launched", f"{claim.name}: {what}", node_claim=claim.name, node_pool=claim.node_pool
+    )
+    return True
+
+
+def _named(answer: LaunchAnswer, call: Launch) -> list[Refusal]:
+    """Return the refusals with the offerings that they mean.
+
+    EC2 need not say which offering an error is about. Where it gave no instance, such an error
+    is about all that were asked for.
+    """
+    named = [r for r in answer.refused if r.instance_type and r.zone]
+    if answer.instance is not None:
+        return named
+    for r in answer.refused:
+        if not (r.instance_type and r.zone):
+            named += [
+                with_fields(r, instance_type=o.instance_type, zone=o.zone)
+                for o in call.options
+                if r.instance_type in ("", o.instance_type) and r.zone in ("", o.zone)
+            ]
+    return list(dict.fromkeys(named))
+
+
+def _refusal(refused: Sequence[Refusal]) -> ReconcilerError:
+    if not refused:
+        return CloudError("EC2 returned neither an instance nor a reason", where="CreateFleet")
+    first = refused[0]
+    more = f" and {len(refused) - 1} more offerings" if len(refused) > 1 else ""
+    pool = "/".join(filter(None, (first.instance_type, first.zone, first.capacity_type)))
+    return CloudError(f"{first.code} for {pool}{more}", where="CreateFleet")
+
+
+def _give_up(effects: Effects, intent: Intent, claim: NodeClaim, why: str) -> None:
+    """Record a launch that came to nothing; the next plan decides anew.
+
+    The claim goes first: while its intent is in doubt, a crash in between leaves a trace.
+    """
+    world = effects.world
+    world.store.forget_node_claim(claim.name, world.clock.now(), why)
+    effects.finish([intent], Outcome.FAILED, why)
+    world.notify("LaunchFailed", why, node_claim=claim.name, node_pool=claim.node_pool)
+
+
+def mark_unavailable(world: World, refused: Sequence[Refusal]) -> None:
+    """Record what EC2 refused; each further refusal doubles the time it is left alone."""
+    if not refused:
+        return
+    now = world.clock.now()
+    before = {
+        (u.instance_type, u.zone, u.capacity_type): u.refusals
+        for u in world.store.unavailable(now - UNAVAILABLE_AT_MOST)
+    }
+    marks = []
+    for refusal in sorted(set(refused), key=lambda r: (r.instance_type, r.zone, r.capacity_type)):
+        pool = (refusal.instance_type, refusal.zone, refusal.capacity_type)
+        count = before.get(pool, 0) + 1
+        pause = min(UNAVAILABLE_FOR * 2 ** (count - 1), UNAVAILABLE_AT_MOST)
+        marks.append(Unavailable(*pool, until=now + pause, refusals=count, code=refusal.code))
+        world.notify("Unavailable", f"{'/'.join(pool)}: {refusal.code}")
+    world.store.put_unavailable(marks)

@@ -1,0 +1,250 @@
+"""After a crash, or an answer that never came: look first, then decide.
+
+An intent without an outcome may have had its effect or not. A launch is looked up at EC2 by the
+tag that bears its id; what is not there is asked for again under the same client token, so that
+one intent never has two instances. Every other verb is repeated by the next pass anyhow, so its
+doubt is simply written off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from reconciler.engine.effects import Effects
+from reconciler.engine.ownership import INTENT_TAG, could_have_made, doubts
+from reconciler.engine.steps import batching, lifecycle, provision
+from reconciler.model.errors import CloudError, TransientCloudError
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.ownership import Owner
+from reconciler.ports.cloud import Instance, Launch, LaunchAnswer
+from reconciler.ports.journal import Intent, Outcome, Verb
+
+LAG: Final = timedelta(seconds=5)
+"""How long EC2 may take to list an instance: before that, «not there» is no reason to ask again.
+
+A server that forgets or ignores client tokens would launch a second one.
+"""
+
+ASKED_WITHIN: Final = timedelta(hours=1)
+"""How long a launch may be repeated: EC2 shows a terminated instance for about as long.
+
+An older record that comes from a backup would otherwise launch what has long been replaced.
+"""
+
+
+def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> None:
+    """Settle every intent with unknown outcome that EC2 and the cluster can answer for."""
+    doubtful = effects.world.journal.in_doubt()
+    draining = _draining(effects) if doubtful else frozenset()
+    launches, heads = [], {}
+    for entry in doubtful:
+        if entry.intent.verb is Verb.LAUNCH:
+            launches.append(entry.intent)
+        elif entry.intent.verb is Verb.LAUNCH_BATCH:
+            heads[entry.intent.id] = entry.intent
+        elif entry.intent.verb is not Verb.DRAIN:
+            effects.finish([entry.intent], Outcome.FAILED, "interrupted; planned again")
+        elif entry.intent.target not in draining:
+            effects.finish([entry.intent], Outcome.SUCCEEDED, "the node is gone")
+    claims = {claim.name: claim for claim in effects.world.store.node_claims()}
+    _settle_launches(effects, launches, heads, claims, types, owner)
+    _forget_unasked(effects, launches, claims)
+
+
+def _draining(effects: Effects) -> frozenset[str]:
+    """Return the nodes that are being drained: their doubt is that they are not empty yet."""
+    claims = effects.world.store.node_claims()
+    return frozenset(c.status.node_name for c in claims if c.metadata.deletion_timestamp)
+
+
+def _settle_launches(
+    effects: Effects,
+    intents: Sequence[Intent],
+    heads: Mapping[str, Intent],
+    claims: Mapping[str, NodeClaim],
+    types: provision.TypeLookup,
+    owner: Owner,
+) -> None:
+    """Settle what EC2 shows of the launches in doubt, and ask again for what it does not.
+
+    Their claims are recorded first of all, so that nothing else is launched in their place
+    whatever EC2 answers now. Nothing is asked for again while instances are there of which nobody
+    knows whether they are ours: these records may be older than the fleet.
+    """
+    world = effects.world
+    calls = [(intent, batching.call_of(intent, heads)) for intent in intents]
+    unrecorded = [
+        lifecycle.asked(call.node_claim, intent.at)
+        for intent, call in calls
+        if intent.target not in claims
+    ]
+    if unrecorded:
+        world.store.put_node_claims(unrecorded)
+    lots: dict[str, list[tuple[Intent, Launch]]] = {head: [] for head in heads}
+    for intent, call in calls:
+        lots.setdefault(call.token, []).append((intent, call))
+    if not lots:
+        return
+    try:
+        shown = _by_intent(world.compute.find(list(lots)), [*intents, *heads.values()])
+    except TransientCloudError as error:
+        world.notify("Retrying", str(error), node_claim=intents[0].target if intents else "")
+        return
+    again: list[tuple[Intent, Launch]] = []
+    for token, lot in lots.items():
+        if token in heads:
+            again += _settle_batch(effects, heads[token], lot, shown.get(token, ()), claims, types)
+        else:
+            again += _settle_one(effects, *lot[0], shown.get(token, ()), claims, types)
+    if again and _is_in_doubt(effects, owner):
+        return
+    again = _still_wanted(effects, again, heads, claims, types)
+    asked = {call.batch for _, call in again}
+    provision.ask(effects, again, [heads[head] for head in heads if head in asked], types)
+
+
+def _by_intent(
+    instances: Sequence[Instance], intents: Sequence[Intent]
+) -> Mapping[str, Sequence[Instance]]:
+    """Return the instances by the intent that made them; a copied tag alone makes none ours."""
+    known = {intent.id: intent for intent in intents}
+    found: dict[str, list[Instance]] = {}
+    for instance in instances:
+        intent = known.get(instance.tags.get(INTENT_TAG, ""))
+        if intent is not None and could_have_made(intent, instance):
+            found.setdefault(intent.id, []).append(instance)
+    return found
+
+
+def _is_in_doubt(effects: Effects, owner: Owner) -> bool:
+    """Return whether instances are there whose owner is in doubt, or EC2 cannot say."""
+    world = effects.world
+    try:
+        listed = world.compute.instances()
+    except TransientCloudError as error:
+        world.notify("Retrying", str(error))
+        return True
+    claims = world.store.node_claims()
+    return bool(doubts(listed, claims, world.journal, owner, world.clock.now()))
+
+
+def _settle_one(
+    effects: Effects,
+    intent: Intent,
+    call: Launch,
+    shown: Sequence[Instance],
+    claims: Mapping[str, NodeClaim],
+    types: provision.TypeLookup,
+) -> list[tuple[Intent, Launch]]:
+    """Settle a launch of its own; return it if EC2 is to be asked again."""
+    answer = _found(shown)
+    if answer is not None:
+        if isinstance(answer, LaunchAnswer):
+            message = f"{intent.target} was launched before"
+            effects.world.notify("Recovered", message, node_claim=intent.target)
+        provision.settle(effects, intent, call, answer, types)
+    elif _may_ask(effects, intent, claims.get(intent.target)):
+        return [(intent, call)]
+    return []
+
+
+def _settle_batch(
+    effects: Effects,
+    head: Intent,
+    lot: Sequence[tuple[Intent, Launch]],
+    shown: Sequence[Instance],
+    claims: Mapping[str, NodeClaim],
+    types: provision.TypeLookup,
+) -> list[tuple[Intent, Launch]]:
+    """Settle the launches of a batch that are in doubt; return them if EC2 is to be asked again.
+
+    It is asked again only for the whole: with fewer instances the call would be another one. Where
+    anything came of it before, the call is over, and claims that are left without go.
+    """
+    if not lot:
+        provision.close(effects, [head])
+        return []
+    held = {claim.name: lifecycle.instance_id(claim) for claim in claims.values()}
+    names = [intent.target for intent, _ in lot]
+    mine = batching.dealt(names, shown, {name: i for name, i in held.items() if i})
+    short = [(i, call) for i, call in lot if i.target not in mine and not held.get(i.target)]
+    is_whole = not shown and len(short) == len(batching.claims_of(head))
+    for intent, call in lot:
+        if intent.target in mine:
+            message = f"{intent.target} was launched before"
+            effects.world.notify("Recovered", message, node_claim=intent.target)
+            answer = LaunchAnswer(mine[intent.target])
+            provision.settle(effects, intent, call, answer, types)
+        elif held.get(intent.target):
+            effects.finish([intent], Outcome.SUCCEEDED, held[intent.target])
+    if short and not _may_ask(effects, short[0][0], claims.get(short[0][0].target)):
+        return []
+    if short and is_whole:
+        return short
+    few = f"EC2 returned {len(mine)} more instances of {head.id}, and none for this claim"
+    for intent, call in short:
+        provision.settle(effects, intent, call, CloudError(few, where="CreateFleet"), types)
+    provision.close(effects, [head])
+    return []
+
+
+def _found(instances: Sequence[Instance]) -> LaunchAnswer | Exception | None:
+    """Return what the instances of an intent say of its launch; None where there are none.
+
+    Where a server ignored the client token the oldest is kept, and the rest are orphans.
+    """
+    alive = [instance for instance in instances if not instance.is_going]
+    if alive:
+        return LaunchAnswer(min(alive, key=lambda i: (i.launched_at, i.id)))
+    if instances:
+        return CloudError("its instance was launched and terminated again", where="EC2")
+    return None
+
+
+def _may_ask(effects: Effects, intent: Intent, claim: NodeClaim | None) -> bool:
+    """Return whether the call is old enough for EC2 to list its instance by now."""
+    if effects.world.clock.now() - _last_asked(intent, claim) >= LAG:
+        return True
+    message = f"checking whether EC2 has already launched {intent.target}"
+    effects.world.notify("Looking", message, node_claim=intent.target)
+    return False
+
+
+def _still_wanted(
+    effects: Effects,
+    again: Sequence[tuple[Intent, Launch]],
+    heads: Mapping[str, Intent],
+    claims: Mapping[str, NodeClaim],
+    types: provision.TypeLookup,
+) -> list[tuple[Intent, Launch]]:
+    """Return the launches that are asked for again; those of long ago are decided anew."""
+    now, wanted = effects.world.clock.now(), []
+    for intent, call in again:
+        if now - _last_asked(intent, claims.get(intent.target)) <= ASKED_WITHIN:
+            wanted.append((intent, call))
+            continue
+        why = CloudError("it was asked for long ago, and EC2 shows no instance", where="EC2")
+        provision.settle(effects, intent, call, why, types)
+    open_batches = {call.batch for _, call in wanted}
+    over = {call.batch for _, call in again} - open_batches - {""}
+    provision.close(effects, [heads[head] for head in sorted(over)])
+    return wanted
+
+
+def _last_asked(intent: Intent, claim: NodeClaim | None) -> datetime:
+    """Return when EC2 was last asked for an instance."""
+    return (lifecycle.asked_at(claim) if claim is not None else None) or intent.at
+
+
+def _forget_unasked(
+    effects: Effects, launches: Sequence[Intent], claims: Mapping[str, NodeClaim]
+) -> None:
+    """Forget the claims without an instance for which no launch is in doubt: none will come."""
+    world = effects.world
+    asked_for = {intent.target for intent in launches}
+    for claim in claims.values():
+        if not claim.status.provider_id and claim.name not in asked_for:
+            world.store.forget_node_claim(claim.name, world.clock.now(), "it was never launched")
+            world.notify("Failed", f"{claim.name} was never launched", node_claim=claim.name)

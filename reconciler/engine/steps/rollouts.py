@@ -1,0 +1,256 @@
+"""Waves: how far the replacement of each NodePool has come, whether all is well, when to stop.
+
+A command belongs to the wave in which it starts. Once it has ended, its replacements have to be
+ready and the workloads whose pods it moved to be available again, and to stay so for a while; only
+then is the wave settled. What a wave waits for, and every failure, is in the records: the next
+pass, in this process or another one, goes on from there. Which nodes a wave may still take is the
+planner's to say (``disruption/gates/guards.py``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from msgspec.structs import replace
+
+from reconciler.disruption.gates.guards import staying, wave_size
+from reconciler.engine.observation import Observation
+from reconciler.engine.steps import lifecycle
+from reconciler.engine.world import World
+from reconciler.model.duration import parse_duration
+from reconciler.model.history import Move, Rollout
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.metadata import is_true
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.settings import Settings
+from reconciler.plan.value.disruption import PlannedCommand
+from reconciler.plan.value.plan import Plan
+from reconciler.ports.state import CommandPhase
+
+
+def begin(world: World, plan: Plan, seen: Observation, settings: Settings) -> None:
+    """Record the commands of a plan as moves of their waves, before any of them starts.
+
+    One that then does not start, because the process dies, is found not to have and let go.
+    """
+    look = _Look(seen)
+    known = {rollout.node_pool: rollout for rollout in world.store.rollouts()}
+    fresh: dict[str, Rollout] = {}
+    for command in plan.commands:
+        if command.forceful or command.reason == "Empty":
+            continue
+        for pool, nodes in sorted(look.pools_of(command.node_claims).items()):
+            if not is_followed(pool, settings):
+                continue
+            rollout = fresh.get(pool) or known.get(pool) or Rollout(pool)
+            if not rollout.moves:
+                size = look.size_of_wave(pool, settings)
+                rollout = replace(rollout, wave=rollout.wave + 1, size=size)
+                text = f"wave {rollout.wave} of {pool} started"
+                world.notify("WaveStarted", text, node_pool=pool, command=command.id)
+            move = _move(command, nodes, look, seen.at)
+            fresh[pool] = replace(rollout, moves=(*rollout.moves, move))
+    for rollout in fresh.values():
+        world.store.put_rollout(rollout)
+
+
+def is_followed(pool: str, settings: Settings) -> bool:
+    """Return whether a guard of the pool needs the outcome of its replacements."""
+    return bool(settings.option(pool, "wave_size") or settings.option(pool, "stop_after_failures"))
+
+
+def _move(command: PlannedCommand, nodes: int, look: _Look, now: datetime) -> Move:
+    return Move(
+        command=command.id,
+        started_at=now,
+        nodes=nodes,
+        replacements=command.replacements,
+        workloads=look.workloads_of(command.node_claims),
+    )
+
+
+def advance(world: World, seen: Observation, settings: Settings) -> None:
+    """Look how each wave is, and record what has become of it."""
+    look = _Look(seen)
+    for rollout in world.store.rollouts():
+        if not rollout.moves:
+            continue
+        fresh = _followed(world, rollout, look, settings, seen.at)
+        fresh = _closed(world, fresh, settings, seen.at)
+        world.store.put_rollout(_stopped(world, fresh, settings, seen.at))
+
+
+def resumed(rollout: Rollout) -> Rollout:
+    """Return a rollout that goes on as if nothing had failed."""
+    kept = tuple(move for move in rollout.moves if not move.failure)
+    return replace(rollout, moves=kept, failures=0, stopped_at=None, stopped_why="")
+
+
+def unsettled(rollouts: Iterable[Rollout], settings: Settings, now: datetime) -> int:
+    """Return how many moves have not come to their end, well or not."""
+    return sum(
+        not move.is_settled(_soak(rollout.node_pool, settings), now)
+        for rollout in rollouts
+        for move in rollout.moves
+    )
+
+
+def _soak(pool: str, settings: Settings) -> timedelta:
+    return parse_duration(settings.option(pool, "wave_soak"))
+
+
+def _followed(
+    world: World, rollout: Rollout, look: _Look, settings: Settings, now: datetime
+) -> Rollout:
+    patience = parse_duration(settings.option(rollout.node_pool, "wave_deadline"))
+    soak = _soak(rollout.node_pool, settings)
+    moves = []
+    for move in rollout.moves:
+        if move.is_settled(soak, now):
+            moves.append(move)
+            continue
+        ended = _ended(world, move, now)
+        if ended is None:
+            continue
+        moves.append(_looked_at(ended, look, patience, now))
+        if moves[-1].failure:
+            text = f"{rollout.node_pool}: {moves[-1].failure}"
+            world.notify("WaveFailed", text, node_pool=rollout.node_pool, command=move.command)
+    return replace(rollout, moves=tuple(moves))
+
+
+def _ended(world: World, move: Move, now: datetime) -> Move | None:
+    """Return the move after a look at its command; None where it never began, or was called off."""
+    if move.ended_at is not None:
+        return move
+    command = world.store.command(move.command)
+    if command is None or command.started_at < move.started_at:
+        return None
+    if command.phase is CommandPhase.ROLLED_BACK:
+        return replace(move, ended_at=now, failure=command.message) if command.failed else None
+    if command.phase is CommandPhase.DONE:
+        return replace(move, ended_at=now)
+    return replace(move, waits_for="its commands must finish")
+
+
+def _looked_at(move: Move, look: _Look, patience: timedelta, now: datetime) -> Move:
+    """Return a move whose command may have ended, after a look at what it moved."""
+    if move.ended_at is None or move.failure:
+        return move
+    waits_for = look.ailing(move)
+    if not waits_for:
+        return replace(move, healthy_at=move.healthy_at or now, waits_for="")
+    failure = f"{waits_for}, but not within {patience}" if now - move.ended_at >= patience else ""
+    return replace(move, healthy_at=None, waits_for=waits_for, failure=failure)
+
+
+def _closed(world: World, rollout: Rollout, settings: Settings, now: datetime) -> Rollout:
+    """Return the rollout between two waves if all of this one has come to its end."""
+    soak = _soak(rollout.node_pool, settings)
+    if not all(move.is_settled(soak, now) for move in rollout.moves):
+        return rollout
+    failed = [move for move in rollout.moves if move.failure]
+    if failed:
+        why = failed[-1].failure
+        return replace(rollout, moves=(), failures=rollout.failed, stopped_why=why)
+    if not rollout.moves or rollout.stopped_at is not None:
+        return replace(rollout, moves=())
+    text = f"wave {rollout.wave} of {rollout.node_pool} passed its health gate"
+    world.notify("WaveSettled", text, node_pool=rollout.node_pool)
+    return replace(rollout, moves=(), failures=0, stopped_why="")
+
+
+def _stopped(world: World, rollout: Rollout, settings: Settings, now: datetime) -> Rollout:
+    """Return the rollout stopped if too much of it has failed."""
+    most = settings.option(rollout.node_pool, "stop_after_failures")
+    if not most or rollout.stopped_at is not None or rollout.failed < most:
+        return rollout
+    failed = [move.failure for move in rollout.moves if move.failure]
+    why = failed[-1] if failed else rollout.stopped_why
+    pool = rollout.node_pool
+    world.notify(
+        "RolloutStopped",
+        f"disruption of {pool} is halted after {rollout.failed} failures: {why}",
+        node_pool=pool,
+    )
+    kept = tuple(move for move in rollout.moves if not move.failure)
+    return replace(rollout, moves=kept, failures=rollout.failed, stopped_at=now, stopped_why=why)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What was seen, by the names that a wave asks for."""
+
+    seen: Observation
+
+    @cached_property
+    def claims(self) -> Mapping[str, NodeClaim]:
+        return {claim.name: claim for claim in self.seen.claims}
+
+    def size_of_wave(self, pool: str, settings: Settings) -> int:
+        """Return how many nodes a wave may take, 0 where there are no waves to speak of."""
+        if not settings.option(pool, "wave_size"):
+            return 0
+        return wave_size(pool, staying(self.seen.state().nodes)[pool], settings, self.seen.at)
+
+    def pools_of(self, claims: Iterable[str]) -> Counter[str]:
+        """Return how many of the claims are of which NodePool."""
+        return Counter(self.claims[name].node_pool for name in claims if name in self.claims)
+
+    def workloads_of(self, claims: Iterable[str]) -> dict[str, int]:
+        """Return whose pods run on the nodes of the claims, and how many of them are available."""
+        nodes = {self.claims[n].status.node_name for n in claims if n in self.claims}
+        owners = {
+            owner
+            for pod in self.seen.snapshot.pods
+            if pod.spec.node_name in nodes and pod.is_reschedulable and (owner := _owner(pod))
+        }
+        return {owner: sum(map(_is_available, self._pods[owner])) for owner in sorted(owners)}
+
+    @cached_property
+    def _pods(self) -> Mapping[str, list[Pod]]:
+        """The pods of each owner that are to run, nobody having asked them to leave."""
+        found: dict[str, list[Pod]] = {}
+        for pod in self.seen.snapshot.pods:
+            owner = _owner(pod)
+            if owner:
+                living = found.setdefault(owner, [])
+                if pod.is_active:
+                    living.append(pod)
+        return found
+
+    def ailing(self, move: Move) -> str:
+        """Return what is not well of what a move touched; empty where all is.
+
+        Replacements that have gone since, and workloads that have, are nobody's concern, and no
+        more pods are asked for than were available before.
+        """
+        return next(self._ailing(move), "")
+
+    def _ailing(self, move: Move) -> Iterator[str]:
+        nodes = self.seen.nodes()
+        for name in move.replacements:
+            claim = self.claims.get(name)
+            if claim is None or claim.is_deleting:
+                continue
+            node = nodes.get(claim.status.provider_id)
+            if not claim.is_true(lifecycle.INITIALIZED) or node is None or not node.is_ready:
+                yield f"node {claim.status.node_name or name} must be ready"
+        for owner, before in move.workloads.items():
+            pods = self._pods.get(owner, [])
+            well = sum(map(_is_available, pods))
+            if well < min(before, len(pods)):
+                yield f"{well} of {len(pods)} pods of {owner} are available"
+
+
+def _owner(pod: Pod) -> str:
+    owners = pod.metadata.owner_references
+    return f"{pod.namespace}/{owners[0].kind}/{owners[0].name}" if owners else ""
+
+
+def _is_available(pod: Pod) -> bool:
+    return pod.is_active and is_true(pod.status.conditions, "Ready")

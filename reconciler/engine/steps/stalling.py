@@ -1,0 +1,69 @@
+"""Notes since when things are as they should not be: claims that are drifted, and what holds nodes.
+
+Of drifted claims that should be gone by now it is told once.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reconciler.disruption.methods.drift import DRIFT_SEEN
+from reconciler.engine.observation import Observation
+from reconciler.engine.steps import lifecycle
+from reconciler.engine.world import World
+from reconciler.model.history import Obstacle
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.settings import Settings
+from reconciler.plan.make.findings import Overdue, overdue
+from reconciler.plan.value.plan import Plan
+
+OVERDUE: Final = "ProgressDeadlineExceeded"
+"""Condition of a claim in our records: it was told of. Kubernetes' word for a Deployment."""
+
+
+def note(world: World, seen: Observation, plan: Plan, settings: Settings) -> None:
+    """Record what a plan says of drift on the claims themselves, and tell what is overdue.
+
+    It is told again when what holds the claim is another thing, or after it had got on.
+    """
+    claims = {claim.name: claim for claim in seen.claims}
+    drifted = {item.node_claim: item.reason for item in plan.drift}
+    late = {
+        item.node_claim: item
+        for item in overdue(
+            plan.drift, plan.commands, plan.blocked, plan.deferred, claims, settings, seen.at
+        )
+    }
+    changed = []
+    for claim in seen.claims:
+        fresh = _noted(claim, drifted.get(claim.name), late.get(claim.name), seen)
+        if fresh == claim:
+            continue
+        changed.append(fresh)
+        said = fresh.condition(OVERDUE)
+        if said is not None and said != claim.condition(OVERDUE):
+            text = str(late[claim.name])
+            world.notify(OVERDUE, text, node_claim=claim.name, node_pool=claim.node_pool)
+    if changed:
+        world.store.put_node_claims(changed)
+
+
+def keep_obstacles(world: World, seen: Observation, plan: Plan) -> None:
+    """Record since when things are in the way, where that has changed."""
+    found = tuple(
+        Obstacle(b.kind, b.name, b.since or seen.at, b.forgone)
+        for b in sorted(plan.held_by, key=lambda b: (b.kind, b.name))
+    )
+    if found != seen.history.obstacles:
+        world.store.put_obstacles(found)
+
+
+def _noted(
+    claim: NodeClaim, reason: str | None, late: Overdue | None, seen: Observation
+) -> NodeClaim:
+    if reason is None or claim.is_deleting:
+        return lifecycle.without_condition(lifecycle.without_condition(claim, DRIFT_SEEN), OVERDUE)
+    claim = lifecycle.with_condition(claim, DRIFT_SEEN, "True", seen.at, reason)
+    if late is None:
+        return lifecycle.without_condition(claim, OVERDUE)
+    return lifecycle.with_condition(claim, OVERDUE, "True", seen.at, OVERDUE, late.why)

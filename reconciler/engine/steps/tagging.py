@@ -1,0 +1,70 @@
+"""The tags that an instance gets once its node is known: its name, for whoever looks at EC2.
+
+A tag that is there is left as it is, whoever put it: the class may have given a Name of its own.
+The annotation on the claim says that it was done (aws reference 5.4).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from msgspec.structs import replace
+
+from reconciler.engine.effects import Effects
+from reconciler.engine.observation import Observation
+from reconciler.engine.steps import lifecycle
+from reconciler.model.karpenter.labels import NODECLAIM
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.ports.cloud import Instance
+from reconciler.ports.journal import Verb
+
+TAGGED: Final = "karpenter.k8s.aws/tagged"
+NAME: Final = "Name"
+A_PASS: Final = 20
+"""How many instances one pass tags: EC2 takes ten such calls a second, and others need some."""
+
+
+def advance(effects: Effects, seen: Observation) -> int:
+    """Tag the instances whose nodes have joined; return how many are left for later passes.
+
+    An instance that EC2 does not list is left until it does. The first that may not be tagged ends
+    the work of this pass: the others will hardly fare better, and none of it holds up anything.
+    """
+    due = [
+        (claim, instance)
+        for claim in seen.claims
+        if _is_due(claim) and (instance := seen.instance_of(claim)) is not None
+        if not instance.is_going
+    ]
+    done = []
+    for claim, instance in due[:A_PASS]:
+        if not _tag(effects, claim, instance):
+            break
+        done.append(_noted(claim))
+    if done:
+        effects.world.store.put_node_claims(done)
+    return max(len(due) - A_PASS, 0)
+
+
+def _is_due(claim: NodeClaim) -> bool:
+    return (
+        claim.is_true(lifecycle.REGISTERED)
+        and bool(claim.status.node_name)
+        and not claim.is_deleting
+        and TAGGED not in claim.metadata.annotations
+    )
+
+
+def _tag(effects: Effects, claim: NodeClaim, instance: Instance) -> bool:
+    wanted = {NAME: claim.status.node_name, NODECLAIM: claim.name}
+    missing = {key: value for key, value in wanted.items() if key not in instance.tags}
+    if not missing:
+        return True
+    intent = effects.intent(Verb.TAG, claim.name, {"instance": instance.id, **missing})
+    return effects.carry_out([intent], partial(effects.world.compute.tag, instance.id, missing))
+
+
+def _noted(claim: NodeClaim) -> NodeClaim:
+    annotations = {**claim.metadata.annotations, TAGGED: "true"}
+    return replace(claim, metadata=replace(claim.metadata, annotations=annotations))

@@ -1,0 +1,221 @@
+"""Taking nodes away: taint, drain, terminate, and forget once EC2 says they are gone.
+
+Each pass advances every terminating claim as much as is possible now, without waiting. A node is
+terminated only after a look that shows it both tainted and empty, so that a pod bound just before
+the taint is not lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from reconciler.engine.effects import Effects
+from reconciler.engine.observation import Observation
+from reconciler.engine.ownership import CLAIM_TAG, INTENT_TAG, came_of_a_launch
+from reconciler.engine.steps import lifecycle
+from reconciler.engine.steps.commands import because
+from reconciler.engine.world import World
+from reconciler.model.errors import ClusterError
+from reconciler.model.karpenter.labels import DISRUPTED_TAINT, DO_NOT_DISRUPT
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.node import Node
+from reconciler.ports.cloud import Instance
+from reconciler.ports.journal import Outcome, Verb
+
+DRAIN_PATIENCE = timedelta(minutes=10)
+"""A drain that takes longer than this is reported as stalled."""
+
+
+def advance(effects: Effects, seen: Observation) -> None:
+    """Advance every terminating claim as much as is possible now.
+
+    While the owner of some instance is in doubt, only nodes that EC2 takes back are drained, and
+    nothing is terminated.
+    """
+    world, nodes = effects.world, seen.nodes()
+    doomed: list[tuple[NodeClaim, Instance]] = []
+    for claim in seen.claims:
+        if claim.metadata.deletion_timestamp is None:
+            continue
+        if not claim.status.provider_id:
+            world.store.forget_node_claim(claim.name, seen.at, "deleted before it was launched")
+            continue
+        instance = seen.instance_of(claim)
+        node = nodes.get(claim.status.provider_id)
+        if lifecycle.is_gone(claim, instance, seen.at):
+            _forget(effects, claim, node)
+        elif instance is None or instance.is_going or not _may_go(claim, instance, seen):
+            continue
+        elif _is_empty(effects, claim, node, seen):
+            doomed.append((claim, instance))
+    if seen.doubts:
+        return
+    if doomed and terminate(effects, [(c.name, i, _reason(c)) for c, i in doomed]):
+        world.store.put_node_claims(
+            [lifecycle.with_condition(c, "InstanceTerminating", "True", seen.at) for c, _ in doomed]
+        )
+
+
+def collect(effects: Effects, seen: Observation) -> None:
+    """Delete what the world has left over.
+
+    Claims whose instance somebody else terminated are let go, claims whose node never joined are
+    given up, and instances that a launch in our journal made and no claim has are terminated. An
+    instance that our journal does not know is not ours to terminate (``ownership.py``), and while
+    there is one, the records may be old: then only what is gone is noted.
+    """
+    world = effects.world
+    changed = []
+    for claim in seen.claims:
+        if claim.metadata.deletion_timestamp is not None:
+            continue
+        instance = seen.instance_of(claim)
+        if (instance is not None and instance.is_going) or lifecycle.is_gone(
+            claim, instance, seen.at
+        ):
+            world.notify("Vanished", f"the instance of {claim.name} is gone", node_claim=claim.name)
+        elif (
+            lifecycle.never_registered(claim, seen.at)
+            and not seen.doubts
+            and claim.name not in seen.disputed
+        ):
+            world.notify("Failed", f"{claim.name} never joined the cluster", node_claim=claim.name)
+        else:
+            continue
+        changed.append(lifecycle.deleted(claim, seen.at))
+    if changed:
+        world.store.put_node_claims(changed)
+    left_over = [i for i in strangers(seen) if _is_spare(world, i, seen)]
+    if left_over and not seen.doubts:
+        terminate(effects, [(i.tags.get(CLAIM_TAG, i.id), i, "Orphaned") for i in left_over])
+
+
+def strangers(seen: Observation) -> list[Instance]:
+    """Return the living instances of our fleet that no claim has."""
+    known = {lifecycle.instance_id(claim) for claim in seen.claims}
+    living = (i for i in seen.instances if i.id not in known and not i.is_going)
+    return sorted(living, key=lambda i: i.id)
+
+
+def _may_go(claim: NodeClaim, instance: Instance, seen: Observation) -> bool:
+    """Return whether a node may be drained: it is ours, we know it, and no record is in doubt.
+
+    One that EC2 takes back is drained even then: it goes whatever we do.
+    """
+    if not seen.owner.owns(instance.tags) or claim.name in seen.disputed:
+        return False
+    return not seen.doubts or claim.is_true(lifecycle.INTERRUPTED)
+
+
+def _is_spare(world: World, instance: Instance, seen: Observation) -> bool:
+    """Return whether a launch of ours made an instance that nothing needs.
+
+    Passes follow one another, so a launch whose end is in the journal has its claim by now. One
+    that is in doubt is not over: ``recovery.py`` will find its instance.
+    """
+    if not came_of_a_launch(instance, world.journal, seen.owner):
+        return False
+    entry = world.journal.entry(instance.tags.get(INTENT_TAG, ""))
+    return entry is not None and entry.outcome is not None
+
+
+def _is_empty(effects: Effects, claim: NodeClaim, node: Node | None, seen: Observation) -> bool:
+    """Ask the pods of a node to leave; return whether it may be terminated now."""
+    if node is None:
+        return True
+    world, since = effects.world, str(claim.metadata.deletion_timestamp)
+    tainted = any(t.key == DISRUPTED_TAINT for t in node.spec.taints)
+    if not tainted:
+        taint = effects.intent(Verb.TAINT, node.name, {"since": since}, reason=_reason(claim))
+        effects.carry_out([taint], lambda: world.cluster.taint(node.name))
+    drain = effects.intent(Verb.DRAIN, node.name, {"since": since}, reason=_reason(claim))
+    world.journal.begin([drain])
+    try:
+        remaining = world.cluster.drain(node.name, lifecycle.drain_deadline(claim), seen.at)
+    except ClusterError as error:  # other nodes go on; this one is asked again
+        world.notify("Failed", str(error), node_claim=claim.name, node_pool=claim.node_pool)
+        return False
+    if remaining:
+        _note_waiting(world, claim, node, remaining, seen)
+        return False
+    if tainted:
+        effects.finish([drain], Outcome.SUCCEEDED)
+    return tainted
+
+
+def _note_waiting(
+    world: World, claim: NodeClaim, node: Node, remaining: int, seen: Observation
+) -> None:
+    """Record and tell what a drain waits for, and who holds it up; told again only when it moves.
+
+    The condition is Karpenter's ``Drained``; it turns ``Stalled`` after ``DRAIN_PATIENCE``.
+    """
+    some = "s" if remaining > 1 else ""
+    waits_for = f"{remaining} pod{some} to be evicted"
+    if not _has_pods(node, seen):
+        waits_for = f"{remaining} volume{some} to be detached"
+    held = _held_up(node, seen)
+    by = f": {'; '.join(held)}" if held else ""
+    since = claim.metadata.deletion_timestamp or seen.at
+    stalled = seen.at - since >= DRAIN_PATIENCE
+    reason, kind = ("Stalled", "Stalled") if stalled else ("Draining", "Draining")
+    message = f"draining {node.name}: waiting for {waits_for}{by}"
+    noted = lifecycle.with_condition(claim, "Drained", "Unknown", seen.at, reason, message)
+    if noted != claim:
+        world.store.put_node_claims([noted])
+        world.notify(kind, message, node_claim=claim.name, node_pool=claim.node_pool)
+
+
+def _has_pods(node: Node, seen: Observation) -> bool:
+    """Return whether pods are seen on a node whose leaving is waited for."""
+    return any(
+        p.spec.node_name == node.name and not p.is_terminal and p.is_drainable(seen.at)
+        for p in seen.snapshot.pods
+    )
+
+
+def _held_up(node: Node, seen: Observation) -> list[str]:
+    """Return which pods of a node may not be evicted now, and by whose word."""
+    snapshot = seen.snapshot
+    empty = [b for b in snapshot.pod_disruption_budgets if b.status.disruptions_allowed <= 0]
+    found = []
+    for pod in snapshot.pods:
+        if pod.spec.node_name != node.name or not pod.is_drainable(seen.at):
+            continue
+        if pod.is_active and pod.do_not_disrupt(seen.at):
+            found.append(f"pod {pod.key} is annotated {DO_NOT_DISRUPT}")
+        found += [
+            (f"PodDisruptionBudget {b.key} blocks the eviction of {pod.key}")
+            for b in empty
+            if b.selects(pod)
+        ]
+    return found
+
+
+def _forget(effects: Effects, claim: NodeClaim, node: Node | None) -> None:
+    world = effects.world
+    if node is not None:
+        gone = effects.intent(Verb.DELETE_NODE, node.name, reason=_reason(claim))
+        effects.carry_out([gone], lambda: world.cluster.delete_node(node.name))
+    world.store.forget_node_claim(claim.name, world.clock.now(), "the instance is gone")
+    world.notify("Terminated", f"{claim.name} is gone", node_claim=claim.name)
+
+
+def _reason(claim: NodeClaim) -> str:
+    """Return why the claim goes, as its command said."""
+    known = claim.condition("DisruptionReason")
+    return because(known.reason, known.message) if known is not None else ""
+
+
+def terminate(effects: Effects, doomed: Sequence[tuple[str, Instance, str]]) -> bool:
+    """Begin to terminate instances (claim, instance, reason); return whether it began.
+
+    Each has an intent of its own in the journal, and all go in one call.
+    """
+    intents = [
+        effects.intent(Verb.TERMINATE, claim, {"instance": instance.id}, reason=reason)
+        for claim, instance, reason in doomed
+    ]
+    ids = [instance.id for _, instance, _ in doomed]
+    return effects.carry_out(intents, lambda: effects.world.compute.terminate(ids))

@@ -1,0 +1,28 @@
+"""Deleting what launches left behind in the account: it costs a quota, and never a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from reconciler.engine.effects import Effects
+from reconciler.model.errors import ReconcilerError
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.ports.journal import Verb
+
+
+def advance(effects: Effects, classes: Iterable[EC2NodeClass]) -> None:
+    """Delete what nothing needs; where AWS cannot be asked, a later pass does it."""
+    world = effects.world
+    try:
+        found = world.leftovers.found(classes)
+    except ReconcilerError as error:
+        world.notify("Retrying", f"cannot check for unused launch templates: {error}")
+        return
+    for leftover in found:
+        facts = {"kind": leftover.kind}
+        intent = effects.intent(Verb.DISCARD, leftover.name, facts, reason="Unused")
+        if effects.carry_out([intent], partial(world.leftovers.discard, leftover)):
+            world.notify(
+                "Discarded", f"removed unused {leftover.kind.replace('-', ' ')} {leftover.name}"
+            )

@@ -1,0 +1,143 @@
+"""The user's own prices: what a contract with AWS takes off the public ones, or sets instead.
+
+Of the rules the first that covers an offering counts. The flat discount comes on top of a rule's
+own, and never touches a fixed price: that is what is paid. Reserved capacity is paid for already,
+so no rule covers it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from reconciler.model.karpenter.labels import ON_DEMAND, SPOT
+
+# What the user has committed to pay AWS for: savings plans and reserved instances.
+#
+# How much of each is used outside this fleet has to be known before its room steers a launch. It
+# is told as ``used_elsewhere``, to which the fleet's own nodes are added, or as the
+# ``utilization_percent`` that AWS bills, which has them in it already; told neither way, the
+# commitment is as good as used up.
+
+
+COMPUTE: Final = "Compute"
+EC2_INSTANCE: Final = "EC2Instance"
+
+
+@dataclass(frozen=True, slots=True)
+class SavingsPlanTerms:
+    """A savings plan; money is USD an hour at the plan's own rates.
+
+    ``type`` is AWS' word, ``Compute`` or ``EC2Instance``; only the latter has a ``family``. No
+    ``region`` is the fleet's. ``discount_percent`` is what the plan takes off the price on demand.
+    """
+
+    type: str
+    commitment: float
+    family: str = ""
+    region: str = ""
+    discount_percent: float = 0.0
+    used_elsewhere: float | None = None
+    utilization_percent: float | None = None
+    until: datetime | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedInstancesTerms:
+    """Reserved instances of one type; with a ``zone`` they hold there alone."""
+
+    instance_type: str
+    count: int
+    region: str = ""
+    zone: str = ""
+    used_elsewhere: int | None = None
+    utilization_percent: float | None = None
+    until: datetime | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Commitments:
+    """All of them, and from which use on (in percent) a group of plans steers nothing more."""
+
+    savings_plans: tuple[SavingsPlanTerms, ...] = ()
+    reserved_instances: tuple[ReservedInstancesTerms, ...] = ()
+    threshold_percent: float = 95.0
+
+    @property
+    def ends(self) -> tuple[datetime, ...]:
+        """The moments at which one of them ends."""
+        every = (
+            *(plan.until for plan in self.savings_plans),
+            *(reserved.until for reserved in self.reserved_instances),
+        )
+        return tuple(end for end in every if end is not None)
+
+
+_DIGITS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class PriceRule:
+    """A rule for the offerings that match every list that it has.
+
+    ``families`` are such as ``m7g``. Either ``price`` (USD an hour) or ``discount_percent`` is
+    set; a negative discount makes dearer.
+    """
+
+    families: tuple[str, ...] = ()
+    instance_types: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    capacity_types: tuple[str, ...] = ()
+    discount_percent: float | None = None
+    price: float | None = None
+    note: str = ""
+
+    def covers(self, name: str, region: str, capacity_type: str) -> bool:
+        """Return whether the rule is about such an offering; a list that is empty means all."""
+        return (
+            (not self.families or name.partition(".")[0] in self.families)
+            and (not self.instance_types or name in self.instance_types)
+            and (not self.regions or region in self.regions)
+            and (not self.capacity_types or capacity_type in self.capacity_types)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PriceBook:
+    """Rules in order, and a flat discount in percent."""
+
+    rules: tuple[PriceRule, ...] = ()
+    discount_percent: float = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self.rules or self.discount_percent)
+
+    def price(self, name: str, region: str, capacity_type: str, base: float | None) -> float | None:
+        """Return what an offering costs, in USD an hour to the billionth.
+
+        ``base`` is the public price, None where it is not known; a discount on what is not known
+        stays unknown.
+        """
+        if capacity_type not in (ON_DEMAND, SPOT):
+            return base
+        rule = self._rule(name, region, capacity_type)
+        if rule is not None and rule.price is not None:
+            return rule.price
+        if base is None:
+            return None
+        percent = rule.discount_percent if rule is not None else None
+        if not percent and not self.discount_percent:
+            return base
+        share = (1 - (percent or 0.0) / 100) * (1 - self.discount_percent / 100)
+        return round(base * share, _DIGITS)
+
+    def is_fixed(self, name: str, region: str, capacity_type: str) -> bool:
+        """Return whether a rule names the price of the offering outright."""
+        rule = self._rule(name, region, capacity_type)
+        return rule is not None and rule.price is not None
+
+    def _rule(self, name: str, region: str, capacity_type: str) -> PriceRule | None:
+        return next((r for r in self.rules if r.covers(name, region, capacity_type)), None)

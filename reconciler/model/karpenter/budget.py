@@ -1,0 +1,136 @@
+"""Disruption budgets: how many nodes of a NodePool may be disrupted at once, and when.
+
+Karpenter's rules (``pkg/apis/v1/nodepool.go``): a share rounds up; the least of all budgets that
+name a reason, or none, holds; a budget outside its window does not limit; a budget that cannot be
+read closes the whole pool, for every reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from reconciler.model.duration import parse_duration
+from reconciler.model.schedule import is_open, next_change, parse_schedule, steady_until, time_zone
+
+UNBOUNDED: Final = 2147483647
+_SHARE: Final = re.compile(r"(100|[0-9]{1,2})%", re.ASCII)
+
+
+class DisruptionReason(StrEnum):
+    """The voluntary reasons, which budgets gate."""
+
+    UNDERUTILIZED = "Underutilized"
+    EMPTY = "Empty"
+    DRIFTED = "Drifted"
+
+    @property
+    def cause(self) -> str:
+        """The reason as a noun, for sentences: ``drift``."""
+        return {"Underutilized": "underutilization", "Empty": "emptiness"}.get(self, "drift")
+
+
+class Budget(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One entry of ``spec.disruption.budgets``; ``time_zone`` (IANA) is our addition."""
+
+    nodes: str = "10%"
+    reasons: tuple[str, ...] | None = None
+    schedule: str | None = None
+    duration: str | None = None
+    time_zone: str | None = None
+
+    def applies_to(self, reason: str) -> bool:
+        """Return whether it limits ``reason``; without ``reasons`` it limits all."""
+        return self.reasons is None or reason in self.reasons
+
+    def is_active(self, now: datetime) -> bool:
+        """Return whether its window is open; without a schedule it always is.
+
+        Raises:
+            ValueError: schedule, duration or time zone cannot be read, or one lacks the other.
+        """
+        if self.schedule is None and self.duration is None:
+            return True
+        schedule = parse_schedule(self.schedule or "")
+        if self.duration is None:
+            raise ValueError("a schedule needs a duration")
+        zone = time_zone(self.time_zone)
+        return is_open(schedule, parse_duration(self.duration), now, zone)
+
+    def allowed(self, total: int, now: datetime) -> int:
+        """Return how many of ``total`` nodes it allows at once, ``UNBOUNDED`` outside its window.
+
+        Raises:
+            ValueError: it cannot be read.
+        """
+        limit = self._limit(total)
+        return limit if self.is_active(now) else UNBOUNDED
+
+    def _limit(self, total: int) -> int:
+        share = _SHARE.fullmatch(self.nodes)
+        if share:
+            return -(-int(share[1]) * total // 100)
+        if self.nodes.isascii() and self.nodes.isdigit():
+            return int(self.nodes)
+        raise ValueError(f"not a count or a share of nodes: {self.nodes!r} (examples: 5, 10%)")
+
+    def next_change(self, now: datetime) -> datetime | None:
+        """Return when its window opens or closes next, None if never (or not readable)."""
+        if self.schedule is None or self.duration is None:
+            return None
+        try:
+            schedule, zone = parse_schedule(self.schedule), time_zone(self.time_zone)
+            return next_change(schedule, parse_duration(self.duration), now, zone)
+        except ValueError:
+            return None
+
+    def steady_until(self, now: datetime) -> datetime | None:
+        """Return when it may first answer otherwise than at ``now``, None if never."""
+        if self.schedule is None or self.duration is None:
+            return None
+        try:
+            schedule, zone = parse_schedule(self.schedule), time_zone(self.time_zone)
+            return steady_until(schedule, parse_duration(self.duration), now, zone)
+        except ValueError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What the budgets of a NodePool allow for one reason.
+
+    ``binding`` is the index of the budget that is least, None where nothing limits; ``error``
+    says why the pool is closed when a budget cannot be read.
+    """
+
+    nodes: int
+    binding: int | None = None
+    error: str | None = None
+
+
+def allowance(budgets: Iterable[Budget], reason: str, total: int, now: datetime) -> Allowance:
+    """Return the least that any budget for ``reason`` allows of ``total`` nodes.
+
+    Any unreadable budget, even one for another reason, closes the pool (fail closed).
+    """
+    least = Allowance(UNBOUNDED)
+    for index, budget in enumerate(budgets):
+        try:
+            nodes = budget.allowed(total, now)
+        except ValueError as error:
+            return Allowance(0, index, str(error))
+        if budget.applies_to(reason) and nodes < least.nodes:
+            least = Allowance(nodes, index)
+    return least
+
+
+def next_change_of(budgets: Iterable[Budget], now: datetime) -> datetime | None:
+    """Return the next moment at which any budget's window opens or closes."""
+    changes = [change for b in budgets if (change := b.next_change(now)) is not None]
+    return min(changes, default=None)

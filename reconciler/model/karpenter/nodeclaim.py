@@ -1,0 +1,80 @@
+"""NodeClaims: one node each, from the wish for it to the instance that came of it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from reconciler.model.duration import parse_duration, parse_nillable
+from reconciler.model.karpenter.labels import NODEPOOL
+from reconciler.model.karpenter.nodepool import NodeClassRef, NodeSelectorRequirement
+from reconciler.model.kubernetes.metadata import Condition, Metadata, condition, is_true
+from reconciler.model.kubernetes.pod import Amounts, ResourceRequirements
+from reconciler.model.kubernetes.taint import Taint
+
+
+class NodeClaimSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    node_class_ref: NodeClassRef = NodeClassRef()
+    requirements: tuple[NodeSelectorRequirement, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
+    taints: tuple[Taint, ...] = ()
+    startup_taints: tuple[Taint, ...] = ()
+    expire_after: str | None = None
+    termination_grace_period: str | None = None
+
+
+class NodeClaimStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    provider_id: str = msgspec.field(default="", name="providerID")
+    node_name: str = ""
+    image_id: str = msgspec.field(default="", name="imageID")
+    capacity: Amounts = {}
+    allocatable: Amounts = {}
+    conditions: tuple[Condition, ...] = ()
+    last_pod_event_time: datetime | None = None
+
+
+class NodeClaim(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A NodeClaim as recorded or observed; its spec never changes once it exists."""
+
+    metadata: Metadata
+    spec: NodeClaimSpec = NodeClaimSpec()
+    status: NodeClaimStatus = NodeClaimStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def node_pool(self) -> str:
+        """The name of its NodePool, empty for a standalone claim."""
+        return self.metadata.labels.get(NODEPOOL, "")
+
+    def is_true(self, kind: str) -> bool:
+        """Return whether the condition of that type is True."""
+        return is_true(self.status.conditions, kind)
+
+    def condition(self, kind: str) -> Condition | None:
+        """Return the condition of that type, or None."""
+        return condition(self.status.conditions, kind)
+
+    @property
+    def is_deleting(self) -> bool:
+        """Whether it is on its way out: deleted, or its instance is being terminated."""
+        return self.metadata.deletion_timestamp is not None or self.is_true("InstanceTerminating")
+
+    @property
+    def expires_after(self) -> timedelta | None:
+        """How old it may become, as fixed at its launch; None means for ever."""
+        return parse_nillable(self.spec.expire_after)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When it expires, or None."""
+        age, created = self.expires_after, self.metadata.creation_timestamp
+        return None if age is None or created is None else created + age
+
+    @property
+    def termination_grace_period(self) -> timedelta | None:
+        text = self.spec.termination_grace_period
+        return None if text is None else parse_duration(text)

@@ -1,0 +1,171 @@
+"""NodePools: which nodes may be launched, how many, and how they may be disrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from reconciler.model.duration import parse_duration, parse_nillable
+from reconciler.model.karpenter.budget import Budget
+from reconciler.model.karpenter.labels import INITIALIZED, NODEPOOL, REGISTERED
+from reconciler.model.karpenter.requirements import (
+    Operator,
+    Requirements,
+    RequirementSpec,
+    equals,
+    from_spec,
+)
+from reconciler.model.kubernetes.metadata import Condition, Metadata, condition
+from reconciler.model.kubernetes.taint import Taint
+from reconciler.model.resources import Resources, parse_resources
+
+WHEN_EMPTY: Final = "WhenEmpty"
+WHEN_EMPTY_OR_UNDERUTILIZED: Final = "WhenEmptyOrUnderutilized"
+BALANCED: Final = "Balanced"
+
+
+class _Struct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A part of an object in the API's spelling."""
+
+
+class NodeSelectorRequirement(_Struct, frozen=True):
+    """A requirement entry of a NodePool or NodeClaim."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+    min_values: int | None = None
+
+    def spec(self) -> RequirementSpec:
+        return RequirementSpec(self.key, self.operator, self.values, self.min_values)
+
+
+def requirements_of(entries: Iterable[NodeSelectorRequirement]) -> Requirements:
+    """Return the set that the entries mean together."""
+    return Requirements(from_spec(entry.spec()) for entry in entries)
+
+
+class NodeClassRef(_Struct, frozen=True):
+    """Which node class launches the nodes."""
+
+    group: str = ""
+    kind: str = ""
+    name: str = ""
+
+    @property
+    def label(self) -> tuple[str, str]:
+        """The label that nodes of the class bear, and its value."""
+        return f"{self.group}/{self.kind.lower()}", self.name
+
+
+class TemplateMetadata(_Struct, frozen=True):
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class TemplateSpec(_Struct, frozen=True):
+    node_class_ref: NodeClassRef = NodeClassRef()
+    requirements: tuple[NodeSelectorRequirement, ...] = ()
+    taints: tuple[Taint, ...] = ()
+    startup_taints: tuple[Taint, ...] = ()
+    expire_after: str = "720h"
+    termination_grace_period: str | None = None
+
+
+class NodeClaimTemplate(_Struct, frozen=True):
+    metadata: TemplateMetadata = TemplateMetadata()
+    spec: TemplateSpec = TemplateSpec()
+
+
+class Disruption(_Struct, frozen=True):
+    """How nodes may be disrupted: behaviour, so a change of it never drifts a node."""
+
+    consolidate_after: str | None = None
+    consolidation_policy: str = WHEN_EMPTY_OR_UNDERUTILIZED
+    budgets: tuple[Budget, ...] = (Budget(),)
+
+    @property
+    def consolidates_after(self) -> timedelta | None:
+        """How long a node must be quiet before it is consolidated; None means never."""
+        return parse_nillable(self.consolidate_after or "0s")
+
+
+class NodePoolSpec(_Struct, frozen=True):
+    template: NodeClaimTemplate = NodeClaimTemplate()
+    disruption: Disruption = Disruption()
+    limits: dict[str, str | int | float] = {}
+    weight: int | None = None
+    replicas: int | None = None
+
+
+class NodePoolStatus(_Struct, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+
+
+class NodePool(_Struct, frozen=True):
+    """A NodePool as desired in git, or as live in a cluster."""
+
+    metadata: Metadata
+    spec: NodePoolSpec = NodePoolSpec()
+    status: NodePoolStatus = NodePoolStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it keeps a number of nodes, whatever the pods."""
+        return self.spec.replicas is not None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it may launch nodes: its own status says no, or says nothing against it."""
+        ready = condition(self.status.conditions, "Ready")
+        return ready is None or ready.status == "True"
+
+    @property
+    def is_deleting(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def order(self) -> tuple[int, tuple[int, ...]]:
+        """The order in which pools are tried: heavier first, then later in the alphabet first."""
+        return (-(self.spec.weight or 0), (*(-ord(c) for c in self.name), 1))
+
+    def limits(self) -> Resources:
+        """Return ``spec.limits`` in thousandths."""
+        return parse_resources(self.spec.limits)
+
+    def labels(self) -> dict[str, str]:
+        """Return the labels that its nodes bear from the template, pool and class."""
+        key, value = self.spec.template.spec.node_class_ref.label
+        return {**self.spec.template.metadata.labels, NODEPOOL: self.name, key: value}
+
+    def requirements(self) -> Requirements:
+        """Return the requirements of its template alone."""
+        return requirements_of(self.spec.template.spec.requirements)
+
+    def template_requirements(self) -> Requirements:
+        """Return what every node of the pool satisfies: requirements, labels, life-cycle labels.
+
+        ``registered`` and ``initialized`` stand in it so that daemons that select them count;
+        they never appear on a NodeClaim.
+        """
+        labels = [equals(key, value) for key, value in self.labels().items()]
+        lifecycle = [equals(REGISTERED, "true"), equals(INITIALIZED, "true")]
+        return self.requirements().adding([*labels, *lifecycle])
+
+    @property
+    def expires_after(self) -> timedelta | None:
+        """How old its nodes may become; None means for ever."""
+        return parse_nillable(self.spec.template.spec.expire_after)
+
+    @property
+    def termination_grace_period(self) -> timedelta | None:
+        """How long a drain may take before pods are deleted; None means as long as it takes."""
+        text = self.spec.template.spec.termination_grace_period
+        return None if text is None else parse_duration(text)

@@ -1,0 +1,375 @@
+"""A set of requirements, one for each label key, and when one set is compatible with another.
+
+The two questions differ in what a *missing* key means. ``intersects`` lets a key that only one
+side has pass. ``compatible`` asks more: what the incoming side demands must be known on this
+side, unless the demand is negative or the key is one whose value a provider fills in later
+(Karpenter ``pkg/scheduling/requirements.go``).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+
+from reconciler.model.karpenter.labels import HOSTNAME, normalized
+
+# One requirement on a label: the set of values that the label may take.
+#
+# ``In``, ``NotIn``, ``Exists`` and ``DoesNotExist`` are four spellings of one idea: a set of
+# values or the complement of one; ``Gt`` and its kin put inclusive integer bounds on a
+# complement. Working on that form makes intersection, the heart of choosing an offering, a few
+# lines instead of a table of operator pairs (Karpenter ``pkg/scheduling/requirement.go``).
+
+
+_INT64_MAX = 2**63 - 1
+
+
+class Operator(StrEnum):
+    """How a requirement is spelled in YAML."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GT = "Gt"
+    LT = "Lt"
+    GTE = "Gte"
+    LTE = "Lte"
+
+
+@dataclass(frozen=True, slots=True)
+class RequirementSpec:
+    """A requirement as the API spells it."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+    min_values: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """The values that label ``key`` may take: ``values``, or all others when ``complement``.
+
+    ``gte`` and ``lte`` bound a complement to integers, both ends included; a finite set carries
+    no bounds, since they have been applied to it. ``min_values`` asks for that much choice.
+    """
+
+    key: str
+    complement: bool
+    values: frozenset[str] = frozenset()
+    gte: int | None = None
+    lte: int | None = None
+    min_values: int | None = None
+
+    @property
+    def operator(self) -> Operator:
+        """The operator that this form is nearest to; a bounded one reports ``Exists``."""
+        if self.complement:
+            return Operator.NOT_IN if self.values else Operator.EXISTS
+        return Operator.IN if self.values else Operator.DOES_NOT_EXIST
+
+    @property
+    def is_negative(self) -> bool:
+        """Whether a missing label satisfies it (``NotIn`` and ``DoesNotExist``)."""
+        return bool(self.values) is self.complement
+
+    def __len__(self) -> int:
+        """The number of values it allows; a complement counts as all integers but its own."""
+        return (
+            min(_INT64_MAX - len(self.values), sys.maxsize) if self.complement else len(self.values)
+        )
+
+    def __bool__(self) -> bool:
+        return True
+
+    def has(self, value: str) -> bool:
+        """Return whether the label may be ``value``."""
+        return (value in self.values) is not self.complement and self._within(value)
+
+    def _within(self, value: str) -> bool:
+        if self.gte is None and self.lte is None:
+            return True
+        number = _integer(value)
+        if number is None:
+            return False
+        return (self.gte is None or number >= self.gte) and (self.lte is None or number <= self.lte)
+
+    def intersection(self, other: Requirement) -> Requirement:
+        """Return the requirement that allows what both allow; ``min_values`` is the larger."""
+        gte = _pick(max, self.gte, other.gte)
+        lte = _pick(min, self.lte, other.lte)
+        min_values = _pick(max, self.min_values, other.min_values)
+        if gte is not None and lte is not None and gte > lte:
+            return Requirement(self.key, complement=False, min_values=min_values)
+        bounds = Requirement(self.key, True, frozenset(), gte, lte)
+        if self.complement and other.complement:
+            values = frozenset(v for v in self.values | other.values if bounds._within(v))
+            return Requirement(self.key, True, values, gte, lte, min_values)
+        if self.complement:
+            values = other.values - self.values
+        elif other.complement:
+            values = self.values - other.values
+        else:
+            values = self.values & other.values
+        kept = frozenset(v for v in values if bounds._within(v))
+        return Requirement(self.key, complement=False, values=kept, min_values=min_values)
+
+    def has_intersection(self, other: Requirement) -> bool:
+        """Return whether some value satisfies both.
+
+        Two complements always meet unless their bounds cross, even where exclusions exhaust a
+        bounded range: Karpenter decides so, and the offerings settle it.
+        """
+        gte = _pick(max, self.gte, other.gte)
+        lte = _pick(min, self.lte, other.lte)
+        if gte is not None and lte is not None and gte > lte:
+            return False
+        if self.complement and other.complement:
+            return True
+        finite, against = (other, self) if self.complement else (self, other)
+        return any(against.has(v) for v in finite.values)
+
+    def any_value(self) -> str:
+        """Return a value that it allows, the same one each time; ``""`` where there is none.
+
+        Karpenter draws at random here; the first in order is as good and can be tested. An
+        excluded value is stepped over, which Karpenter forgets to do.
+        """
+        if not self.complement:
+            return min(self.values, default="")
+        number = max(self.gte or 0, 0)
+        while str(number) in self.values:
+            number += 1
+        return "" if self.lte is not None and number > self.lte else str(number)
+
+    def specs(self) -> list[RequirementSpec]:
+        """Return it as API entries: two where both bounds exist (``Gte`` and ``Lte``)."""
+        bounds = [
+            RequirementSpec(self.key, operator, (str(bound),), self.min_values)
+            for operator, bound in ((Operator.GTE, self.gte), (Operator.LTE, self.lte))
+            if bound is not None
+        ]
+        if bounds:
+            return bounds
+        return [
+            RequirementSpec(self.key, self.operator, tuple(sorted(self.values)), self.min_values)
+        ]
+
+    def relaxed(self, min_values: int | None) -> Requirement:
+        """Return it with another ``min_values``."""
+        return replace(self, min_values=min_values)
+
+    def __str__(self) -> str:
+        operator = self.operator
+        text = f"{self.key} {operator}"
+        if operator in (Operator.IN, Operator.NOT_IN):
+            shown = sorted(self.values)
+            if len(shown) > 5:
+                shown = [*shown[:5], f"and {len(shown) - 5} others"]
+            text += f" [{' '.join(shown)}]"
+        text += f" >={self.gte}" if self.gte is not None else ""
+        text += f" <={self.lte}" if self.lte is not None else ""
+        return text + (f" minValues {self.min_values}" if self.min_values is not None else "")
+
+
+def requirement(
+    key: str, operator: Operator | str, values: Iterable[str] = (), min_values: int | None = None
+) -> Requirement:
+    """Return the requirement that the API entry means; beta keys become their stable ones.
+
+    Raises:
+        ValueError: a bound is not one integer, or the operator is unknown.
+    """
+    return _requirement(normalized(key), Operator(operator), tuple(values), min_values)
+
+
+@lru_cache(maxsize=65536)
+def _requirement(
+    key: str, operator: Operator, values: tuple[str, ...], min_values: int | None
+) -> Requirement:
+    match operator:
+        case Operator.IN:
+            return Requirement(key, False, frozenset(values), min_values=min_values)
+        case Operator.NOT_IN:
+            return Requirement(key, True, frozenset(values), min_values=min_values)
+        case Operator.EXISTS:
+            return Requirement(key, True, min_values=min_values)
+        case Operator.DOES_NOT_EXIST:
+            return Requirement(key, False, min_values=min_values)
+    if len(values) != 1:
+        raise ValueError(f"{operator} needs exactly one value, not {len(values)}")
+    bound = _integer(values[0])
+    if bound is None:
+        raise ValueError(f"{operator} needs an integer, not {values[0]!r}")
+    if operator in (Operator.GT, Operator.GTE):
+        gte = bound + (operator is Operator.GT)
+        if gte > _INT64_MAX:
+            return Requirement(key, False)
+        return Requirement(key, True, gte=gte, min_values=min_values)
+    lte = bound - (operator is Operator.LT)
+    return Requirement(key, True, lte=lte, min_values=min_values)
+
+
+def from_spec(spec: RequirementSpec) -> Requirement:
+    """Return the requirement that the API entry means."""
+    return requirement(spec.key, spec.operator, spec.values, spec.min_values)
+
+
+def equals(key: str, value: str) -> Requirement:
+    """Return the requirement that the label is ``value``."""
+    return requirement(key, Operator.IN, (value,))
+
+
+def _integer(text: str) -> int | None:
+    """Return the integer that Go's ``strconv`` would read, or None."""
+    body = text[1:] if text[:1] in ("+", "-") else text
+    if not (body.isascii() and body.isdigit()) or len(body) > 19:
+        return None
+    number = int(text)
+    return number if -_INT64_MAX - 1 <= number <= _INT64_MAX else None
+
+
+def _pick(choose: Callable[[int, int], int], left: int | None, right: int | None) -> int | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return choose(left, right)
+
+
+@dataclass(frozen=True, slots=True)
+class Incompatibility:
+    """Why two sets do not meet: the key, what was asked, what is there, and a likely typo."""
+
+    key: str
+    wanted: Requirement
+    existing: Requirement | None = None
+    suggestion: str | None = None
+
+    def __str__(self) -> str:
+        if self.existing is None:
+            hint = f' (typo of "{self.suggestion}"?)' if self.suggestion else ""
+            return f'label "{self.key}" does not have known values{hint}'
+        return f"key {self.key}, {self.wanted} not in {self.existing}"
+
+
+class Requirements(Mapping[str, Requirement]):
+    """An immutable map from label key to requirement; adding intersects."""
+
+    __slots__ = ("_by_key", "_hash")
+
+    def __init__(self, items: Iterable[Requirement] = ()) -> None:
+        by_key: dict[str, Requirement] = {}
+        for item in items:
+            known = by_key.get(item.key)
+            by_key[item.key] = item if known is None else item.intersection(known)
+        self._by_key = by_key
+        self._hash: int | None = None
+
+    @classmethod
+    def from_labels(cls, labels: Mapping[str, str]) -> Requirements:
+        """Return the set that demands each label as it stands."""
+        return cls(equals(key, value) for key, value in labels.items())
+
+    @classmethod
+    def from_specs(cls, specs: Iterable[RequirementSpec]) -> Requirements:
+        """Return the set that API entries mean."""
+        return cls(map(from_spec, specs))
+
+    def __getitem__(self, key: str) -> Requirement:
+        return self._by_key[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_key)
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._by_key
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(frozenset(self._by_key.values()))
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Requirements) and self._by_key == other._by_key
+
+    def allowed(self, key: str) -> Requirement:
+        """Return the requirement on ``key``; what is not mentioned allows everything."""
+        return self._by_key.get(key) or requirement(key, Operator.EXISTS)
+
+    def adding(self, items: Iterable[Requirement]) -> Requirements:
+        """Return the intersection with more requirements."""
+        return Requirements([*self._by_key.values(), *items])
+
+    def without(self, keys: Collection[str]) -> Requirements:
+        """Return the set less some keys."""
+        return Requirements(r for r in self._by_key.values() if r.key not in keys)
+
+    def has_min_values(self) -> bool:
+        """Return whether any requirement asks for a minimum of choice."""
+        return any(r.min_values is not None for r in self._by_key.values())
+
+    def first_conflict(
+        self, incoming: Requirements, undefined_allowed: Collection[str] = frozenset()
+    ) -> Incompatibility | None:
+        """Return why ``incoming`` is not compatible with this set, or None if it is.
+
+        A key that this set does not know fails, unless it stands in ``undefined_allowed`` or the
+        demand is negative.
+        """
+        for key, wanted in incoming.items():
+            if key in self._by_key or key in undefined_allowed or wanted.is_negative:
+                continue
+            return Incompatibility(key, wanted, suggestion=self._typo(key, undefined_allowed))
+        return next(self.conflicts(incoming), None)
+
+    def compatible(
+        self, incoming: Requirements, undefined_allowed: Collection[str] = frozenset()
+    ) -> bool:
+        """Return whether a node of this set could satisfy ``incoming``."""
+        return self.first_conflict(incoming, undefined_allowed) is None
+
+    def intersects(self, incoming: Requirements) -> bool:
+        """Return whether no key that both sets have is contradicted."""
+        return next(self.conflicts(incoming), None) is None
+
+    def conflicts(self, incoming: Requirements) -> Iterator[Incompatibility]:
+        """Yield the keys of both sets that no value satisfies, smaller set first."""
+        mine, theirs = self._by_key, incoming._by_key
+        for key in mine if len(mine) < len(theirs) else theirs:
+            existing, wanted = mine.get(key), theirs.get(key)
+            if existing is None or wanted is None or existing.has_intersection(wanted):
+                continue
+            if not (wanted.is_negative and existing.is_negative):
+                yield Incompatibility(key, wanted, existing)
+
+    def specs(self) -> list[RequirementSpec]:
+        """Return the set as API entries, sorted by key."""
+        return [spec for key in sorted(self._by_key) for spec in self._by_key[key].specs()]
+
+    def fixed_labels(self) -> dict[str, str]:
+        """Return the labels that have exactly one value."""
+        return {
+            key: next(iter(r.values))
+            for key, r in self._by_key.items()
+            if not r.complement and len(r.values) == 1
+        }
+
+    def __str__(self) -> str:
+        return ", ".join(str(self._by_key[k]) for k in sorted(self._by_key) if k != HOSTNAME)
+
+    def __repr__(self) -> str:
+        return f"Requirements({self})"
+
+    def _typo(self, key: str, known: Collection[str]) -> str | None:
+        tail = key.partition("/")[2] or key
+        candidates = [*sorted(known), *self._by_key]
+        return next((k for k in candidates if key in k or k.endswith(tail)), None)
+
+
+NO_REQUIREMENTS = Requirements()

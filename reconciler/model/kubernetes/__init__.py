@@ -1,0 +1,1 @@
+"""The kinds of Kubernetes that a decision reads."""

@@ -1,0 +1,168 @@
+"""The other kinds of a cluster that a decision reads: storage, budgets of pods, namespaces."""
+
+from __future__ import annotations
+
+import msgspec
+
+from reconciler.model.kubernetes.metadata import LabelSelector, Metadata
+from reconciler.model.kubernetes.pod import NodeSelector, Pod, PodSpec
+
+
+class _Struct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A part of an object in the API's spelling."""
+
+
+class Namespace(_Struct, frozen=True):
+    metadata: Metadata
+
+
+class PriorityClass(_Struct, frozen=True):
+    metadata: Metadata
+    value: int = 0
+    global_default: bool = False
+
+
+class PodTemplate(_Struct, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: PodSpec = PodSpec()
+
+
+class DaemonSetSpec(_Struct, frozen=True):
+    template: PodTemplate = PodTemplate()
+    selector: LabelSelector | None = None
+
+
+class DaemonSet(_Struct, frozen=True):
+    """Runs one pod on every node that suits it."""
+
+    metadata: Metadata
+    spec: DaemonSetSpec = DaemonSetSpec()
+
+    def pod(self) -> Pod:
+        """Return the pod that its template describes."""
+        template = self.spec.template
+        return Pod(
+            metadata=Metadata(
+                name=self.metadata.name,
+                namespace=self.metadata.namespace,
+                labels=template.metadata.labels,
+                annotations=template.metadata.annotations,
+            ),
+            spec=template.spec,
+        )
+
+
+class ServiceSpec(_Struct, frozen=True):
+    selector: dict[str, str] = {}
+
+
+class Service(_Struct, frozen=True):
+    """Which pods belong together as one service; without a selector, none."""
+
+    metadata: Metadata
+    spec: ServiceSpec = ServiceSpec()
+
+
+class ReplicationController(_Struct, frozen=True):
+    metadata: Metadata
+    spec: ServiceSpec = ServiceSpec()
+
+
+class PodDisruptionBudgetSpec(_Struct, frozen=True):
+    selector: LabelSelector | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+    unhealthy_pod_eviction_policy: str = ""
+
+
+class PodDisruptionBudgetStatus(_Struct, frozen=True):
+    disruptions_allowed: int = 0
+
+
+class PodDisruptionBudget(_Struct, frozen=True):
+    metadata: Metadata
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace or 'default'}/{self.metadata.name}"
+
+    def selects(self, pod: Pod) -> bool:
+        """Return whether the budget covers ``pod``; one without a selector covers none."""
+        selector = self.spec.selector
+        if selector is None or pod.namespace != (self.metadata.namespace or "default"):
+            return False
+        return selector.matches(pod.metadata.labels)
+
+    @property
+    def is_fully_blocking(self) -> bool:
+        """Whether it can never allow an eviction, by its form and not by the moment."""
+        if self.spec.max_unavailable in (0, "0", "0%"):
+            return True
+        return self.spec.min_available == "100%"
+
+
+class TopologyExpression(_Struct, frozen=True):
+    key: str
+    values: tuple[str, ...] = ()
+
+
+class TopologyTerm(_Struct, frozen=True):
+    match_label_expressions: tuple[TopologyExpression, ...] = ()
+
+
+class StorageClass(_Struct, frozen=True):
+    metadata: Metadata
+    provisioner: str = ""
+    volume_binding_mode: str = "Immediate"
+    allowed_topologies: tuple[TopologyTerm, ...] = ()
+
+
+class ClaimSpec(_Struct, frozen=True):
+    storage_class_name: str | None = None
+    volume_name: str = ""
+
+
+class ClaimStatus(_Struct, frozen=True):
+    phase: str = ""
+
+
+class PersistentVolumeClaim(_Struct, frozen=True):
+    metadata: Metadata
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace or 'default'}/{self.metadata.name}"
+
+
+class VolumeNodeAffinity(_Struct, frozen=True):
+    required: NodeSelector | None = None
+
+
+class CSISource(_Struct, frozen=True):
+    driver: str = ""
+
+
+class PathSource(_Struct, frozen=True):
+    path: str = ""
+
+
+class DiskSource(_Struct, frozen=True):
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class VolumeSpec(_Struct, frozen=True):
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: CSISource | None = None
+    local: PathSource | None = None
+    host_path: PathSource | None = None
+    aws_elastic_block_store: DiskSource | None = None
+    storage_class_name: str | None = None
+
+
+class PersistentVolume(_Struct, frozen=True):
+    metadata: Metadata
+    spec: VolumeSpec = VolumeSpec()

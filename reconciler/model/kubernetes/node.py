@@ -1,0 +1,65 @@
+"""Nodes of the cluster, as the API spells them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from reconciler.model.kubernetes.metadata import Condition, Metadata, is_true
+from reconciler.model.kubernetes.pod import Amounts
+from reconciler.model.kubernetes.taint import Taint
+
+
+class NodeSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    provider_id: str = msgspec.field(default="", name="providerID")
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+
+
+class NodeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    capacity: Amounts = {}
+    allocatable: Amounts = {}
+    conditions: tuple[Condition, ...] = ()
+
+
+class Node(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A machine that runs pods."""
+
+    metadata: Metadata
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def is_ready(self) -> bool:
+        return is_true(self.status.conditions, "Ready")
+
+
+class CSINodeAllocatable(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    count: int | None = None
+
+
+class CSINodeDriver(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    name: str
+    allocatable: CSINodeAllocatable | None = None
+
+
+class CSINodeSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    drivers: tuple[CSINodeDriver, ...] = ()
+
+
+class CSINode(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """How many volumes of each driver may be attached to the node of the same name."""
+
+    metadata: Metadata
+    spec: CSINodeSpec = CSINodeSpec()
+
+    def limits(self) -> dict[str, int]:
+        """Return the number of volumes by driver; a driver without one has no limit."""
+        return {
+            d.name: d.allocatable.count
+            for d in self.spec.drivers
+            if d.allocatable is not None and d.allocatable.count is not None
+        }

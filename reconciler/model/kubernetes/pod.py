@@ -1,0 +1,451 @@
+"""Pods: what they ask for, where they may go, and what protects them from being moved.
+
+The predicates are Karpenter's (``pkg/utils/pod/scheduling.go``); ``now`` is always a parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from reconciler.model.duration import parse_duration
+from reconciler.model.karpenter.labels import (
+    DISRUPTED_TAINT,
+    DO_NOT_DISRUPT,
+    FAKE_POD,
+    POD_DELETION_COST,
+)
+from reconciler.model.kubernetes.metadata import Condition, LabelSelector, Metadata, condition
+from reconciler.model.kubernetes.taint import Taint, Toleration
+from reconciler.model.resources import (
+    CPU,
+    HUGEPAGES,
+    MEMORY,
+    PODS,
+    Resources,
+    add,
+    largest,
+    parse_resources,
+    pods,
+)
+
+# Host ports: two pods that want the same port of one node's address cannot share the node.
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HostPort:
+    """A port that a pod takes on its node, on one address or on all."""
+
+    ip: str
+    port: int
+    protocol: str = "TCP"
+
+    def matches(self, other: HostPort) -> bool:
+        """Return whether both cannot be had at once; the unspecified address meets all."""
+        if self.protocol != other.protocol or self.port != other.port:
+            return False
+        return self.ip == other.ip or _is_unspecified(self.ip) or _is_unspecified(other.ip)
+
+    def __str__(self) -> str:
+        return f"IP={self.ip} Port={self.port} Proto={self.protocol}"
+
+
+def _is_unspecified(ip: str) -> bool:
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(ip).is_unspecified
+    except ValueError:
+        return False
+
+
+def conflict(
+    reserved: Mapping[str, Iterable[HostPort]], pod: str, ports: Iterable[HostPort]
+) -> tuple[str, HostPort] | None:
+    """Return the other pod (``namespace/name``) and the port that stand in the way of ``pod``."""
+    wanted = tuple(ports)
+    for owner, taken in reserved.items():
+        if owner == pod:
+            continue
+        for port in taken:
+            if any(port.matches(mine) for mine in wanted):
+                return owner, port
+    return None
+
+
+Amounts = dict[str, str | int | float]
+
+_DISRUPTED: Final = Taint(DISRUPTED_TAINT, "NoSchedule")
+_STUCK_AFTER: Final = timedelta(seconds=60)
+
+
+class _Struct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A part of a pod in the API's spelling."""
+
+
+class DeviceClaim(_Struct, frozen=True):
+    """A reference to a ResourceClaim, of a pod or of one of its containers."""
+
+    name: str = ""
+
+
+class ResourceRequirements(_Struct, frozen=True):
+    requests: Amounts = {}
+    limits: Amounts = {}
+    claims: tuple[DeviceClaim, ...] = ()
+
+
+class ContainerPort(_Struct, frozen=True):
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
+
+
+class Container(_Struct, frozen=True):
+    name: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    ports: tuple[ContainerPort, ...] = ()
+    restart_policy: str | None = None
+
+
+class NodeSelectorExpression(_Struct, frozen=True):
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(_Struct, frozen=True):
+    match_expressions: tuple[NodeSelectorExpression, ...] = ()
+    match_fields: tuple[NodeSelectorExpression, ...] = ()
+
+
+class NodeSelector(_Struct, frozen=True):
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class PreferredNodeTerm(_Struct, frozen=True):
+    weight: int = 1
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(_Struct, frozen=True):
+    required: NodeSelector | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: tuple[PreferredNodeTerm, ...] = msgspec.field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class PodAffinityTerm(_Struct, frozen=True):
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class WeightedPodAffinityTerm(_Struct, frozen=True):
+    weight: int = 1
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
+class PodAffinity(_Struct, frozen=True):
+    """Also the shape of anti-affinity."""
+
+    required: tuple[PodAffinityTerm, ...] = msgspec.field(
+        default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: tuple[WeightedPodAffinityTerm, ...] = msgspec.field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(_Struct, frozen=True):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(_Struct, frozen=True):
+    topology_key: str
+    max_skew: int = 1
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    match_label_keys: tuple[str, ...] = ()
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+
+
+class PersistentVolumeClaimSource(_Struct, frozen=True):
+    claim_name: str = ""
+
+
+class VolumeClaimSpec(_Struct, frozen=True):
+    storage_class_name: str | None = None
+    volume_name: str = ""
+
+
+class VolumeClaimTemplate(_Struct, frozen=True):
+    spec: VolumeClaimSpec = VolumeClaimSpec()
+
+
+class EphemeralVolumeSource(_Struct, frozen=True):
+    volume_claim_template: VolumeClaimTemplate | None = None
+
+
+class Volume(_Struct, frozen=True):
+    """A volume that may need a PersistentVolumeClaim; other kinds carry neither source."""
+
+    name: str = ""
+    persistent_volume_claim: PersistentVolumeClaimSource | None = None
+    ephemeral: EphemeralVolumeSource | None = None
+
+
+class SchedulingGate(_Struct, frozen=True):
+    name: str = ""
+
+
+class PodSpec(_Struct, frozen=True):
+    """What a decision reads of a pod's spec; pods of one workload have equal ones."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    node_name: str = ""
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    overhead: Amounts = {}
+    resources: ResourceRequirements | None = None
+    resource_claims: tuple[DeviceClaim, ...] = ()
+    priority: int | None = None
+    priority_class_name: str = ""
+    scheduler_name: str = ""
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    termination_grace_period_seconds: int | None = None
+
+    @property
+    def claims_devices(self) -> bool:
+        """Whether it asks for devices by ResourceClaim (dynamic resource allocation)."""
+        if self.resource_claims:
+            return True
+        return any(c.resources.claims for c in (*self.init_containers, *self.containers))
+
+
+class ContainerStatus(_Struct, frozen=True):
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    allocated_resources: Amounts = {}
+
+
+class PodStatus(_Struct, frozen=True):
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+    nominated_node_name: str = ""
+    start_time: datetime | None = None
+    resize: str = ""
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class Pod(_Struct, frozen=True):
+    """A pod of the cluster, or one that a workload of the repository would have."""
+
+    metadata: Metadata
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``; objects without a namespace are in ``default``."""
+        metadata = self.metadata  # no other property: a pass asks for a hundred thousand keys
+        return f"{metadata.namespace or 'default'}/{metadata.name}"
+
+    @property
+    def namespace(self) -> str:
+        return self.metadata.namespace or "default"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.status.phase in ("Failed", "Succeeded")
+
+    @property
+    def is_terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def is_active(self) -> bool:
+        return not self.is_terminal and not self.is_terminating
+
+    @property
+    def is_daemon(self) -> bool:
+        return self.metadata.is_owned_by("apps/v1", "DaemonSet")
+
+    @property
+    def is_mirror(self) -> bool:
+        """Whether a kubelet runs it from a file (a static pod)."""
+        return self.metadata.is_owned_by("v1", "Node")
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether it stands for the room that a CapacityBuffer keeps, and never runs."""
+        return self.metadata.annotations.get(FAKE_POD) == "true"
+
+    @property
+    def is_provisionable(self) -> bool:
+        """Whether the scheduler has found no node for it, and a new node may help."""
+        if self.spec.node_name or self.status.nominated_node_name:
+            return False
+        for c in self.status.conditions:
+            if c.type == "PodScheduled" and c.reason == "Unschedulable":
+                return not self.is_daemon and not self.is_mirror
+        return False
+
+    @property
+    def is_reschedulable(self) -> bool:
+        """Whether it needs another place when its node goes."""
+        stateful = self.is_terminating and self.metadata.is_owned_by("apps/v1", "StatefulSet")
+        alive = self.is_active or (stateful and not self.is_terminal)
+        return alive and not self.is_daemon and not self.is_mirror
+
+    @property
+    def tolerates_disruption(self) -> bool:
+        """Whether it tolerates the taint of nodes that go away, and so is not evicted."""
+        return any(t.tolerates(_DISRUPTED) for t in self.spec.tolerations)
+
+    def do_not_disrupt(self, now: datetime) -> bool:
+        """Return whether the annotation protects it at ``now``.
+
+        ``true`` protects for ever, a positive duration from the pod's start on. What is not a
+        duration does not protect; a pod without a start time is protected, to be safe.
+        """
+        text = self.metadata.annotations.get(DO_NOT_DISRUPT)
+        if text is None or text == "true":
+            return text is not None
+        try:
+            duration = parse_duration(text)
+        except ValueError:
+            return False
+        if duration <= timedelta(0):
+            return False
+        started = self.status.start_time
+        return started is None or now - started < duration
+
+    def is_disruptable(self, now: datetime) -> bool:
+        """Return whether the annotation does not stand in the way of moving it."""
+        return not self.is_active or not self.do_not_disrupt(now)
+
+    def is_evictable(self, now: datetime) -> bool:
+        """Return whether a drain would ask the eviction API for it."""
+        if not self.is_active or self.tolerates_disruption or self.is_mirror:
+            return False
+        return not self.do_not_disrupt(now)
+
+    def is_stuck_terminating(self, now: datetime) -> bool:
+        """Return whether it should have been gone for a minute."""
+        deleted = self.metadata.deletion_timestamp
+        return deleted is not None and now - deleted > _STUCK_AFTER
+
+    def is_drainable(self, now: datetime) -> bool:
+        """Return whether a drain waits for it to leave."""
+        if self.tolerates_disruption or self.is_mirror:
+            return False
+        return not self.is_stuck_terminating(now)
+
+    def eviction_cost(self) -> float:
+        """Return how much it weighs to move this pod, from -10 to 10, 1 for an ordinary one."""
+        cost = 1.0
+        text = self.metadata.annotations.get(POD_DELETION_COST)
+        if text is not None:
+            with suppress(ValueError):
+                cost += float(text) / 2.0**27
+        if self.spec.priority is not None:
+            cost += self.spec.priority / 2.0**25
+        return min(max(cost, -10.0), 10.0)
+
+    def host_ports(self) -> tuple[HostPort, ...]:
+        """Return the ports of its node that it takes; init containers do not count."""
+        return tuple(
+            HostPort(port.host_ip or "0.0.0.0", port.host_port, port.protocol or "TCP")  # noqa: S104 - Kubernetes' own default
+            for container in self.spec.containers
+            for port in container.ports
+            if port.host_port
+        )
+
+    def requests(self) -> Resources:
+        """Return what it asks of a node, ``pods`` among it.
+
+        Containers add up; init containers run before them, one after another, beside the
+        sidecars started so far; a request at pod level replaces cpu, memory and huge pages; the
+        runtime's overhead comes on top (Kubernetes component-helpers ``PodRequests``).
+        """
+        statuses = {s.name: s for s in self.status.container_statuses}
+        infeasible = self.status.resize == "Infeasible"
+        running = [_container(c, statuses.get(c.name), infeasible) for c in self.spec.containers]
+        total = with_init_containers(
+            add(*running), [(_requests(c), c.restart_policy) for c in self.spec.init_containers]
+        )
+        return _with_pod_level(self.spec, total)
+
+
+def _requests(container: Container) -> Resources:
+    """Return its requests; a limit without a request is one, as the API server defaults it."""
+    declared = container.resources
+    if not declared.limits:
+        return parse_resources(declared.requests)
+    return parse_resources({**declared.limits, **declared.requests})
+
+
+def _container(container: Container, status: ContainerStatus | None, infeasible: bool) -> Resources:
+    """Return the most that a container may take while it is being resized."""
+    requests = _requests(container)
+    if status is None or status.resources is None:
+        return requests
+    lists = [
+        parse_resources(status.resources.requests),
+        parse_resources(status.allocated_resources),
+    ]
+    return largest(lists if infeasible else [requests, *lists])
+
+
+def with_init_containers(
+    containers: Resources, inits: Iterable[tuple[Resources, str | None]]
+) -> Resources:
+    """Return the peak of a pod whose containers take ``containers``.
+
+    ``inits`` are the init containers in order, each with its restart policy: ``Always`` makes it
+    a sidecar that keeps running.
+    """
+    sidecars: Resources = {}
+    peaks: list[Resources] = []
+    for amounts, restart_policy in inits:
+        if restart_policy == "Always":
+            sidecars = add(sidecars, amounts)
+            peaks.append(sidecars)
+        else:
+            peaks.append(add(amounts, sidecars))
+    return largest([add(containers, sidecars), *peaks])
+
+
+def _with_pod_level(spec: PodSpec, total: Resources) -> Resources:
+    if spec.resources is not None:
+        asked = parse_resources({**spec.resources.limits, **spec.resources.requests})
+        total |= {n: v for n, v in asked.items() if n in (CPU, MEMORY) or n.startswith(HUGEPAGES)}
+    total = add(total, parse_resources(spec.overhead))
+    total[PODS] = total.get(PODS, 0) + pods(1)
+    return total
+
+
+def is_ready_false(pod: Pod) -> bool:
+    """Return whether the pod says of itself that it is not ready (missing is not False)."""
+    ready = condition(pod.status.conditions, "Ready")
+    return ready is not None and ready.status == "False"

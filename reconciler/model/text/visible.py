@@ -1,0 +1,188 @@
+r"""Filters for text that somebody else wrote: it is shown, and it commands nothing.
+
+Names, labels, messages and file names come from repositories, clusters and AWS. A terminal, a CI
+log, a comment and a page each read some characters as commands. This module holds one filter for
+each of these readers; ``cli/output/door.py`` applies the first one to everything a command writes.
+
+The escapes have the form of JSON (``\u001b``). So the filter of a terminal changes what JSON text
+looks like and not what it means.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+ZERO_WIDTH: Final = "&#8203;"
+"""A zero-width space as Markdown and HTML spell it: it breaks a word for a parser, not the eye."""
+
+DECEIVING: Final = re.compile(
+    "["
+    "\x00-\x09\x0b-\x1f\x7f-\x9f"  # control characters but the newline
+    "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0"  # without a width
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # the same, and directions
+    "\ufe00-\ufe0f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # variants of characters
+    "\U000e0000-\U000e0fff"  # tags
+    "\ud800-\udfff"  # halves of characters, which no encoding can write
+    "]"
+)
+"""The characters that a reader does not see, or that change what else a reader sees."""
+_COMMAND_AT_START: Final = re.compile(r"\n(?:\x1b\[[0-9;]*m|[^\S\n])*::")
+_COMMAND_ANYWHERE: Final = re.compile(r"##(?:\x1b\[[0-9;]*m|[A-Za-z])*\[")
+_STYLE: Final = re.compile(r"(\x1b\[[0-9;]*m)")
+
+
+class Painted(str):
+    """Lines with colours of ours: escape sequences that set a style are meant.
+
+    Whoever makes one has filtered what came from others.
+    """
+
+    __slots__ = ()
+
+
+class Annotations(str):
+    """Lines that are commands of a workflow on purpose; what came from others is escaped."""
+
+    __slots__ = ()
+
+
+def visible(text: str) -> str:
+    """Return text whose control, direction and zero-width characters are written as escapes.
+
+    Newlines stay.
+    """
+    return DECEIVING.sub(_as_escape, text)
+
+
+def one_line(text: str) -> str:
+    """Return visible text on one line, its runs of white space as one space."""
+    return visible(" ".join(text.split()))
+
+
+def inert(text: str, line: str = "") -> str:
+    """Return what may be written to a terminal or a log: visible, and no workflow command.
+
+    ``line`` stands on the current line already. GitHub Actions reads ``::name::`` at the
+    start of a line and ``##[name]`` anywhere, Azure Pipelines ``##vso[name]``, TeamCity
+    ``##teamcity[name]``. The last character of such a start is escaped.
+    """
+    if isinstance(text, Painted):
+        pieces = _STYLE.split(text)
+        pieces[::2] = map(visible, pieces[::2])
+        shown = "".join(pieces)
+    else:
+        shown = visible(text)
+    if isinstance(text, Annotations):
+        return shown
+    before = f"\n{line}"
+    shown = before + shown
+    for mark, pattern in (("::", _COMMAND_AT_START), ("##", _COMMAND_ANYWHERE)):
+        if mark in shown:
+            shown = pattern.sub(_last_escaped(len(before)), shown)
+    return shown[len(before) :]
+
+
+def _last_escaped(written: int) -> Callable[[re.Match[str]], str]:
+    """Return what escapes the last character of a match that reaches beyond ``written``."""
+
+    def escaped(match: re.Match[str]) -> str:
+        return match[0] if match.end() <= written else f"{match[0][:-1]}{_escape(match[0][-1])}"
+
+    return escaped
+
+
+def _as_escape(match: re.Match[str]) -> str:
+    return _escape(match[0])
+
+
+def _escape(character: str) -> str:
+    number = ord(character)
+    if number < 0x10000:
+        return f"\\u{number:04x}"
+    high, low = divmod(number - 0x10000, 0x400)
+    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+
+
+def html_text(text: str) -> str:
+    """Return text that a page shows as it stands, also within a quoted attribute."""
+    from html import escape  # a table of all entities, which starting up can do without
+
+    return escape(visible(text))
+
+
+_SPECIAL: Final = frozenset("&<>|`*_~[]\\@#$!^")
+_REFERENCE: Final = re.compile(
+    r"(?P<sign>[@#!$%^&~*](?=[\w\"{]))"  # a person, a team, an issue, a merge request, a label, …
+    r"|(?P<gh>\bGH-(?=[0-9]))|(?P<gl>\[(?=[a-z_]+:))"
+    r"|(?P<scheme>:(?=//))|(?P<www>\bww(?=w\.))"
+    r"|(?<!\w)(?<!\bi-)(?<!\bami-)(?<!\bsubnet-)(?<!\bsg-)(?P<commit>[0-9a-f]{7,40})(?!\w)",
+    re.ASCII | re.IGNORECASE,
+)
+_COMMIT_MIN: Final = 7
+"""GitHub takes so many hexadecimal digits for a commit."""
+
+_BREAK: Final = "\ue000"
+"""A character for private use that stands for ``ZERO_WIDTH`` until the rest is escaped."""
+
+
+def markdown_text(text: str) -> str:
+    """Return text that Markdown shows as it stands, on one line, also in a cell of a table.
+
+    It is neither markup nor HTML, links nowhere, and mentions nobody: an entity alone would not
+    hinder that, because GitHub and GitLab look for people, issues and commits in what it stands
+    for. A zero-width space does.
+    """
+    line = one_line(text).replace(_BREAK, "\ufffd")
+    broken = _REFERENCE.sub(_broken, line)
+    plain = (f"&#{ord(c)};" if c in _SPECIAL else c for c in broken)
+    return "".join(plain).replace(_BREAK, ZERO_WIDTH)
+
+
+def _broken(match: re.Match[str]) -> str:
+    """Return what begins a reference with a break behind it, a commit with one in each part."""
+    text = match[0]
+    if match["commit"] is None:
+        return f"{text}{_BREAK}"
+    return _BREAK.join(text[i : i + _COMMIT_MIN - 1] for i in range(0, len(text), _COMMIT_MIN - 1))
+
+
+def markdown_code(text: str) -> str:
+    """Return a name as code, in which Markdown reads nothing, also in a cell of a table.
+
+    A code span cannot hold every character: parsers do not agree on backticks, bars and
+    backslashes in the cell of a table. A name with one of them is escaped as text.
+    """
+    line = one_line(text)
+    if not line:
+        return ""
+    if any(c in line for c in "`|\\"):
+        return f"<code>{markdown_text(line)}</code>"
+    return f"`{line}`"
+
+
+_MERMAID: Final = str.maketrans(
+    {
+        "&": "#amp;",
+        '"': "#quot;",
+        "<": "#lt;",
+        ">": "#gt;",
+        **{c: f"#{ord(c)};" for c in "#`\\[]{}()|%;:@"},
+    }
+)
+
+
+def mermaid_text(text: str) -> str:
+    """Return text that a quoted label of a Mermaid chart shows as it stands, on one line."""
+    return one_line(text).translate(_MERMAID)
+
+
+def annotation_text(text: str) -> str:
+    """Return text as the message of a GitHub workflow command."""
+    return visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def annotation_property(text: str) -> str:
+    """Return text as a property of a GitHub workflow command."""
+    return annotation_text(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,229 @@
+"""A small scheduler: gives pending pods to nodes that are ready for them.
+
+A plan made the room for its pods exactly, and the pods must find it without knowing the plan. So
+several orders and several ways to pack are tried, and the first that leaves the fewest pods
+pending is taken: a scheduler may do as it likes within the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import msgspec
+
+from reconciler.model.kubernetes.cluster import DaemonSet
+from reconciler.model.kubernetes.metadata import OwnerReference
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.pod import Pod, PodSpec, conflict
+from reconciler.model.kubernetes.taint import Toleration
+from reconciler.model.resources import CPU, MEMORY, Resources, fits, parse_resources, subtract
+from reconciler.placement.binding.selection import matches_node, repelling
+from reconciler.placement.binding.topology import Neighbourhood, Placed
+
+# DaemonSets: one pod on every node that suits them.
+
+
+_ALWAYS_TOLERATED: Final = tuple(
+    Toleration(key=f"node.kubernetes.io/{name}", operator="Exists", effect=effect)
+    for name, effect in (
+        ("not-ready", "NoExecute"),
+        ("unreachable", "NoExecute"),
+        ("disk-pressure", "NoSchedule"),
+        ("memory-pressure", "NoSchedule"),
+        ("pid-pressure", "NoSchedule"),
+        ("unschedulable", "NoSchedule"),
+    )
+)
+"""What the DaemonSet controller adds to its pods."""
+
+
+def key_of(daemon: DaemonSet) -> str:
+    """Return ``namespace/name``."""
+    return f"{daemon.metadata.namespace or 'default'}/{daemon.metadata.name}"
+
+
+def pod_on(daemon: DaemonSet, node: Node) -> Pod:
+    """Return the pod of a DaemonSet for a node, without its status."""
+    pod = daemon.pod()
+    name = f"{daemon.metadata.name}-{node.name}"
+    owner = OwnerReference(
+        kind="DaemonSet",
+        name=daemon.metadata.name,
+        api_version="apps/v1",
+        uid=daemon.metadata.uid or key_of(daemon),
+        controller=True,
+    )
+    return msgspec.structs.replace(
+        pod,
+        metadata=msgspec.structs.replace(
+            pod.metadata, name=name, uid=f"{pod.namespace}/{name}", owner_references=(owner,)
+        ),
+        spec=msgspec.structs.replace(
+            pod.spec, tolerations=(*pod.spec.tolerations, *_ALWAYS_TOLERATED)
+        ),
+    )
+
+
+def suits(pod: Pod, node: Node) -> bool:
+    """Return whether the DaemonSet controller would make a pod for a node."""
+    return matches_node(pod.spec, node) and not repelling(node.spec.taints, pod.spec.tolerations)
+
+
+@dataclass
+class Seat:
+    """A ready node with what it has in all, and what is left on it."""
+
+    node: Node
+    total: Resources
+    left: Resources
+    pods: list[Pod] = field(default_factory=list)
+
+    def take(self, pod: Pod, wanted: Resources) -> None:
+        """Let a pod run here that asks for ``wanted``."""
+        self.left = subtract(self.left, wanted)
+        self.pods.append(pod)
+
+
+Order = Callable[[Resources], tuple[int, ...]]
+"""Which pod goes first: by what it asks for."""
+
+Fit = Callable[[Resources, Resources], tuple[int, ...]]
+"""Which node a pod prefers: by what would be left there, and what the node has in all."""
+
+_ORDERS: Final[tuple[Order, ...]] = (
+    lambda wanted: (-wanted.get(CPU, 0), -wanted.get(MEMORY, 0)),
+    lambda wanted: (-wanted.get(MEMORY, 0), -wanted.get(CPU, 0)),
+)
+
+
+def _least_cpu(left: Resources, _: Resources) -> tuple[int, ...]:
+    return (left.get(CPU, 0), left.get(MEMORY, 0))
+
+
+def _least_memory(left: Resources, _: Resources) -> tuple[int, ...]:
+    return (left.get(MEMORY, 0), left.get(CPU, 0))
+
+
+def _most_even(left: Resources, total: Resources) -> tuple[int, ...]:
+    """Prefer the node whose cpu and memory would run out together, in millionths of each."""
+    cpu = left.get(CPU, 0) * 10**6 // max(total.get(CPU, 0), 1)
+    memory = left.get(MEMORY, 0) * 10**6 // max(total.get(MEMORY, 0), 1)
+    return (abs(cpu - memory), cpu + memory)
+
+
+_TRIED_AGAIN: Final = 50_000
+"""Up to this number of pod and node pairs, other ways are tried when one leaves pods pending."""
+
+_FITS: Final[tuple[Fit, ...]] = (_least_cpu, _most_even, _least_memory)
+
+
+@dataclass
+class Seats:
+    """All places of a cluster; ``suits`` is a further rule, such as that of a pod's volumes."""
+
+    seats: list[Seat]
+    namespaces: Mapping[str, Mapping[str, str]]
+    suits: Callable[[Pod, Node], bool]
+    _wanted: dict[int, tuple[PodSpec, Resources]] = field(default_factory=dict)
+    _usable: dict[int | str, list[int]] = field(default_factory=dict)
+
+    def bind(self, pending: Sequence[Pod]) -> dict[str, Node]:
+        """Return the nodes that the pods get, by ``namespace/name``; others stay pending."""
+        best: dict[str, Node] | None = None
+        for order in _ORDERS:
+            for fit in _FITS:
+                bound = self._tried(pending, order, fit)
+                if best is None or len(bound) > len(best):
+                    best = bound
+                if len(best) == len(pending) or len(pending) * len(self.seats) > _TRIED_AGAIN:
+                    return best
+        return best or {}
+
+    def wanted(self, pod: Pod) -> Resources:
+        """Return what a pod requests; pods of one workload share the sum."""
+        known = self._wanted.get(id(pod.spec))
+        if known is None:
+            known = self._wanted[id(pod.spec)] = (pod.spec, pod.requests())
+        return known[1]
+
+    def has_room(self, seat: Seat, pod: Pod) -> bool:
+        """Return whether a pod may run on a node, leaving aside how it stands to others."""
+        return self._has_place(seat, pod) and self._may_use(seat, pod)
+
+    def _has_place(self, seat: Seat, pod: Pod) -> bool:
+        """Return whether a node has enough left; this changes with every pod that it takes."""
+        return fits(self.wanted(pod), seat.left) and not _ports_taken(seat.pods, pod)
+
+    def _may_use(self, seat: Seat, pod: Pod) -> bool:
+        """Return whether a node is one for the pod; this stays as it is."""
+        return (
+            not repelling(seat.node.spec.taints, pod.spec.tolerations)
+            and matches_node(pod.spec, seat.node)
+            and self.suits(pod, seat.node)
+        )
+
+    def _eligible(self, pod: Pod) -> Sequence[int]:
+        """Return the numbers of the seats that a pod may use; pods with volumes have their own."""
+        key = pod.key if pod.spec.volumes else id(pod.spec)
+        if key not in self._usable:
+            self._usable[key] = [n for n, s in enumerate(self.seats) if self._may_use(s, pod)]
+        return self._usable[key]
+
+    def _tried(self, pending: Sequence[Pod], order: Order, fit: Fit) -> dict[str, Node]:
+        """Return who would get what in one way of doing it; nothing is taken."""
+
+        def urgency(pod: Pod) -> tuple[int, tuple[int, ...], str]:
+            return (-(pod.spec.priority or 0), order(self.wanted(pod)), pod.key)
+
+        seats = [replace(seat, pods=list(seat.pods)) for seat in self.seats]
+        around = Neighbourhood([seat.node for seat in seats], self.namespaces)
+        for seat in seats:
+            for pod in seat.pods:
+                around.add(Placed(pod, seat.node))
+        bound: dict[str, Node] = {}
+        full: set[int] = set()
+        for pod in sorted(pending, key=urgency):
+            able: list[Seat] = []
+            if id(pod.spec) not in full:
+                here = (seats[number] for number in self._eligible(pod))
+                able = [seat for seat in here if self._has_place(seat, pod)]
+            if not able:
+                full.add(id(pod.spec))
+                continue
+            best = self._best(pod, able, around, fit)
+            if best is not None:
+                best.take(pod, self.wanted(pod))
+                around.add(Placed(pod, best.node))
+                bound[pod.key] = best.node
+        return bound
+
+    def _best(self, pod: Pod, able: Sequence[Seat], around: Neighbourhood, fit: Fit) -> Seat | None:
+        standing, wanted = around.standing(pod), self.wanted(pod)
+        ranked = [
+            (crowding, fit(subtract(seat.left, wanted), seat.total), seat.node.name, seat)
+            for seat in able
+            if (crowding := standing.crowding(seat.node)) is not None
+        ]
+        return min(ranked, key=lambda row: row[:3])[3] if ranked else None
+
+
+def seats_of(nodes: Sequence[Node], pods_on: Mapping[str, Sequence[Pod]]) -> list[Seat]:
+    """Return the ready nodes with what their pods leave, by name."""
+    seats = []
+    for node in sorted(nodes, key=lambda n: n.name):
+        if node.is_ready and not node.spec.unschedulable:
+            total = parse_resources(node.status.allocatable)
+            seat = Seat(node, total, total)
+            for pod in pods_on.get(node.name, ()):
+                seat.take(pod, pod.requests())
+            seats.append(seat)
+    return seats
+
+
+def _ports_taken(others: Iterable[Pod], pod: Pod) -> bool:
+    wanted = pod.host_ports()
+    if not wanted:
+        return False
+    return conflict({o.key: o.host_ports() for o in others}, pod.key, wanted) is not None

@@ -1,0 +1,1 @@
+"""Why a pod has no node, and what would have to change."""

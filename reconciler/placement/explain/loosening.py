@@ -1,0 +1,170 @@
+"""The constraints that pods and their NodePool put on nodes, one by one, and a life without each.
+
+What a constraint costs is found by placing the same pods again without it; here is only what
+there is to leave out. Requests, taints and volumes are no constraints in this sense: nobody can
+choose to do without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from msgspec.structs import replace
+
+from reconciler.model.karpenter.labels import normalized
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.kubernetes.pod import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    PodAffinity,
+    PodSpec,
+)
+
+
+class ConstraintKind(StrEnum):
+    """Where a constraint stands."""
+
+    SPREAD = "spread"
+    AFFINITY = "affinity"
+    ANTI_AFFINITY = "anti-affinity"
+    LABEL = "label"
+    PREFERENCES = "preferences"
+    NODE_POOL = "node-pool"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Constraint:
+    """One constraint; ``key`` is the node label that it is about, empty for preferences."""
+
+    kind: ConstraintKind
+    key: str = ""
+
+    def __str__(self) -> str:
+        match self.kind:
+            case ConstraintKind.SPREAD:
+                return f"the topology spread over {self.key}"
+            case ConstraintKind.AFFINITY:
+                return f"the pod affinity by {self.key}"
+            case ConstraintKind.ANTI_AFFINITY:
+                return f"the pod anti-affinity by {self.key}"
+            case ConstraintKind.LABEL:
+                return f"the pods' requirement on {self.key}"
+            case ConstraintKind.PREFERENCES:
+                return "the pods' preferences"
+            case ConstraintKind.NODE_POOL:
+                return f"the NodePool's requirement on {self.key}"
+
+
+def constraints_of(specs: Iterable[PodSpec], pool: NodePool) -> list[Constraint]:
+    """Return the constraints of pods and of the NodePool that they go to, sorted and once."""
+    found = {constraint for spec in specs for constraint in _of_spec(spec)}
+    found |= {
+        Constraint(ConstraintKind.NODE_POOL, normalized(entry.key))
+        for entry in pool.spec.template.spec.requirements
+    }
+    return sorted(found)
+
+
+def _of_spec(spec: PodSpec) -> Iterator[Constraint]:
+    affinity = spec.affinity or Affinity()
+    node = affinity.node_affinity or NodeAffinity()
+    for key in spec.node_selector:
+        yield Constraint(ConstraintKind.LABEL, normalized(key))
+    for term in node.required.node_selector_terms if node.required is not None else ():
+        for expression in term.match_expressions:
+            yield Constraint(ConstraintKind.LABEL, normalized(expression.key))
+    soft = bool(node.preferred)
+    for constraint in spec.topology_spread_constraints:
+        if constraint.when_unsatisfiable == "DoNotSchedule":
+            yield Constraint(ConstraintKind.SPREAD, normalized(constraint.topology_key))
+        else:
+            soft = True
+    sides = (
+        (ConstraintKind.AFFINITY, affinity.pod_affinity),
+        (ConstraintKind.ANTI_AFFINITY, affinity.pod_anti_affinity),
+    )
+    for kind, side in sides:
+        for item in side.required if side is not None else ():
+            yield Constraint(kind, normalized(item.topology_key))
+        soft = soft or bool(side is not None and side.preferred)
+    if soft:
+        yield Constraint(ConstraintKind.PREFERENCES)
+
+
+def spec_without(spec: PodSpec, constraint: Constraint) -> PodSpec:
+    """Return a pod's spec without a constraint; one that it does not have changes nothing."""
+    if constraint not in set(_of_spec(spec)):
+        return spec
+    affinity = spec.affinity or Affinity()
+    match constraint.kind:
+        case ConstraintKind.SPREAD:
+            kept = tuple(
+                c
+                for c in spec.topology_spread_constraints
+                if c.when_unsatisfiable != "DoNotSchedule"
+                or normalized(c.topology_key) != constraint.key
+            )
+            return replace(spec, topology_spread_constraints=kept)
+        case ConstraintKind.AFFINITY:
+            side = _side_without(affinity.pod_affinity, constraint.key)
+            return replace(spec, affinity=replace(affinity, pod_affinity=side))
+        case ConstraintKind.ANTI_AFFINITY:
+            side = _side_without(affinity.pod_anti_affinity, constraint.key)
+            return replace(spec, affinity=replace(affinity, pod_anti_affinity=side))
+        case ConstraintKind.LABEL:
+            selector = {
+                k: v for k, v in spec.node_selector.items() if normalized(k) != constraint.key
+            }
+            node = _node_without(affinity.node_affinity, constraint.key)
+            return replace(
+                spec, node_selector=selector, affinity=replace(affinity, node_affinity=node)
+            )
+        case ConstraintKind.PREFERENCES:
+            return _without_preferences(spec, affinity)
+    return spec
+
+
+def _side_without(side: PodAffinity | None, key: str) -> PodAffinity | None:
+    if side is None:
+        return None
+    kept = tuple(term for term in side.required if normalized(term.topology_key) != key)
+    return replace(side, required=kept)
+
+
+def _node_without(node: NodeAffinity | None, key: str) -> NodeAffinity | None:
+    """Return the node affinity whose alternatives no longer speak of a label."""
+    if node is None or node.required is None:
+        return node
+    terms = tuple(
+        NodeSelectorTerm(
+            tuple(e for e in term.match_expressions if normalized(e.key) != key), term.match_fields
+        )
+        for term in node.required.node_selector_terms
+    )
+    return replace(node, required=NodeSelector(terms))
+
+
+def _without_preferences(spec: PodSpec, affinity: Affinity) -> PodSpec:
+    hard = tuple(
+        c for c in spec.topology_spread_constraints if c.when_unsatisfiable == "DoNotSchedule"
+    )
+    sides = {
+        name: replace(side, preferred=())
+        for name in ("node_affinity", "pod_affinity", "pod_anti_affinity")
+        if (side := getattr(affinity, name)) is not None
+    }
+    return replace(spec, topology_spread_constraints=hard, affinity=replace(affinity, **sides))
+
+
+def pool_without(pool: NodePool, constraint: Constraint) -> NodePool:
+    """Return a NodePool without its requirement on a label."""
+    if constraint.kind is not ConstraintKind.NODE_POOL:
+        return pool
+    template = pool.spec.template
+    kept = tuple(r for r in template.spec.requirements if normalized(r.key) != constraint.key)
+    spec = replace(template.spec, requirements=kept)
+    return replace(pool, spec=replace(pool.spec, template=replace(template, spec=spec)))

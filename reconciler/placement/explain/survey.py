@@ -1,0 +1,164 @@
+"""What the nodes that are there and each NodePool would make of one pod, asked for alone.
+
+A pass stops at the first place that a pod finds. Here every place is looked at, so that people can
+see what else was possible, and how far the types of each pool came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from reconciler.catalog.table import OfferingClass, TypeTable
+from reconciler.model.karpenter.labels import INSTANCE_TYPE, ZONE
+from reconciler.model.karpenter.requirements import Requirement
+from reconciler.model.resources import Resources
+from reconciler.placement.explain.funnel import Funnel, filters_of
+from reconciler.placement.explain.reasons import Explainer
+from reconciler.placement.nodes.claims import OpenClaim, fit
+from reconciler.placement.nodes.space import Space
+from reconciler.placement.nodes.template import PoolTemplate
+from reconciler.placement.pods.cohort import Cohort, CohortView
+from reconciler.placement.question import Rejection
+from reconciler.placement.solve import PlacementPass
+
+Filters = tuple[tuple[str, int], ...]
+"""The filters in the order in which they are asked, each with the types that it left."""
+
+
+@dataclass(frozen=True, slots=True)
+class PricedOffering:
+    """An offering that could be launched, in USD an hour."""
+
+    instance_type: str
+    zone: str
+    capacity_type: str
+    price: float
+
+
+@dataclass(frozen=True, slots=True)
+class PoolVerdict:
+    """What a NodePool would make of the pod: the cheapest launch, or the first «no»."""
+
+    node_pool: str
+    filters: Filters
+    rejection: Rejection | None = None
+    cheapest: PricedOffering | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Every place that one pod could have were it alone.
+
+    ``nodes`` are those there that would take it, in the order in which they are tried, out of
+    ``nodes_total``; ``nodes_suited`` counts those whose labels and taints suit it. ``dropped``
+    are the preferences that it had to give up to find a place at all.
+    """
+
+    nodes: tuple[str, ...]
+    nodes_suited: int
+    nodes_total: int
+    pools: tuple[PoolVerdict, ...]
+    dropped: tuple[str, ...] = ()
+
+
+def survey(solving: PlacementPass, templates: Sequence[PoolTemplate], cohort: Cohort) -> Survey:
+    """Return what a pass that has placed nothing yet could do with the one pod of ``cohort``.
+
+    The pod gives up one preference after another, until there is a place for it; if there never
+    is one, the answer is that to the pod without any.
+    """
+    explainer = Explainer(solving, templates)
+    found: Survey | None = None
+    for index, stage in enumerate(cohort.stages):
+        view = CohortView(cohort, stage, solving.demands)
+        names = tuple(solving.nodes.nodes.rows[i].name for i in solving.takers(cohort, view))
+        pools = tuple(_verdict(solving, explainer, view, t) for t in templates)
+        found = Survey(
+            nodes=names,
+            nodes_suited=_suited(solving, view),
+            nodes_total=solving.nodes.open.bit_count(),
+            pools=pools,
+            dropped=tuple(step.dropped for step in cohort.shape.steps[1 : index + 1]),
+        )
+        if names or any(pool.cheapest for pool in pools):
+            break
+    assert found is not None, "a pod that can be read has a step"
+    return found
+
+
+def _suited(solving: PlacementPass, view: CohortView) -> int:
+    step, use = view.stage.step, solving.nodes
+    return (use.open & use.nodes.suited(step.demand, step.tolerations)).bit_count()
+
+
+def _verdict(
+    solving: PlacementPass, explainer: Explainer, view: CohortView, template: PoolTemplate
+) -> PoolVerdict:
+    every = ("catalog", len(template.table))
+    allowed = solving.limits.allowed(template)
+    claim = OpenClaim(template, "new node")
+    if template.types and view.room_on(claim.host) > 0:
+        found = fit(view, claim, allowed, solving.reservations, opening=True)
+        if found.space is not None:
+            left = Funnel(view, template, allowed).left()
+            price = cheapest(template.table, found.space.offers, found.mask)
+            return PoolVerdict(template.name, (every, *left), cheapest=price)
+    rejection = explainer.why_not_of(view, template)
+    left = filters_of(rejection.facts)
+    if len(left) < 2:
+        stopped_by = str(rejection.facts.get("label") or rejection.facts.get("taint") or "")
+        left = (
+            ("NodePool", template.types.bit_count()),
+            *([(stopped_by, 0)] if stopped_by else ()),
+        )
+    return PoolVerdict(template.name, (every, *left), rejection=rejection)
+
+
+def cheapest(
+    table: TypeTable, offers: tuple[OfferingClass, ...], mask: int
+) -> PricedOffering | None:
+    """Return the cheapest offering that a type of ``mask`` has among ``offers``, ties by name."""
+    for index in table.by_price(offers):
+        if mask >> index & 1:
+            priced = [(o.prices[index], i) for i, o in enumerate(offers) if index in o.prices]
+            if not priced:
+                return None
+            price, at = min(priced)
+            zone = offers[at].requirements.get(ZONE)
+            where = zone.any_value() if zone is not None else ""
+            return PricedOffering(table.names[index], where, offers[at].capacity_type, price)
+    return None
+
+
+def claim_filters(
+    template: PoolTemplate, requirements: Mapping[str, Requirement], requests: Resources, total: int
+) -> Filters:
+    """Return how the types of a NodeClaim became the ``total`` that it allows.
+
+    ``requirements`` are the claim's; those of its NodePool come first, then what its pods added.
+    Filters that left as many as were there are not named.
+    """
+    table = template.table
+    space: Space = template.space
+    mask = table.meeting({})
+    steps: list[tuple[str, int]] = [("catalog", len(table))]
+    for source, items in (("NodePool", space.requirements), ("pods", requirements)):
+        for wanted in _named(items):
+            left = mask & table.matching(wanted)
+            if left != mask:
+                steps.append((f"{source}: {wanted}", left.bit_count()))
+            mask = left
+    offered = mask & table.usable
+    if offered != mask:
+        steps.append(("available offerings", offered.bit_count()))
+    fits = offered & table.fitting(requests)
+    if fits != offered:
+        steps.append(("resources", fits.bit_count()))
+    if total != fits.bit_count():
+        steps.append(("offerings, DaemonSets and limits", total))
+    return tuple(steps)
+
+
+def _named(items: Mapping[str, Requirement]) -> Iterable[Requirement]:
+    return (items[key] for key in sorted(items) if key != INSTANCE_TYPE)

@@ -1,0 +1,347 @@
+"""Nodes that this pass will ask for, and the order in which pods try them.
+
+Karpenter offers each pod to the claim with the fewest pods first. The order is kept, not sorted
+anew: a stable sort would put a claim that takes a pod in front of those with one pod more, and a
+new one behind those with one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from reconciler.catalog.table import TypeTable
+from reconciler.model.karpenter.labels import NODEPOOL
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodepool import requirements_of
+from reconciler.model.karpenter.requirements import equals
+from reconciler.model.kubernetes.pod import HostPort, Pod
+from reconciler.model.resources import CPU, MEMORY, Resources, parse_resources
+from reconciler.placement.nodes.existing import Target
+from reconciler.placement.nodes.limits import NONE_HELD, Held, Reservations
+from reconciler.placement.nodes.space import Space
+from reconciler.placement.nodes.template import PoolTemplate, clash, shortfalls
+from reconciler.placement.pods.cohort import Cohort, CohortView
+from reconciler.placement.pods.shape import Shape
+from reconciler.placement.topology.rules import RuleKind
+
+# NodeClaims that have been made and have no instance yet: places for pods that still wait.
+#
+# What will come of such a claim is not known, only among which types it is. So it counts with
+# what every one of them offers, and with the most that any of them costs its NodePool's limits.
+
+
+def promised(claims: Iterable[NodeClaim], templates: Mapping[str, PoolTemplate]) -> list[Target]:
+    """Return the claims as targets; without known types one offers only what it asked for."""
+    return [
+        _target(claim, templates.get(claim.node_pool)) for claim in claims if not claim.is_deleting
+    ]
+
+
+def _target(claim: NodeClaim, template: PoolTemplate | None) -> Target:
+    own = requirements_of(claim.spec.requirements)
+    asked = parse_resources(claim.spec.resources.requests)
+    labels = {**own.fixed_labels(), **claim.metadata.labels}
+    left, capacity = dict(asked), asked
+    if template is not None:
+        known = [equals(key, value) for key, value in claim.metadata.labels.items()]
+        space = template.book.of(own.adding(known))
+        types = space.mask & template.table.usable
+        if types:
+            labels = {**space.requirements.fixed_labels(), **labels}
+            left = template.table.least_allocatable(types)
+            capacity = template.table.largest_capacity(types)
+    labels.setdefault(NODEPOOL, claim.node_pool)
+    startup = claim.spec.startup_taints
+    taints = tuple(
+        t
+        for t in claim.spec.taints
+        if not t.is_ephemeral and not any(t.matches(s) for s in startup)
+    )
+    return Target(claim.name, labels, taints, left, is_initialized=False, capacity=capacity)
+
+
+# Whether a node to be can take one more pod, and what it then becomes.
+
+
+_NO_REQUESTS: Final[Resources] = {}
+
+
+class Fit(NamedTuple):
+    """What a claim becomes with one pod more; without a ``space`` the pod is refused.
+
+    ``requests`` are those of all its pods then. ``never`` says that it stays refused while the
+    pass goes on, ``must_wait`` that only reserved capacity is missing. ``held`` are the
+    reservations it would hold, None where there are none at all. ``relaxed`` says that
+    ``minValues`` were lowered.
+    """
+
+    space: Space | None = None
+    mask: int = 0
+    requests: Resources = _NO_REQUESTS
+    held: Held | None = None
+    never: bool = False
+    must_wait: bool = False
+    relaxed: bool = False
+
+
+_NEVER = Fit(never=True)
+_NOT_NOW = Fit()
+_WAIT = Fit(must_wait=True)
+
+
+def fit(
+    view: CohortView,
+    claim: OpenClaim,
+    types: int,
+    reservations: Reservations,
+    *,
+    opening: bool = False,
+) -> Fit:
+    """Return what a claim becomes with one pod of the view's cohort.
+
+    ``types`` are the claim's candidates. Only a claim that is being opened may lower the
+    ``minValues`` of its NodePool, and only where that is best effort.
+    """
+    shape, template = view.cohort.shape, claim.template
+    if not view.stage.tolerates(template) or (claim.ports and clash(shape.ports, claim.ports)):
+        return _NEVER
+    spaces = view.spaces(claim.space)
+    refused = _NEVER if view.stage.only_fills_up else _NOT_NOW
+    if not spaces:
+        return refused
+    requests = claim.with_more(shape, 1)
+    types = template.fitting(types, requests, shape.ports)
+    if not types:
+        claim.tighten()
+        return _NEVER
+    simple = not reservations.exist
+    for tier in spaces:
+        for space in _cheapest_first(template.table, tier, types):
+            mask = types & space.mask
+            if mask and simple and not space.has_min_values:
+                return Fit(space, mask, requests)
+            found = _in_space(claim, space, mask, reservations, opening)
+            if found.space is not None:
+                return found._replace(requests=requests)
+            refused = found if found.must_wait else refused
+    return refused
+
+
+def _cheapest_first(table: TypeTable, spaces: tuple[Space, ...], types: int) -> Iterable[Space]:
+    """Return spaces that are equally good otherwise by what a node in them costs at least."""
+    if len(spaces) == 1:
+        return spaces
+    return sorted(spaces, key=lambda s: table.cheapest_price(s.offers, types & s.mask))
+
+
+def _in_space(
+    claim: OpenClaim, space: Space, mask: int, reservations: Reservations, opening: bool
+) -> Fit:
+    """Return what a claim becomes in one of the spaces that are possible, ``mask`` its types."""
+    if not mask:
+        return _NOT_NOW
+    template, relaxed = claim.template, False
+    if space.has_min_values and (missed := shortfalls(template.table, mask, space)):
+        if not (opening and template.best_effort):
+            return _NOT_NOW
+        lowered = [item.relaxed(achieved) for item, achieved in missed.values()]
+        space, relaxed = template.book.relaxed(space, lowered), True
+    held: Held | None = None
+    if reservations.exist:
+        held = reservations.reservable(claim.held, space, mask)
+        if held is None:
+            return _WAIT
+    return Fit(space, mask, held=held, relaxed=relaxed)
+
+
+def most_that_fit(
+    shape: Shape, claim: OpenClaim, found: Fit, most: int, reservations: Reservations
+) -> tuple[int, int, Resources]:
+    """Return how many pods of a shape fit a claim that takes one, the types and requests then.
+
+    Types only drop out as pods come, so the largest number is found by halving; where ports or
+    reservations are in play pods go one by one.
+    """
+    assert found.space is not None
+    if most <= 1 or shape.ports or reservations.exist:
+        return 1, found.mask, found.requests
+    template, table = claim.template, claim.template.table
+    for name, amount in shape.requests.items():
+        if amount > 0:
+            room = table.most(name, found.mask) - claim.requests.get(name, 0)
+            most = min(most, room // amount)
+    low, mask_at_low, high, tried = 1, found.mask, most, most
+    while low < high:
+        mask = template.fitting(found.mask, claim.with_more(shape, tried), shape.ports)
+        if mask and found.space.has_min_values and shortfalls(table, mask, found.space):
+            mask = 0
+        if mask:
+            low, mask_at_low = tried, mask
+        else:
+            high = tried - 1
+        tried = (low + high + 1) // 2
+    return low, mask_at_low, claim.with_more(shape, low)
+
+
+def record(cohort: Cohort, claim: OpenClaim, count: int) -> None:
+    """Count pods that a claim has taken in every group that they matter to.
+
+    Where it is open in which domain the node will start, a spread or an affinity counts nothing,
+    and an anti-affinity counts everywhere that it may start.
+    """
+    for group in cohort.counted:
+        if not group.counts_on(claim.space, claim.template.taints):
+            continue
+        if group.by_host:
+            group.record(claim.host, count)
+            continue
+        values = claim.space.values(group.key, claim.mask)
+        if group.kind is RuleKind.ANTI_AFFINITY or len(values) == 1:
+            for domain in sorted(values):
+                group.record(domain, count)
+    for group in cohort.repelling:
+        if group.by_host:
+            group.record(claim.host, count)
+            continue
+        for domain in sorted(claim.space.values(group.key, claim.mask)):
+            group.record(domain, count)
+
+
+Entry = tuple[int, int, "OpenClaim"]
+"""A claim with its place in the order: number of pods, then who came first."""
+
+
+class OpenClaim:
+    """A node to be, as far as the pods put on it so far have narrowed it.
+
+    ``mask`` are the types that still hold all of its pods beside their daemons. ``host`` stands
+    for the name that the node will have. ``cpu_room`` and ``memory_room`` are the most that any
+    of the types has left: more certainly does not fit.
+    """
+
+    __slots__ = (
+        "count",
+        "cpu_room",
+        "held",
+        "host",
+        "mask",
+        "members",
+        "memory_room",
+        "min_values_relaxed",
+        "ports",
+        "requests",
+        "sequence",
+        "space",
+        "template",
+    )
+
+    def __init__(self, template: PoolTemplate, host: str) -> None:
+        self.template = template
+        self.host = host
+        self.space = template.space
+        self.mask = template.types
+        self.requests: Resources = {}
+        self.members: list[tuple[Shape, list[Pod]]] = []
+        self.count = 0
+        self.sequence = 0
+        self.ports: tuple[HostPort, ...] = ()
+        self.held: Held = NONE_HELD
+        self.min_values_relaxed = False
+        self.cpu_room = 0
+        self.memory_room = 0
+
+    @property
+    def entry(self) -> Entry:
+        return (self.count, self.sequence, self)
+
+    @property
+    def price(self) -> float:
+        """What its cheapest launch costs, USD an hour."""
+        offers = self.space.offers
+        if self.held:
+            offers = tuple(o for o in offers if o.reservation_id in self.held)
+        return self.template.table.cheapest_price(offers, self.mask)
+
+    def __lt__(self, other: OpenClaim) -> bool:
+        return self.sequence < other.sequence
+
+    def with_more(self, shape: Shape, count: int) -> Resources:
+        """Return what its pods would request with ``count`` more of a shape."""
+        total = dict(self.requests)
+        for name, amount in shape.requests.items():
+            total[name] = total.get(name, 0) + amount * count
+        return total
+
+    def add(
+        self, shape: Shape, pods: list[Pod], space: Space, mask: int, requests: Resources
+    ) -> None:
+        """Put pods of a shape on it, by which it becomes what ``space`` and ``mask`` say.
+
+        ``requests`` are those of all its pods then.
+        """
+        self.requests = requests
+        self.members.append((shape, pods))
+        self.count += len(pods)
+        self.space = space
+        self.mask = mask
+        if shape.ports:
+            self.ports += shape.ports
+        self.cpu_room -= shape.cpu * len(pods)
+        self.memory_room -= shape.memory * len(pods)
+
+    def tighten(self) -> None:
+        """Work out anew how much room it has, for its types may have become fewer."""
+        table, template, mask = self.template.table, self.template, self.mask
+        self.cpu_room = table.most(CPU, mask) - template.least_cpu - self.requests.get(CPU, 0)
+        self.memory_room = (
+            table.most(MEMORY, mask) - template.least_memory - self.requests.get(MEMORY, 0)
+        )
+
+
+class Order:
+    """Claims, fewest pods first.
+
+    Of claims with equally many pods, one that has just taken a pod comes first where
+    ``to_front``, else last.
+    """
+
+    __slots__ = ("_back", "_front", "entries", "to_front")
+
+    def __init__(self, *, to_front: bool = True) -> None:
+        self.to_front = to_front
+        self.entries: list[Entry] = []
+        self._front = 0
+        self._back = 0
+
+    def next_sequence(self, *, is_new: bool) -> int:
+        """Return the number that puts a claim where it belongs among those with as many pods."""
+        if is_new or not self.to_front:
+            self._back += 1
+            return self._back
+        self._front -= 1
+        return self._front
+
+    def ahead(self, count: int, other: int) -> int:
+        """Return how many pods a claim with ``count`` takes before one with ``other`` is ahead."""
+        return other - count + 1 if self.to_front else max(1, other - count)
+
+    def settle(self, moved: Mapping[OpenClaim, Entry], opened: Iterable[OpenClaim]) -> None:
+        """Put claims that have taken pods, and new ones, where they now belong.
+
+        ``moved`` are the entries that they had before.
+        """
+        entries = self.entries
+        if len(moved) > len(entries) // 4 + 8:
+            entries[:] = [entry for entry in entries if entry[2] not in moved]
+            entries += [claim.entry for claim in moved]
+            entries.sort()
+        else:
+            for claim, old in moved.items():
+                index = bisect_left(entries, old)
+                assert entries[index][2] is claim, "the order has lost a claim"
+                del entries[index]
+                insort(entries, claim.entry)
+        for claim in opened:
+            insort(entries, claim.entry)

@@ -1,0 +1,146 @@
+"""DaemonSets: what they will take of a node before any other pod does.
+
+Which daemons run depends on the node, so the types of a NodePool fall into groups with the same
+daemons; a pod has to fit beside those of the type's group (Karpenter ``scheduler.go``,
+``DaemonOverheadGroup``). The alternatives of a daemon's required affinity are tried for each
+type: Karpenter forgets one for good once a single type did not suit it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from reconciler.catalog.table import TypeTable
+from reconciler.model.karpenter.requirements import Requirements
+from reconciler.model.kubernetes.cluster import DaemonSet
+from reconciler.model.kubernetes.pod import Affinity, HostPort, Pod
+from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated
+from reconciler.model.resources import Resources, add, smallest
+from reconciler.observed.state import ClusterState
+from reconciler.placement.pods.relaxation import PREFER_NO_SCHEDULE
+from reconciler.placement.pods.shape import queue_position
+from reconciler.placement.topology.rules import node_terms
+
+
+class Daemon(msgspec.Struct, frozen=True):
+    """The pod that a DaemonSet would start on a new node; ``terms`` are alternatives."""
+
+    requests: Resources
+    tolerations: tuple[Toleration, ...]
+    terms: tuple[Requirements, ...]
+    ports: tuple[HostPort, ...]
+
+
+class DaemonGroup(msgspec.Struct, frozen=True):
+    """Types on which the same daemons run, and what these take together."""
+
+    mask: int
+    requests: Resources
+    ports: tuple[HostPort, ...]
+
+
+def daemons(cluster: ClusterState) -> tuple[Daemon, ...]:
+    """Return a daemon for each DaemonSet, as its newest pod is, else as its template says.
+
+    The template's required affinity holds even so: on the pod it names the pod's own node. One
+    that asks for devices by ResourceClaim counts for nothing, as its pods would not be placed.
+    """
+    if not cluster.daemon_sets:
+        return ()
+    newest: dict[tuple[str, str], Pod] = {}
+    for pod in cluster.pods:
+        if pod.is_daemon:
+            for owner in pod.metadata.owner_references:
+                key = (pod.namespace, owner.name)
+                known = newest.get(key)
+                if known is None or queue_position(pod) > queue_position(known):
+                    newest[key] = pod
+    found = ((d, newest.get(_key(d), d.pod())) for d in cluster.daemon_sets)
+    return tuple(_daemon(d, pod) for d, pod in found if not pod.spec.claims_devices)
+
+
+def _daemon(daemon_set: DaemonSet, pod: Pod) -> Daemon:
+    template, spec = daemon_set.spec.template.spec, pod.spec
+    own = template.affinity.node_affinity if template.affinity is not None else None
+    if own is not None and own.required is not None:
+        spec = replace(spec, affinity=Affinity(node_affinity=own))
+    try:
+        terms = node_terms(spec)
+    except ValueError:  # see ``unreadable``
+        terms = (Requirements(),)
+    try:
+        requests = pod.requests()
+    except ValueError:
+        requests = {}
+    return Daemon(requests, spec.tolerations, terms, pod.host_ports())
+
+
+def _key(daemon_set: DaemonSet) -> tuple[str, str]:
+    return (daemon_set.metadata.namespace or "default", daemon_set.metadata.name)
+
+
+def unreadable(cluster: ClusterState) -> tuple[tuple[str, str], ...]:
+    """Return each DaemonSet that nobody can make sense of, ``namespace/name``, and why.
+
+    Unknown is not empty: where its affinity cannot be read it counts on every node whose taints
+    it tolerates. Only requests that are no quantities count as nothing.
+    """
+    found = []
+    for daemon_set in cluster.daemon_sets:
+        pod = daemon_set.pod()
+        try:
+            node_terms(pod.spec)
+            pod.requests()
+        except ValueError as error:
+            found.append(("/".join(_key(daemon_set)), str(error)))
+    return tuple(sorted(found))
+
+
+def groups(
+    known: Iterable[Daemon],
+    table: TypeTable,
+    types: int,
+    requirements: Requirements,
+    taints: tuple[Taint, ...],
+) -> tuple[DaemonGroup, ...]:
+    """Return the types of a NodePool by the daemons that run on them.
+
+    ``requirements`` and ``taints`` are the pool's; its startup taints do not matter.
+    """
+    found: list[tuple[int, tuple[Daemon, ...]]] = [(types, ())]
+    for daemon in known:
+        mask = types & _suited(daemon, table, requirements, taints)
+        split: list[tuple[int, tuple[Daemon, ...]]] = []
+        for members, running in found:
+            if members & mask:
+                split.append((members & mask, (*running, daemon)))
+            if members & ~mask:
+                split.append((members & ~mask, running))
+        found = split
+    return tuple(
+        DaemonGroup(
+            members, add(*(d.requests for d in running)), tuple(p for d in running for p in d.ports)
+        )
+        for members, running in found
+    )
+
+
+def _suited(
+    daemon: Daemon, table: TypeTable, requirements: Requirements, taints: tuple[Taint, ...]
+) -> int:
+    """Return the types on which the daemon would run in a pool."""
+    if untolerated(taints, (*daemon.tolerations, PREFER_NO_SCHEDULE)):
+        return 0
+    mask = 0
+    for term in daemon.terms:
+        if requirements.compatible(term, table.well_known):
+            mask |= table.meeting(term)
+    return mask
+
+
+def least(found: Iterable[DaemonGroup], mask: int) -> Resources:
+    """Return what daemons take at least, whichever type of ``mask`` is launched."""
+    return smallest([g.requests for g in found if g.mask & mask])

@@ -1,0 +1,289 @@
+"""Nodes that are there: which pods they would take, and what is left on them.
+
+Prepared once for a cluster and asked by every pass. As with instance types, node *i* is bit *i*:
+labels are indexed by value when a pod first asks for one, so that «on which nodes could this run»
+is a few ``&``. A pass only notes what it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from reconciler.catalog.table import bits, indices
+from reconciler.model.karpenter.labels import HOSTNAME
+from reconciler.model.karpenter.requirements import Requirement, Requirements
+from reconciler.model.kubernetes.node import CSINode
+from reconciler.model.kubernetes.pod import HostPort, Pod
+from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated
+from reconciler.model.resources import CPU, MEMORY, Resources, add
+from reconciler.observed.state import StateNode
+from reconciler.placement.nodes.daemons import Daemon
+from reconciler.placement.nodes.space import Demand
+from reconciler.placement.pods.shape import Shape
+
+# Nodes by their labels and taints: «which of them» as one integer, node *i* being bit *i*.
+#
+# A label is indexed when somebody first asks for it; most labels never are.
+
+
+class LabelIndex:
+    """Rows of labels and taints; ``names`` stand in for hostnames that no label gives."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        labels: Sequence[Mapping[str, str]],
+        taints: Iterable[tuple[Taint, ...]],
+    ) -> None:
+        self.all = (1 << len(names)) - 1
+        self._names = names
+        self._labels = labels
+        self._by_key: dict[str, dict[str | None, int]] = {}
+        by_taints: dict[tuple[Taint, ...], list[int]] = {}
+        for index, row in enumerate(taints):
+            by_taints.setdefault(row, []).append(index)
+        self._taints = {row: bits(members) for row, members in by_taints.items()}
+
+    def values(self, key: str) -> dict[str | None, int]:
+        """Return the nodes by value of a label; None stands for those without it."""
+        known = self._by_key.get(key)
+        if known is None:
+            column = [row.get(key) for row in self._labels]
+            if key == HOSTNAME:
+                column = [v or n for v, n in zip(column, self._names, strict=True)]
+            found: dict[str | None, list[int]] = {}
+            for index, value in enumerate(column):
+                members = found.get(value)
+                if members is None:
+                    found[value] = [index]
+                else:
+                    members.append(index)
+            known = self._by_key[key] = {v: bits(members) for v, members in found.items()}
+        return known
+
+    def _matching(self, wanted: Requirement) -> int:
+        """Return the nodes whose label is as wanted; a missing one meets only a negative demand."""
+        values = self.values(wanted.key)
+        mask = values.get(None, 0) if wanted.is_negative else 0
+        if wanted.complement:
+            for value, members in values.items():
+                if value is not None and wanted.has(value):
+                    mask |= members
+        else:
+            for value in wanted.values:
+                mask |= values.get(value, 0)
+        return mask
+
+    def meeting(self, requirements: Mapping[str, Requirement]) -> int:
+        """Return the nodes whose labels are as demanded; what a node does not say it has not."""
+        mask = self.all
+        for wanted in requirements.values():
+            mask &= self._matching(wanted)
+        return mask
+
+    def tolerated(self, tolerations: tuple[Toleration, ...]) -> int:
+        """Return the nodes all of whose taints are tolerated."""
+        mask = 0
+        for taints, members in self._taints.items():
+            if not taints or not untolerated(taints, tolerations):
+                mask |= members
+        return mask
+
+
+# What one pass puts on the nodes that are there; the nodes themselves stay as they were.
+
+
+Attached = Callable[[Pod], Iterable[tuple[str, frozenset[str]]]]
+
+
+class NodeUse:
+    """The nodes of a pass: ``open`` are those that may be tried, ``placed`` what came to each.
+
+    ``guarded`` are nodes that only pods without any place may go to. ``attached`` tells which
+    volumes of a running pod are attached, by driver.
+    """
+
+    def __init__(
+        self, nodes: Nodes, without: Collection[str], attached: Attached, guarded: int = 0
+    ) -> None:
+        self.nodes = nodes
+        self.open = nodes.open
+        for name in without:
+            index = nodes.index.get(name)
+            if index is not None:
+                self.open &= ~(1 << index)
+        self.guarded = guarded
+        self.cpu = list(nodes.cpu)
+        self.memory = list(nodes.memory)
+        self.placed: dict[int, list[Pod]] = {}
+        self._attached = attached
+        self._left: dict[int, Resources] = {}
+        self._ports: dict[int, list[HostPort]] = {}
+        self._volumes: dict[int, dict[str, frozenset[str]]] = {}
+
+    def left(self, index: int) -> Resources:
+        """Return what pods may still take of the node."""
+        known = self._left.get(index)
+        return self.nodes.rows[index].left if known is None else known
+
+    def holds(self, index: int, requests: Resources, most: int) -> int:
+        """Return how many pods with ``requests`` the node holds, at most ``most``."""
+        left = self.left(index)
+        for name, amount in requests.items():
+            if amount > 0:
+                most = min(most, left.get(name, 0) // amount)
+        return max(most, 0)
+
+    def ports(self, index: int) -> list[HostPort]:
+        """Return the host ports taken on the node."""
+        known = self._ports.get(index)
+        if known is None:
+            state = self.nodes.rows[index].state
+            pods = state.pods if state is not None else ()
+            known = [port for pod in pods if not pod.is_terminal for port in pod.host_ports()]
+            self._ports[index] = known
+        return known
+
+    def can_attach(self, index: int, shape: Shape) -> bool:
+        """Return whether the node may attach the volumes of a pod as well."""
+        limits = self.nodes.volume_limits(index)
+        if not limits:
+            return True
+        taken = self._volumes_on(index)
+        return all(
+            driver not in limits or len(taken.get(driver, frozenset()) | names) <= limits[driver]
+            for driver, names in shape.volumes.attached
+        )
+
+    def _volumes_on(self, index: int) -> dict[str, frozenset[str]]:
+        known = self._volumes.get(index)
+        if known is None:
+            known = self._volumes[index] = {}
+            state = self.nodes.rows[index].state
+            for pod in state.pods if state is not None else ():
+                for driver, names in () if pod.is_terminal else self._attached(pod):
+                    known[driver] = known.get(driver, frozenset()) | names
+        return known
+
+    def add(self, index: int, shape: Shape, pods: list[Pod]) -> None:
+        """Put pods of a shape on the node."""
+        left = dict(self.left(index))
+        for name, amount in shape.requests.items():
+            left[name] = left.get(name, 0) - amount * len(pods)
+        self._left[index] = left
+        self.cpu[index] = left.get(CPU, 0)
+        self.memory[index] = left.get(MEMORY, 0)
+        self.placed.setdefault(index, []).extend(pods)
+        if shape.ports:
+            self._ports[index] = [*self.ports(index), *shape.ports]
+        if shape.volumes.attached:
+            taken = self._volumes_on(index)
+            for driver, names in shape.volumes.attached:
+                taken[driver] = taken.get(driver, frozenset()) | names
+
+    def requirements(self, index: int) -> Requirements:
+        """Return what the node's labels say, as requirements."""
+        return self.nodes.requirements(index)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A node that pods may be put on: a running one, or a NodeClaim that waits for its instance.
+
+    ``left`` is what pods may still take once its daemons are there. ``capacity`` is what a
+    waiting NodeClaim counts with for its NodePool's limits; a running node has its own.
+    """
+
+    name: str
+    labels: dict[str, str]
+    taints: tuple[Taint, ...]
+    left: Resources
+    is_initialized: bool
+    state: StateNode | None = None
+    capacity: Resources = field(default_factory=dict)
+
+    @property
+    def host(self) -> str:
+        return self.labels.get(HOSTNAME) or self.name
+
+
+class Nodes:
+    """The nodes of a cluster as targets, in the order in which pods try them.
+
+    Initialized ones come first, then by name. Nodes on their way out are not among them.
+    """
+
+    def __init__(
+        self,
+        targets: Iterable[Target],
+        daemons: Iterable[Daemon],
+        csi_nodes: Mapping[str, CSINode] = MappingProxyType({}),
+    ) -> None:
+        self._csi_nodes = csi_nodes
+        self._requirements: dict[int, Requirements] = {}
+        rows = sorted(targets, key=lambda t: (not t.is_initialized, t.name))
+        self._rows = rows
+        self.labels = LabelIndex(
+            [t.name for t in rows], [t.labels for t in rows], (t.taints for t in rows)
+        )
+        self._suited: dict[tuple[Demand, tuple[Toleration, ...]], int] = {}
+        self.rows = self._less_daemons(tuple(daemons))
+        self.index = {row.name: index for index, row in enumerate(rows)}
+        self.cpu = [row.left.get(CPU, 0) for row in self.rows]
+        self.memory = [row.left.get(MEMORY, 0) for row in self.rows]
+        self.open = bits(
+            i for i, row in enumerate(self.rows) if all(v >= 0 for v in row.left.values())
+        )
+
+    def _less_daemons(self, daemons: tuple[Daemon, ...]) -> list[Target]:
+        """Return the targets less what their daemons will still take."""
+        due: dict[int, list[Resources]] = {}
+        for daemon in daemons:
+            # like Karpenter, only the first alternative counts on a node that is there
+            demand = Demand(daemon.terms[0])
+            for index in indices(self.suited(demand, daemon.tolerations)):
+                due.setdefault(index, []).append(daemon.requests)
+        if not due:
+            return self._rows
+        rows = list(self._rows)
+        for index, lists in due.items():
+            row = rows[index]
+            here = row.state.daemons_used if row.state is not None else {}
+            left = dict(row.left)
+            for name, amount in add(*lists).items():
+                missing = amount - here.get(name, 0)
+                if missing > 0 and name in left:
+                    left[name] -= missing
+            rows[index] = replace(row, left=left)
+        return rows
+
+    def volume_limits(self, index: int) -> dict[str, int]:
+        """Return how many volumes of each driver may be attached to a node."""
+        known = self._csi_nodes.get(self.rows[index].name)
+        return known.limits() if known is not None else {}
+
+    def suited(self, demand: Demand, tolerations: tuple[Toleration, ...]) -> int:
+        """Return the nodes whose labels and taints suit a pod."""
+        key = (demand, tolerations)
+        known = self._suited.get(key)
+        if known is None:
+            known = self.labels.tolerated(tolerations) & self.meeting(demand)
+            self._suited[key] = known
+        return known
+
+    def meeting(self, demand: Demand) -> int:
+        """Return the nodes whose labels meet a demand."""
+        mask = self.labels.meeting(demand.requirements)
+        if demand.hostname is not None:
+            mask &= self.labels.meeting({HOSTNAME: demand.hostname})
+        return mask
+
+    def requirements(self, index: int) -> Requirements:
+        """Return what a node's labels say, as requirements."""
+        known = self._requirements.get(index)
+        if known is None:
+            known = Requirements.from_labels(self.rows[index].labels)
+            self._requirements[index] = known
+        return known

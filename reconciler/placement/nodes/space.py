@@ -1,0 +1,144 @@
+"""What a node may still become: requirements, and the types and offerings that meet them.
+
+Requirements are intersected once for each pair that meets and remembered: thousands of nodes and
+pods have a few dozen different ones. A ``Demand`` is a pod's side, a ``Space`` a node's; both are
+made once for equal content and then compared by identity. The hostname is never part of a space:
+it is what tells two nodes apart, and is looked at separately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from reconciler.catalog.table import OfferingClass, TypeTable
+from reconciler.model.karpenter.labels import HOSTNAME
+from reconciler.model.karpenter.requirements import Operator, Requirement, Requirements, requirement
+
+NEW_HOST: Final = "new node"
+"""Stands for the name of a host that is not there yet: no demand can mean it."""
+
+
+class Demand:
+    """Requirements that a pod, a volume or a topology puts on its node.
+
+    ``hostname`` is what they say of the host's name, None where nothing.
+    """
+
+    __slots__ = ("hostname", "requirements")
+
+    def __init__(self, requirements: Requirements) -> None:
+        self.hostname = requirements.get(HOSTNAME)
+        self.requirements = (
+            requirements if self.hostname is None else requirements.without((HOSTNAME,))
+        )
+
+    @property
+    def allows_new_host(self) -> bool:
+        """Whether a node that is not there yet may have the name."""
+        return self.hostname is None or self.hostname.has(NEW_HOST)
+
+
+class Demands:
+    """All demands of a scheduler, one object for equal content."""
+
+    def __init__(self) -> None:
+        self._known: dict[Requirements, Demand] = {}
+        self._pins: dict[tuple[str, frozenset[str]], Demand] = {}
+        self.none = self.of(Requirements())
+
+    def of(self, requirements: Requirements) -> Demand:
+        """Return the demand for these requirements."""
+        known = self._known.get(requirements)
+        if known is None:
+            known = self._known[requirements] = Demand(requirements)
+        return known
+
+    def one_of(self, key: str, values: frozenset[str]) -> Demand:
+        """Return the demand that a label has one of ``values``."""
+        known = self._pins.get((key, values))
+        if known is None:
+            wanted = requirement(key, Operator.IN, tuple(sorted(values)))
+            known = self._pins[key, values] = self.of(Requirements([wanted]))
+        return known
+
+
+class Space:
+    """A node's requirements with what follows from them.
+
+    ``mask`` are the types that meet them and have an available offering that does; ``offers``
+    are those offerings' classes.
+    """
+
+    __slots__ = ("_book", "_narrowed", "has_min_values", "mask", "offers", "requirements")
+
+    def __init__(self, book: SpaceBook, requirements: Requirements) -> None:
+        self._book = book
+        self.requirements = requirements
+        self.offers: tuple[OfferingClass, ...] = book.table.offers(requirements)
+        available = 0
+        for offering in self.offers:
+            available |= offering.mask
+        self.mask = available & book.table.meeting(requirements)
+        self.has_min_values = requirements.has_min_values()
+        self._narrowed: dict[Demand, Space | None] = {}
+
+    def narrowed(self, demand: Demand) -> Space | None:
+        """Return the space in which ``demand`` holds as well, None if it cannot.
+
+        A key that this space does not know is fine only where a provider gives it a meaning.
+        """
+        try:
+            return self._narrowed[demand]
+        except KeyError:
+            result = self._narrowed[demand] = self._book.narrow(self, demand)
+            return result
+
+    def values(self, key: str, types: int) -> frozenset[str]:
+        """Return the values that a label may turn out to have when one of ``types`` is launched.
+
+        A label that neither a requirement nor a type nor an offering gives is not there.
+        """
+        known = self.requirements.get(key)
+        if known is not None and not known.complement and len(known.values) <= 1:
+            return known.values
+        if key in self._book.table.offering_keys:
+            borne = [o.requirements.get(key) for o in self.offers if o.mask & types]
+            found = frozenset(v for r in borne if r is not None for v in r.values)
+        else:
+            masks = self._book.table.values(key).items()
+            found = frozenset(value for value, mask in masks if mask & types)
+        if known is None:
+            return found
+        if found:
+            return frozenset(v for v in found if known.has(v))
+        return frozenset() if known.complement else known.values
+
+
+class SpaceBook:
+    """The spaces over one catalogue, one object for equal content."""
+
+    def __init__(self, table: TypeTable) -> None:
+        self.table = table
+        self.well_known = table.well_known
+        self._spaces: dict[Requirements, Space] = {}
+
+    def of(self, requirements: Requirements) -> Space:
+        """Return the space for these requirements."""
+        known = self._spaces.get(requirements)
+        if known is None:
+            known = self._spaces[requirements] = Space(self, requirements)
+        return known
+
+    def narrow(self, space: Space, demand: Demand) -> Space | None:
+        wanted = demand.requirements
+        if not wanted:
+            return space
+        if not space.requirements.compatible(wanted, self.well_known):
+            return None
+        return self.of(space.requirements.adding(wanted.values()))
+
+    def relaxed(self, space: Space, min_values: Iterable[Requirement]) -> Space:
+        """Return the space with some requirements replaced by ones with other ``min_values``."""
+        changed = {item.key: item for item in min_values}
+        return self.of(Requirements(changed.get(k, item) for k, item in space.requirements.items()))

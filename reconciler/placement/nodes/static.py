@@ -1,0 +1,82 @@
+"""NodePools that keep a number of nodes, whatever the pods.
+
+Their nodes take pods as any others do; what is missing to the number is asked for straight from
+the template (Karpenter ``controllers/static/provisioning``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from reconciler.catalog.table import indices, table_of
+from reconciler.model.karpenter.labels import INITIALIZED, REGISTERED
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.resources import MILLI, NODES
+from reconciler.model.settings import Settings
+from reconciler.observed.state import ClusterState
+from reconciler.placement.answer import claim_name, labels
+from reconciler.placement.nodes.space import SpaceBook
+from reconciler.placement.nodes.template import PoolTemplate
+from reconciler.placement.question import TYPES_MAX, LaunchPool, PlannedClaim
+
+
+def static_claims(
+    pools: Iterable[LaunchPool], cluster: ClusterState, settings: Settings, *, salt: str = ""
+) -> tuple[PlannedClaim, ...]:
+    """Return the NodeClaims that static pools miss, by pool and name.
+
+    They have no pods and no requests. None are asked for while as many nodes as wanted are there
+    or about to be replaced, nor beyond ``limits.nodes``.
+    """
+    if not settings.gate("StaticCapacity"):
+        return ()
+    found = []
+    for pool in sorted(pools, key=lambda p: p.node_pool.name):
+        node_pool = pool.node_pool
+        if not node_pool.is_static or not node_pool.is_ready or node_pool.is_deleting:
+            continue
+        here = _names(cluster, node_pool.name)
+        missing = _missing(node_pool, cluster, len(here))
+        found += [_bare(pool, (salt, "static", str(i), *here)) for i in range(missing)]
+    return tuple(claim for claim in found if claim.types)
+
+
+def _names(cluster: ClusterState, pool: str) -> list[str]:
+    """Return the names of all nodes and NodeClaims of a pool, also those that go away."""
+    nodes = [n.name for n in cluster.nodes if n.node_pool == pool]
+    return sorted([*nodes, *(c.name for c in cluster.unlaunched if c.node_pool == pool)])
+
+
+def _missing(pool: NodePool, cluster: ClusterState, here: int) -> int:
+    """Return how many nodes to launch; one that a command takes away is still counted on."""
+    nodes = [n for n in cluster.nodes if n.node_pool == pool.name]
+    claims = [c for c in cluster.unlaunched if c.node_pool == pool.name and not c.is_deleting]
+    running = sum(1 for n in nodes if not n.is_deleting) + len(claims)
+    leaving = sum(1 for n in nodes if n.marked and not (n.claim and n.claim.is_deleting))
+    wanted = pool.spec.replicas or 0
+    if running + leaving >= wanted:
+        return 0
+    missing = wanted - running
+    limit = pool.limits().get(NODES)
+    return missing if limit is None else max(0, min(missing, limit // MILLI - here))
+
+
+def _bare(pool: LaunchPool, parts: tuple[str, ...]) -> PlannedClaim:
+    template = PoolTemplate(pool.node_pool, SpaceBook(table_of(pool.types)), (), best_effort=True)
+    allowed = set(indices(template.types))
+    order = [i for i in template.table.by_price(template.space.offers) if i in allowed]
+    requirements = template.space.requirements.without((REGISTERED, INITIALIZED))
+    spec = pool.node_pool.spec.template
+    return PlannedClaim(
+        name=claim_name(pool.node_pool.name, parts),
+        node_pool=pool.node_pool,
+        pods=(),
+        requests={},
+        requirements=requirements,
+        types=template.table.chosen(order[:TYPES_MAX]),
+        types_total=len(order),
+        labels=labels(pool.node_pool, requirements, template.table.well_known),
+        annotations=dict(spec.metadata.annotations),
+        taints=spec.spec.taints,
+        startup_taints=spec.spec.startup_taints,
+    )

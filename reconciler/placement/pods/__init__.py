@@ -1,0 +1,1 @@
+"""Pods to place: which there are, which are alike, and what they give up."""

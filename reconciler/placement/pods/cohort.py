@@ -1,0 +1,207 @@
+"""The pods of one shape in a pass, and what a step of giving up means for them now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.kubernetes.taint import untolerated
+from reconciler.placement.nodes.space import Demands, Space
+from reconciler.placement.nodes.template import PoolTemplate
+from reconciler.placement.pods.shape import RelaxedShape, Shape, queue_position
+from reconciler.placement.topology.groups import Group, OpenDomains, Topology, combined
+from reconciler.placement.topology.rules import RuleKind
+
+_FAR = 2**31
+
+
+class CohortStage:
+    """A step of a cohort with the groups that bind it.
+
+    ``only_fills_up`` says that a place this step was refused stays refused while the pass goes
+    on: nodes fill up and anti-affinity blocks more, whereas a spread or an affinity may open a
+    domain again. ``many_at_once`` says that one pod taking a place changes nothing for the next
+    one but room and the count on that host.
+    """
+
+    __slots__ = (
+        "_view",
+        "by_domain",
+        "by_host",
+        "many_at_once",
+        "only_fills_up",
+        "step",
+        "taints_seen",
+    )
+
+    def __init__(self, step: RelaxedShape, groups: Iterable[Group]) -> None:
+        self.step = step
+        found = list(groups)
+        self.by_host = [g for g in found if g.by_host]
+        self.by_domain = [g for g in found if not g.by_host]
+        self.only_fills_up = all(
+            g.kind is RuleKind.ANTI_AFFINITY or (g.by_host and g.kind is RuleKind.SPREAD)
+            for g in found
+        )
+        self.many_at_once = not self.by_domain and self.only_fills_up
+        self.taints_seen: dict[str, bool] = {}
+        self._view: CohortView | None = None
+
+    def view(self, cohort: Cohort, demands: Demands) -> CohortView:
+        """Return what the stage allows now; without rules on domains that never changes."""
+        if self.by_domain:
+            return CohortView(cohort, self, demands)
+        if self._view is None:
+            self._view = CohortView(cohort, self, demands)
+        return self._view
+
+    def tolerates(self, template: PoolTemplate) -> bool:
+        """Return whether the pods put up with the taints of a NodePool's nodes."""
+        known = self.taints_seen.get(template.name)
+        if known is None:
+            known = not untolerated(template.taints, self.step.tolerations)
+            self.taints_seen[template.name] = known
+        return known
+
+
+class Cohort:
+    """Pods of one shape that wait for a place, in queue order.
+
+    ``counted`` are the groups in which a placed pod counts, ``repelling`` those of its own
+    required anti-affinity. ``first`` is the first step that may still find a place.
+    """
+
+    __slots__ = (
+        "counted",
+        "counted_set",
+        "first",
+        "guarded",
+        "pods",
+        "repelling",
+        "shape",
+        "stages",
+        "waiting_from",
+    )
+
+    def __init__(self, shape: Shape, pods: Iterable[Pod], *, guarded: bool) -> None:
+        self.shape = shape
+        self.pods = sorted(pods, key=queue_position)
+        self.guarded = guarded
+        self.waiting_from = 0
+        self.first = 0
+        self.stages: list[CohortStage] = []
+        self.counted: list[Group] = []
+        self.counted_set: frozenset[Group] = frozenset()
+        self.repelling: list[Group] = []
+
+    @property
+    def waiting(self) -> int:
+        return len(self.pods) - self.waiting_from
+
+    def take(self, count: int) -> list[Pod]:
+        """Return the next ``count`` waiting pods, which then no longer wait."""
+        start = self.waiting_from
+        self.waiting_from += count
+        return self.pods[start : self.waiting_from]
+
+    def rewind(self) -> None:
+        """Let all pods wait again."""
+        self.waiting_from = 0
+        self.first = 0
+
+    def register(self, topology: Topology) -> None:
+        """Make the groups of its rules."""
+        for step in self.shape.steps:
+            for rule in step.rules:
+                topology.group(rule)
+        self.repelling = [topology.group(rule) for rule in self.shape.repels]
+
+    def bind(self, topology: Topology) -> None:
+        """Note which groups bind its pods and count them, once all groups are made."""
+        selecting = topology.selecting(self.shape)
+        self.counted = [g for g in selecting if not g.rule.inverse]
+        self.counted_set = frozenset(self.counted)
+        repelled = [g for g in selecting if g.rule.inverse]
+        self.stages = []
+        for step in self.shape.steps:
+            owned = list(dict.fromkeys(topology.group(rule) for rule in step.rules))
+            self.stages.append(CohortStage(step, [*owned, *repelled]))
+
+    @property
+    def may_heal(self) -> bool:
+        """Whether a place for another pod may open one for these."""
+        return not all(stage.only_fills_up for stage in self.stages)
+
+
+class CohortView:
+    """What a stage allows at this moment, before any node is looked at.
+
+    ``open`` are the domains by label; ``hopeless`` says that some rule leaves none. What a space
+    narrows to is remembered, for many nodes have the same; ``closed`` are the spaces asked about
+    so far that cannot take the pods now.
+    """
+
+    __slots__ = ("_demands", "_spaces", "closed", "cohort", "hopeless", "open", "stage")
+
+    def __init__(self, cohort: Cohort, stage: CohortStage, demands: Demands) -> None:
+        self.cohort = cohort
+        self.stage = stage
+        self._demands = demands
+        strict = stage.step.strict
+        self.open: list[OpenDomains] = combined(
+            g.open_domains(g in cohort.counted_set, strict.get(g.key)) for g in stage.by_domain
+        )
+        self.hopeless = any(not domains.members for domains in self.open)
+        self._spaces: dict[Space, tuple[tuple[Space, ...], ...]] = {}
+        self.closed: set[Space] = set()
+
+    def room_on(self, host: str) -> int:
+        """Return how many of the pods the rules about hosts let in."""
+        demand = self.stage.step.demand
+        if demand.hostname is not None and not demand.hostname.has(host):
+            return 0
+        room = _FAR
+        strict = self.stage.step.strict
+        for group in self.stage.by_host:
+            allowed = strict.get(group.key)
+            room = min(room, group.room_on_host(host, group in self.cohort.counted_set, allowed))
+        return room
+
+    def spaces(self, space: Space) -> tuple[tuple[Space, ...], ...]:
+        """Return what a new node of ``space`` becomes with one of the pods, best first.
+
+        There is an entry for each alternative of the volumes that is possible, none if none is;
+        each holds the spaces that are equally good as far as rules about pods go.
+        """
+        known = self._spaces.get(space)
+        if known is None:
+            known = self._spaces[space] = tuple(self._narrowed(space))
+            if not known:
+                self.closed.add(space)
+        return known
+
+    def _narrowed(self, space: Space) -> Iterable[tuple[Space, ...]]:
+        base = space.narrowed(self.stage.step.demand)
+        if base is None:
+            return
+        for demand in self.cohort.shape.volume_demands or (self._demands.none,):
+            if not demand.allows_new_host:
+                continue
+            narrowed = base.narrowed(demand)
+            equals = [narrowed] if narrowed is not None and narrowed.mask else []
+            for domains in self.open:
+                equals = [found for known in equals for found in self._within(known, domains)]
+            if equals:
+                yield tuple(equals)
+
+    def _within(self, space: Space, domains: OpenDomains) -> list[Space]:
+        """Return the space in the first tier of open domains in which a type can be had."""
+        known = space.requirements.get(domains.key)
+        for tier in domains.tiers:
+            options = [d for d in tier if known is None or known.has(d)]
+            values = [frozenset((d,)) for d in options] if domains.pins else [frozenset(options)]
+            narrowed = [space.narrowed(self._demands.one_of(domains.key, v)) for v in values if v]
+            found = [n for n in narrowed if n is not None and n.mask]
+            if found:
+                return found
+        return []

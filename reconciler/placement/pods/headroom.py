@@ -1,0 +1,168 @@
+"""CapacityBuffers as pods: how many each asks for, and what they are like.
+
+A virtual pod is placed like any other and is never bound: it only keeps a node, or asks for one,
+so that a real pod finds room at once. Each pass places them anew, after the real ones, on what
+these have left (Karpenter ``capacitybuffer/controller.go``, ``virtualpods/utilities.go``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from reconciler.model.karpenter.capacitybuffer import ACTIVE, SCALABLE, CapacityBuffer, Scalable
+from reconciler.model.karpenter.labels import BUFFER_NAME, BUFFER_NAMESPACE, FAKE_POD
+from reconciler.model.kubernetes.cluster import PodTemplate
+from reconciler.model.kubernetes.metadata import Condition, Metadata
+from reconciler.model.kubernetes.pod import Pod, PodSpec, PodStatus
+from reconciler.model.resources import PODS, Resources, parse_resources
+
+PRIORITY: Final = -(2**31)
+"""Lower than any pod's that runs."""
+
+PODS_MAX: Final = 10_000
+"""How many virtual pods one buffer may ask for; beyond it a slip of the keyboard is likelier."""
+
+_UNPLACED: Final = PodStatus(
+    conditions=(Condition("PodScheduled", "False", reason="Unschedulable"),)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Headroom:
+    """What one CapacityBuffer (``namespace/name``) asks for: ``pods``, all alike.
+
+    Where it asks for nothing ``code`` and ``message`` say why: what it names is not there, or its
+    size comes to nothing.
+    """
+
+    buffer: str
+    pods: tuple[Pod, ...] = ()
+    code: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BufferTemplates:
+    """What buffers may name: PodTemplates by ``namespace/name``, workloads by kind and that."""
+
+    pods: Mapping[str, PodTemplate]
+    scalables: Mapping[tuple[str, str], Scalable]
+
+
+def headroom(buffer: CapacityBuffer, known: BufferTemplates) -> Headroom:
+    """Return what a buffer asks for."""
+    if buffer.spec.provisioning_strategy != ACTIVE:
+        strategy = buffer.spec.provisioning_strategy
+        text = f"provisioningStrategy is {strategy}, not {ACTIVE}: another autoscaler handles it"
+        return Headroom(buffer.key, code="OtherStrategy", message=text)
+    found = _shape(buffer, known)
+    if isinstance(found, Headroom):
+        return found
+    template, replicas = found
+    try:
+        count = _count(buffer, template, replicas)
+    except ValueError as error:
+        return Headroom(buffer.key, code="ResolutionFailed", message=f"invalid buffer: {error}")
+    if count > PODS_MAX:
+        text = f"it needs {count:,} pods, more than {PODS_MAX:,}: lower replicas or limits"
+        return Headroom(buffer.key, code="TooManyPods", message=text)
+    if count <= 0:
+        text = "it needs 0 pods: raise replicas, percentage or limits, or remove the buffer"
+        return Headroom(buffer.key, code="BufferEmpty", message=text)
+    return Headroom(buffer.key, _pods(buffer, template, count))
+
+
+def _shape(
+    buffer: CapacityBuffer, known: BufferTemplates
+) -> tuple[PodTemplate, int | None] | Headroom:
+    """Return the pods' template, and the number of the workload that it is from."""
+    spec = buffer.spec
+    if spec.pod_template_ref is not None:
+        name = spec.pod_template_ref.name
+        template = known.pods.get(f"{buffer.namespace}/{name}")
+        if template is None:
+            text = f"PodTemplate {name} not found in namespace {buffer.namespace}"
+            return Headroom(buffer.key, code="PodTemplateNotFound", message=text)
+        return template, None
+    ref = spec.scalable_ref
+    if ref is None:
+        text = "neither podTemplateRef nor scalableRef is set"
+        return Headroom(buffer.key, code="ResolutionFailed", message=text)
+    if ref.kind not in SCALABLE or ref.api_group not in ("", "apps"):
+        kind = f"{ref.kind}.{ref.api_group}" if ref.api_group else ref.kind
+        text = f"scalableRef to {kind} is not supported (only {', '.join(SCALABLE)} of apps): "
+        text += "use a podTemplateRef"
+        return Headroom(buffer.key, code="ResolutionFailed", message=text)
+    workload = known.scalables.get((ref.kind, f"{buffer.namespace}/{ref.name}"))
+    if workload is None:
+        text = f"{ref.kind} {ref.name} not found in namespace {buffer.namespace}"
+        return Headroom(buffer.key, code="ScalableRefNotFound", message=text)
+    replicas = workload.spec.replicas
+    return workload.spec.template, 1 if replicas is None else replicas
+
+
+def _count(buffer: CapacityBuffer, template: PodTemplate, replicas: int | None) -> int:
+    """Return how many pods: the larger of number and share, at most what the limits hold.
+
+    Raises:
+        ValueError: a limit or a request is not a quantity.
+    """
+    spec = buffer.spec
+    sizes = [] if spec.replicas is None else [spec.replicas]
+    if spec.percentage is not None and replicas is not None and replicas > 0:
+        sizes.append(-(-replicas * spec.percentage // 100))
+    held = _held(template, parse_resources(spec.limits)) if spec.limits is not None else None
+    if held is None:
+        return max(sizes, default=0)
+    return min(max(sizes), held) if sizes else held
+
+
+def _held(template: PodTemplate, limits: Resources) -> int | None:
+    """Return how many pods the limits hold; None where no limit is on what they request."""
+    requests = Pod(Metadata(), template.spec).requests()
+    shares = [
+        limit // requests[name]
+        for name, limit in limits.items()
+        if name != PODS and requests.get(name)
+    ]
+    return min(shares, default=None)
+
+
+def _pods(buffer: CapacityBuffer, template: PodTemplate, count: int) -> tuple[Pod, ...]:
+    marks = {
+        FAKE_POD: "true",
+        BUFFER_NAME: buffer.metadata.name,
+        BUFFER_NAMESPACE: buffer.namespace,
+    }
+    spec = _stripped(template.spec)
+    uid = buffer.metadata.uid or buffer.key
+    return tuple(
+        Pod(
+            Metadata(
+                name=f"capacity-buffer-{buffer.metadata.name}-{number}",
+                namespace=buffer.namespace,
+                uid=f"{uid}-{number}",
+                labels=template.metadata.labels,
+                annotations=marks,
+                creation_timestamp=buffer.metadata.creation_timestamp,
+            ),
+            spec,
+            _UNPLACED,
+        )
+        for number in range(1, count + 1)
+    )
+
+
+def _stripped(spec: PodSpec) -> PodSpec:
+    """Return the spec without a node, and without volumes: nobody makes claims for the pod."""
+    return replace(spec, node_name="", volumes=(), scheduling_gates=(), priority=PRIORITY)
+
+
+def buffer_of(pod: Pod) -> str:
+    """Return the buffer (``namespace/name``) that a virtual pod stands for."""
+    marks = pod.metadata.annotations
+    return f"{marks.get(BUFFER_NAMESPACE, '')}/{marks.get(BUFFER_NAME, '')}"

@@ -1,0 +1,217 @@
+"""A pod's wishes, and the order in which it gives them up when it finds no place.
+
+Karpenter takes every preference as a demand at first and drops one at a time, always the same
+way (``pkg/controllers/provisioning/scheduling/preferences.go``): all but the last of the
+alternative required terms, then preferred pod affinity, preferred anti-affinity and preferred
+node affinity, each heaviest first, then the spreads that may be violated, and at last it
+tolerates taints that only ask to be avoided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+from msgspec.structs import replace as replaced
+
+from reconciler.model.karpenter.labels import normalized
+from reconciler.model.karpenter.requirements import Requirement, Requirements, equals
+from reconciler.model.kubernetes.pod import (
+    NodeSelectorTerm,
+    PodAffinityTerm,
+    PodSpec,
+    TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
+)
+from reconciler.model.kubernetes.taint import Toleration
+from reconciler.placement.topology.rules import (
+    Rule,
+    RuleKind,
+    affinity_rule,
+    expressions,
+    spread_rule,
+)
+
+DO_NOT_SCHEDULE = "DoNotSchedule"
+PREFER_NO_SCHEDULE = Toleration(operator="Exists", effect="PreferNoSchedule")
+
+
+class RelaxedPod(msgspec.Struct, frozen=True):
+    """What a pod asks for at one step of giving up; ``dropped`` says what went with this step.
+
+    ``demands`` hold for its node with the heaviest preference, ``strict`` without any.
+    ``was_preferred`` says that what went was a preference: neither one of several required
+    alternatives nor a soft taint.
+    """
+
+    demands: Requirements
+    strict: Requirements
+    tolerations: tuple[Toleration, ...]
+    rules: tuple[Rule, ...]
+    dropped: str = ""
+    was_preferred: bool = False
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """The parts of a pod's spec that can be given up, as far as they still stand."""
+
+    required: tuple[NodeSelectorTerm, ...]
+    preferred: tuple[NodeSelectorTerm, ...]
+    near: tuple[PodAffinityTerm, ...]
+    apart: tuple[PodAffinityTerm, ...]
+    spreads: tuple[TopologySpreadConstraint, ...]
+    tolerations: tuple[Toleration, ...]
+
+    @property
+    def standing(self) -> int:
+        """How many preferences and spreads still stand."""
+        return len(self.preferred) + len(self.near) + len(self.apart) + len(self.spreads)
+
+
+def steps(
+    spec: PodSpec,
+    namespace: str,
+    labels: Mapping[str, str],
+    namespaces: Mapping[str, Mapping[str, str]],
+    *,
+    respect: bool,
+    tolerate_soft_taints: bool,
+) -> Iterator[RelaxedPod]:
+    """Yield what the pod asks for, and then after each thing given up.
+
+    Without ``respect`` preferences were never asked for, so that only alternatives and soft
+    taints are left to give up.
+    """
+    asked, dropped, preferred = _asked(spec, respect), "", False
+    while True:
+        wishes = _wishes(asked, spec, namespace, labels, namespaces)
+        yield replaced(wishes, dropped=dropped, was_preferred=preferred)
+        following = _next(asked, tolerate_soft_taints)
+        if following is None:
+            return
+        preferred = following[0].standing < asked.standing
+        asked, dropped = following
+
+
+def _asked(spec: PodSpec, respect: bool) -> _Asked:
+    affinity = spec.affinity
+    node = affinity.node_affinity if affinity is not None else None
+    near = affinity.pod_affinity if affinity is not None else None
+    apart = affinity.pod_anti_affinity if affinity is not None else None
+    preferred = sorted(node.preferred, key=lambda t: -t.weight) if node is not None else []
+    return _Asked(
+        required=node.required.node_selector_terms if node and node.required else (),
+        preferred=tuple(t.preference for t in preferred) if respect else (),
+        near=_by_weight(near.preferred) if near and respect else (),
+        apart=_by_weight(apart.preferred) if apart and respect else (),
+        spreads=tuple(
+            c
+            for c in spec.topology_spread_constraints
+            if respect or c.when_unsatisfiable == DO_NOT_SCHEDULE
+        ),
+        tolerations=spec.tolerations,
+    )
+
+
+def _by_weight(terms: tuple[WeightedPodAffinityTerm, ...]) -> tuple[PodAffinityTerm, ...]:
+    return tuple(t.pod_affinity_term for t in sorted(terms, key=lambda t: -t.weight))
+
+
+def _next(asked: _Asked, tolerate_soft_taints: bool) -> tuple[_Asked, str] | None:
+    """Return what is left after the next thing to give up, and its name."""
+    if len(asked.required) > 1:
+        return replaced(asked, required=asked.required[1:]), (
+            f"required node affinity alternative {_term(asked.required[0])}"
+        )
+    if asked.near:
+        return replaced(asked, near=asked.near[1:]), (
+            f"preferred pod affinity on {asked.near[0].topology_key}"
+        )
+    if asked.apart:
+        return replaced(asked, apart=asked.apart[1:]), (
+            f"preferred pod anti-affinity on {asked.apart[0].topology_key}"
+        )
+    if asked.preferred:
+        return replaced(asked, preferred=asked.preferred[1:]), (
+            f"preferred node affinity {_term(asked.preferred[0])}"
+        )
+    for index, constraint in enumerate(asked.spreads):
+        if constraint.when_unsatisfiable != DO_NOT_SCHEDULE:
+            return replaced(asked, spreads=_without(asked.spreads, index)), (
+                f"topology spread on {constraint.topology_key}"
+            )
+    if tolerate_soft_taints and PREFER_NO_SCHEDULE not in asked.tolerations:
+        return replaced(asked, tolerations=(*asked.tolerations, PREFER_NO_SCHEDULE)), (
+            "avoiding PreferNoSchedule taints"
+        )
+    return None
+
+
+def _without(
+    spreads: tuple[TopologySpreadConstraint, ...], index: int
+) -> tuple[TopologySpreadConstraint, ...]:
+    """Return the constraints without one; the last takes its place, as in Karpenter."""
+    rest = list(spreads)
+    rest[index] = rest[-1]
+    return tuple(rest[:-1])
+
+
+def _term(term: NodeSelectorTerm) -> str:
+    return f"({Requirements(expressions(term.match_expressions))})"
+
+
+def _wishes(
+    asked: _Asked,
+    spec: PodSpec,
+    namespace: str,
+    labels: Mapping[str, str],
+    namespaces: Mapping[str, Mapping[str, str]],
+) -> RelaxedPod:
+    strict: list[Requirement] = [equals(normalized(k), v) for k, v in spec.node_selector.items()]
+    if asked.required:
+        strict += expressions(asked.required[0].match_expressions)
+    demands = list(strict)
+    if asked.preferred:
+        demands += expressions(asked.preferred[0].match_expressions)
+    return RelaxedPod(
+        demands=Requirements(demands),
+        strict=Requirements(strict),
+        tolerations=asked.tolerations,
+        rules=tuple(_rules(asked, spec, namespace, labels, namespaces)),
+    )
+
+
+def _rules(
+    asked: _Asked,
+    spec: PodSpec,
+    namespace: str,
+    labels: Mapping[str, str],
+    namespaces: Mapping[str, Mapping[str, str]],
+) -> Iterator[Rule]:
+    if not asked.spreads and (
+        spec.affinity is None
+        or (spec.affinity.pod_affinity is None and spec.affinity.pod_anti_affinity is None)
+    ):
+        return
+    now = _relaxed_spec(asked, spec)
+    for constraint in asked.spreads:
+        yield spread_rule(constraint, now, namespace, labels)
+    if spec.affinity is None:
+        return
+    near, apart = spec.affinity.pod_affinity, spec.affinity.pod_anti_affinity
+    for term in (*(near.required if near else ()), *asked.near):
+        yield affinity_rule(RuleKind.AFFINITY, term, now, namespace, namespaces)
+    for term in (*(apart.required if apart else ()), *asked.apart):
+        yield affinity_rule(RuleKind.ANTI_AFFINITY, term, now, namespace, namespaces)
+
+
+def _relaxed_spec(asked: _Asked, spec: PodSpec) -> PodSpec:
+    """Return the spec with the alternatives and tolerations that now hold, for node filters."""
+    spec = replaced(spec, tolerations=asked.tolerations)
+    affinity = spec.affinity
+    node = affinity.node_affinity if affinity is not None else None
+    if affinity is None or node is None or node.required is None:
+        return spec
+    required = replaced(node.required, node_selector_terms=asked.required)
+    node = replaced(node, required=required)
+    return replaced(spec, affinity=replaced(affinity, node_affinity=node))

@@ -1,0 +1,268 @@
+"""Pods that are alike, as one.
+
+Whatever a decision reads of a pod, its replicas share: so it is worked out once for a shape and
+not for each pod. Two pods have the same shape when the parts of their specs that matter are
+equal, and their labels as far as any rule about pods reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from reconciler.model.karpenter.requirements import Requirements
+from reconciler.model.kubernetes.pod import HostPort, Pod, PodSpec
+from reconciler.model.kubernetes.taint import Toleration
+from reconciler.model.resources import CPU, MEMORY, Resources
+from reconciler.observed.state import ClusterState
+from reconciler.placement.nodes.space import Demand, Demands
+from reconciler.placement.pods.relaxation import RelaxedPod, steps
+from reconciler.placement.pods.volumes import NO_VOLUMES, VolumeNeeds, needs
+from reconciler.placement.topology.rules import Rule, RuleKind, affinity_rule
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class RelaxedShape:
+    """A shape's wishes at one step of giving up, with its demands made one of their kind."""
+
+    __slots__ = ("demand", "dropped", "rules", "strict", "tolerations", "was_preferred")
+
+    def __init__(self, wishes: RelaxedPod, demands: Demands) -> None:
+        self.demand: Demand = demands.of(wishes.demands)
+        self.strict: Requirements = wishes.strict
+        self.tolerations: tuple[Toleration, ...] = wishes.tolerations
+        self.rules: tuple[Rule, ...] = wishes.rules
+        self.dropped = wishes.dropped
+        self.was_preferred = wishes.was_preferred
+
+
+class Shape:
+    """What pods that are alike ask for; virtual pods are never like real ones.
+
+    ``labels`` are those that some rule reads. ``model`` is one of the pods, for what they all
+    share. ``repels`` are its required anti-affinity terms as others meet them. ``unreadable``
+    says what of its wishes nobody can make sense of; then it has no steps.
+    """
+
+    __slots__ = (
+        "cpu",
+        "labels",
+        "memory",
+        "model",
+        "namespace",
+        "ports",
+        "repels",
+        "requests",
+        "steps",
+        "unreadable",
+        "volume_demands",
+        "volumes",
+    )
+
+    def __init__(
+        self, pod: Pod, labels: dict[str, str], volumes: VolumeNeeds, requests: Resources
+    ) -> None:
+        self.model = pod
+        self.namespace = pod.namespace
+        self.labels: Mapping[str, str] = labels
+        self.requests = requests
+        self.cpu = requests.get(CPU, 0)
+        self.memory = requests.get(MEMORY, 0)
+        self.ports: tuple[HostPort, ...] = pod.host_ports()
+        self.volumes = volumes
+        self.volume_demands: tuple[Demand, ...] = ()
+        self.steps: tuple[RelaxedShape, ...] = ()
+        self.repels: tuple[Rule, ...] = ()
+        self.unreadable: str | None = None
+
+    @property
+    def preferences(self) -> tuple[str, ...]:
+        """What its pods would like of other pods and of their node, and need not have."""
+        return tuple(step.dropped for step in self.steps if step.was_preferred)
+
+
+class Shapes:
+    """Sorts pods into shapes; asked again about like pods, it answers with the same shape.
+
+    ``respect`` says whether preferences count; ``tolerate_soft_taints`` whether some NodePool
+    has a taint that only asks to be avoided.
+    """
+
+    def __init__(
+        self, cluster: ClusterState, demands: Demands, *, respect: bool, tolerate_soft_taints: bool
+    ) -> None:
+        self._cluster = cluster
+        self._demands = demands
+        self._respect = respect
+        self._tolerate_soft_taints = tolerate_soft_taints
+        self._keys: tuple[str, ...] = ()
+        self._spec_keys: dict[bytes, bytes] = {}
+        self._known: dict[int, tuple[Pod, Shape]] = {}  # by identity; the pod stays, so its id does
+        self._read: set[bytes] = set()
+        self._shapes: dict[object, Shape] = {}
+        self._requests: dict[bytes, Resources] = {}
+
+    def sorted(self, pods: Iterable[Pod]) -> dict[Shape, list[Pod]]:
+        """Return the pods by shape, in the order in which each first occurs."""
+        asked = list(pods)
+        known = self._known
+        self._learn([pod for pod in asked if id(pod) not in known])
+        if not all(id(pod) in known for pod in asked):  # labels matter that did not before
+            self._learn([pod for pod in asked if id(pod) not in known])
+        found: dict[Shape, list[Pod]] = {}
+        for pod in asked:
+            shape = known[id(pod)][1]
+            members = found.get(shape)
+            if members is None:
+                found[shape] = [pod]
+            else:
+                members.append(pod)
+        return found
+
+    def _learn(self, pods: list[Pod]) -> None:
+        """Note the shape of each pod; all others are forgotten where more labels matter by them."""
+        rows = [(pod, self._spec_key(pod)) for pod in pods]
+        self._learn_keys(rows)
+        keys, shapes, known = self._keys, self._shapes, self._known
+        for pod, spec in rows:
+            metadata = pod.metadata
+            labels = tuple(map(metadata.labels.get, keys))
+            key = (spec, metadata.namespace or "default", labels, len(keys), pod.is_virtual)
+            shape = shapes.get(key)
+            if shape is None:
+                shape = shapes[key] = self._made(pod)
+            known[id(pod)] = (pod, shape)
+
+    def _spec_key(self, pod: Pod) -> bytes:
+        """Return the pod's ``spec_key``; of pods that wait, worked out once for equal specs."""
+        spec = pod.spec
+        if spec.node_name or spec.volumes or pod.status.container_statuses:
+            return spec_key(pod)
+        whole = _encode(spec)
+        known = self._spec_keys.get(whole)
+        if known is None:
+            known = self._spec_keys[whole] = spec_key(pod)
+        return known
+
+    def _learn_keys(self, rows: list[tuple[Pod, bytes]]) -> None:
+        """Note which labels the rules of these pods, and of those that are bound, read."""
+        keys: set[str] = set()
+        if not self._read:
+            keys.update(anti_affinity_keys(self._cluster))
+            self._read.add(b"")
+        for pod, spec in rows:
+            if spec not in self._read:
+                self._read.add(spec)
+                keys.update(_keys_read(pod.spec))
+        if not keys.issubset(self._keys):
+            self._keys = tuple(sorted(keys.union(self._keys)))
+            self._known.clear()
+
+    def _made(self, pod: Pod) -> Shape:
+        labels = {k: v for k, v in pod.metadata.labels.items() if k in self._keys}
+        try:
+            volumes = needs(pod, self._cluster)
+            wishes = steps(
+                pod.spec,
+                pod.namespace,
+                pod.metadata.labels,
+                self._cluster.namespaces,
+                respect=self._respect,
+                tolerate_soft_taints=self._tolerate_soft_taints,
+            )
+            shape = Shape(pod, labels, volumes, self.requests(pod))
+            shape.steps = tuple(RelaxedShape(w, self._demands) for w in wishes)
+        except ValueError as error:
+            shape = Shape(pod, labels, NO_VOLUMES, {})
+            shape.unreadable = str(error)
+            return shape
+        shape.volume_demands = tuple(self._demands.of(a) for a in volumes.alternatives)
+        shape.repels = repelling_rules(pod, self._cluster.namespaces)
+        return shape
+
+    def requests(self, pod: Pod) -> Resources:
+        """Return what the pod requests; worked out once for equal containers."""
+        spec = pod.spec
+        if any(s.resources is not None for s in pod.status.container_statuses):
+            return pod.requests()
+        key = _encode((spec.containers, spec.init_containers, spec.overhead, spec.resources))
+        known = self._requests.get(key)
+        if known is None:
+            known = self._requests[key] = pod.requests()
+        return known
+
+
+def repelling_rules(pod: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> tuple[Rule, ...]:
+    """Return the pod's required anti-affinity as rules that bind the pods it selects."""
+    affinity = pod.spec.affinity
+    if affinity is None or affinity.pod_anti_affinity is None:
+        return ()
+    return tuple(
+        affinity_rule(
+            RuleKind.ANTI_AFFINITY, term, pod.spec, pod.namespace, namespaces, inverse=True
+        )
+        for term in affinity.pod_anti_affinity.required
+    )
+
+
+def spec_key(pod: Pod) -> bytes:
+    """Return a text that is equal for pods whose specs ask for the same.
+
+    A pod with ephemeral volumes is alone: its claims bear its name.
+    """
+    spec = pod.spec
+    own: object = None
+    if any(v.ephemeral is not None for v in spec.volumes):
+        own = pod.key
+    resized = [s for s in pod.status.container_statuses if s.resources is not None]
+    return _encode(
+        (
+            spec.containers,
+            spec.init_containers,
+            spec.node_selector,
+            spec.affinity,
+            spec.tolerations,
+            spec.topology_spread_constraints,
+            [v for v in spec.volumes if v.persistent_volume_claim or v.ephemeral],
+            spec.overhead,
+            spec.resources,
+            spec.resource_claims,
+            own,
+            resized,
+        )
+    )
+
+
+def queue_position(pod: Pod) -> tuple[datetime, str, str]:
+    """Return where a pod stands among pods of its size: older first, then by UID, then by name."""
+    return (pod.metadata.creation_timestamp or _EPOCH, pod.metadata.uid, pod.key)
+
+
+def anti_affinity_keys(cluster: ClusterState) -> Iterator[str]:
+    """Yield the label keys that required anti-affinity of bound pods reads."""
+    for pod in cluster.pods:
+        affinity = pod.spec.affinity
+        if affinity is not None and affinity.pod_anti_affinity is not None and pod.spec.node_name:
+            yield from _keys_read(pod.spec)
+
+
+def _keys_read(spec: PodSpec) -> Iterator[str]:
+    """Yield the label keys that the selectors of a spec read."""
+    selectors = []
+    for constraint in spec.topology_spread_constraints:
+        selectors.append(constraint.label_selector)
+        yield from constraint.match_label_keys
+    affinity = spec.affinity
+    for side in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
+        if side is not None:
+            selectors += [t.label_selector for t in side.required]
+            selectors += [t.pod_affinity_term.label_selector for t in side.preferred]
+    for selector in selectors:
+        if selector is not None:
+            yield from selector.match_labels
+            yield from (e.key for e in selector.match_expressions)

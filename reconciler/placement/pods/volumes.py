@@ -1,0 +1,197 @@
+"""Volumes: where a pod's storage can be reached, what it lacks, and how much a node may attach.
+
+A volume that is there ties its pod to the zones of its PersistentVolume; one that will be made
+when the pod starts, to the zones of its StorageClass. Each is a choice of alternatives, carried
+beside the pod's own requirements so that they never count as the pod's wish (Karpenter
+``scheduling/volumetopology.go``, ``volumeusage.go``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from reconciler.model.karpenter.labels import HOSTNAME
+from reconciler.model.karpenter.requirements import Operator, Requirements, requirement
+from reconciler.model.kubernetes.cluster import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from reconciler.model.kubernetes.pod import Pod, Volume
+from reconciler.observed.state import ClusterState
+from reconciler.placement.question import Rejection
+from reconciler.placement.topology.rules import expressions
+
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+EBS_DRIVER: Final = "ebs.csi.aws.com"
+_IN_TREE: Final = {
+    "kubernetes.io/aws-ebs": EBS_DRIVER,
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
+    "kubernetes.io/azure-disk": "disk.csi.azure.com",
+    "kubernetes.io/azure-file": "file.csi.azure.com",
+    "kubernetes.io/cinder": "cinder.csi.openstack.org",
+    "kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com",
+    "kubernetes.io/portworx-volume": "pxd.portworx.com",
+}
+
+
+class VolumeNeeds(msgspec.Struct, frozen=True):
+    """What a pod's volumes ask of its node.
+
+    ``alternatives`` are tried in order; none at all means that the volumes do not care.
+    ``attached`` are the claims (``namespace/name``) by the CSI driver that attaches them.
+    ``missing`` is why the volumes cannot be had at all.
+    """
+
+    alternatives: tuple[Requirements, ...] = ()
+    attached: tuple[tuple[str, frozenset[str]], ...] = ()
+    missing: Rejection | None = None
+
+
+NO_VOLUMES: Final = VolumeNeeds()
+
+
+def needs(pod: Pod, cluster: ClusterState) -> VolumeNeeds:
+    """Return what the pod's volumes ask for."""
+    if not pod.spec.volumes:
+        return NO_VOLUMES
+    attached: dict[str, set[str]] = {}
+    choices: list[list[Requirements]] = []
+    missing: Rejection | None = None
+    for name, _ in _claim_names(pod):
+        claim = cluster.volume_claims.get(f"{pod.namespace}/{name}")
+        if claim is None:
+            missing = missing or _no("PersistentVolumeClaimNotFound", name, "does not exist")
+            continue
+        missing = missing or _problem(claim, cluster)
+        driver = _driver(claim, cluster)
+        if driver:
+            attached.setdefault(driver, set()).add(claim.key)
+        choice = _choice(claim, cluster)
+        if choice:
+            choices.append(choice)
+    if not attached and not choices and missing is None:
+        return NO_VOLUMES
+    return VolumeNeeds(
+        _combined(choices),
+        tuple((driver, frozenset(names)) for driver, names in sorted(attached.items())),
+        missing,
+    )
+
+
+def _claim_names(pod: Pod) -> Iterator[tuple[str, Volume]]:
+    """Yield the names of the claims; an ephemeral volume's is named after pod and volume."""
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            yield volume.persistent_volume_claim.claim_name, volume
+        elif volume.ephemeral is not None:
+            yield f"{pod.metadata.name}-{volume.name}", volume
+
+
+def _no(code: str, name: str, what: str) -> Rejection:
+    return Rejection(code, f"PersistentVolumeClaim {name} {what}", facts={"claim": name})
+
+
+def _problem(claim: PersistentVolumeClaim, cluster: ClusterState) -> Rejection | None:
+    """Return why a pod that uses the claim cannot start yet."""
+    name = claim.metadata.name
+    if claim.metadata.deletion_timestamp is not None:
+        return _no("PersistentVolumeClaimDeleting", name, "is being deleted")
+    if claim.status.phase == "Lost":
+        return _no("PersistentVolumeClaimLost", name, "has lost its volume: restore or recreate it")
+    if claim.spec.volume_name:
+        return _volume_problem(claim, cluster.volumes.get(claim.spec.volume_name))
+    storage_class = claim.spec.storage_class_name
+    if not storage_class:
+        return _no("StorageClassMissing", name, "is not bound and has no StorageClass")
+    known = cluster.storage_classes.get(storage_class)
+    if known is None:
+        return _no("StorageClassNotFound", name, f"refers to missing StorageClass {storage_class}")
+    if known.volume_binding_mode == "Immediate":
+        return _no(
+            "VolumeNotBound",
+            name,
+            f"is not bound yet, and StorageClass {storage_class} binds immediately: "
+            "wait for its volume, or use volumeBindingMode WaitForFirstConsumer",
+        )
+    return None
+
+
+def _volume_problem(
+    claim: PersistentVolumeClaim, volume: PersistentVolume | None
+) -> Rejection | None:
+    name, wanted = claim.metadata.name, claim.spec.volume_name
+    if volume is None:
+        return _no("PersistentVolumeNotFound", name, f"refers to missing PersistentVolume {wanted}")
+    if volume.metadata.deletion_timestamp is not None:
+        return _no(
+            "PersistentVolumeDeleting", name, f"is bound to {wanted}, which is being deleted"
+        )
+    if BIND_COMPLETED not in claim.metadata.annotations:
+        return _no("VolumeNotBound", name, f"is not yet bound to {wanted}")
+    return None
+
+
+def _driver(claim: PersistentVolumeClaim, cluster: ClusterState) -> str:
+    """Return the CSI driver that attaches the claim's volume, empty if none is known."""
+    if claim.spec.volume_name:
+        volume = cluster.volumes.get(claim.spec.volume_name)
+        if volume is None:
+            return ""
+        if volume.spec.csi is not None:
+            return volume.spec.csi.driver
+        return EBS_DRIVER if volume.spec.aws_elastic_block_store is not None else ""
+    known = cluster.storage_classes.get(claim.spec.storage_class_name or "")
+    return _IN_TREE.get(known.provisioner, known.provisioner) if known is not None else ""
+
+
+def _choice(claim: PersistentVolumeClaim, cluster: ClusterState) -> list[Requirements]:
+    """Return the alternatives of places from which the claim's volume can be reached."""
+    if claim.spec.volume_name:
+        volume = cluster.volumes.get(claim.spec.volume_name)
+        return _volume_choice(volume) if volume is not None else []
+    known = cluster.storage_classes.get(claim.spec.storage_class_name or "")
+    return _class_choice(known) if known is not None else []
+
+
+def _volume_choice(volume: PersistentVolume) -> list[Requirements]:
+    """Return a term each of the volume's node affinity.
+
+    A local path ties its pod to a host that may be gone: its next node is another one, so the
+    hostname is left out, and a term that said nothing else leaves the pod free.
+    """
+    affinity = volume.spec.node_affinity
+    if affinity is None or affinity.required is None:
+        return []
+    on_host = volume.spec.local is not None or volume.spec.host_path is not None
+    found = []
+    for term in affinity.required.node_selector_terms:
+        if term.match_expressions:
+            items = Requirements(expressions(term.match_expressions))
+            found.append(items.without((HOSTNAME,)) if on_host else items)
+    return found
+
+
+def _class_choice(storage_class: StorageClass) -> list[Requirements]:
+    return [
+        Requirements(
+            requirement(e.key, Operator.IN, e.values) for e in term.match_label_expressions
+        )
+        for term in storage_class.allowed_topologies
+    ]
+
+
+def _combined(choices: list[list[Requirements]]) -> tuple[Requirements, ...]:
+    """Return every way to choose one alternative of each volume that does not contradict itself.
+
+    Where all ways do, all are kept: then no node will do, and the reason shows why.
+    """
+    combined = [Requirements()]
+    for choice in choices:
+        pairs = [(known, more) for known in combined for more in choice]
+        agreeing = [(known, more) for known, more in pairs if known.intersects(more)] or pairs
+        combined = [known.adding(more.values()) for known, more in agreeing]
+    return tuple(combined) if choices else ()

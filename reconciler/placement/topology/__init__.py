@@ -1,0 +1,1 @@
+"""Rules about other pods: spread, affinity and anti-affinity."""

@@ -1,0 +1,225 @@
+"""The pods that already run, counted by what rules ask: labels, namespace, and node.
+
+Pods with equal labels are one entry however many there are, and an index by label finds the
+entries that a selector can match, so that a cluster of a hundred thousand pods is looked at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+from reconciler.catalog.table import TypeTable, bits
+from reconciler.model.karpenter.labels import HOSTNAME
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.karpenter.requirements import Requirements, equals
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated
+from reconciler.observed.state import ClusterState, StateNode
+from reconciler.placement.nodes.existing import LabelIndex
+from reconciler.placement.pods.shape import repelling_rules
+from reconciler.placement.topology.rules import NodeFilter, Rule
+
+# Which values of a label exist at all: on nodes, and on what NodePools may launch.
+#
+# A spread is even over domains that may still be empty, so they have to be known before anything
+# is there. Availability, limits and whether a type fits do not matter here (Karpenter
+# ``topologydomaingroup.go``).
+
+
+class Universe:
+    """The domains that NodePools can make, by label key, with the taints that guard each."""
+
+    def __init__(self, pools: Iterable[tuple[NodePool, TypeTable]]) -> None:
+        self._pools = [
+            (_own_requirements(pool), pool.spec.template.spec.taints, table)
+            for pool, table in pools
+        ]
+        self._guards: dict[str, dict[str, list[tuple[Taint, ...]]]] = {}
+
+    def domains(self, key: str, tolerations: tuple[Toleration, ...] | None) -> list[str]:
+        """Return the domains of ``key``, sorted; with tolerations, those of pools they open."""
+        guards = self._guards.get(key)
+        if guards is None:
+            guards = self._guards[key] = self._found(key)
+        if tolerations is None:
+            return list(guards)
+        return [
+            domain
+            for domain, taints in guards.items()
+            if any(not untolerated(t, tolerations) for t in taints)
+        ]
+
+    def _found(self, key: str) -> dict[str, list[tuple[Taint, ...]]]:
+        found: dict[str, list[tuple[Taint, ...]]] = {}
+        for requirements, taints, table in self._pools:
+            own = requirements.get(key)
+            values = set(own.values) if own is not None and not own.complement else set()
+            borne = [v for v in table.values(key) if own is None or own.has(v)]
+            for value in values.union(borne):
+                found.setdefault(value, []).append(taints)
+        return dict(sorted(found.items()))
+
+
+def _own_requirements(pool: NodePool) -> Requirements:
+    """Return the template's requirements and labels; the pool's own name makes no domain."""
+    labels = pool.spec.template.metadata.labels
+    return pool.requirements().adding(equals(key, value) for key, value in labels.items())
+
+
+class _Entry:
+    """Pods of one namespace with equal labels, and how many are on each node."""
+
+    __slots__ = ("labels", "namespace", "on_nodes")
+
+    def __init__(self, namespace: str, labels: dict[str, str]) -> None:
+        self.namespace = namespace
+        self.labels = labels
+        self.on_nodes: dict[int, int] = {}
+
+
+class Census:
+    """Bound pods that count for rules: neither finished nor on their way out."""
+
+    def __init__(self, cluster: ClusterState) -> None:
+        self._cluster = cluster
+        self._nodes: list[StateNode] = [n for n in cluster.nodes if n.node is not None]
+        self._names = [_node(n).name for n in self._nodes]
+        self._labels = [_node(n).metadata.labels for n in self._nodes]
+        self._label_index = LabelIndex(
+            self._names, self._labels, (_node(n).spec.taints for n in self._nodes)
+        )
+        self._base: dict[Rule, dict[str, int]] = {}
+        self._filters: dict[NodeFilter, int] = {}
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {name: index for index, name in enumerate(self._names)}
+
+    @cached_property
+    def _entries(self) -> list[_Entry]:
+        found: dict[tuple[str, frozenset[tuple[str, str]]], _Entry] = {}
+        for index, node in enumerate(self._nodes):
+            for pod in node.pods:
+                if not pod.is_active:
+                    continue
+                labels = pod.metadata.labels
+                key = (pod.namespace, frozenset(labels.items()))
+                entry = found.get(key)
+                if entry is None:
+                    entry = found[key] = _Entry(pod.namespace, labels)
+                entry.on_nodes[index] = entry.on_nodes.get(index, 0) + 1
+        return list(found.values())
+
+    @cached_property
+    def _by_label(self) -> dict[tuple[str, str], list[_Entry]]:
+        index: dict[tuple[str, str], list[_Entry]] = {}
+        for entry in self._entries:
+            for pair in entry.labels.items():
+                index.setdefault(pair, []).append(entry)
+        return index
+
+    def _candidates(self, rule: Rule) -> list[_Entry]:
+        pairs = rule.selector.pairs
+        if not pairs:
+            return self._entries
+        return min((self._by_label.get(pair, []) for pair in pairs), key=len)
+
+    def _selected(self, rule: Rule) -> Iterator[_Entry]:
+        """Yield the entries that count; a missing selector counts all pods that run.
+
+        That is Karpenter's: its list of pods takes «no selector» as «any», though no pod that is
+        being placed matches it.
+        """
+        if rule.selector.nothing:
+            yield from (e for e in self._entries if e.namespace in rule.namespaces)
+            return
+        for entry in self._candidates(rule):
+            if rule.selects(entry.namespace, entry.labels):
+                yield entry
+
+    def _domain(self, rule: Rule, index: int) -> str | None:
+        """Return the domain of a node for a rule, None where it counts for nothing there."""
+        domain = self._labels[index].get(rule.key)
+        if domain is None and rule.key == HOSTNAME:
+            domain = self._names[index]
+        if rule.node_filter is not None and not self._admitted(rule.node_filter) >> index & 1:
+            return None
+        return domain
+
+    def _admitted(self, node_filter: NodeFilter) -> int:
+        """Return the nodes that a filter admits."""
+        known = self._filters.get(node_filter)
+        if known is None:
+            known = self._label_index.all
+            if node_filter.terms is not None:
+                known = 0
+                for term in node_filter.terms:
+                    known |= self._label_index.meeting(term)
+            if node_filter.tolerations is not None:
+                known &= self._label_index.tolerated(node_filter.tolerations)
+            self._filters[node_filter] = known
+        return known
+
+    @cached_property
+    def _staying(self) -> int:
+        return bits(i for i, node in enumerate(self._nodes) if not node.is_deleting)
+
+    def staying(self, without: Iterable[str]) -> int:
+        """Return the nodes that stay when some go, as a set for ``domains``."""
+        found = (self._index.get(name) for name in without)
+        return self._staying & ~bits(index for index in found if index is not None)
+
+    def counts(self, rule: Rule) -> dict[str, int]:
+        """Return how many pods run in each domain, those without any left out."""
+        known = self._base.get(rule)
+        if known is None:
+            known = {}
+            for entry in self._selected(rule):
+                for index, count in entry.on_nodes.items():
+                    domain = self._domain(rule, index)
+                    if domain is not None:
+                        known[domain] = known.get(domain, 0) + count
+            self._base[rule] = known
+        return dict(known)
+
+    def place_of(self, rule: Rule, pod: Pod) -> str | None:
+        """Return the domain in which a bound pod was counted, if it was."""
+        if not pod.is_active or not pod.spec.node_name:
+            return None
+        index = self._index.get(pod.spec.node_name)
+        return None if index is None else self._domain(rule, index)
+
+    def domains(self, rule: Rule, staying: int) -> list[str]:
+        """Return the domains of the nodes that stay and count for a rule, sorted."""
+        mask = staying
+        if rule.node_filter is not None:
+            mask &= self._admitted(rule.node_filter)
+        values = self._label_index.values(rule.key).items()
+        return sorted(value for value, members in values if value is not None and members & mask)
+
+    @cached_property
+    def repelling(self) -> dict[Rule, dict[str, int]]:
+        """The required anti-affinity of pods that run: where the pods are that have each rule."""
+        found: dict[Rule, dict[str, int]] = {}
+        for index, rule in self._repelling_pods():
+            domain = self._domain(rule, index)
+            counts = found.setdefault(rule, {})
+            if domain is not None:
+                counts[domain] = counts.get(domain, 0) + 1
+        return found
+
+    def _repelling_pods(self) -> Iterator[tuple[int, Rule]]:
+        for index, node in enumerate(self._nodes):
+            for pod in node.pods:
+                affinity = pod.spec.affinity
+                if affinity is None or affinity.pod_anti_affinity is None or not pod.is_active:
+                    continue
+                for rule in repelling_rules(pod, self._cluster.namespaces):
+                    yield index, rule
+
+
+def _node(state: StateNode) -> Node:
+    assert state.node is not None
+    return state.node

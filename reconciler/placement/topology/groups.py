@@ -1,0 +1,216 @@
+"""Rules about other pods while a pass goes on: counts by domain, and what they allow now.
+
+A rule whose domains are hosts is asked for one host at a time. Any other is asked once for a pod
+and gives the domains that are open to it, best first; what a node may still become then chooses
+among them (Karpenter ``topology.go``, ``topologygroup.go``). Where Karpenter draws a domain at
+random, the one is taken in which a node is cheapest, of those in which a type can be launched.
+An affinity binds a node to one domain as well, which Karpenter leaves open among all that have
+peers: then the pods that follow know where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from reconciler.model.karpenter.requirements import Requirement
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.kubernetes.taint import Taint
+from reconciler.placement.nodes.space import Space
+from reconciler.placement.pods.shape import Shape
+from reconciler.placement.topology.census import Census, Universe
+from reconciler.placement.topology.rules import Rule, RuleKind
+
+_FAR = 2**31
+
+
+class Group:
+    """One rule with its counts in this pass.
+
+    ``counts`` has every known domain, zeros too; of hosts only those with pods. ``version``
+    grows with each change.
+    """
+
+    __slots__ = ("_filtered", "by_host", "counts", "key", "kind", "rule", "version")
+
+    def __init__(self, rule: Rule, counts: dict[str, int]) -> None:
+        self.rule = rule
+        self.kind = rule.kind
+        self.key = rule.key
+        self.by_host = rule.by_host
+        self.counts = counts
+        self.version = 0
+        self._filtered: dict[tuple[Space, tuple[Taint, ...]], bool] = {}
+
+    def record(self, domain: str, count: int) -> None:
+        self.counts[domain] = self.counts.get(domain, 0) + count
+        self.version += 1
+
+    def counts_on(self, space: Space, taints: tuple[Taint, ...]) -> bool:
+        """Return whether pods on such a new node count."""
+        if self.rule.node_filter is None:
+            return True
+        key = (space, taints)
+        known = self._filtered.get(key)
+        if known is None:
+            known = self.rule.node_filter.admits(space.requirements, taints)
+            self._filtered[key] = known
+        return known
+
+    def room_on_host(self, host: str, selects_itself: bool, allowed: Requirement | None) -> int:
+        """Return how many pods of a kind the host may take one after another, as far as this goes.
+
+        ``allowed`` is what the pod says of the host's name, for affinity only.
+        """
+        count = self.counts.get(host, 0)
+        if self.kind is RuleKind.SPREAD:
+            left = self.rule.max_skew - count
+            return max(left, 0) if selects_itself else (_FAR if left >= 0 else 0)
+        if self.kind is RuleKind.ANTI_AFFINITY:
+            if count:
+                return 0
+            return 1 if selects_itself and not self.rule.inverse else _FAR
+        if allowed is not None and not allowed.has(host):
+            return 0
+        if count:
+            return _FAR
+        return 1 if selects_itself and not self._any_pods(allowed) else 0
+
+    def _any_pods(self, allowed: Requirement | None) -> bool:
+        return any(
+            count and (allowed is None or allowed.has(domain))
+            for domain, count in self.counts.items()
+        )
+
+    def open_domains(self, selects_itself: bool, allowed: Requirement | None) -> OpenDomains:
+        """Return the domains that a pod may go to now, best first.
+
+        ``allowed`` are the domains that the pod's own demands leave it. For a spread it limits
+        which domains the emptiest is sought among, not where the pod may go.
+        """
+        if self.kind is RuleKind.SPREAD:
+            return self._spread(selects_itself, allowed)
+        known = [d for d in self.counts if allowed is None or allowed.has(d)]
+        if self.kind is RuleKind.ANTI_AFFINITY:
+            return OpenDomains(self.key, [sorted(d for d in known if not self.counts[d])])
+        peers = sorted(d for d in known if self.counts[d])
+        if not peers and selects_itself:
+            peers = sorted(known)
+        return OpenDomains(self.key, [peers], pins=True)
+
+    def _spread(self, selects_itself: bool, allowed: Requirement | None) -> OpenDomains:
+        counts = self.counts
+        eligible = [c for d, c in counts.items() if allowed is None or allowed.has(d)]
+        least = min(eligible, default=_FAR)
+        if self.rule.min_domains is not None and len(eligible) < self.rule.min_domains:
+            least = 0
+        most = least + self.rule.max_skew - selects_itself
+        tiers: dict[int, list[str]] = {}
+        for domain in sorted(counts):
+            if counts[domain] <= most:
+                tiers.setdefault(counts[domain], []).append(domain)
+        return OpenDomains(self.key, [tiers[count] for count in sorted(tiers)], pins=True)
+
+
+class OpenDomains:
+    """The domains of one label that are open, in tiers: those of one tier are equally good.
+
+    ``pins`` says that one has to be chosen; else a node may keep several of them.
+    """
+
+    __slots__ = ("key", "members", "pins", "tiers")
+
+    def __init__(self, key: str, tiers: Iterable[Sequence[str]], *, pins: bool = False) -> None:
+        self.key = key
+        self.tiers = [tier for tier in tiers if tier]
+        self.members = frozenset(domain for tier in self.tiers for domain in tier)
+        self.pins = pins
+
+    def as_one_tier(self) -> OpenDomains:
+        """Return the same domains, none better than another."""
+        return OpenDomains(self.key, [sorted(self.members)], pins=self.pins)
+
+    def with_(self, other: OpenDomains) -> OpenDomains:
+        """Return what both leave open; the tiers are those of the one that pins."""
+        first, second = (other, self) if other.pins and not self.pins else (self, other)
+        return OpenDomains(
+            self.key,
+            [[d for d in tier if d in second.members] for tier in first.tiers],
+            pins=self.pins or other.pins,
+        )
+
+
+def combined(found: Iterable[OpenDomains]) -> list[OpenDomains]:
+    """Return one for each label."""
+    by_key: dict[str, OpenDomains] = {}
+    for domains in found:
+        known = by_key.get(domains.key)
+        by_key[domains.key] = domains if known is None else known.with_(domains)
+    return list(by_key.values())
+
+
+class Topology:
+    """The groups of a pass: those that its pods own, and those that repel them."""
+
+    def __init__(self, census: Census, universe: Universe, without: Collection[str]) -> None:
+        self._census = census
+        self._universe = universe
+        self._staying = census.staying(without)
+        self._groups: dict[Rule, Group] = {}
+        self._by_pair: dict[tuple[str, str], list[Group]] = {}
+        self._unindexed: list[Group] = []
+
+    def group(self, rule: Rule) -> Group:
+        """Return the group of a rule, counted when it is first asked for."""
+        known = self._groups.get(rule)
+        if known is None:
+            known = self._groups[rule] = Group(rule, self._counted(rule))
+            pairs = rule.selector.pairs
+            (self._by_pair.setdefault(pairs[0], []) if pairs else self._unindexed).append(known)
+        return known
+
+    def _counted(self, rule: Rule) -> dict[str, int]:
+        if rule.inverse:
+            counts = dict(self._census.repelling.get(rule, {}))
+        else:
+            counts = self._census.counts(rule)
+        if rule.by_host:
+            return counts
+        for domain in self._universe.domains(rule.key, rule.tolerations):
+            counts.setdefault(domain, 0)
+        for domain in self._census.domains(rule, self._staying):
+            counts.setdefault(domain, 0)
+        return counts
+
+    def add_running_repellers(self) -> None:
+        """Take up the anti-affinity of pods that run."""
+        for rule in self._census.repelling:
+            self.group(rule)
+
+    def saved(self) -> list[dict[str, int]]:
+        """Return the counts of all groups as they stand, for ``restore``."""
+        return [dict(group.counts) for group in self._groups.values()]
+
+    def restore(self, counts: Iterable[Mapping[str, int]]) -> None:
+        """Set all counts back to what was saved."""
+        for group, saved in zip(self._groups.values(), counts, strict=True):
+            group.counts = dict(saved)
+            group.version += 1
+
+    def selecting(self, shape: Shape) -> list[Group]:
+        """Return the groups whose selector a shape's pods match, in order of their making."""
+        labels, namespace = shape.labels, shape.namespace
+        found = [g for g in self._unindexed if g.rule.selects(namespace, labels)]
+        for pair in labels.items():
+            found += [g for g in self._by_pair.get(pair, ()) if g.rule.selects(namespace, labels)]
+        return found
+
+    def forget(self, groups: Iterable[Group], owned: Iterable[Group], pods: Iterable[Pod]) -> None:
+        """Take pods that are to be placed anew out of the counts in which they stand."""
+        selecting, repelling = list(groups), list(owned)
+        for pod in pods:
+            for group in (*selecting, *repelling):
+                domain = self._census.place_of(group.rule, pod)
+                if domain is not None and group.counts.get(domain):
+                    group.record(domain, -1)
+                    if group.by_host and not group.counts[domain]:
+                        del group.counts[domain]

@@ -1,0 +1,205 @@
+"""A pod's rules about other pods, in a form that two pods with the same rule share.
+
+Spread, affinity and anti-affinity count pods by the value of a node label (a «domain»). A rule
+says which pods, by which label, and on which nodes they count; rules that are equal are counted
+once, however many pods have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from reconciler.model.karpenter.labels import HOSTNAME, normalized
+from reconciler.model.karpenter.requirements import Requirement, Requirements, equals, requirement
+from reconciler.model.kubernetes.metadata import LabelSelector
+from reconciler.model.kubernetes.pod import PodAffinityTerm, PodSpec, TopologySpreadConstraint
+from reconciler.model.kubernetes.taint import Taint, Toleration, untolerated
+
+HONOR = "Honor"
+
+
+class RuleKind(StrEnum):
+    """What a rule wants of the domain that a pod goes to."""
+
+    SPREAD = "spread"
+    AFFINITY = "affinity"
+    ANTI_AFFINITY = "anti-affinity"
+
+
+class Selector(msgspec.Struct, frozen=True):
+    """A label selector in canonical form; ``nothing`` is the missing one, which selects no pod."""
+
+    pairs: tuple[tuple[str, str], ...] = ()
+    expressions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    nothing: bool = False
+
+    @classmethod
+    def of(cls, selector: LabelSelector | None, more: Iterable[tuple[str, str]] = ()) -> Selector:
+        """Return the selector, with ``more`` label values demanded by ``matchLabelKeys``."""
+        if selector is None:
+            return cls(nothing=True)
+        expressions = {
+            (e.key, e.operator, tuple(sorted(set(e.values)))) for e in selector.match_expressions
+        }
+        expressions.update((key, "In", (value,)) for key, value in more)
+        return cls(tuple(sorted(selector.match_labels.items())), tuple(sorted(expressions)))
+
+    @property
+    def keys(self) -> Iterator[str]:
+        """The label keys that it reads."""
+        yield from (key for key, _ in self.pairs)
+        yield from (key for key, _, _ in self.expressions)
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether a pod with ``labels`` is selected."""
+        if self.nothing:
+            return False
+        for key, value in self.pairs:
+            if labels.get(key) != value:
+                return False
+        return all(_holds(expression, labels) for expression in self.expressions)
+
+
+def _holds(expression: tuple[str, str, tuple[str, ...]], labels: Mapping[str, str]) -> bool:
+    key, operator, values = expression
+    match operator:
+        case "In":
+            return key in labels and labels[key] in values
+        case "NotIn":
+            return labels.get(key) not in values
+        case "Exists":
+            return key in labels
+        case "DoesNotExist":
+            return key not in labels
+    return False
+
+
+class NodeFilter(msgspec.Struct, frozen=True):
+    """On which nodes pods count for a spread: ``terms`` are alternatives, None means any node."""
+
+    terms: tuple[Requirements, ...] | None
+    tolerations: tuple[Toleration, ...] | None
+
+    def admits(self, requirements: Requirements, taints: Iterable[Taint]) -> bool:
+        """Return whether a node with these requirements and taints counts.
+
+        What a node does not say of itself it does not have: a zone that is still open does not
+        satisfy a filter on zones.
+        """
+        if self.tolerations is not None and untolerated(taints, self.tolerations):
+            return False
+        return self.terms is None or any(requirements.compatible(term) for term in self.terms)
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One rule about other pods.
+
+    ``tolerations`` limit the domains that exist for it to those of pools that a pod may use;
+    None means every pool's. ``inverse`` marks an anti-affinity seen from the other side: its
+    domains are where pods that have the rule are, and it binds the pods that it selects.
+    """
+
+    kind: RuleKind
+    key: str
+    namespaces: frozenset[str]
+    selector: Selector
+    max_skew: int = 0
+    min_domains: int | None = None
+    node_filter: NodeFilter | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    inverse: bool = False
+
+    @property
+    def by_host(self) -> bool:
+        """Whether each node is a domain of its own."""
+        return self.key == HOSTNAME
+
+    def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Return whether a pod counts, as far as its namespace and labels say."""
+        return namespace in self.namespaces and self.selector.matches(labels)
+
+    def __str__(self) -> str:
+        return f"{self.kind} on {self.key}"
+
+
+def node_terms(spec: PodSpec) -> tuple[Requirements, ...]:
+    """Return the required node constraints: alternatives, each with the node selector."""
+    selector = [equals(normalized(k), v) for k, v in spec.node_selector.items()]
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    if affinity is None or affinity.required is None:
+        return (Requirements(selector),)
+    return tuple(
+        Requirements([*selector, *expressions(term.match_expressions)])
+        for term in affinity.required.node_selector_terms
+    ) or (Requirements(selector),)
+
+
+def expressions(items: Iterable[object]) -> list[Requirement]:
+    """Return the requirements that a node selector term's expressions mean."""
+    return [requirement(e.key, e.operator, e.values) for e in items]  # type: ignore[attr-defined]
+
+
+def spread_rule(
+    constraint: TopologySpreadConstraint, spec: PodSpec, namespace: str, labels: Mapping[str, str]
+) -> Rule:
+    """Return the rule that a spread constraint of a pod means.
+
+    Keys of ``matchLabelKeys`` that the pod does not bear are ignored, as Kubernetes does.
+    """
+    more = [(k, labels[k]) for k in constraint.match_label_keys if k in labels]
+    by_affinity = (constraint.node_affinity_policy or HONOR) == HONOR
+    by_taints = constraint.node_taints_policy == HONOR
+    node_filter = NodeFilter(
+        terms=node_terms(spec) if by_affinity else None,
+        tolerations=spec.tolerations if by_taints else None,
+    )
+    return Rule(
+        RuleKind.SPREAD,
+        normalized(constraint.topology_key),
+        frozenset({namespace}),
+        Selector.of(constraint.label_selector, more),
+        max_skew=constraint.max_skew,
+        min_domains=constraint.min_domains,
+        node_filter=None if node_filter == NodeFilter((Requirements(),), None) else node_filter,
+        tolerations=spec.tolerations if by_taints else None,
+    )
+
+
+def affinity_rule(
+    kind: RuleKind,
+    term: PodAffinityTerm,
+    spec: PodSpec,
+    namespace: str,
+    namespaces: Mapping[str, Mapping[str, str]],
+    *,
+    inverse: bool = False,
+) -> Rule:
+    """Return the rule that a term of pod affinity or anti-affinity means.
+
+    ``namespaces`` are the labels of each namespace of the cluster. An inverse rule knows every
+    pool's domains: it binds pods with other tolerations than its owner's.
+    """
+    return Rule(
+        kind,
+        normalized(term.topology_key),
+        _namespaces(term, namespace, namespaces),
+        Selector.of(term.label_selector),
+        tolerations=None if inverse else spec.tolerations,
+        inverse=inverse,
+    )
+
+
+def _namespaces(
+    term: PodAffinityTerm, own: str, known: Mapping[str, Mapping[str, str]]
+) -> frozenset[str]:
+    """Return the namespaces whose pods a term looks at; a list alone leaves out the pod's own."""
+    chosen = set(term.namespaces)
+    if term.namespace_selector is not None:
+        selector = Selector.of(term.namespace_selector)
+        chosen.update(name for name, labels in known.items() if selector.matches(labels))
+    elif not chosen:
+        chosen.add(own)
+    return frozenset(chosen)

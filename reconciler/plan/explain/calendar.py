@@ -1,0 +1,368 @@
+"""When nodes of one NodePool may be disrupted in the next days, and where the rules gape.
+
+The calendar lays over each other what holds at each moment: the pool's budgets, those of the fleet,
+windows, suspensions, and the guards that count over time. Holes are reasons that can never act, or
+not for long; contradictions are rules that can never matter beside the others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+from msgspec.structs import replace
+
+from reconciler.disruption.consolidation.memory import in_memory
+from reconciler.disruption.gates.budgets import Count, counts, fleet_states
+from reconciler.disruption.gates.guards import Cap, caps_for, rollout_moments, staying
+from reconciler.disruption.gates.policy import holds_of, old_enough_at, policy_changes
+from reconciler.model.duration import parse_duration
+from reconciler.model.history import DAY, NO_HISTORY, History, Rollout
+from reconciler.model.karpenter.budget import Budget, DisruptionReason, allowance, next_change_of
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.schedule import parse_schedule
+from reconciler.model.settings import Settings
+from reconciler.observed.state import StateNode
+from reconciler.plan.explain.answer import Explanation
+from reconciler.plan.explain.decisions import Decision
+from reconciler.plan.render.wording import counted, moment
+
+# What the guards that count over time add to a pool's calendar: their holes, and their slowness.
+#
+# What has gone of late is known; what will go is not. So each moment is judged as if nothing went
+# until then, and as if a wave that is under way came to a good end when its nodes have been well
+# for long enough.
+
+
+@dataclass(frozen=True)
+class Guards:
+    """The guards of one NodePool, over the nodes that are to stay."""
+
+    pool: str
+    settings: Settings
+    history: History
+    staying: Counter[str]
+
+    @classmethod
+    def of(
+        cls, pool: str, settings: Settings, history: History, nodes: Sequence[StateNode]
+    ) -> Guards:
+        """Return the guards of a pool, with the nodes counted once."""
+        return cls(pool, settings, history, staying(nodes))
+
+    def changes(self) -> Iterator[datetime]:
+        """Yield when a guard may let more go."""
+        yield from (row.at + DAY for row in self.history.taken)
+        rollouts = [r for r in self.history.rollouts if r.node_pool == self.pool]
+        yield from rollout_moments(rollouts, self.settings)
+
+    def cap(self, reason: DisruptionReason, at: datetime) -> Cap | None:
+        """Return the strictest guard for the reason at a moment, None where there is none."""
+        found = [c for c in self.caps(at) if c.covers(self.pool, reason)]
+        return min(found, key=lambda cap: cap.left, default=None)
+
+    def caps(self, at: datetime) -> list[Cap]:
+        """Return all guards that count at a moment."""
+        if not self._any:
+            return []
+        rollouts = tuple(self._ended(rollout, at) for rollout in self.history.rollouts)
+        history = replace(self.history, rollouts=rollouts)
+        return caps_for([self.pool], self.staying, history, self.settings, at)
+
+    @property
+    def _any(self) -> bool:
+        names = ("maximum_per_day", "wave_size", "stop_after_failures")
+        own = any(self.settings.option(self.pool, name) for name in names)
+        return own or bool(self.settings.fleet_maximum_per_day)
+
+    def _ended(self, rollout: Rollout, at: datetime) -> Rollout:
+        soak = parse_duration(self.settings.option(rollout.node_pool, "wave_soak"))
+        over = all(move.is_settled(soak, at) for move in rollout.moves)
+        return replace(rollout, moves=()) if over else rollout
+
+
+def slowness(guards: Guards, now: datetime) -> Iterator[tuple[str, str]]:
+    """Yield how long it takes until all nodes of the pool have gone, where a day lets few go."""
+    total = guards.staying[guards.pool]
+    fresh = Guards(guards.pool, guards.settings, History(), guards.staying)
+    for cap in fresh.caps(now):
+        a_day = cap.covers(guards.pool, DisruptionReason.EMPTY)  # waves do not count empty nodes
+        if a_day and 0 < cap.left < total:
+            days = -(-total // cap.left)
+            whose = "this NodePool" if cap.node_pool else "the fleet"
+            text = f"{counted(cap.left, 'node')} of {whose} may be disrupted within 24 hours"
+            yield (
+                "DailyMaximum",
+                f"{text}: replacing all {total} takes {counted(days, 'day')} or more",
+            )
+
+
+def memories(
+    pool: str, settings: Settings, nodes: Sequence[StateNode], now: datetime
+) -> Iterator[tuple[str, str]]:
+    """Yield which nodes consolidation leaves alone for a time, and until when at the latest."""
+    claims = [n.claim for n in nodes if n.claim is not None and n.node_pool == pool]
+    young = [at for c in claims if (at := old_enough_at(c, pool, settings)) and at > now]
+    if young:
+        key = settings.option_key(pool, "minimum_age", "minimumAge")
+        last = moment(max(young))
+        text = f"{counted(len(young), 'node')} younger than {key}: consolidation ignores"
+        yield "TooYoung", f"{text} them until they are old enough, the last until {last}"
+    ends = [[until for _, until in in_memory(c, settings) if until > now] for c in claims]
+    kept = [max(row) for row in ends if row]
+    if kept:
+        key = settings.option_key(pool, "undo_period", "undoPeriod")
+        text = f"consolidation of {counted(len(kept), 'node')} must not be undone"
+        yield "Remembered", f"{text} ({key}), the last until {moment(max(kept))}"
+
+
+SPAN: Final = timedelta(days=7)
+_STEPS_MAX: Final = 500
+"""How many changes are looked at: a window each half hour for a week."""
+_ROWS_MAX: Final = 40
+"""How many times of the calendar are told one by one."""
+_LONG_HOLE: Final = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A time in which the same holds: how many nodes may go at once, by reason."""
+
+    start: datetime
+    end: datetime
+    allowed: Mapping[DisruptionReason, int]
+
+
+def calendar_of(
+    pool: NodePool,
+    settings: Settings,
+    nodes: Sequence[StateNode],
+    now: datetime,
+    history: History = NO_HISTORY,
+) -> list[Span]:
+    """Return the spans of the next seven days, in order and without a gap.
+
+    With more changes than are looked at, the calendar ends with the last of them.
+    As many nodes as there are now are reckoned with, and none as disrupted already. ``history`` is
+    what the guards that count over time remember.
+    """
+    guards = Guards.of(pool.name, settings, history, nodes)
+    totals = _totals(pool, settings, nodes, now)
+    spans: list[Span] = []
+    at = now
+    for change in _changes(pool, settings, guards, now):
+        allowed = _allowed(pool, settings, totals, guards, at)
+        if spans and spans[-1].allowed == allowed:
+            spans[-1] = Span(spans[-1].start, change, allowed)
+        else:
+            spans.append(Span(at, change, allowed))
+        at = change
+    return spans
+
+
+def _totals(
+    pool: NodePool, settings: Settings, nodes: Sequence[StateNode], now: datetime
+) -> tuple[int, int]:
+    """Return how many nodes count of the pool, and of the fleet where that has budgets."""
+    states = fleet_states(settings.fleet_budgets, nodes, now)
+    total = counts(nodes).get(pool.name, Count()).total
+    return total, states[0].total if states else 0
+
+
+def _changes(
+    pool: NodePool, settings: Settings, guards: Guards, now: datetime
+) -> Iterator[datetime]:
+    """Yield each moment at which something may change; the end of the calendar is the last."""
+    end, at = now + SPAN, now
+    of_guards = sorted(set(guards.changes()))
+    for _ in range(_STEPS_MAX):
+        moments = [
+            next_change_of(pool.spec.disruption.budgets, at),
+            *policy_changes(settings, at),
+            next((m for m in of_guards if m > at), None),
+        ]
+        at = min((m for m in moments if m is not None and at < m), default=end)
+        if at >= end:
+            yield end
+            return
+        yield at
+
+
+def _allowed(
+    pool: NodePool, settings: Settings, totals: tuple[int, int], guards: Guards, at: datetime
+) -> dict[DisruptionReason, int]:
+    holds = holds_of([pool.name], settings, at)
+    total, of_fleet = totals
+    allowed: dict[DisruptionReason, int] = {}
+    for reason in DisruptionReason:
+        own = min(allowance(pool.spec.disruption.budgets, reason, total, at).nodes, total)
+        fleet = allowance(settings.fleet_budgets, reason, of_fleet, at).nodes
+        cap = guards.cap(reason, at)
+        guarded = cap.left if cap is not None else own
+        allowed[reason] = 0 if (pool.name, reason) in holds else min(own, fleet, guarded)
+    return allowed
+
+
+def _cause(
+    pool: NodePool,
+    settings: Settings,
+    totals: tuple[int, int],
+    guards: Guards,
+    reason: DisruptionReason,
+    at: datetime,
+) -> str:
+    """Return what allows nothing for the reason at that moment."""
+    hold = holds_of([pool.name], settings, at).get((pool.name, reason))
+    if hold is not None:
+        return hold.message
+    own = allowance(pool.spec.disruption.budgets, reason, totals[0], at)
+    if own.nodes == 0:
+        return f"budgets[{own.binding}] allows 0 nodes"
+    fleet = allowance(settings.fleet_budgets, reason, totals[1], at)
+    cap = guards.cap(reason, at)
+    if fleet.nodes > 0 and cap is not None:
+        return cap.hold.message
+    return f"the fleet's disruption.budgets[{fleet.binding}] allows 0 nodes"
+
+
+def explain_node_pool(
+    pool: NodePool,
+    settings: Settings,
+    nodes: Sequence[StateNode],
+    now: datetime,
+    history: History = NO_HISTORY,
+) -> Explanation:
+    """Return the calendar of a NodePool; its reasons are the gaps and conflicts."""
+    totals = _totals(pool, settings, nodes, now)
+    total = totals[0]
+    spans = calendar_of(pool, settings, nodes, now, history)
+    guards = Guards.of(pool.name, settings, history, nodes)
+    cause = partial(_cause, pool, settings, totals, guards)
+    is_whole = spans[-1].end == now + SPAN
+    found = [
+        Decision(kind="NodePool", name=pool.name, code=code, message=message)
+        for code, message in (
+            *_unreadable(pool, now),
+            *(_holes(spans, cause) if total and is_whole else ()),
+            *_contradictions(pool, now, total),
+            *_powerless(pool),
+            *slowness(guards, now),
+            *memories(pool.name, settings, nodes, now),
+        )
+    ]
+    verdict = (
+        f"allowed disruptions over the next 7 days ({counted(total, 'node')} in this NodePool)"
+    )
+    rows = [_row(span) for span in spans[:_ROWS_MAX]]
+    if len(spans) > _ROWS_MAX:
+        rows.append(f"and {len(spans) - _ROWS_MAX} more changes until {moment(spans[-1].end)}")
+    if not is_whole:
+        rows.append(f"too many changes for 7 days; shown until {moment(spans[-1].end)}")
+    return Explanation(
+        kind="NodePool", name=pool.name, verdict=verdict, facts=tuple(rows), reasons=tuple(found)
+    )
+
+
+def _row(span: Span) -> str:
+    said = ", ".join(f"{reason} {span.allowed[reason]}" for reason in sorted(DisruptionReason))
+    return f"{moment(span.start)} to {moment(span.end)}: {said}"
+
+
+def _unreadable(pool: NodePool, now: datetime) -> Iterator[tuple[str, str]]:
+    found = allowance(pool.spec.disruption.budgets, DisruptionReason.DRIFTED, 1, now)
+    if found.error is not None:
+        text = f"budgets[{found.binding}] is invalid, so no node can be disrupted: {found.error}"
+        yield "BudgetUnreadable", text
+
+
+def _holes(
+    spans: Sequence[Span], cause: Callable[[DisruptionReason, datetime], str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the reasons that can never act, and their longest wait where it is a day or more."""
+    for reason in sorted(DisruptionReason):
+        closed = _closed(spans, reason)
+        if closed and all(span.allowed[reason] == 0 for span in spans):
+            why = cause(reason, spans[0].start)
+            yield "NeverOpen", f"no disruption for {reason.cause} in the next 7 days: {why}"
+        elif closed:
+            start, end = max(closed, key=lambda row: row[1] - row[0])
+            if end - start >= _LONG_HOLE:
+                hours = int((end - start).total_seconds() // 3600)
+                text = f"no disruption for {reason.cause} for {hours} hours from {moment(start)}"
+                yield "LongHole", f"{text}: {cause(reason, start)}"
+
+
+def _closed(spans: Sequence[Span], reason: DisruptionReason) -> list[tuple[datetime, datetime]]:
+    """Return the times in which nothing may go for the reason."""
+    closed: list[tuple[datetime, datetime]] = []
+    for span in spans:
+        if span.allowed[reason] > 0:
+            continue
+        if closed and closed[-1][1] == span.start:
+            closed[-1] = (closed[-1][0], span.end)
+        else:
+            closed.append((span.start, span.end))
+    return closed
+
+
+def _contradictions(pool: NodePool, now: datetime, total: int) -> Iterator[tuple[str, str]]:
+    """Yield the budgets without effect: out of season, or always less strict than another one."""
+    budgets = pool.spec.disruption.budgets
+    for index, budget in enumerate(budgets):
+        try:
+            change, is_active = budget.next_change(now), budget.is_active(now)
+        except ValueError:
+            continue  # told as unreadable
+        if budget.schedule is not None and change is None and is_active:
+            hits = parse_schedule(budget.schedule).next_after(now) is not None
+            why = "starts again before it ends" if hits else "never starts"
+            text = f"budgets[{index}]: schedule {budget.schedule!r} {why}, so it always applies"
+            yield "AlwaysHolds" if hits else "NeverHits", text
+        elif budget.schedule is not None and not is_active and change and change > now + SPAN:
+            yield "OutOfSeason", f"budgets[{index}] next applies at {moment(change)}"
+        rival = _rival(budgets, index, total, now)
+        if rival is not None:
+            text = f"budgets[{index}] has no effect: budgets[{rival}] is always at least as strict"
+            yield "Shadowed", text
+
+
+def _rival(budgets: Sequence[Budget], index: int, total: int, now: datetime) -> int | None:
+    """Return a budget without a schedule that is as strict, for at least the same reasons."""
+    own = budgets[index]
+    for other, budget in enumerate(budgets):
+        if other == index or budget.schedule is not None or budget.duration is not None:
+            continue
+        wide = budget.reasons is None or (
+            own.reasons is not None and set(own.reasons) <= set(budget.reasons)
+        )
+        mine, theirs = (_limit(b, total, now) for b in (own, budget))
+        if not wide or mine is None or theirs is None:
+            continue
+        if theirs < mine or (theirs == mine and other < index):
+            return other
+    return None
+
+
+def _limit(budget: Budget, total: int, now: datetime) -> int | None:
+    """Return what the budget allows within its window, None where it cannot be read."""
+    try:
+        return Budget(nodes=budget.nodes).allowed(total, now)
+    except ValueError:
+        return None
+
+
+def _powerless(pool: NodePool) -> Iterator[tuple[str, str]]:
+    """Yield why a reason disrupts nothing, regardless of the budgets."""
+    disruption = pool.spec.disruption
+    if pool.is_static:
+        yield "Static", "a static NodePool is not consolidated: its budgets only limit drift"
+    elif disruption.consolidates_after is None:
+        text = "consolidateAfter is Never: no disruption for emptiness or underutilization"
+        yield "ConsolidationDisabled", text
+    elif disruption.consolidation_policy == "WhenEmpty":
+        text = "consolidationPolicy is WhenEmpty: no disruption for underutilization"
+        yield "WhenEmpty", text

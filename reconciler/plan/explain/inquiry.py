@@ -1,0 +1,279 @@
+"""Detailed answers, where the inputs of a plan are available: the alternatives and their prices.
+
+A recorded plan keeps what was decided. With its inputs, the scheduler can answer more: where a pod
+could go if it were the only pending one, and what the pods would cost without one constraint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from reconciler.model.karpenter.nodepool import requirements_of
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.resources import parse_resources
+from reconciler.placement.explain.loosening import (
+    Constraint,
+    constraints_of,
+    pool_without,
+    spec_without,
+)
+from reconciler.placement.explain.survey import Filters, PoolVerdict, PricedOffering, claim_filters
+from reconciler.placement.pods.headroom import buffer_of
+from reconciler.placement.pods.pending import pods_to_place
+from reconciler.placement.question import LaunchPool, Placement, Rejection
+from reconciler.placement.scheduler import Scheduler
+from reconciler.plan.explain.answer import (
+    ConstraintCost,
+    Explanation,
+    FilterCount,
+    NodesAnswer,
+    PoolAnswer,
+)
+from reconciler.plan.explain.decisions import Decision
+from reconciler.plan.make.actions import launch_offering, unlaunched_claim
+from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.planner import facts_of
+from reconciler.plan.render.wording import dollars
+from reconciler.plan.value.nodes import LaunchOffering, PlannedNodeClaim
+from reconciler.plan.value.plan import Plan
+
+CONSTRAINTS_MAX: Final = 16
+"""How many constraints are tried: the pods are placed once for each."""
+
+_OFFERINGS_SHOWN: Final = 5
+
+
+class _Question(NamedTuple):
+    """Pods to place, and the names of nodes that go."""
+
+    pods: Sequence[Pod]
+    without: Collection[str] = ()
+
+
+class Inquiry:
+    """Answers from a plan and the inputs that it was made from."""
+
+    def __init__(self, inputs: Inputs, plan: Plan) -> None:
+        self._inputs = inputs
+        self._plan = plan
+        self._facts = facts_of(inputs)
+        self._by_key = {pod.key: pod for pod in self._facts.cluster.pods}
+        self._scheduler = self._asking(self._facts.types.ready)
+
+    def _asking(self, pools: Iterable[LaunchPool]) -> Scheduler:
+        inputs = self._inputs
+        return Scheduler(pools, self._facts.cluster, inputs.settings, inputs.now)
+
+    # pods
+
+    def settled(self, name: str) -> Explanation | None:
+        """Return the answer about a pod that the plan does not speak of, None if there is none.
+
+        ``name`` may leave the namespace out where only one pod has it.
+        """
+        keys = [name] if name in self._by_key else []
+        keys = keys or [key for key in self._by_key if key.rpartition("/")[2] == name]
+        if len(keys) != 1:
+            return None
+        name, pod = keys[0], self._by_key[keys[0]]
+        if pod.is_daemon:
+            verdict = "a DaemonSet runs it on its own node; it is not scheduled by a plan"
+        elif pod.is_virtual:
+            verdict = f"it is a virtual pod of CapacityBuffer {buffer_of(pod)}; explain that buffer"
+        elif pod.spec.node_name:
+            verdict = f"it runs on node {pod.spec.node_name} and stays there"
+        else:
+            verdict = "it is not waiting for a node of a NodePool"
+        return Explanation(kind="Pod", name=name, verdict=verdict)
+
+    def of_pod(self, answer: Explanation) -> Explanation:
+        """Return the answer with every place of the pod if it were the only pending one."""
+        pod = self._by_key.get(answer.name)
+        if pod is None or pod.is_daemon:
+            return answer
+        found = self._scheduler.survey(pod)
+        if isinstance(found, Rejection):
+            said = Decision(kind="Pod", name=answer.name, code=found.code, message=found.message)
+            return replace(answer, reasons=tuple(dict.fromkeys((*answer.reasons, said))))
+        nodes = NodesAnswer(total=found.nodes_total, suited=found.nodes_suited, takers=found.nodes)
+        return replace(answer, nodes=nodes, pools=tuple(map(self._pool_answer, found.pools)))
+
+    def of_buffer(self, answer: Explanation) -> Explanation:
+        """Return the answer with every place that one pod of the buffer could have alone."""
+        room = next((r for r in self._facts.headroom if r.buffer == answer.name and r.pods), None)
+        if room is None:
+            return answer
+        found = self.of_pod(replace(answer, name=room.pods[0].key))
+        return replace(found, name=answer.name)
+
+    def _pool_answer(self, verdict: PoolVerdict) -> PoolAnswer:
+        rejection = verdict.rejection
+        facts = rejection.facts if rejection is not None else {}
+        return PoolAnswer(
+            node_pool=verdict.node_pool,
+            filters=_counts(verdict.filters),
+            code=rejection.code if rejection is not None else "",
+            message=rejection.message if rejection is not None else "",
+            nearest_type=str(facts.get("nearest type", "")),
+            lacks=str(facts.get("nearest type lacks", "")),
+            launch=self._launch(verdict.node_pool, verdict.cheapest),
+        )
+
+    def _launch(self, node_pool: str, price: PricedOffering | None) -> LaunchOffering | None:
+        """Return the offering as a plan lists it, with its price before overlays."""
+        if price is None:
+            return None
+        types = self._facts.types.by_name[node_pool].types
+        kind = types.get(price.instance_type)
+        assert kind is not None, price.instance_type
+        where = (price.zone, price.capacity_type, price.price)
+        offering = next(o for o in kind.offerings if (o.zone, o.capacity_type, o.price) == where)
+        return launch_offering(kind.name, offering, types)
+
+    # node claims
+
+    def pair(self, name: str, *, is_claim: bool) -> tuple[str, str] | None:
+        """Return the names of node and claim of a machine that is there, None where none is."""
+        for node in self._facts.cluster.nodes:
+            if node.claim is not None and name == (node.claim.name if is_claim else node.name):
+                return node.name, node.claim.name
+        return None
+
+    def of_claim(self, answer: Explanation) -> Explanation:
+        """Return the answer with where its types come from, and what each constraint costs."""
+        planned = next((c for c in self._plan.node_claims if c.name == answer.name), None)
+        if planned is None:
+            return self._of_running(answer)
+        template = self._scheduler.template(planned.node_pool)
+        filters: Filters = ()
+        if template is not None:
+            filters = claim_filters(
+                template,
+                requirements_of(planned.requirements),
+                parse_resources(planned.requests),
+                planned.instance_types_total,
+            )
+        return replace(
+            answer,
+            filters=_counts(filters),
+            offerings=self._cheapest(planned),
+            constraints=self._costs(planned),
+        )
+
+    def _cheapest(self, planned: PlannedNodeClaim) -> tuple[LaunchOffering, ...]:
+        """Return the cheapest offering of each of its first types, the expected launch first."""
+        pool = self._facts.types.by_name[planned.node_pool]
+        wanted = requirements_of(planned.requirements)
+        found = [planned.launch]
+        for name in planned.instance_types[1:_OFFERINGS_SHOWN]:
+            kind = pool.types.get(name)
+            offering = kind.cheapest(wanted) if kind is not None else None
+            if offering is not None:
+                found.append(launch_offering(name, offering, pool.types))
+        return tuple(found)
+
+    def _of_running(self, answer: Explanation) -> Explanation:
+        """Return the answer about a claim that is there, with the cheapest that it may be now."""
+        node = next(
+            (n for n in self._facts.cluster.nodes if n.claim and n.claim.name == answer.name), None
+        )
+        if node is None or node.claim is None:
+            return answer
+        pool = self._facts.types.by_name.get(node.node_pool)
+        cheapest = unlaunched_claim(node.claim, pool).launch
+        if cheapest is None:
+            return answer
+        said = (
+            "cheapest offering that its requirements allow now: "
+            f"{cheapest.instance_type} {cheapest.capacity_type} in {cheapest.zone}"
+            f" for {dollars(cheapest.price)} an hour"
+        )
+        return replace(answer, facts=(*answer.facts, said), offerings=(cheapest,))
+
+    # what constraints cost
+
+    def _costs(self, planned: PlannedNodeClaim) -> tuple[ConstraintCost, ...]:
+        question = self._asked(planned)
+        own = [self._by_key[name] for name in planned.pods if name in self._by_key]
+        if question is None or not own:
+            return ()
+        pool = self._facts.types.by_name[planned.node_pool].node_pool
+        known = constraints_of((pod.spec for pod in own), pool)[:CONSTRAINTS_MAX]
+        workloads = {_workload(pod) for pod in own}
+        now = _sum(self._scheduler.place(question.pods, without=question.without))
+        found = [
+            self._cost(constraint, question, workloads, planned.node_pool, now)
+            for constraint in known
+        ]
+        return tuple(sorted(found, key=lambda c: (-c.placed, -c.saves, c.constraint)))
+
+    def _asked(self, planned: PlannedNodeClaim) -> _Question | None:
+        """Return the question that the claim is part of the answer to; None where nothing asks."""
+        facts, plan = self._facts, self._plan
+        if planned.reason in ("Unschedulable", "Headroom"):
+            return _Question(pods_to_place(facts.cluster, self._inputs.now))
+        command = next((c for c in plan.commands if planned.name in c.replacements), None)
+        if command is None:
+            return None
+        seats = [p.pod for p in plan.placements if p.node_claim in command.replacements]
+        pods = [self._by_key[name] for name in seats if name in self._by_key]
+        return _Question(pods, command.nodes)
+
+    def _cost(
+        self,
+        constraint: Constraint,
+        question: _Question,
+        workloads: Collection[tuple[str, str]],
+        node_pool: str,
+        now: _Sum,
+    ) -> ConstraintCost:
+        """Return what is saved if the workloads of a claim, and its pool, drop a constraint."""
+        pods = [
+            replace(pod, spec=spec_without(pod.spec, constraint))
+            if _workload(pod) in workloads
+            else pod
+            for pod in question.pods
+        ]
+        pools = [
+            LaunchPool(pool_without(p.node_pool, constraint), p.types)
+            if p.node_pool.name == node_pool
+            else p
+            for p in self._facts.types.ready
+        ]
+        then = _sum(self._asking(pools).place(pods, without=question.without))
+        placed = now.unplaced - then.unplaced
+        # An order of packing may be unlucky; whoever is free to keep to a constraint loses nothing.
+        saves = now.cost - then.cost if placed > 0 else max(now.cost - then.cost, 0.0)
+        return ConstraintCost(
+            constraint=str(constraint),
+            saves=round(saves, 9) if placed >= 0 else 0.0,
+            nodes=now.nodes - then.nodes if placed >= 0 else 0,
+            placed=max(placed, 0),
+        )
+
+
+class _Sum(NamedTuple):
+    unplaced: int
+    nodes: int
+    cost: float
+
+
+def _sum(placement: Placement) -> _Sum:
+    return _Sum(
+        len(placement.unschedulable) + len(placement.deferred),
+        len(placement.claims),
+        sum(claim.launch[1].price for claim in placement.claims),
+    )
+
+
+def _workload(pod: Pod) -> tuple[str, str]:
+    """Return whose pod it is: its namespace and its first owner, else itself."""
+    owners = pod.metadata.owner_references
+    return pod.namespace, f"{owners[0].kind}/{owners[0].name}" if owners else pod.key
+
+
+def _counts(filters: Filters) -> tuple[FilterCount, ...]:
+    return tuple(FilterCount(filter=name, types=count) for name, count in filters)

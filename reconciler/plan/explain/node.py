@@ -1,0 +1,205 @@
+"""Why one node is not disrupted, or why it will be, answered by the rules that decide.
+
+A plan records its decisions and the rejections on the way. Here one node is considered alone: what
+protects it and who owns that, what could replace it at which price, which budgets apply, and what
+would have to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec.structs import replace
+
+from reconciler.disruption.blockers import unprotected
+from reconciler.disruption.candidates import Candidate, CandidateRefusal, price_refusal
+from reconciler.disruption.command import BlockCode
+from reconciler.disruption.consolidation.memory import in_memory
+from reconciler.disruption.consolidation.pricing import expected_price, ordered
+from reconciler.disruption.consolidation.proposal import Proposal, compute, scored
+from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.situation import open_pass
+from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.observed.state import StateNode
+from reconciler.plan.explain.answer import Explanation
+from reconciler.plan.explain.reasons import format_budget
+from reconciler.plan.make.decide import Facts, situation_of
+from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.moves import drift_of
+from reconciler.plan.render.wording import counted, dollars, listed, moment, monthly
+from reconciler.plan.value.plan import Plan
+
+_REMEDIES: Final = {
+    BlockCode.NO_NODE: "wait until its instance joins the cluster",
+    BlockCode.UNINITIALIZED: "wait until it is initialized: ready, with its resources registered"
+    " and its startup taints removed",
+    BlockCode.NODE_DO_NOT_DISRUPT: f"remove the annotation {DO_NOT_DISRUPT} from the node",
+    BlockCode.NO_NODE_POOL_LABEL: "restore the NodePool label of the node",
+    BlockCode.NODE_POOL_NOT_FOUND: "restore its NodePool, or name it in `--allow-removal`",
+    BlockCode.PDB: "the PodDisruptionBudget must allow one more disruption",
+    BlockCode.INSTANCE_TYPE_NOT_FOUND: "use a catalogue that contains its instance type",
+    BlockCode.MISSING_LABEL: "restore the labels of the node",
+    BlockCode.SEVERAL_REPLACEMENTS: "its pods must fit on the other nodes and one new node",
+    BlockCode.NOT_CHEAPER: "allow a cheaper instance type that its pods fit on, or lower the"
+    " requests of its pods",
+    BlockCode.MIN_VALUES: "lower minValues, so that only cheaper types satisfy it",
+    BlockCode.SPOT_TO_SPOT: "allow more instance types in the NodePool, and enable the feature gate"
+    " SpotToSpotConsolidation",
+    BlockCode.SCORE: "it must save more per pod moved, or its NodePool must not be Balanced",
+    BlockCode.MINIMUM_SAVINGS: "lower the setting, or save more",
+    BlockCode.UNDOES: "wait until undoPeriod has passed, or shorten it",
+    BlockCode.CONSOLIDATION_DISABLED: "set consolidateAfter of its NodePool to a duration",
+    BlockCode.WHEN_EMPTY: "its pods must be gone, or its NodePool must set consolidationPolicy:"
+    " WhenEmptyOrUnderutilized",
+}
+"""What would have to change, by the rule that rejected the node."""
+
+_UNDERUTILIZED: Final = DisruptionReason.UNDERUTILIZED.value
+
+
+def explain_fully(answer: Explanation, inputs: Inputs, facts: Facts, plan: Plan) -> Explanation:
+    """Return the answer about a node, with what the rules decide about it alone.
+
+    The answer about a node that does not exist or is not managed is returned unchanged.
+    """
+    node = facts.cluster.by_name.get(answer.name)
+    if node is None or node.claim is None:
+        return answer
+    drift = drift_of(inputs, facts.types, facts.classes)
+    work = open_pass(situation_of(inputs, facts, drift)).work
+    candidate = next((c for c in work.roster.candidates if c.name == node.name), None)
+    if candidate is None:
+        refusal = next((r for n, r in work.roster.refusals if n.name == node.name), None)
+        said, may_go = [*_refused(refusal)], False
+    else:
+        blocked = [*_format_blocker(candidate)]
+        cheaper, may_go = _format_replacement(candidate, work, told=bool(blocked))
+        said = blocked + cheaper
+    verdict = answer.verdict
+    if may_go and not answer.reasons and (turn := _format_turn(node, plan)) is not None:
+        verdict = "it can be consolidated, in a later pass"
+        said.append(turn)
+    told = [fact for fact in answer.facts if not fact.startswith("budget of ")]
+    memory = _format_memory(node.claim, inputs)
+    format_facts = (_format_node(node, candidate), *told, *said, *memory, *_budgets(node, plan))
+    return replace(answer, verdict=verdict, facts=format_facts)
+
+
+def _format_node(node: StateNode, candidate: Candidate | None) -> str:
+    labels = node.labels
+    kind = labels.get(INSTANCE_TYPE, "a node of unknown type")
+    where = f" in {labels[ZONE]}" if ZONE in labels else ""
+    capacity = f" {labels[CAPACITY_TYPE]}" if CAPACITY_TYPE in labels else ""
+    price = ""
+    if candidate is not None and candidate.price:
+        price = f", {dollars(candidate.price)} an hour"
+    pods = sum(pod.is_reschedulable for pod in node.pods)
+    return f"{kind}{capacity}{where}{price}; {counted(pods, 'pod')} to reschedule"
+
+
+def _format_memory(claim: NodeClaim, inputs: Inputs) -> Iterator[str]:
+    """Yield the offerings that consolidation replaced and that flap damping still excludes."""
+    for one, ends in in_memory(claim, inputs.settings):
+        if inputs.now < ends:
+            yield (
+                f"consolidation replaced {one} with this node at {moment(one.at)}; that offering"
+                f" is excluded until {moment(ends)} (undoPeriod)"
+            )
+
+
+def _refused(refusal: CandidateRefusal | None) -> Iterator[str]:
+    if refusal is not None:
+        yield f"blocked: {refusal.message} ({refusal.code})"
+        yield from _remedy(refusal.code)
+
+
+def _remedy(code: BlockCode) -> Iterator[str]:
+    text = _REMEDIES.get(code)
+    if text is not None:
+        yield f"to allow disruption: {text}"
+
+
+def _format_blocker(candidate: Candidate) -> Iterator[str]:
+    """Yield the first rule that rejects the node, and what would change that."""
+    refusal = candidate.pod_refusal
+    if refusal is not None:
+        yield f"blocked: {refusal.message} ({refusal.code})"
+        yield from _protected(candidate, refusal)
+    else:
+        yield from _refused(price_refusal(candidate))
+
+
+def _protected(candidate: Candidate, refusal: CandidateRefusal) -> Iterator[str]:
+    """Yield what would end the protection, and who owns it."""
+    if refusal.code is not BlockCode.POD_DO_NOT_DISRUPT:
+        yield from _remedy(refusal.code)
+        return
+    pods = [pod for pod in candidate.node.pods if not pod.is_disruptable(candidate.now)]
+    owners = list(dict.fromkeys(_owner(pod) for pod in pods))
+    yield f"to allow disruption: remove the annotation {DO_NOT_DISRUPT} from {listed(owners)}"
+
+
+def _owner(pod: Pod) -> str:
+    owners = pod.metadata.owner_references
+    return f"{owners[0].kind} {pod.namespace}/{owners[0].name}" if owners else f"pod {pod.key}"
+
+
+def _format_replacement(
+    candidate: Candidate, work: Deliberation, *, told: bool
+) -> tuple[list[str], bool]:
+    """Return where its pods would go if they were not protected, and whether it could then go.
+
+    ``told`` is whether a rejection is among the facts already: then only the cost matters.
+    """
+    if candidate.kind is None or candidate.pool.is_static or not candidate.reschedulable:
+        return [], False
+    asked = unprotected(candidate)
+    outcome = work.simulation.without([asked], consolidating=True)
+    claims, said = outcome.placement.claims, []
+    if outcome.failure is None and len(claims) == 1:
+        claim = ordered(claims[0])
+        said.append(
+            f"cheapest replacement considered: {claim.types[0].name}"
+            f" for {dollars(expected_price(claim))} an hour ({dollars(candidate.price)} now)"
+        )
+    elif outcome.failure is None and not claims:
+        said.append("its pods fit on the other nodes, without a new one")
+    answer = compute([asked], work)
+    if isinstance(answer, Proposal):
+        answer = scored(answer, work)
+    if isinstance(answer, Proposal):
+        verb = "potential savings:" if told else "consolidation would save"
+        return [*said, f"{verb} {monthly(answer.savings)} a month"], not told
+    if not told:
+        said += [f"consolidation blocked: {answer.message} ({answer.code})", *_remedy(answer.code)]
+    return said, False
+
+
+def _format_turn(node: StateNode, plan: Plan) -> str | None:
+    """Return why a node that could be consolidated is in no command of the plan, None if it is."""
+    if any(node.name in command.nodes for command in plan.commands):
+        return None
+    arriving = {placed.node for placed in plan.placements}
+    if node.name in arriving:
+        return "this plan schedules pods to it, so it is not disrupted before they run"
+    budget = next(
+        (b for b in plan.budgets if (b.node_pool, b.reason) == (node.node_pool, _UNDERUTILIZED)),
+        None,
+    )
+    taken = [c for c in plan.commands if not c.forceful]
+    if budget is not None and budget.allowed == 0:
+        return "its disruption budget is used up now"
+    if taken:
+        ids = listed([command.id for command in taken])
+        return f"other commands of this plan come first: {ids}; the next pass considers it again"
+    return None
+
+
+def _budgets(node: StateNode, plan: Plan) -> Iterator[str]:
+    for budget in plan.budgets:
+        if budget.node_pool == node.node_pool:
+            yield format_budget(budget)

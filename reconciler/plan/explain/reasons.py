@@ -1,0 +1,233 @@
+"""Why a pod has no node, and why a node is or is not disrupted: read from one plan.
+
+A plan keeps each rejection where it arose. Here they are gathered for one name, so that the
+answer is the reason of the decision itself and is not computed a second time.
+"""
+
+from __future__ import annotations
+
+from msgspec import UnsetType
+
+from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.plan.explain.answer import Explanation
+from reconciler.plan.explain.decisions import Subject, decisions_of
+from reconciler.plan.render.wording import (
+    counted,
+    dollars,
+    format_reason,
+    format_side,
+    format_value,
+    listed,
+    moment,
+)
+from reconciler.plan.value.disruption import PlannedCommand, PoolBudget
+from reconciler.plan.value.nodes import PlannedNodeClaim
+from reconciler.plan.value.plan import Plan
+
+
+def pod_names(plan: Plan) -> list[str]:
+    """Return every pod in the plan, in order and once."""
+    placed = (p.pod for p in plan.placements)
+    return list(dict.fromkeys([*(u.pod for u in plan.unschedulable), *placed]))
+
+
+def matching_pods(plan: Plan, name: str) -> list[str]:
+    """Return the pods that ``name`` may mean.
+
+    It is a pod, a pod name without its namespace, or the workload that pods are named after.
+    """
+    every = pod_names(plan)
+    if name in every:
+        return [name]
+    namesakes = [p for p in every if p.rpartition("/")[2] == name]
+    return namesakes or [
+        p for p in every if p.startswith(f"{name}-") or p.rpartition("/")[2].startswith(f"{name}-")
+    ]
+
+
+def explain_pod(plan: Plan, name: str) -> Explanation | None:
+    """Return what the plan decides for a pod (``namespace/name``), None if the pod is not in it.
+
+    Pods that run and stay where they are do not occur in a plan.
+    """
+    reasons = tuple(d for d in decisions_of(plan) if d.kind == "Pod" and d.name == name)
+    if any(u.pod == name for u in plan.unschedulable):
+        verdict = "no existing node fits it, and no NodePool can launch one that does"
+        return Explanation(kind="Pod", name=name, verdict=verdict, reasons=reasons)
+    placed = next((p for p in plan.placements if p.pod == name), None)
+    if placed is None:
+        return None
+    dear = () if isinstance(placed.given_up, UnsetType) else placed.given_up
+    facts = [_format_preference(p, too_dear=p in dear) for p in placed.relaxed]
+    if placed.node:
+        verdict = f"it fits on the existing node {placed.node}"
+    else:
+        verdict = f"it waits for {placed.node_claim}, a node to be launched"
+        planned = next((c for c in plan.node_claims if c.name == placed.node_claim), None)
+        if planned is not None:
+            facts.insert(0, _format_launch(planned))
+    return Explanation(kind="Pod", name=name, verdict=verdict, facts=tuple(facts))
+
+
+def _format_preference(preference: str, *, too_dear: bool) -> str:
+    if not too_dear:
+        return f"dropped preference: {preference}"
+    return (
+        f"dropped preference: {preference} (honouring it costs more than "
+        "maximumPreferenceCostPercent allows)"
+    )
+
+
+def explain_buffer(plan: Plan, name: str) -> Explanation | None:
+    """Return what the plan decides for a CapacityBuffer (``namespace/name``), None if nothing.
+
+    The namespace can be omitted where only one buffer has the name.
+    """
+    every = {room.buffer: room for room in plan.buffers}
+    names = [name] if name in every else [b for b in every if b.rpartition("/")[2] == name]
+    if len(names) != 1:
+        return None
+    room = every[names[0]]
+    facts = [f"{counted(count, 'pod')} on node {n}" for n, count in room.nodes.items()]
+    for claim, count in room.node_claims.items():
+        facts.append(f"{counted(count, 'pod')} on {claim}, a node to be launched")
+    reasons = [d for d in decisions_of(plan) if d.kind == "CapacityBuffer" and d.name == names[0]]
+    verdict = (
+        room.message if room.replicas else f"it reserves no capacity ({room.code}): {room.message}"
+    )
+    return Explanation(
+        kind="CapacityBuffer",
+        name=names[0],
+        verdict=verdict,
+        facts=tuple(facts),
+        reasons=tuple(reasons),
+    )
+
+
+def explain_node(plan: Plan, node: str, claim: str, kind: Subject = "Node") -> Explanation:
+    """Return what the plan decides for a node and its claim; either name may be empty.
+
+    ``kind`` is the one of the two that was asked for.
+    """
+    names = {name for name in (node, claim) if name}
+    reasons = tuple(
+        d for d in decisions_of(plan) if d.kind in ("Node", "NodeClaim") and d.name in names
+    )
+    commands = [c for c in plan.commands if names & {*c.nodes, *c.node_claims}]
+    planned = next((c for c in plan.node_claims if c.name == claim), None)
+    facts = _format_drift(plan, names)
+    if commands:
+        verdict = f"to be disrupted: {commands[0].reason} ({format_reason(commands[0].reason)})"
+        facts += [_format_command(command) for command in commands]
+    elif reasons:
+        verdict = _held_verdict(plan, names)
+        facts += _format_budgets(plan, names)
+    elif planned is not None and not node:
+        verdict = f"to be launched: {format_reason(planned.reason)}"
+    else:
+        verdict = "there is no reason to disrupt it"
+    if planned is not None and node:
+        facts.append(f"launched by this plan: {format_reason(planned.reason)}")
+    elif planned is not None:
+        facts.append(_format_launch(planned))
+    name = claim if kind == "NodeClaim" else node
+    return Explanation(kind=kind, name=name, verdict=verdict, facts=tuple(facts), reasons=reasons)
+
+
+def _held_verdict(plan: Plan, names: set[str]) -> str:
+    """Return what considered a node that cannot be disrupted now."""
+    reasons = {b.reason for b in plan.blocked if b.node in names}
+    reasons |= {d.reason for d in plan.deferred if names & {d.node_claim, d.node or ""}}
+    if reasons <= {"Underutilized", "Empty"}:
+        return "consolidation considered this node but cannot disrupt it now"
+    return f"this node cannot be disrupted now ({listed(sorted(filter(None, reasons)))})"
+
+
+def node_of_claim(plan: Plan, claim: str) -> str:
+    """Return the node of a claim where the plan names it, else an empty text."""
+    return next((node for name, node in _pairs(plan) if name == claim and node), "")
+
+
+def claim_of_node(plan: Plan, node: str) -> str:
+    """Return the claim of a node where the plan names it, else an empty text."""
+    return next((claim for claim, name in _pairs(plan) if name == node and claim), "")
+
+
+def node_names(plan: Plan) -> list[str]:
+    """Return every node and claim in the plan, sorted."""
+    names = {b.node for b in plan.blocked} | {c.name for c in plan.node_claims}
+    for pair in _pairs(plan):
+        names |= {*pair}
+    for command in plan.commands:
+        names |= {*command.nodes, *command.node_claims}
+    return sorted(names - {""})
+
+
+def _pairs(plan: Plan) -> list[tuple[str, str]]:
+    """Return claim and node wherever the plan names both of one machine, or one of them."""
+    return [
+        *((d.node_claim, d.node or "") for d in plan.drift),
+        *((d.node_claim, d.node or "") for d in plan.deferred),
+        *((a.node_claim or "", a.node or "") for a in plan.actions),
+    ]
+
+
+def _format_launch(planned: PlannedNodeClaim) -> str:
+    launch = planned.launch
+    offering = f"{launch.instance_type} {launch.capacity_type} in {launch.zone}"
+    types = counted(planned.instance_types_total or len(planned.instance_types), "instance type")
+    return (
+        f"NodePool {planned.node_pool} launches it ({planned.reason}), most likely as {offering};"
+        f" {types} allowed"
+    )
+
+
+def _format_command(command: PlannedCommand) -> str:
+    with_others = listed(command.nodes or command.node_claims)
+    after = f" once {listed(command.replacements)} is ready" if command.replacements else ""
+    saved = (
+        f", saving {dollars(command.savings)} an hour"
+        if command.savings is not None and command.savings > 0
+        else ""
+    )
+    if saved and command.saved_for_each_pod is not None:
+        saved += f" ({dollars(command.saved_for_each_pod)} per pod moved)"
+    forceful = ", regardless of disruption budgets" if command.forceful else ""
+    why = f" ({command.reason.lower()} by {command.event})" if command.event else ""
+    does = f"command {command.id}: {command.decision} {with_others}"
+    return f"{does}{after}{saved}{forceful}{why}"
+
+
+def _format_drift(plan: Plan, names: set[str]) -> list[str]:
+    said = []
+    for drifted in plan.drift:
+        if not names & {drifted.node_claim, drifted.node or ""}:
+            continue
+        who = f", {format_side(drifted.side)}" if drifted.side else ""
+        said.append(f"drifted: {drifted.reason}{who}")
+        said += [
+            f"  {f.path}: {format_value(f.old)} → {format_value(f.new)}" for f in drifted.fields
+        ]
+    return said
+
+
+def _format_budgets(plan: Plan, names: set[str]) -> list[str]:
+    """Return what the budgets of its NodePool allow, by reason."""
+    pools = {b.node_pool for b in plan.blocked if b.node in names}
+    pools |= {d.node_pool for d in plan.deferred if names & {d.node_claim, d.node or ""}}
+    said = []
+    for budget in plan.budgets:
+        if budget.node_pool not in pools:
+            continue
+        said.append(format_budget(budget))
+    return said
+
+
+def format_budget(budget: PoolBudget) -> str:
+    """Return what a budget allows now: ``budget of web: 1 of 9 nodes ...``."""
+    until = f"; next change {moment(budget.next_change)}" if budget.next_change else ""
+    return (
+        f"budget of {budget.node_pool}: {budget.allowed} of {counted(budget.total, 'node')} may be"
+        f" disrupted for {DisruptionReason(budget.reason).cause} now"
+        f" ({budget.disrupting} in progress or not ready){until}"
+    )

@@ -1,0 +1,263 @@
+"""From decisions to actions: what is launched, what waits for it, and what goes then.
+
+A command that replaces has a hinge between its launches and its terminations: the ``replace``
+action waits until every replacement is initialized, validates the command again, and only then
+lets the nodes go. A command that only deletes has nothing to wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from reconciler.catalog.catalog import Catalog
+from reconciler.model.karpenter.instancetype import Offering
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodepool import NodeSelectorRequirement, requirements_of
+from reconciler.model.karpenter.requirements import RequirementSpec
+from reconciler.model.resources import format_resources
+from reconciler.placement.question import LaunchCatalog, LaunchPool, PlannedClaim
+from reconciler.plan.graph import in_waves
+from reconciler.plan.value.actions import Action
+from reconciler.plan.value.disruption import PlannedCommand
+from reconciler.plan.value.nodes import LaunchOffering, PlannedImage, PlannedNodeClaim, PriceSource
+
+# From what the scheduler planned to the NodeClaims of a plan, under names of their own.
+
+
+TYPES_MAX: Final = 60
+"""How many instance types a launch request names: CreateFleet takes no more."""
+
+_NAME_MAX: Final = 63
+
+
+class Namer:
+    """Gives NodeClaims names that no other has: the name that was planned, where it is free."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+
+    def name(self, planned: str) -> str:
+        """Return ``planned``, or the first variation of it that is free."""
+        name, number = planned, 1
+        while name in self._taken:
+            number += 1
+            suffix = f"-{number}"
+            name = planned[: _NAME_MAX - len(suffix)] + suffix
+        self._taken.add(name)
+        return name
+
+
+def planned_node_claim(
+    claim: PlannedClaim, name: str, reason: str, catalog: LaunchCatalog, pods: Iterable[str]
+) -> PlannedNodeClaim:
+    """Return the claim as the plan lists it.
+
+    ``pods`` are those of its pods that no other part of the plan places.
+    """
+    kind, offering = claim.launch
+    ref = claim.node_pool.spec.template.spec.node_class_ref
+    return PlannedNodeClaim(
+        name=name,
+        node_pool=claim.node_pool.name,
+        node_class=ref.name or None,
+        reason=reason,
+        pods=tuple(pods),
+        requests=format_resources(claim.requests),
+        requirements=tuple(map(_entry, claim.requirements.specs())),
+        instance_types=tuple(t.name for t in claim.types[:TYPES_MAX]),
+        instance_types_total=claim.types_total,
+        labels=dict(sorted(claim.labels.items())),
+        taints=claim.taints,
+        startup_taints=claim.startup_taints,
+        launch=launch_offering(kind.name, offering, catalog),
+    )
+
+
+def _entry(spec: RequirementSpec) -> NodeSelectorRequirement:
+    return NodeSelectorRequirement(spec.key, spec.operator, spec.values, spec.min_values)
+
+
+def launch_offering(
+    instance_type: str, offering: Offering, catalog: LaunchCatalog
+) -> LaunchOffering:
+    """Return an offering as a launch is expected to yield it."""
+    return LaunchOffering(
+        instance_type=instance_type,
+        zone=offering.zone,
+        capacity_type=offering.capacity_type,
+        price=offering.price,
+        base_price=_base_price(instance_type, offering, catalog),
+        estimated=offering.estimated,
+        price_source=price_source(offering),
+    )
+
+
+def price_source(offering: Offering) -> PriceSource | msgspec.UnsetType:
+    """Return whence an offering's price comes; nothing where a catalogue file states it."""
+    origin = offering.origin
+    if origin is None:
+        return msgspec.UNSET
+    return PriceSource(
+        source=origin.source,
+        at=origin.at if origin.at is not None else msgspec.UNSET,
+        basis=origin.basis or msgspec.UNSET,
+        note=origin.note or msgspec.UNSET,
+    )
+
+
+def _base_price(instance_type: str, offering: Offering, catalog: LaunchCatalog) -> float | None:
+    """Return the price before commitments and overlays, None where none changed it."""
+    if not isinstance(catalog, Catalog) or instance_type not in catalog.price_overlaid:
+        return None
+    from reconciler.catalog.adjusted.overlaid import OverlaidCatalog
+
+    if not isinstance(catalog, OverlaidCatalog):
+        return None
+    base = catalog.base
+    while isinstance(base, OverlaidCatalog):
+        base = base.base
+    kind = base.get(instance_type)
+    return kind.price_of(offering.zone, offering.capacity_type) if kind is not None else None
+
+
+def unlaunched_claim(claim: NodeClaim, pool: LaunchPool | None) -> UnlaunchedClaim:
+    """Return a claim without an instance, with the cheapest that it may become."""
+    if pool is None:
+        return UnlaunchedClaim(claim.name, claim.node_pool, None)
+    requirements = requirements_of(claim.spec.requirements)
+    found: list[tuple[float, str, Offering]] = []
+    for kind in pool.types.types:
+        if not kind.requirements.intersects(requirements):
+            continue
+        offering = kind.cheapest(requirements)
+        if offering is not None:
+            found.append((offering.price, kind.name, offering))
+    if not found:
+        return UnlaunchedClaim(claim.name, claim.node_pool, None)
+    _, name, offering = min(found, key=lambda item: item[:2])
+    launch = LaunchOffering(
+        instance_type=name,
+        zone=offering.zone,
+        capacity_type=offering.capacity_type,
+        price=offering.price,
+        estimated=offering.estimated,
+        price_source=price_source(offering),
+    )
+    return UnlaunchedClaim(claim.name, claim.node_pool, launch)
+
+
+class OwnedNode(msgspec.Struct, frozen=True):
+    """A node that a NodePool owns, as far as its labels and the catalogue tell.
+
+    ``name`` is the Node's, or its NodeClaim's where there is no Node yet. ``price`` is USD an
+    hour, None where the catalogue has none for it.
+    """
+
+    name: str
+    node_claim: str
+    node_pool: str
+    instance_type: str | None = None
+    zone: str | None = None
+    capacity_type: str | None = None
+    price: float | None = None
+    has_node: bool = True
+    is_going: bool = False
+
+
+class UnlaunchedClaim(msgspec.Struct, frozen=True):
+    """A NodeClaim that was made and has no instance yet; this plan launches it."""
+
+    name: str
+    node_pool: str
+    launch: LaunchOffering | None
+    image: PlannedImage | UnsetType = UNSET
+
+
+def actions_of(
+    node_claims: Iterable[PlannedNodeClaim],
+    unlaunched: Iterable[UnlaunchedClaim],
+    commands: Iterable[PlannedCommand],
+    nodes: Mapping[str, OwnedNode],
+) -> tuple[Action, ...]:
+    """Return the actions that carry out the claims and commands, in waves.
+
+    ``nodes`` are found by the name of their NodeClaim, or of the Node where a command knows no
+    claim.
+    """
+    every = list(commands)
+    command_of = {name: command.id for command in every for name in command.replacements}
+    actions = [
+        _provision(c.name, c.node_pool, c.reason, c.launch, c.image, command_of.get(c.name))
+        for c in node_claims
+    ]
+    actions += [
+        _provision(c.name, c.node_pool, "NotLaunched", c.launch, c.image, None) for c in unlaunched
+    ]
+    for command in every:
+        actions += _carry_out(command, nodes)
+    return in_waves(actions)
+
+
+def _provision(
+    name: str,
+    node_pool: str,
+    reason: str,
+    launch: LaunchOffering | None,
+    image: PlannedImage | UnsetType,
+    command: str | None,
+) -> Action:
+    return Action(
+        id=f"provision/{name}",
+        kind="provision",
+        node_pool=node_pool,
+        node_claim=name,
+        command=command,
+        reason=reason,
+        cost_delta=launch.price if launch else None,
+        instance_type=launch.instance_type if launch else None,
+        zone=launch.zone if launch else None,
+        capacity_type=launch.capacity_type if launch else None,
+        image=image,
+    )
+
+
+def _carry_out(command: PlannedCommand, nodes: Mapping[str, OwnedNode]) -> list[Action]:
+    going = [nodes[name] for name in command.node_claims or command.nodes]
+    hinge = f"replace/{command.id}"
+    waits_for = (hinge,) if command.replacements else ()
+    actions = [_terminate(node, command, waits_for) for node in going]
+    if command.replacements:
+        launches = tuple(sorted(f"provision/{name}" for name in command.replacements))
+        pools = {node.node_pool for node in going}
+        actions.append(
+            Action(
+                id=hinge,
+                kind="replace",
+                node_pool=pools.pop() if len(pools) == 1 else None,
+                command=command.id,
+                reason=command.reason,
+                depends_on=launches,
+            )
+        )
+    return actions
+
+
+def _terminate(node: OwnedNode, command: PlannedCommand, waits_for: tuple[str, ...]) -> Action:
+    return Action(
+        id=f"terminate/{node.node_claim or node.name}",
+        kind="terminate",
+        node_pool=node.node_pool or None,
+        node_claim=node.node_claim or None,
+        node=node.name if node.has_node else None,
+        command=command.id,
+        depends_on=waits_for,
+        reason=command.reason,
+        cost_delta=None if node.price is None else -node.price,
+        instance_type=node.instance_type,
+        zone=node.zone,
+        capacity_type=node.capacity_type,
+    )

@@ -1,0 +1,268 @@
+"""From what placement and disruption decided to the parts of a plan.
+
+Both answer in values of their own floors. Here every new NodeClaim gets the name it will bear,
+and every pod stands once: with the first part that gave it a place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.resources import add, format_resources
+from reconciler.observed.state import ClusterState
+from reconciler.placement.question import LaunchPool, Placement, PlannedClaim, Rejection
+from reconciler.plan.make.actions import Namer, planned_node_claim
+from reconciler.plan.value.actions import DeferredClaim
+from reconciler.plan.value.disruption import (
+    BlockedNode,
+    Decision,
+    PlannedBlocker,
+    PlannedCommand,
+    PoolBudget,
+)
+from reconciler.plan.value.nodes import PlacedPod, PlannedNodeClaim, Reason, UnschedulablePod
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from reconciler.disruption.command import Block, BudgetState, Command, Decisions, Deferral
+    from reconciler.disruption.command import Blocker as Held
+    from reconciler.model.history import History
+    from reconciler.plan.make.decide import Places
+
+
+class _Seat(msgspec.Struct, frozen=True):
+    """Where a pod is to be, and which preferences it does without, for lack or for their cost."""
+
+    where: str
+    relaxed: tuple[str, ...]
+    given_up: tuple[str, ...]
+
+
+class Seating:
+    """The new NodeClaims under their final names, and the place of each pod.
+
+    ``virtual`` pods have seats, but are in no list of pods: there never are such pods.
+    """
+
+    def __init__(
+        self,
+        namer: Namer,
+        pools: Mapping[str, LaunchPool],
+        virtual: Collection[str] = frozenset(),
+    ) -> None:
+        self._namer = namer
+        self._pools = pools
+        self._virtual = virtual
+        self._names: dict[str, str] = {}
+        self._claims: list[tuple[PlannedClaim, str]] = []
+        self._seats: dict[str, _Seat] = {}
+
+    def take(self, placement: Placement, reason: str) -> None:
+        """Take the claims and places of one part.
+
+        A pod that has a place already keeps it; only the room of a CapacityBuffer may move on.
+        """
+        for claim in placement.claims:
+            self.take_claim(claim, reason)
+        for pod, node in placement.on_nodes.items():
+            self._seat(pod, node, placement)
+        for claim in placement.claims:
+            for pod in claim.pods:
+                self._seat(pod, claim.name, placement)
+
+    def take_claim(self, claim: PlannedClaim, reason: str) -> None:
+        """Give a planned claim its name, once."""
+        if claim.name not in self._names:
+            self._names[claim.name] = self._namer.name(claim.name)
+            self._claims.append((claim, reason))
+
+    def _seat(self, pod: str, where: str, placement: Placement) -> None:
+        if pod in self._virtual or pod not in self._seats:
+            dear = placement.given_up.preferences.get(pod, ()) if placement.given_up else ()
+            self._seats[pod] = _Seat(where, placement.relaxed.get(pod, ()), dear)
+
+    @property
+    def seats(self) -> Mapping[str, str]:
+        """Where each pod is to be: a node that is there, or the final name of a new claim."""
+        return {pod: self._names.get(s.where, s.where) for pod, s in self._seats.items()}
+
+    @property
+    def new(self) -> Collection[str]:
+        """The final names of the new claims."""
+        return self._names.values()
+
+    def name_of(self, planned: str) -> str:
+        """Return the final name of a planned claim."""
+        return self._names[planned]
+
+    def node_claims(self, pods: Iterable[Pod]) -> tuple[PlannedNodeClaim, ...]:
+        """Return the claims by name, each with every pod that has its place there."""
+        by_key = {pod.key: pod for pod in pods}
+        seated: dict[str, list[str]] = {}
+        for pod, seat in self._seats.items():
+            seated.setdefault(seat.where, []).append(pod)
+        made = [self._node_claim(c, r, seated.get(c.name, []), by_key) for c, r in self._claims]
+        return tuple(sorted(made, key=lambda claim: claim.name))
+
+    def _node_claim(
+        self, claim: PlannedClaim, reason: str, pods: list[str], by_key: Mapping[str, Pod]
+    ) -> PlannedNodeClaim:
+        types = self._pools[claim.node_pool.name].types
+        name = self._names[claim.name]
+        own = sorted(pod for pod in pods if pod not in self._virtual)
+        if pods and not own and reason == "Unschedulable":
+            reason = "Headroom"
+        made = planned_node_claim(claim, name, reason, types, own)
+        known = set(claim.pods)
+        later = [by_key[pod].requests() for pod in pods if pod not in known and pod in by_key]
+        if not later:
+            return made
+        from msgspec.structs import replace
+
+        return replace(made, requests=format_resources(add(claim.requests, *later)))
+
+    def placements(self) -> tuple[PlacedPod, ...]:
+        """Return the place of each pod, by pod."""
+        return tuple(
+            PlacedPod(
+                pod=pod,
+                node=None if seat.where in self._names else seat.where,
+                node_claim=self._names.get(seat.where),
+                relaxed=seat.relaxed,
+                given_up=seat.given_up or UNSET,
+            )
+            for pod, seat in sorted(self._seats.items())
+            if pod not in self._virtual
+        )
+
+
+def seated(
+    decisions: Decisions | Places,
+    static: Iterable[PlannedClaim],
+    namer: Namer,
+    pools: Mapping[str, LaunchPool],
+    virtual: Collection[str] = frozenset(),
+) -> Seating:
+    """Return every new claim and every place: pods that wait first, then what commands move."""
+    seating = Seating(namer, pools, virtual)
+    for claim in static:
+        seating.take_claim(claim, "Static")
+    if decisions.placement is not None:
+        seating.take(decisions.placement, "Unschedulable")
+    for command in decisions.commands:
+        for claim in command.replacements:
+            seating.take_claim(claim, command.reason.value)
+        if command.placement is not None:
+            seating.take(command.placement, command.reason.value)
+    return seating
+
+
+def planned_command(command: Command, seating: Seating) -> PlannedCommand:
+    """Return a command as the plan lists it."""
+    return PlannedCommand(
+        id=command.id,
+        reason=command.reason.value,
+        decision=cast("Decision", command.decision),
+        nodes=command.nodes,
+        node_claims=command.node_claims,
+        replacements=tuple(sorted(seating.name_of(c.name) for c in command.replacements)),
+        savings=None if command.savings is None else round(command.savings, 9),
+        score=command.score,
+        pods_evicted=command.pods_evicted,
+        savings_per_eviction=_per_eviction(command),
+        forceful=command.is_forceful,
+        message=command.message or UNSET,
+    )
+
+
+def _per_eviction(command: Command) -> float | UnsetType:
+    """Return what a consolidation saves for each pod that it moves."""
+    saved = command.savings_per_eviction
+    if command.reason.value != "Underutilized" or not command.pods_evicted or saved is None:
+        return UNSET
+    return round(saved, 9)
+
+
+def unschedulable_pods(
+    placement: Placement | None, virtual: Collection[str] = frozenset()
+) -> tuple[UnschedulablePod, ...]:
+    """Return the pods without a place, by name, each with the reasons of every pool.
+
+    Among them are those that wait for reserved capacity: the next pass asks again.
+    """
+    if placement is None:
+        return ()
+    homeless = {**placement.deferred, **placement.unschedulable}
+    return tuple(
+        UnschedulablePod(pod=pod, reasons=tuple(map(_reason, rejections)))
+        for pod, rejections in sorted(homeless.items())
+        if pod not in virtual
+    )
+
+
+def _reason(rejection: Rejection) -> Reason:
+    return Reason(node_pool=rejection.node_pool, code=rejection.code, message=rejection.message)
+
+
+def blocked_node(block: Block, cluster: ClusterState) -> BlockedNode:
+    """Return a block as the plan lists it."""
+    node = cluster.by_name.get(block.node)
+    return BlockedNode(
+        node=block.node,
+        node_pool=node.node_pool if node is not None else "",
+        reason=block.reason,
+        code=block.code.value,
+        message=block.message,
+    )
+
+
+def deferred_claim(deferral: Deferral) -> DeferredClaim:
+    """Return a deferral as the plan lists it."""
+    return DeferredClaim(
+        node_claim=deferral.node_claim,
+        node=deferral.node,
+        node_pool=deferral.node_pool,
+        reason=deferral.reason.value,
+        waits_for=deferral.waits_for.value,
+        not_before=deferral.not_before,
+        message=deferral.message,
+    )
+
+
+def planned_blocker(held: Held, history: History | None, now: datetime) -> PlannedBlocker:
+    """Return a blocker as the plan lists it, with since when it is known to be one."""
+    known = history.obstacle(held.kind, held.name) if history is not None else None
+    fresh = now if history is not None else None
+    return PlannedBlocker(
+        kind=held.kind,
+        name=held.name,
+        code=held.code,
+        message=held.message,
+        owner=held.owner,
+        nodes=held.nodes,
+        node_pools=held.node_pools,
+        reasons=held.reasons,
+        since=known.since if known is not None else fresh,
+        until=held.until,
+        forgone=held.forgone,
+        unpriced=held.unpriced,
+    )
+
+
+def pool_budget(state: BudgetState) -> PoolBudget:
+    """Return what budgets say as the plan lists it."""
+    return PoolBudget(
+        node_pool=state.node_pool,
+        reason=state.reason.value,
+        total=state.total,
+        disrupting=state.disrupting,
+        allowed=state.allowed,
+        next_change=state.next_change,
+        binding=state.binding,
+    )

@@ -1,0 +1,210 @@
+"""Drift that does not get anywhere: named after a deadline, with what holds it.
+
+A drifted node behind a PodDisruptionBudget, a protected pod or a budget of nought is blocked, which
+is as it should be, and stays so without a word for as long as nobody looks. Kubernetes knows the
+same of Deployments, and its name for it is kept: a progress deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from reconciler.catalog.catalog import Catalog
+from reconciler.disruption.methods.drift import drifted_since
+from reconciler.model.diagnostics import Diagnostic
+from reconciler.model.duration import parse_duration
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.settings import Settings
+from reconciler.observed.state import ClusterState
+from reconciler.placement.nodes.daemons import unreadable
+from reconciler.placement.question import DroppedPreferences
+from reconciler.plan.render.wording import (
+    counted,
+    dollars,
+    format_pods,
+    format_price_source,
+    moment,
+)
+from reconciler.plan.value.actions import DeferredClaim
+from reconciler.plan.value.changes import DriftedClaim
+from reconciler.plan.value.disruption import BlockedNode, PlannedCommand
+from reconciler.plan.value.nodes import PlannedNodeClaim
+from reconciler.plan.value.plan import PlanFinding
+from reconciler.source.resource import LOCK_FILE
+
+if TYPE_CHECKING:
+    from reconciler.desired.lock import Lock
+    from reconciler.disruption.command import Decisions
+    from reconciler.plan.make.decide import Places
+
+
+# What a plan has to say beside its decisions: about its inputs, and about its own limits.
+
+
+def finding(diagnostic: Diagnostic) -> PlanFinding:
+    """Return a diagnostic in the flat form of the plan's schema."""
+    place = diagnostic.place
+    return PlanFinding(
+        severity=diagnostic.severity.value,
+        code=diagnostic.code,
+        message=diagnostic.message,
+        path=diagnostic.path or None,
+        file=place.file if place is not None else None,
+        line=place.line if place is not None else None,
+        column=place.column if place is not None else None,
+        hint=diagnostic.hint or None,
+    )
+
+
+def of_lock(lock: Lock | None) -> Iterator[PlanFinding]:
+    """Report that images, zones and prices come from a lock."""
+    if lock is not None:
+        message = f"images, subnets and prices locked at {moment(lock.locked_at)}"
+        yield PlanFinding(severity="info", code="locked", message=message, file=LOCK_FILE)
+
+
+def of_catalog(catalog: Catalog, claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanFinding]:
+    """Report where prices come from, and how many launches use an estimate."""
+    for warning in catalog.warnings:
+        yield PlanFinding(severity="warning", code="catalog-fallback", message=warning)
+    source = catalog.source.rpartition("/")[2]  # wherever the file lies, it is the same input
+    yield PlanFinding(severity="info", code="catalog", message=f"instance types: {source}")
+    estimated = sum(claim.launch.estimated for claim in claims)
+    for note in catalog.notes:
+        is_estimate = catalog.spot_is_estimated and note.startswith("spot")
+        code = "spot-estimated" if is_estimate else "catalog-note"
+        if is_estimate and estimated:
+            uses = "launch uses" if estimated == 1 else "launches use"
+            note = f"{estimated:,} {uses} estimated spot prices"
+        yield PlanFinding(severity="info", code=code, message=note)
+    yield from _sources(claims)
+
+
+def _sources(claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanFinding]:
+    """Report the sources of launch prices, where any is not bundled with the release."""
+    counts: dict[str, int] = {}
+    told = False
+    for claim in claims:
+        source = claim.launch.price_source
+        if isinstance(source, msgspec.UnsetType):
+            continue
+        told = told or source.source not in ("bundled", "estimate", "reservation")
+        said = format_price_source(source)
+        counts[said] = counts.get(said, 0) + 1
+    if told:
+        parts = (f"{said} ({counted(n, 'launch', 'launches')})" for said, n in counts.items())
+        yield PlanFinding(
+            severity="info", code="prices", message=f"price sources: {', '.join(parts)}"
+        )
+
+
+def of_daemon_sets(cluster: ClusterState) -> Iterator[PlanFinding]:
+    """Report the DaemonSets that cannot be read, and how they are counted."""
+    for name, why in unreadable(cluster):
+        message = (
+            f"invalid DaemonSet {name}: {why}; it is assumed to run on every node that it tolerates"
+        )
+        yield PlanFinding(severity="warning", code="daemonset-unreadable", message=message)
+
+
+def of_decisions(decisions: Decisions | Places) -> Iterator[PlanFinding]:
+    """Report limits of work, dropped preferences and invalid budgets."""
+    for limit in decisions.limits_hit:
+        yield PlanFinding(severity="warning", code="work-limit", message=limit)
+    broken = {(s.node_pool, s.error): s.binding for s in decisions.budgets if s.error is not None}
+    for (pool, error), index in broken.items():
+        message = f"invalid budget of NodePool {pool}, so its nodes cannot be disrupted: {error}"
+        path = None if index is None else f"spec.disruption.budgets[{index}]"
+        yield PlanFinding(severity="warning", code="budget-unreadable", message=message, path=path)
+    if decisions.placement is not None and decisions.placement.given_up is not None:
+        yield _too_dear(decisions.placement.given_up)
+
+
+def _too_dear(given_up: DroppedPreferences) -> PlanFinding:
+    """Report the pods whose preferences cost too much, and the savings of dropping them."""
+    pods = given_up.preferences
+    whose = f"{counted(len(pods), 'pod')} ({format_pods(pods)})"
+    saved = f", which saves {dollars(given_up.saving)} an hour" if given_up.saving > 0 else ""
+    return PlanFinding(
+        severity="warning",
+        code="preferences-given-up",
+        message=f"soft preferences of {whose} are dropped{saved}",
+        hint="to honour them at any cost, set maximumPreferenceCostPercent to 100",
+    )
+
+
+PROGRESS_DEADLINE: Final = "progress-deadline"
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """A drifted NodeClaim that should have been replaced by now, and what blocks it."""
+
+    node_claim: str
+    node: str | None
+    node_pool: str
+    since: datetime
+    deadline: str
+    key: str
+    why: str
+
+    def __str__(self) -> str:
+        node = f" (node {self.node})" if self.node else ""
+        return (
+            f"NodeClaim {self.node_claim}{node} of NodePool {self.node_pool} has been drifted since"
+            f" {self.since:%Y-%m-%d %H:%M %Z}, longer than {self.deadline} ({self.key}), and is not"
+            f" replaced: {self.why}"
+        )
+
+    def finding(self) -> PlanFinding:
+        """Return it as a finding of a plan."""
+        return PlanFinding(severity="warning", code=PROGRESS_DEADLINE, message=str(self))
+
+
+def overdue(
+    drift: Iterable[DriftedClaim],
+    commands: Iterable[PlannedCommand],
+    blocked: Iterable[BlockedNode],
+    deferred: Iterable[DeferredClaim],
+    claims: Mapping[str, NodeClaim],
+    settings: Settings,
+    now: datetime,
+) -> tuple[Overdue, ...]:
+    """Return the drifted claims that no command takes now and whose deadline has passed."""
+    going = {name for command in commands for name in command.node_claims}
+    why = {item.node_claim: item.message for item in reversed([*deferred])}
+    by_node = {item.node: item.message for item in reversed([*blocked])}
+    found = []
+    for item in drift:
+        claim = claims.get(item.node_claim)
+        due = due_at(claim, settings) if claim is not None else None
+        if claim is None or due is None or now < due or item.node_claim in going:
+            continue
+        since = drifted_since(claim)
+        assert since is not None, "what has a deadline has a beginning"
+        pool = item.node_pool
+        held = by_node.get(item.node or "") or why.get(item.node_claim)
+        found.append(
+            Overdue(
+                node_claim=item.node_claim,
+                node=item.node,
+                node_pool=pool,
+                since=since,
+                deadline=settings.option(pool, "progress_deadline"),
+                key=settings.option_key(pool, "progress_deadline", "progressDeadline"),
+                why=held or "other nodes come first",
+            )
+        )
+    return tuple(found)
+
+
+def due_at(claim: NodeClaim, settings: Settings) -> datetime | None:
+    """Return when a drifted claim should have been replaced; None where nobody asks that."""
+    deadline = parse_duration(settings.option(claim.node_pool, "progress_deadline"))
+    since = drifted_since(claim)
+    return since + deadline if since is not None and deadline > timedelta(0) else None

@@ -1,0 +1,291 @@
+"""Which offerings a launch asks EC2 for, out of all that a NodeClaim allows.
+
+The AWS provider narrows a claim once more before it calls CreateFleet (``filter.go``): to what is
+available now, to one kind of reservation, to ordinary types where exotic ones are not needed, to
+spot that is not dearer than on-demand; then to sixty types and one capacity type. A preview of
+the requests and the engine use this one choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from reconciler.catalog.aws.machine import image_for
+from reconciler.model.karpenter.instancetype import LAUNCH_PREFERENCE, InstanceType, Offering
+from reconciler.model.karpenter.labels import (
+    CAPACITY_TYPE,
+    INSTANCE_TYPE,
+    ON_DEMAND,
+    RESERVED,
+    SPOT,
+)
+from reconciler.model.karpenter.requirements import Requirements, equals
+from reconciler.model.resources import Resources, fits
+from reconciler.plan.make.disclosure import disclosed
+from reconciler.plan.make.pools import node_class_of
+from reconciler.plan.value.nodes import PlannedImage, PlannedNodeClaim, PlannedNodeClass
+
+if TYPE_CHECKING:
+    from reconciler.model.karpenter.nodeclass import AMI, EC2NodeClass
+    from reconciler.placement.question import LaunchPool
+    from reconciler.plan.make.actions import UnlaunchedClaim
+
+
+# What the launches of a plan boot and run with: the image of each, and the node classes.
+
+
+class BootImages:
+    """Finds the image that an instance type boots in a NodePool; each is looked up once."""
+
+    def __init__(
+        self, classes: Mapping[str, EC2NodeClass], pools: Mapping[str, LaunchPool]
+    ) -> None:
+        self._classes = classes
+        self._pools = pools
+        self._found = cache(self._find)
+
+    def of(self, node_pool: str, instance_type: str | None) -> PlannedImage | UnsetType:
+        """Return the image, UNSET where nothing is known of the NodePool's class."""
+        return self._found(node_pool, instance_type)
+
+    def on(self, claim: PlannedNodeClaim) -> PlannedNodeClaim:
+        """Return the claim with the image that its expected instance type boots."""
+        found = self.of(claim.node_pool, claim.launch.instance_type)
+        return (
+            claim if isinstance(found, UnsetType) else msgspec.structs.replace(claim, image=found)
+        )
+
+    def on_unlaunched(self, claim: UnlaunchedClaim) -> UnlaunchedClaim:
+        """Return a claim that was made before with the image that it is expected to boot."""
+        launch = claim.launch
+        found = self.of(claim.node_pool, launch.instance_type if launch is not None else None)
+        return (
+            claim if isinstance(found, UnsetType) else msgspec.structs.replace(claim, image=found)
+        )
+
+    def _find(self, node_pool: str, instance_type: str | None) -> PlannedImage | UnsetType:
+        pool = self._pools.get(node_pool)
+        if pool is None:
+            return UNSET
+        node_class = node_class_of(pool.node_pool, self._classes)
+        if node_class is None:
+            return UNSET
+        kind = pool.types.get(instance_type) if instance_type else None
+        ami = image_for(node_class.status.amis, kind) if kind is not None else None
+        if ami is not None:
+            return planned_image(ami, node_class)
+        alias = _alias(node_class)
+        return PlannedImage(alias=alias) if alias and not node_class.status.amis else UNSET
+
+
+def planned_image(ami: AMI, node_class: EC2NodeClass) -> PlannedImage:
+    """Return an image as the plan names it, with the alias by which its class asks for it."""
+    return PlannedImage(id=ami.id, name=ami.name, alias=_alias(node_class))
+
+
+def _alias(node_class: EC2NodeClass) -> str:
+    return next((term.alias for term in node_class.spec.ami_selector_terms if term.alias), "")
+
+
+def launch_classes(
+    node_pools: Iterable[str],
+    pools: Mapping[str, LaunchPool],
+    classes: Mapping[str, EC2NodeClass],
+) -> tuple[PlannedNodeClass, ...] | UnsetType:
+    """Return the node classes of these NodePools by name, UNSET where none is known."""
+    named = (pools[name].node_pool for name in set(node_pools) if name in pools)
+    found = (node_class_of(pool, classes) for pool in named)
+    known = {node_class.name: node_class for node_class in found if node_class is not None}
+    return tuple(planned_node_class(known[name]) for name in sorted(known)) or UNSET
+
+
+def planned_node_class(node_class: EC2NodeClass) -> PlannedNodeClass:
+    """Return what a node class brings to a launch, without what changes by the minute."""
+    status = node_class.status
+    group = status.placement_group
+    return PlannedNodeClass(
+        name=node_class.name,
+        spec=disclosed(msgspec.to_builtins(node_class.spec)),
+        images=tuple(planned_image(ami, node_class) for ami in status.amis),
+        subnets=tuple(sorted(subnet.id for subnet in status.subnets)),
+        security_groups=tuple(sorted(g.id for g in status.security_groups)),
+        capacity_reservations=tuple(sorted(r.id for r in status.capacity_reservations)),
+        placement_group=group.id if group is not None else "",
+        instance_profile=status.instance_profile,
+    )
+
+
+TYPES_MAX: Final = 60
+"""How many instance types one CreateFleet names (the provider's own limit)."""
+
+_RESERVATION_TYPE: Final = "karpenter.k8s.aws/capacity-reservation-type"
+_INTERRUPTIBLE: Final = "karpenter.k8s.aws/capacity-reservation-interruptible"
+_CAPACITY_BLOCK: Final = "capacity-block"
+_EXOTIC: Final = (
+    "nvidia.com/gpu",
+    "amd.com/gpu",
+    "habana.ai/gaudi",
+    "aws.amazon.com/neuron",
+    "aws.amazon.com/neuroncore",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchChoice:
+    """One type that a launch may take, with the offerings it may take it from."""
+
+    kind: InstanceType
+    offerings: tuple[Offering, ...]
+
+    @property
+    def price(self) -> float:
+        """The least it may cost, USD an hour."""
+        return min(o.price for o in self.offerings)
+
+    def only(self, keep: Callable[[Offering], bool]) -> LaunchChoice:
+        """Return it with those of its offerings that ``keep`` accepts."""
+        return LaunchChoice(self.kind, tuple(o for o in self.offerings if keep(o)))
+
+
+def launch_choices(
+    requirements: Requirements, requests: Resources, types: Iterable[InstanceType]
+) -> tuple[str, list[LaunchChoice]]:
+    """Return the capacity type of a launch and its choices, cheapest first, at most sixty.
+
+    Without a choice the list is empty: nothing that the claim allows can be had now.
+    """
+    choices = _available(requirements, requests, types)
+    for narrow in (_one_reservation_kind, _one_block, _fullest_reservation):
+        choices = narrow(choices)
+    if not requirements.has_min_values():
+        choices = _ordinary(choices)
+        choices = _no_dear_spot(choices)
+    choices.sort(key=lambda c: (c.price, c.kind.name))
+    del choices[TYPES_MAX:]
+    for capacity_type in LAUNCH_PREFERENCE:
+        narrowed = requirements.adding([equals(CAPACITY_TYPE, capacity_type)])
+        if narrowed.allowed(CAPACITY_TYPE).values:
+            chosen = _with(choices, partial(_is_of, capacity_type))
+            if chosen:
+                return capacity_type, chosen
+    return ON_DEMAND, []
+
+
+def _is_of(capacity_type: str, offering: Offering) -> bool:
+    return offering.capacity_type == capacity_type
+
+
+def _with(choices: Iterable[LaunchChoice], keep: Callable[[Offering], bool]) -> list[LaunchChoice]:
+    """Return the choices that have an offering that ``keep`` accepts, with only those."""
+    narrowed = (choice.only(keep) for choice in choices)
+    return [choice for choice in narrowed if choice.offerings]
+
+
+def _available(
+    requirements: Requirements, requests: Resources, types: Iterable[InstanceType]
+) -> list[LaunchChoice]:
+    named = requirements.allowed(INSTANCE_TYPE)
+    return [
+        LaunchChoice(kind, tuple(offerings))
+        for kind in types
+        if named.has(kind.name)
+        and kind.requirements.intersects(requirements)
+        and fits(requests, kind.allocatable)
+        and (offerings := kind.available(requirements))
+    ]
+
+
+def reservation_type(offering: Offering) -> str:
+    """Return the kind of an offering's reservation, empty where it has none."""
+    return _label(offering, _RESERVATION_TYPE)
+
+
+def is_interruptible(offering: Offering) -> bool:
+    """Return whether EC2 may take the reservation back."""
+    return _label(offering, _INTERRUPTIBLE) == "true"
+
+
+def _label(offering: Offering, key: str) -> str:
+    return offering.requirements.allowed(key).any_value() if offering.reservation_id else ""
+
+
+def _is_block(offering: Offering) -> bool:
+    return reservation_type(offering) == _CAPACITY_BLOCK
+
+
+def _one_reservation_kind(choices: list[LaunchChoice]) -> list[LaunchChoice]:
+    """Keep the kind of reservation that has the cheapest offering, if there is any.
+
+    Default reservations come before capacity blocks, and those before interruptible ones, where
+    prices are equal: one CreateFleet can ask for one kind only.
+    """
+
+    def kind_of(offering: Offering) -> tuple[int, str]:
+        if _is_block(offering):
+            return (1, "block")
+        return (2, "interruptible") if is_interruptible(offering) else (0, "default")
+
+    reserved = [(o.price, kind_of(o)) for c in choices for o in c.offerings if _is_reserved(o)]
+    if not reserved:
+        return choices
+    _, best = min(reserved)
+    return _with(choices, lambda o: _is_reserved(o) and kind_of(o) == best)
+
+
+def _is_reserved(offering: Offering) -> bool:
+    return offering.capacity_type == RESERVED
+
+
+def _one_block(choices: list[LaunchChoice]) -> list[LaunchChoice]:
+    """Keep the single cheapest capacity block: a fleet cannot spread over several."""
+    blocks = [(o.price, c.kind.name, o) for c in choices for o in c.offerings if _is_block(o)]
+    if not blocks:
+        return choices
+    _, name, block = min(blocks, key=lambda b: (b[0], b[1], b[2].zone))
+    return [LaunchChoice(c.kind, (block,)) for c in choices if c.kind.name == name]
+
+
+def _fullest_reservation(choices: list[LaunchChoice]) -> list[LaunchChoice]:
+    """Keep in each zone only the reservation of a type with the most capacity left."""
+    if not any(_is_reserved(o) for c in choices for o in c.offerings):
+        return choices
+    kept = []
+    for choice in choices:
+        by_zone: dict[str, Offering] = {}
+        for offering in filter(_is_reserved, choice.offerings):
+            best = by_zone.get(offering.zone)
+            if best is None or _left(offering) > _left(best):
+                by_zone[offering.zone] = offering
+        if by_zone:
+            kept.append(LaunchChoice(choice.kind, tuple(by_zone.values())))
+    return kept
+
+
+def _left(offering: Offering) -> int:
+    return offering.reservation_capacity or 0
+
+
+def _ordinary(choices: list[LaunchChoice]) -> list[LaunchChoice]:
+    """Leave out bare metal and accelerators, unless there is nothing else."""
+    plain = [c for c in choices if not _is_exotic(c.kind)]
+    return plain or choices
+
+
+def _is_exotic(kind: InstanceType) -> bool:
+    size = kind.name.partition(".")[2]
+    return "metal" in size or any(kind.capacity.get(name) for name in _EXOTIC)
+
+
+def _no_dear_spot(choices: list[LaunchChoice]) -> list[LaunchChoice]:
+    """Leave out spot that costs more than the cheapest on-demand."""
+    on_demand = [o.price for c in choices for o in c.offerings if o.capacity_type == ON_DEMAND]
+    if not on_demand:
+        return choices
+    limit = min(on_demand)
+    return _with(choices, lambda o: o.capacity_type != SPOT or o.price <= limit)

@@ -1,0 +1,207 @@
+"""Which side moved: what git changes, and which NodeClaims no longer match it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+
+from reconciler.desired.fleet import Fleet
+from reconciler.desired.hash import object_hash
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.plan.make.disclosure import disclosed_field
+from reconciler.plan.make.inputs import Inputs, Object
+from reconciler.plan.make.pools import PoolTypes
+from reconciler.plan.value.changes import (
+    ChangeKind,
+    DriftedClaim,
+    PlannedChange,
+    PlannedFieldChange,
+)
+from reconciler.source.resource import CONFIG_FILES, Resource
+
+if TYPE_CHECKING:
+    from reconciler.diff.changes import Change as Changed
+    from reconciler.diff.changes import FieldChange as ChangedField
+    from reconciler.diff.drift import Drift
+
+_OURS: Final = ("NodePool", "NodeOverlay", "EC2NodeClass")
+_FILES: Final = ("Configuration", "Lock")
+"""What stands in files of ours is compared in its own way."""
+
+
+def drift_of(
+    inputs: Inputs, pools: PoolTypes, classes: Mapping[str, EC2NodeClass]
+) -> tuple[Drift, ...]:
+    """Return the NodeClaims that drifted, by name."""
+    if not any(node.is_managed for node in inputs.cluster.nodes):
+        return ()
+    from reconciler.diff.drift import DesiredObjects, find_drift
+    from reconciler.diff.nodeclass import ClassState
+
+    bundle = inputs.settings.cluster_ca_bundle
+    facts = {
+        r.name: ClassState(classes[r.name], _hash(r, bundle), inputs.instances)
+        for r in inputs.fleet.node_classes
+    }
+    hashes = {r.name: h for r in inputs.fleet.node_pools if (h := _hash(r)) is not None}
+    return find_drift(DesiredObjects(pools.every, hashes, facts), inputs.cluster, inputs.now)
+
+
+def _hash(resource: Resource, ca_bundle: str = "") -> str | None:
+    found = object_hash(resource.data, ca_bundle)
+    return found[0] if found is not None else None
+
+
+def changes_of(inputs: Inputs, drift: Iterable[Drift]) -> tuple[PlannedChange, ...]:
+    """Return what git changes, each object with the NodeClaims that its change drifts.
+
+    Against another commit every object counts; against records or a cluster only the kinds that
+    those keep.
+    """
+    if inputs.base is None:
+        return ()
+    from reconciler.diff import changes as diff
+
+    every = inputs.compared_with == "base"
+    resources = [r for r in inputs.fleet.resources if every or r.kind in _OURS]
+    places = {id(r.data): (r.file, r.line) for r in resources}
+
+    def place(item: Object) -> tuple[str | None, int | None]:
+        return places.get(id(item), (None, None))
+
+    base = [o for o in inputs.base if o.get("kind") not in _FILES]
+    base = [o for o in base if every or o.get("kind") in _OURS]
+    found = diff.changes(base, [r.data for r in resources], place=place)
+    drifted = list(drift)
+    objects = tuple(_change(change, inputs.fleet, drifted) for change in found)
+    return (*objects, *_changes_of_files(inputs, drifted))
+
+
+def _changes_of_files(inputs: Inputs, drift: list[Drift]) -> tuple[PlannedChange, ...]:
+    """Return what changes in the fleet's config and in its lock; a cluster keeps neither."""
+    if inputs.compared_with == "cluster":
+        return ()
+    from reconciler.desired.objects import file_objects
+
+    old = {str(o["kind"]): o for o in inputs.base or () if o.get("kind") in _FILES}
+    new = {str(o["kind"]): o for o in file_objects(inputs.fleet)}
+    if old == new:
+        return ()
+    from reconciler.diff.configuration import configuration_changes
+    from reconciler.diff.lock import lock_changes
+
+    fleet = inputs.fleet
+
+    def place(path: str) -> tuple[str, int]:
+        return fleet.config_file or CONFIG_FILES[0], _line(fleet.config_lines, path)
+
+    found = (
+        *configuration_changes(old.get("Configuration"), new.get("Configuration"), place),
+        *lock_changes(old.get("Lock"), new.get("Lock"), lambda path: _line(fleet.lock_lines, path)),
+    )
+    return tuple(
+        msgspec.structs.replace(
+            _change(change, fleet, []), drifted=_drifted_by_lock(change, fleet, drift)
+        )
+        for change in found
+    )
+
+
+def _line(lines: Mapping[str, int], path: str) -> int:
+    """Return the line of a field, that of the nearest one above it where it is not there."""
+    while path and path not in lines:
+        path = path.rpartition(".")[0]
+    return lines.get(path, 1)
+
+
+def _drifted_by_lock(change: Changed, fleet: Fleet, drift: list[Drift]) -> tuple[str, ...]:
+    """Return the claims that drifted in what the lock holds for their node class."""
+    from reconciler.diff.lock import IMAGES, SECURITY_GROUPS, SUBNETS
+    from reconciler.diff.nodeclass import AMI_DRIFT, SECURITY_GROUP_DRIFT, SUBNET_DRIFT
+
+    reasons = {
+        IMAGES: AMI_DRIFT,
+        SUBNETS: SUBNET_DRIFT,
+        SECURITY_GROUPS: SECURITY_GROUP_DRIFT,
+    }
+    owner, _, subject = change.name.rpartition(".")
+    if change.kind != "Lock" or subject not in reasons:
+        return ()
+    name = owner.removeprefix("nodeClasses.")
+    pools = {r.name for r in fleet.node_pools if _class_name(r) == name}
+    return tuple(
+        d.node_claim for d in drift if d.node_pool in pools and d.reason == reasons[subject]
+    )
+
+
+def _change(change: Changed, fleet: Fleet, drift: list[Drift]) -> PlannedChange:
+    return PlannedChange(
+        op=cast("ChangeKind", change.op),
+        kind=change.kind,
+        name=change.name,
+        file=change.file,
+        line=change.line,
+        fields=tuple(map(_field, change.fields)),
+        drifted=_drifted_by(change, fleet, drift) if change.drifts else (),
+    )
+
+
+def _drifted_by(change: Changed, fleet: Fleet, drift: list[Drift]) -> tuple[str, ...]:
+    """Return the claims whose drift is of the kind that this change causes."""
+    from reconciler.diff.drift import (
+        INSTANCE_TYPE_NOT_FOUND,
+        NODE_POOL_DRIFTED,
+        REQUIREMENTS_DRIFTED,
+    )
+
+    if change.kind == "NodePool":
+        pools, own = {change.name}, True
+    else:
+        pools, own = {r.name for r in fleet.node_pools if _class_name(r) == change.name}, False
+    return tuple(
+        d.node_claim
+        for d in drift
+        if d.node_pool in pools
+        and (d.reason in (NODE_POOL_DRIFTED, REQUIREMENTS_DRIFTED)) is own
+        and d.reason != INSTANCE_TYPE_NOT_FOUND
+    )
+
+
+def _class_name(pool: Resource) -> str:
+    name: str = pool.data["spec"]["template"]["spec"]["nodeClassRef"]["name"]
+    return name
+
+
+def drifted_claims(drift: Iterable[Drift]) -> tuple[DriftedClaim, ...]:
+    """Return drift as the plan lists it."""
+    return tuple(
+        DriftedClaim(
+            node_claim=d.node_claim,
+            node=d.node,
+            node_pool=d.node_pool,
+            reason=d.reason,
+            recorded_hash=d.recorded_hash,
+            desired_hash=d.desired_hash,
+            fields=tuple(map(_field, d.fields)),
+            side=d.side.value,
+        )
+        for d in drift
+    )
+
+
+def _field(field: ChangedField) -> PlannedFieldChange:
+    old, new = (disclosed_field(_plain(side), field.path) for side in (field.old, field.new))
+    return PlannedFieldChange(path=field.path, old=old, new=new, drifts=field.drifts)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it, so that reading the plan back gives the same one."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return str(value)

@@ -1,0 +1,265 @@
+"""What each NodePool may launch: the catalogue as its class resolves it and overlays price it.
+
+One place for this, since a preview and the engine must see the same types at the same prices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from reconciler.catalog.adjusted.preference import (
+    ANNOTATION,
+    Preference,
+    adjustment_text,
+    is_admitted,
+    overlay_name,
+    overlay_of,
+    parse_preferences,
+)
+from reconciler.catalog.catalog import Catalog
+from reconciler.catalog.classfacts import ClassFacts, class_facts
+from reconciler.model.karpenter.labels import NODECLASS
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodeoverlay import NodeOverlay
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.settings import Settings
+from reconciler.placement.question import LaunchPool
+from reconciler.plan.value.plan import PlanFinding
+
+if TYPE_CHECKING:
+    from reconciler.catalog.commitments.coverage import Cover
+
+
+# The preferences that NodePools bear as annotations, as the NodeOverlays that they mean.
+#
+# They need no gate and no object in the cluster: who writes one wants it. An overlay of the same
+# name in git, as Veneer would have written it, says the same and stands in its place.
+
+
+_WEIGHT_MAX = 10_000
+
+
+def preferred(
+    pools: Iterable[NodePool], stated: Collection[str]
+) -> tuple[list[NodeOverlay], list[PlanFinding]]:
+    """Return the overlays that preferences mean, and what was wrong with others.
+
+    ``stated`` are the names of the NodeOverlays in git.
+    """
+    overlays: dict[str, NodeOverlay] = {}
+    findings: list[PlanFinding] = []
+    for pool in pools:
+        found, errors = parse_preferences(pool.name, pool.metadata.annotations)
+        findings += (_refused(pool.name, f"{e.annotation}: {e.message}") for e in errors)
+        for preference in found:
+            name = overlay_name(pool.name, preference.number)
+            if name in stated:
+                continue
+            why = _objection(preference, is_taken=name in overlays)
+            if why:
+                findings.append(_refused(pool.name, f"{ANNOTATION}{preference.number}: {why}"))
+                continue
+            overlays[name] = overlay_of(preference)
+            findings += _rounded(preference)
+    return list(overlays.values()), findings
+
+
+def _objection(preference: Preference, *, is_taken: bool) -> str:
+    """Return why a preference cannot become an overlay, nothing where it can."""
+    if is_taken:
+        return "duplicate number"
+    if preference.number > _WEIGHT_MAX:
+        return f"the number must be at most {_WEIGHT_MAX}"
+    if not is_admitted(adjustment_text(preference.adjustment)):
+        return "the adjustment must not be 0% or below -100%"
+    return ""
+
+
+def _refused(pool: str, why: str) -> PlanFinding:
+    message = f"NodePool {pool}: a preference is not applied: {why}"
+    return PlanFinding(severity="warning", code="preference-invalid", message=message)
+
+
+def _rounded(preference: Preference) -> Iterator[PlanFinding]:
+    text = adjustment_text(preference.adjustment)
+    if float(text.removesuffix("%")) != preference.adjustment:
+        yield PlanFinding(
+            severity="info",
+            code="preference-rounded",
+            message=f"NodePool {preference.node_pool}: {ANNOTATION}{preference.number} is rounded"
+            f" to {text}, because preferences are whole percentages",
+        )
+
+
+OfferingKey = tuple[str, str, str]
+"""Instance type, zone and capacity type of an offering."""
+
+Memory = tuple[tuple[str, int], ...]
+"""Memory by instance type, in thousandths of a byte, sorted by type."""
+
+_NONE_SEEN: Final[Mapping[str, Memory]] = {}
+
+
+class PoolTypes(msgspec.Struct, frozen=True):
+    """The NodePools with their types, by name.
+
+    ``every`` pool has types, so that its nodes can be priced; only the ``ready`` ones may launch.
+    """
+
+    every: tuple[LaunchPool, ...] = ()
+    ready: tuple[LaunchPool, ...] = ()
+    findings: tuple[PlanFinding, ...] = ()
+    by_name: Mapping[str, LaunchPool] = {}
+
+
+def pool_types(
+    pools: Iterable[NodePool],
+    classes: Mapping[str, EC2NodeClass],
+    overlays: Iterable[NodeOverlay],
+    catalog: Catalog,
+    settings: Settings,
+    *,
+    any_class: bool = False,
+    refused: Collection[OfferingKey] = (),
+    memory: Mapping[str, Memory] = _NONE_SEEN,
+    covers: Sequence[Cover] = (),
+) -> PoolTypes:
+    """Return what the pools may launch.
+
+    ``any_class`` takes every class as known and ready that does not say otherwise of itself: a
+    catalogue file lists types as resolved already. ``refused`` offerings cannot be had now.
+    ``memory`` is what nodes of a class were seen to have, by the name of the class; ``covers`` are
+    the commitments that have room.
+    """
+    ordered = sorted(pools, key=lambda p: p.name)
+    resolved = _resolved(ordered, classes, _without(catalog, refused), settings, memory)
+    if covers:
+        resolved = _committed(resolved, covers)
+    catalogs, findings = _overlaid(ordered, resolved, list(overlays), settings)
+    every = {pool.name: LaunchPool(pool, catalogs[pool.name]) for pool in ordered}
+    ready: list[LaunchPool] = []
+    for pool in ordered:
+        finding = _unready(pool, classes, any_class=any_class)
+        if finding is None:
+            ready.append(every[pool.name])
+        else:
+            findings.append(finding)
+    return PoolTypes(tuple(every.values()), tuple(ready), tuple(findings), every)
+
+
+def node_class_of(pool: NodePool, classes: Mapping[str, EC2NodeClass]) -> EC2NodeClass | None:
+    """Return the EC2NodeClass that a pool names, None where it is not known or another's kind."""
+    ref = pool.spec.template.spec.node_class_ref
+    return classes.get(ref.name) if ref.label[0] == NODECLASS else None
+
+
+def _without(catalog: Catalog, refused: Collection[OfferingKey]) -> Catalog:
+    if not refused:
+        return catalog
+    from reconciler.catalog.adjusted.offerings import without_refused
+
+    return without_refused(catalog, refused)
+
+
+def _resolved(
+    pools: Iterable[NodePool],
+    classes: Mapping[str, EC2NodeClass],
+    catalog: Catalog,
+    settings: Settings,
+    memory: Mapping[str, Memory],
+) -> dict[str, Catalog]:
+    """Return each pool's catalogue; pools of alike classes share one, and so its tables."""
+    by_facts: dict[ClassFacts | None, Catalog] = {None: catalog}
+    resolved: dict[str, Catalog] = {}
+    for pool in pools:
+        node_class = node_class_of(pool, classes)
+        facts = None
+        if node_class is not None:
+            facts = class_facts(node_class, settings, memory.get(node_class.name, ()))
+        if facts is not None and facts not in by_facts:
+            by_facts[facts] = catalog.for_node_class(facts)
+        resolved[pool.name] = by_facts[facts]
+    return resolved
+
+
+def _committed(resolved: Mapping[str, Catalog], covers: Sequence[Cover]) -> dict[str, Catalog]:
+    """Return the catalogues under commitments; pools that shared one share one still."""
+    from reconciler.catalog.adjusted.offerings import committed
+
+    made: dict[int, Catalog] = {}
+    for catalog in resolved.values():
+        if id(catalog) not in made:
+            made[id(catalog)] = committed(catalog, covers)
+    return {name: made[id(catalog)] for name, catalog in resolved.items()}
+
+
+def _overlaid(
+    pools: list[NodePool],
+    resolved: Mapping[str, Catalog],
+    overlays: list[NodeOverlay],
+    settings: Settings,
+) -> tuple[Mapping[str, Catalog], list[PlanFinding]]:
+    wished, findings = _wished(pools, overlays)
+    if overlays and not settings.gate("NodeOverlay"):
+        names = ", ".join(o.name for o in overlays)
+        message = f"NodeOverlays are not applied because their feature gate is off: {names}"
+        hint = "set featureGates.NodeOverlay=true"
+        findings.append(
+            PlanFinding(severity="warning", code="overlay-gate-off", message=message, hint=hint)
+        )
+        overlays = []
+    if not overlays and not wished:
+        return resolved, findings
+    from reconciler.catalog.adjusted.overlay import OverlayPool, OverlayVerdict, evaluate
+
+    asked = [OverlayPool(p.name, p.spec.template.metadata.labels, resolved[p.name]) for p in pools]
+    evaluation = evaluate(asked, [*overlays, *wished])
+    own = {overlay.name for overlay in wished}
+    findings += (
+        PlanFinding(
+            severity="warning",
+            code=f"overlay-{f.verdict.name.lower()}",
+            message=f"{'preference' if f.name in own else 'NodeOverlay'} {f.name} is not applied:"
+            f" {f.message}",
+        )
+        for f in evaluation.findings
+        if f.verdict is not OverlayVerdict.ACCEPTED
+    )
+    return evaluation.catalogs, findings
+
+
+def _wished(
+    pools: Iterable[NodePool], overlays: Iterable[NodeOverlay]
+) -> tuple[list[NodeOverlay], list[PlanFinding]]:
+    """Return the overlays that the pools' preferences mean, and what is wrong with others."""
+    prefix = "veneer.io/preference."
+    bearing = [p for p in pools if any(a.startswith(prefix) for a in p.metadata.annotations)]
+    if not bearing:
+        return [], []
+
+    return preferred(bearing, {overlay.name for overlay in overlays})
+
+
+def _unready(
+    pool: NodePool, classes: Mapping[str, EC2NodeClass], *, any_class: bool
+) -> PlanFinding | None:
+    """Return why the pool launches nothing, None if it may."""
+    ref = pool.spec.template.spec.node_class_ref
+    node_class = node_class_of(pool, classes)
+    if node_class is not None and not node_class.is_ready:
+        return _launches_nothing(pool, "nodeclass-not-ready", f"{ref.kind} {ref.name} is not ready")
+    if node_class is None and not any_class:
+        missing = f"{ref.kind or 'node class'} {ref.name} not found in the fleet folder"
+        return _launches_nothing(pool, "missing-nodeclass", missing)
+    if not pool.is_ready:
+        return _launches_nothing(pool, "nodepool-not-ready", "its status is not ready")
+    return None
+
+
+def _launches_nothing(pool: NodePool, code: str, why: str) -> PlanFinding:
+    return PlanFinding(
+        severity="warning", code=code, message=f"NodePool {pool.name} cannot launch nodes: {why}"
+    )

@@ -1,0 +1,120 @@
+"""The last plan of a pass loop, which stays the answer for as long as nothing has changed.
+
+Planning is a function of ``Inputs``. A later question has the same answer when everything in it is
+equal to what was asked before, object by object, and no moment has come since at which a rule reads
+the clock otherwise (``steady_until``). Then the plan of before is given again, at its new moment;
+else a plan is made as ever. Nothing is guessed from identity, counters or the time that has passed.
+
+One ``Recall`` belongs to one pass loop and goes with it. It keeps one question and its answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from msgspec.structs import replace
+
+from reconciler.catalog.adjusted.discovered import REMEMBERED_FOR, Discoveries
+from reconciler.catalog.catalog import Catalog
+from reconciler.desired.objects import node_pools
+from reconciler.diff.drift import type_checked_from
+from reconciler.disruption.calendar import next_moment
+from reconciler.plan.make.decide import Phase, untimed, vanished_pools
+from reconciler.plan.make.findings import due_at
+from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.planner import make_plan
+from reconciler.plan.value.plan import Plan
+
+_APART: Final = ("now", "catalog", "memory")
+"""What is compared in its own way."""
+_EQUAL: Final = sorted(
+    (name for name in Inputs.__struct_fields__ if name not in _APART),
+    key=lambda name: (name == "cluster", name),
+)
+"""What is compared as it is; what costs most comes last: most changes show in a digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A question, its plan, and the first moment at which another one may be right."""
+
+    inputs: Inputs
+    plan: Plan
+    until: datetime | None
+
+    def holds_for(self, inputs: Inputs) -> bool:
+        """Return whether ``inputs`` would be answered by the same plan."""
+        asked = self.inputs.now
+        if inputs.now < asked or inputs.now.utcoffset() != asked.utcoffset():
+            return False
+        if self.until is not None and inputs.now >= self.until:
+            return False
+        return same_question(inputs, self.inputs)
+
+
+class Recall:
+    """Makes plans one after another, and none anew while the answer is certain to be the same."""
+
+    def __init__(self) -> None:
+        self._last: _Answer | None = None
+
+    def plan(self, inputs: Inputs, phase: Phase = untimed) -> Plan:
+        """Return what ``make_plan`` returns for ``inputs``, byte for byte."""
+        last = self._last
+        if last is None or not last.holds_for(inputs):
+            self._last = None  # what is over makes room before the work, which needs it most
+            plan = make_plan(inputs, phase)
+            self._last = _Answer(inputs, plan, steady_until(inputs))
+            return plan
+        return replace(last.plan, at=inputs.now)
+
+
+def same_question(one: Inputs, other: Inputs) -> bool:
+    """Return whether the later of two inputs asks what the ``other`` asked, at another moment."""
+    if not _same_catalog(one.catalog, other.catalog) or not _same_memory(one.memory, other.memory):
+        return False
+    return all(getattr(one, name) == getattr(other, name) for name in _EQUAL)
+
+
+def _same_catalog(one: Catalog, other: Catalog) -> bool:
+    """Return whether two catalogues have the same types, and say the same of themselves."""
+    if one is other:
+        return True
+    facts = [(c.digest, c.source, c.version, c.region, c.notes, c.warnings) for c in (one, other)]
+    return type(one) is type(other) and facts[0] == facts[1]
+
+
+def _same_memory(one: Discoveries, other: Discoveries) -> bool:
+    """Return whether as much is remembered of the same types, and for no shorter time."""
+    if one == other:
+        return True
+    if _amounts(one) != _amounts(other):
+        return False
+    return all(
+        m.seen_at >= other[key][n].seen_at for key, row in one.items() for n, m in row.items()
+    )
+
+
+def _amounts(memory: Discoveries) -> dict[tuple[str, str], int]:
+    return {(key, name): m.amount for key, row in memory.items() for name, m in row.items()}
+
+
+def steady_until(inputs: Inputs) -> datetime | None:
+    """Return the first moment after ``now`` at which the same facts may mean something else.
+
+    None if time alone changes nothing in them.
+    """
+    desired = node_pools(inputs.fleet)
+    pools = (*desired, *vanished_pools(inputs.known_before, desired))
+    moments = [next_moment(inputs.cluster, pools, inputs.settings, inputs.now, inputs.history)]
+    claims = [node.claim for node in inputs.cluster.nodes if node.claim is not None]
+    moments += (type_checked_from(claim) for claim in claims)
+    moments += (due_at(claim, inputs.settings) for claim in claims)
+    moments += (m.seen_at + REMEMBERED_FOR for row in inputs.memory.values() for m in row.values())
+    commitments = inputs.settings.commitments
+    moments += commitments.ends if commitments is not None else ()
+    if inputs.against is not None:
+        moments.append(steady_until(inputs.against))
+    return min((m for m in moments if m is not None and m > inputs.now), default=None)

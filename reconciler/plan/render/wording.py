@@ -1,0 +1,322 @@
+"""How every rendering of a plan formats money, times, counts and lists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import UnsetType
+
+from reconciler.plan.value.changes import PlannedChange
+from reconciler.plan.value.costs import HOURS_A_MONTH
+from reconciler.plan.value.nodes import PlannedImage, PriceSource
+from reconciler.plan.value.plan import Plan, PlanFinding
+
+_REASONS = {
+    "Unschedulable": "pending pods",
+    "Headroom": "headroom for CapacityBuffers",
+    "Static": "the NodePool has a fixed number of replicas",
+    "NotLaunched": "the NodeClaim exists but has no instance yet",
+    "Drifted": "no longer matches the desired configuration",
+    "Empty": "no pods to reschedule",
+    "Underutilized": "its pods fit on cheaper capacity",
+    "Expired": "older than expireAfter",
+    "Interrupted": "the cloud provider is reclaiming the instance",
+    "Unhealthy": "unhealthy for too long",
+    "Overprovisioned": "the NodePool has more nodes than replicas",
+    "NodePoolDeleted": "the NodePool was removed from git",
+    "Orphaned": "no NodePool owns the instance",
+}
+_PRICES = {
+    "bundled": "bundled list",
+    "live": "AWS price list",
+    "spot-history": "spot price history",
+    "estimate": "estimate",
+    "reservation": "capacity reservation",
+    "book": "price book",
+    "overlay": "NodeOverlay",
+    "commitment": "commitment",
+}
+_RULES = {
+    "Budget": "disruption budget",
+    "Schedule": "disruption window",
+    "Policy": "disruption policy",
+    "Approval": "approval",
+}
+_LOUDEST = ("error", "warning", "info")
+_SIDES = {"git": "changed in git", "world": "changed in AWS", "us": "changed by this release"}
+
+
+def format_reason(reason: str) -> str:
+    """Return a short explanation of a reason, or the reason itself if it is not known."""
+    return _REASONS.get(reason, reason)
+
+
+def format_side(side: str) -> str:
+    """Return where a change that caused drift was made."""
+    return _SIDES.get(side, side)
+
+
+def dollars(amount: float, *, signed: bool = False) -> str:
+    """Return USD with cents, and with four digits below a dollar: ``$12.24``, ``+$0.0931``."""
+    digits = 4 if abs(amount) < 1 and round(amount, 4) else 2
+    return f"{_sign(amount, digits, signed=signed)}${abs(amount):,.{digits}f}"
+
+
+def hourly(amount: float, *, signed: bool = False) -> str:
+    """Return USD an hour for a column of a table: always four digits after the point."""
+    return f"{_sign(amount, 4, signed=signed)}{abs(amount):,.4f}"
+
+
+def monthly(amount: float, *, signed: bool = False) -> str:
+    """Return what an hourly price comes to in a month of 730 hours, in whole dollars."""
+    month = amount * HOURS_A_MONTH
+    return f"{_sign(month, 0, signed=signed)}${abs(month):,.0f}"
+
+
+def _sign(amount: float, digits: int, *, signed: bool) -> str:
+    if not round(abs(amount), digits):
+        return ""
+    return "−" if amount < 0 else "+" if signed else ""
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return ``1 node``, ``3 nodes``, ``1,200 nodes``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def listed(names: Iterable[str], most: int = 5) -> str:
+    """Return the first names, and the number of others."""
+    every = list(names)
+    if len(every) <= most + 1:
+        return ", ".join(every)
+    return f"{', '.join(every[:most])} and {len(every) - most:,} more"
+
+
+def zones_text(zones: Sequence[str]) -> str:
+    """Return zones of one region with the region once: ``us-east-1a/b/c``."""
+    stems = {zone[:-1] for zone in zones}
+    if len(stems) > 1 or not all(zone[-1:].isalpha() for zone in zones):
+        return listed(zones)
+    return "/".join((zones[0], *(zone[-1] for zone in zones[1:])))
+
+
+def short_node(name: str) -> str:
+    """Return a node's name without the domain that every node of a region shares."""
+    host, dot, domain = name.partition(".")
+    return host if dot and domain.endswith((".internal", "compute.internal")) else name
+
+
+def format_pods(pods: Iterable[str], most: int = 4) -> str:
+    """Return pods by the workload that their names suggest: ``web/api-* (30), web/db-0``.
+
+    Pods of one workload differ in the last part of their name; several of them count as one.
+    The count sticks to its name by a no-break space.
+    """
+    groups: dict[str, list[str]] = {}
+    for pod in pods:
+        groups.setdefault(pod.rpartition("-")[0] or pod, []).append(pod)
+    shown = [
+        f"{stem}-*\xa0({len(members):,})" if len(members) > 1 else members[0]
+        for stem, members in groups.items()
+    ]
+    return listed(shown, most)
+
+
+def image_label(image: PlannedImage) -> str:
+    """Return what names an image: its id, and its alias or name where they are known."""
+    if not image.id:
+        return f"image {image.alias} (resolved at launch)"
+    about = ", ".join(filter(None, (image.alias, image.name)))
+    return f"image {image.id}" + (f" ({about})" if about else "")
+
+
+def moment(at: datetime) -> str:
+    """Return a time for people, in UTC: ``2026-01-03 02:00 UTC``."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def format_age(at: datetime, now: datetime) -> str:
+    """Return how long ago a moment was, in one unit: ``3 h old``, ``12 days old``."""
+    seconds = (now - at).total_seconds()
+    if seconds < 60:
+        return "just now"
+    if seconds < 3600:
+        return f"{seconds // 60:.0f} min old"
+    return (
+        f"{seconds // 3600:.0f} h old" if seconds < 172_800 else f"{seconds // 86_400:.0f} days old"
+    )
+
+
+def format_price_source(source: PriceSource, now: datetime | None = None) -> str:
+    """Return the source of a price: ``spot price history of 2026-01-03``.
+
+    With ``now``, the age replaces the date: ``spot price history, 3 h old``.
+    """
+    basis = "" if isinstance(source.basis, UnsetType) else source.basis
+    said = _PRICES.get(source.source, source.source)
+    if not isinstance(source.note, UnsetType):
+        said += f" ({source.note})"
+    if basis:
+        said += f" on {_PRICES.get(basis, basis)}"
+    if isinstance(source.at, UnsetType):
+        return said
+    return (
+        f"{said} of {source.at.astimezone(UTC):%Y-%m-%d}"
+        if now is None
+        else f"{said}, {format_age(source.at, now)}"
+    )
+
+
+def format_forgone_savings(forgone: float | None, unpriced: int) -> str:
+    """Return the savings that a blocker prevents: ``$1,204/month``."""
+    if forgone is None:
+        return "no price"
+    some = f" ({counted(unpriced, 'node')} without a price)" if unpriced else ""
+    return f"{monthly(forgone)}/month{some}"
+
+
+def blocker_title(kind: str, name: str) -> str:
+    """Return what blocks nodes: an object, or a rule of a NodePool for one reason."""
+    pool, _, reason = name.rpartition("/")
+    rule = _RULES.get(kind)
+    return f"{kind} {name}" if rule is None else f"NodePool {pool}: {rule} ({reason})"
+
+
+def readable_duration(text: str) -> str:
+    """Return an ISO 8601 duration as people say it, in at most two units: ``1 day 2 h``."""
+    units = {"D": ("day", "days"), "H": ("h", "h"), "M": ("min", "min"), "S": ("s", "s")}
+    parts = [
+        f"{number} {units[unit][int(number) != 1]}"
+        for number, unit in re.findall(r"(\d+)([DHMS])", text)
+    ]
+    return " ".join(parts[:2])
+
+
+def until(at: datetime, now: datetime) -> str:
+    """Return a time near ``now``, without its date if that is the same day."""
+    utc = at.astimezone(UTC)
+    return f"{utc:%H:%M} UTC" if utc.date() == now.astimezone(UTC).date() else moment(at)
+
+
+def format_revision(plan: Plan) -> str:
+    """Return the commit that was planned, and whether there are uncommitted changes."""
+    revision = plan.revision
+    if revision.head is None:
+        return "a folder outside git"
+    text = short(revision.head)
+    return f"{text} with uncommitted changes" if revision.dirty else text
+
+
+def compared(plan: Plan) -> str:
+    """Return what the changes in git are compared with."""
+    match plan.compared_with:
+        case "base":
+            head = short(plan.revision.head or "this folder")
+            return f"{short(plan.revision.base or 'base')} → {head}"
+        case "cluster":
+            return "compared with the cluster"
+        case "records":
+            return "since the last apply"
+    return ""
+
+
+def short(commit: str) -> str:
+    """Return a commit abbreviated as git does; return any other text unchanged."""
+    is_hash = len(commit) in (40, 64) and all(c in "0123456789abcdef" for c in commit)
+    return commit[:8] if is_hash else commit
+
+
+def format_value(value: Any, width: int = 60) -> str:
+    """Return the value of a field on one line, truncated to ``width``."""
+    text = _value(value)
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "(not set)"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        if "key" in value and "operator" in value:
+            return _requirement(value)
+        if "key" in value and "effect" in value:
+            text = f"={value['value']}" if value.get("value") else ""
+            return f"{value['key']}{text}:{value['effect']}"
+        return "{" + ", ".join(f"{k}: {_value(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return str(value)
+
+
+def _requirement(entry: dict[str, Any]) -> str:
+    values = entry.get("values") or ()
+    text = f"{entry['key']} {entry['operator']}"
+    if values:
+        text += f" [{', '.join(map(str, values))}]"
+    if entry.get("minValues") is not None:
+        text += f" minValues {entry['minValues']}"
+    return text
+
+
+def list_changes(old: Any, new: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
+    """Return the entries removed and added, None where the values are not lists of objects."""
+    both = (old or []), (new or [])
+    if not all(isinstance(side, (list, tuple)) for side in both):
+        return None
+    if not any(isinstance(entry, dict) for side in both for entry in side):
+        return None
+    lost = [entry for entry in both[0] if entry not in both[1]]
+    gained = [entry for entry in both[1] if entry not in both[0]]
+    return lost, gained
+
+
+def fields_summary(change: PlannedChange) -> str | None:
+    """Return many changes of instance types as one line: ``312 prices from -4.2% to +10.0%``.
+
+    Return None where there are few changes, which are listed one by one.
+    """
+    if change.kind != "Lock" or not change.name.startswith("types") or len(change.fields) < 4:
+        return None
+    pairs = [(f.old, f.new) for f in change.fields]
+    if change.name not in ("types.onDemand", "types.spot"):
+        came = sum(old is None for old, _ in pairs)
+        went = sum(new is None for _, new in pairs)
+        moved = f"{came:,} added, {went:,} removed" if came or went else "changed"
+        return f"{counted(len(pairs), 'instance type')}: {moved}"
+    shares = [new / old - 1 for old, new in pairs if old and new is not None]
+    ends = [f"{share:+.1%}" for share in (min(shares), max(shares))] if shares else []
+    span = (
+        " from " + " to ".join(dict.fromkeys(ends))
+        if len(set(ends)) > 1
+        else "".join(f" by {end}" for end in ends[:1])
+    )
+    lost = sum(new is None for _, new in pairs)
+    found = sum(old is None for old, _ in pairs)
+    more = [f"{found:,} new" if found else "", f"{lost:,} removed" if lost else ""]
+    return ", ".join(filter(None, (f"{counted(len(pairs), 'price')}{span}", *more)))
+
+
+def format_findings(findings: Iterable[PlanFinding]) -> list[tuple[str, str]]:
+    """Return findings as severity and text, most severe first; equal ones once, with all places."""
+    alike: dict[tuple[str | None, ...], list[str]] = {}
+    for f in findings:
+        place = ":".join(str(p) for p in (f.file, f.line, f.column) if p is not None)
+        places = alike.setdefault((f.severity, f.path, f.message, f.hint), [])
+        if place:
+            places.append(place)
+    said = [
+        (severity or "", _finding(places, path, message or "", hint))
+        for (severity, path, message, hint), places in alike.items()
+    ]
+    return sorted(said, key=lambda pair: _LOUDEST.index(pair[0]))
+
+
+def _finding(places: list[str], path: str | None, message: str, hint: str | None) -> str:
+    where = f"{listed(places, 2)}: " if places else ""
+    what = f"{path}: " if path else ""
+    advice = f" ({hint})" if hint else ""
+    return f"{where}{what}{message}{advice}"

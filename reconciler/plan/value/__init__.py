@@ -1,0 +1,1 @@
+"""The plan itself: a value without behaviour."""

@@ -1,0 +1,49 @@
+"""The actions of a plan, and what has to wait."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from reconciler.plan.value.disruption import Wait
+from reconciler.plan.value.nodes import PlannedImage
+from reconciler.plan.value.part import Part
+
+ActionKind = Literal["provision", "replace", "terminate"]
+
+
+class Action(Part, frozen=True, kw_only=True):
+    """One step. It starts when every action of ``depends_on`` has succeeded.
+
+    ``cost_delta`` is USD an hour, negative for a node that goes; None where it has no price.
+    ``image`` is that of a launch.
+    """
+
+    id: str
+    kind: ActionKind
+    node_pool: str | None = None
+    node_claim: str | None = None
+    node: str | None = None
+    command: str | None = None
+    depends_on: tuple[str, ...] = ()
+    wave: int = 0
+    cost_delta: float | None = None
+    reason: str = ""
+    instance_type: str | None = None
+    zone: str | None = None
+    capacity_type: str | None = None
+    image: PlannedImage | msgspec.UnsetType = msgspec.UNSET
+
+
+class DeferredClaim(Part, frozen=True, kw_only=True):
+    """What must wait, for what, and until when at the earliest."""
+
+    node_claim: str
+    node: str | None = None
+    node_pool: str = ""
+    reason: str
+    waits_for: Wait
+    not_before: datetime | None = None
+    message: str = ""

@@ -1,0 +1,201 @@
+"""The plan: what will be done, in which order, for which reasons, and what it costs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from reconciler.model.errors import UnreadableError
+from reconciler.plan.value.actions import Action, DeferredClaim
+from reconciler.plan.value.changes import DriftedClaim, PlannedChange
+from reconciler.plan.value.costs import AtRest, Cost
+from reconciler.plan.value.disruption import BlockedNode, PlannedBlocker, PlannedCommand, PoolBudget
+from reconciler.plan.value.nodes import (
+    PlacedPod,
+    PlannedHeadroom,
+    PlannedNodeClaim,
+    PlannedNodeClass,
+    UnschedulablePod,
+)
+from reconciler.plan.value.part import Part
+
+API_VERSION: Final = "reconciler/v1"
+
+
+DIGEST_LENGTH: Final = 12
+
+
+ComparedWith = Literal["", "base", "records", "cluster"]
+
+
+class Revision(Part, frozen=True, kw_only=True):
+    """Which commit of which repository was planned; ``head`` is None outside a repository."""
+
+    head: str | None = None
+    base: str | None = None
+    repo: str | None = None
+    path: str | None = None
+    dirty: bool = False
+
+
+class InputDigests(Part, frozen=True, kw_only=True):
+    """One digest for each input, so that a stale plan can say which of them moved."""
+
+    git: str = ""
+    snapshot: str = ""
+    catalog: str = ""
+    settings: str = ""
+    engine: str = ""
+
+    def moved(self, now: InputDigests) -> list[str]:
+        """Return the names of the inputs that are no longer the same, in a fixed order."""
+        return [
+            name for name in self.__struct_fields__ if getattr(self, name) != getattr(now, name)
+        ]
+
+
+class PlannedLock(Part, frozen=True, kw_only=True):
+    """The lock file that images, places and prices come from: when it was written, its digest.
+
+    ``catalog`` is the version of the bundled instance types that it was written beside.
+    """
+
+    at: datetime
+    digest: str
+    catalog: str = ""
+
+
+class PlanFinding(Part, frozen=True, kw_only=True):
+    """A diagnostic, flat as the schema has it."""
+
+    severity: str
+    code: str
+    message: str
+    path: str | None = None
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    hint: str | None = None
+
+
+class Plan(Part, frozen=True, kw_only=True):
+    """The same facts give the same plan, and the same plan the same bytes and ``digest``.
+
+    ``serial`` is that of the recorded state it was made from. ``compared_with`` says since what
+    the ``changes`` are: another commit, our records, or the cluster's own objects.
+    ``headroom`` is written where there are CapacityBuffers. ``node_classes`` are those that the
+    plan launches with. ``at_rest`` is what the change since a base costs.
+    ``approved_as`` is the digest of the saved plan that approved this one.
+    """
+
+    api_version: str = API_VERSION
+    kind: str = "Plan"
+    fleet: str = ""
+    at: Annotated[datetime, msgspec.Meta(tz=True)]
+    serial: int = 0
+    revision: Revision = Revision()
+    inputs_digest: str = ""
+    inputs: InputDigests = InputDigests()
+    changes: tuple[PlannedChange, ...] = ()
+    compared_with: ComparedWith = ""
+    node_claims: tuple[PlannedNodeClaim, ...] = ()
+    placements: tuple[PlacedPod, ...] = ()
+    unschedulable: tuple[UnschedulablePod, ...] = ()
+    headroom: tuple[PlannedHeadroom, ...] | msgspec.UnsetType = msgspec.UNSET
+    drift: tuple[DriftedClaim, ...] = ()
+    commands: tuple[PlannedCommand, ...] = ()
+    blocked: tuple[BlockedNode, ...] = ()
+    budgets: tuple[PoolBudget, ...] = ()
+    actions: tuple[Action, ...] = ()
+    deferred: tuple[DeferredClaim, ...] = ()
+    cost: Cost
+    diagnostics: tuple[PlanFinding, ...] = ()
+    blockers: tuple[PlannedBlocker, ...] | msgspec.UnsetType = msgspec.UNSET
+    lock: PlannedLock | msgspec.UnsetType = msgspec.UNSET
+    node_classes: tuple[PlannedNodeClass, ...] | msgspec.UnsetType = msgspec.UNSET
+    approved_as: str | msgspec.UnsetType = msgspec.UNSET
+    at_rest: AtRest | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def change(self) -> AtRest | None:
+        """What the change since the base costs, None where nobody asked."""
+        return None if isinstance(self.at_rest, msgspec.UnsetType) else self.at_rest
+
+    @property
+    def held_by(self) -> tuple[PlannedBlocker, ...]:
+        """What keeps nodes from going; none where nothing does, or where nobody asked."""
+        return () if isinstance(self.blockers, msgspec.UnsetType) else self.blockers
+
+    @property
+    def digest(self) -> str:
+        """What a reviewer approves: the first characters of a hash over the whole plan.
+
+        A plan that is carried out under an approval goes by the digest that was approved.
+        """
+        if not isinstance(self.approved_as, msgspec.UnsetType):
+            return self.approved_as
+        return content_digest(to_json(self))
+
+    @property
+    def launch_classes(self) -> tuple[PlannedNodeClass, ...]:
+        """The node classes that the plan launches with, none where it launches nothing."""
+        return () if isinstance(self.node_classes, msgspec.UnsetType) else self.node_classes
+
+    @property
+    def buffers(self) -> tuple[PlannedHeadroom, ...]:
+        """The CapacityBuffers, none where there are none."""
+        return () if isinstance(self.headroom, msgspec.UnsetType) else self.headroom
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do now."""
+        return not self.actions
+
+
+def content_digest(*parts: bytes) -> str:
+    """Return a short digest, to name things by; see ``input_digest``."""
+    return input_digest(*parts)[:DIGEST_LENGTH]
+
+
+def input_digest(*parts: bytes) -> str:
+    """Return a digest that nobody can find other parts for.
+
+    Each part counts with its length, so that none runs into another.
+    """
+    from hashlib import sha256
+
+    digest = sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def to_json(plan: Plan) -> bytes:
+    """Return the plan as one line of JSON: keys sorted, floats in their shortest decimal form."""
+    return msgspec.json.encode(plan, order="sorted")
+
+
+def from_json(content: bytes, source: str = "the plan") -> Plan:
+    """Return the plan that ``to_json`` wrote.
+
+    Raises:
+        UnreadableError: it is not a plan, or one of another version.
+    """
+    try:
+        plan = msgspec.json.decode(content, type=Plan)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise UnreadableError(
+            f"not a plan: {error}",
+            where=source,
+            remedy="save one with `reconciler plan --out FILE`",
+        ) from error
+    if (plan.api_version, plan.kind) != (API_VERSION, "Plan"):
+        raise UnreadableError(
+            f"not a plan of {API_VERSION}: found {plan.kind} of {plan.api_version}",
+            where=source,
+            remedy="run `reconciler plan --out FILE` again with this release",
+        )
+    return plan

@@ -1,0 +1,223 @@
+"""The headline of a plan, the same in every rendering: pods, dollars, nodes, and what is stuck."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from reconciler.plan.render.wording import (
+    counted,
+    dollars,
+    format_pods,
+    hourly,
+    monthly,
+    readable_duration,
+    short_node,
+)
+from reconciler.plan.value.costs import AtRest, PoolCost
+from reconciler.plan.value.plan import Plan
+
+_WORTH_SAYING: Final = 0.1
+"""The share above the bound from which on the reason is named."""
+
+_BECAUSE: Final[dict[object, str]] = {
+    "NodePoolWeights": " because of the weights of the NodePools",
+    "Preferences": " because soft preferences are honoured (limit them with "
+    "`maximumPreferenceCostPercent`)",
+    "PodRules": " because of topology spread and (anti-)affinity",
+    "WholeNodes": " because nodes are bought whole",
+}
+_STUCK_NAMED: Final = 3
+_STUCK_WIDTH: Final = 160
+_PODS_WIDTH: Final = 300
+"""Characters for what somebody else has named: a headline stays one."""
+
+
+class Now(msgspec.Struct, frozen=True):
+    """How many nodes this plan launches and removes."""
+
+    launch: int
+    remove: int
+
+
+class Summary(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    """The headline of a plan: the sentences that every rendering begins with, and their numbers.
+
+    ``per_month`` is what the change costs in USD a month, and ``replaced``, ``launched``,
+    ``removed`` count its nodes, all of the fleet at rest; they are not written without a base.
+    ``now`` says what this plan does.
+    """
+
+    text: tuple[str, ...]
+    unschedulable: int
+    now: Now
+    per_month: float | None = None
+    replaced: int | None = None
+    launched: int | None = None
+    removed: int | None = None
+    rollout: str | None = None
+    stuck: int | None = None
+
+
+def summary_of(plan: Plan) -> Summary:
+    """Return the headline of a plan."""
+    change, now, pods = plan.change, _now(plan), len(unschedulable(plan))
+    if change is None:
+        return Summary(text=tuple(summary_lines(plan)), unschedulable=pods, now=now)
+    return Summary(
+        text=tuple(summary_lines(plan)),
+        unschedulable=pods,
+        now=now,
+        per_month=change.per_month,
+        replaced=change.replaced,
+        launched=change.launched,
+        removed=change.removed,
+        rollout=change.rollout,
+        stuck=len(change.stuck),
+    )
+
+
+def unschedulable(plan: Plan) -> list[str]:
+    """Return the pods that cannot be scheduled, now or once the fleet is at rest."""
+    later = plan.change.unschedulable if plan.change is not None else ()
+    return sorted({*later, *(pod.pod for pod in plan.unschedulable)})
+
+
+def _now(plan: Plan) -> Now:
+    return Now(
+        sum(1 for action in plan.actions if action.kind == "provision"),
+        sum(1 for action in plan.actions if action.kind == "terminate"),
+    )
+
+
+def summary_lines(plan: Plan) -> list[str]:
+    """Return the headline: pods without a place, what the change costs, what happens now."""
+    now = [_action_line(plan), _cost_line(plan)]
+    if plan.change is not None:
+        now[0] = f"Now: {now[0][0].lower()}{now[0][1:]}"
+    return [*_unschedulable_line(plan), *_change_lines(plan), *now, *_bound_line(plan)]
+
+
+def _unschedulable_line(plan: Plan) -> list[str]:
+    pods = unschedulable(plan)
+    if not pods:
+        return []
+    when = " now" if plan.change is not None and not plan.change.unschedulable else ""
+    said = _clipped(format_pods(pods), _PODS_WIDTH)
+    return [f"{counted(len(pods), 'pod')} cannot be scheduled{when}: {said}."]
+
+
+def _change_lines(plan: Plan) -> list[str]:
+    """Return what the change since the base costs and does, until the fleet is at rest."""
+    change = plan.change
+    return [] if change is None else [_price_of(change), _nodes_of(change), *_stuck_in(change)]
+
+
+def _price_of(change: AtRest) -> str:
+    if change.bounds is not None:
+        low, high = (monthly(bound, signed=True) for bound in change.bounds)
+        return (
+            f"This change: about {monthly(change.per_hour, signed=True)}/month, between {low} and "
+            f"{high} (the search ended at its limit of work)."
+        )
+    if hourly(change.before.per_hour) == hourly(change.after.per_hour):
+        return "This change does not affect cost."
+    sides = (
+        f"{how} it: {counted(side.nodes, 'node')}, {dollars(side.per_hour)}/hour"
+        for how, side in (("without", change.before), ("with", change.after))
+    )
+    return f"This change: {monthly(change.per_hour, signed=True)}/month ({'; '.join(sides)})."
+
+
+def _nodes_of(change: AtRest) -> str:
+    counts = ((change.replaced, "replaced"), (change.launched, "launched"))
+    done = [f"{number:,} {what}" for number, what in (*counts, (change.removed, "removed"))]
+    if not (change.replaced or change.launched or change.removed):
+        moved = "No nodes are replaced, launched or removed"
+    else:
+        moved = f"Nodes: {', '.join(done)}"
+    return f"{moved}{_rollout(change)}."
+
+
+def _rollout(change: AtRest) -> str:
+    """Return how long the rollout takes, nothing where there is none."""
+    if change.rollout == "PT0S":
+        return ""
+    if change.rollout is not None:
+        return f"; the rollout takes {readable_duration(change.rollout)}"
+    if change.bounds is not None:
+        return "; how long the rollout takes is not known"
+    return "; the rollout does not end within 30 days"
+
+
+def _stuck_in(change: AtRest) -> list[str]:
+    if not change.stuck:
+        return []
+    named = [
+        _clipped(f"{short_node(one.node or one.node_claim)} ({one.message})", _STUCK_WIDTH)
+        for one in change.stuck[:_STUCK_NAMED]
+    ]
+    more = len(change.stuck) - len(named)
+    rest = f"; and {more:,} more" if more else ""
+    return [f"{counted(len(change.stuck), 'node')} stuck: {'; '.join(named)}{rest}."]
+
+
+def _clipped(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _action_line(plan: Plan) -> str:
+    """Return what this plan does, in nodes."""
+    now, pools = _now(plan), plan.cost.by_node_pool.values()
+    before, after = sum(p.nodes_before for p in pools), sum(p.nodes_after for p in pools)
+    if plan.is_empty:
+        later = len({item.node_claim for item in plan.deferred})
+        waiting = f"; {counted(later, 'node')} {'waits' if later == 1 else 'wait'}" if later else ""
+        return f"Nothing to do now: {counted(after, 'node')}{waiting}."
+    nodes = f"{before:,} → {after:,} nodes"
+    return f"{counted(now.launch, 'node')} to launch, {now.remove:,} to remove: {nodes}."
+
+
+def _bound_line(plan: Plan) -> list[str]:
+    """Return how far the new nodes are above the least that they could cost, and why."""
+    bound, gap, held = plan.cost.lower_bound, plan.cost.bound_gap, plan.cost.bound_held_by
+    if bound is None or not isinstance(gap, float):
+        return []
+    if hourly(bound * (1 + gap)) == hourly(bound):
+        return ["This is already the cheapest possible set of nodes."]
+    if gap >= _WORTH_SAYING and held in _BECAUSE:
+        return [f"{gap:.0%} above the theoretical minimum{_BECAUSE[held]}."]
+    much = f"{1 + gap:.1f}×" if gap >= 1 else f"{gap:.0%} more"
+    advice = ""
+    if gap >= _WORTH_SAYING and held == "Packing":
+        advice = " Try `--set packing=cheapest`."
+    least = f"Theoretical minimum for these pods: {dollars(bound)}/hour."
+    return [f"{least} This plan costs {much}.{advice}"]
+
+
+def _cost_line(plan: Plan) -> str:
+    cost = plan.cost
+    unpriced = (
+        f" ({counted(cost.unpriced, 'node')} without a price not counted)" if cost.unpriced else ""
+    )
+    if hourly(cost.before) == hourly(cost.after):
+        return f"{dollars(cost.after)} an hour, {monthly(cost.after)} a month{unpriced}."
+    change = cost.after - cost.before
+    return (
+        f"{dollars(cost.before)} → {dollars(cost.after)} an hour ({dollars(change, signed=True)}), "
+        f"{monthly(cost.before)} → {monthly(cost.after)} a month "
+        f"({monthly(change, signed=True)}){unpriced}."
+    )
+
+
+def summed(pools: Iterable[PoolCost]) -> PoolCost:
+    """Return several NodePools as if they were one."""
+    every = list(pools)
+    return PoolCost(
+        nodes_before=sum(p.nodes_before for p in every),
+        nodes_after=sum(p.nodes_after for p in every),
+        before=round(sum(p.before for p in every), 9),
+        after=round(sum(p.after for p in every), 9),
+    )

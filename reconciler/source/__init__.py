@@ -1,0 +1,1 @@
+"""Bytes of a file to data with a place for every key: YAML, schemas, findings."""

@@ -1,0 +1,431 @@
+"""Bytes of one file in; plain data, and the place of every key and value, out.
+
+The parser is libyaml's; the composing is our own, because the limits have to hold *while* a
+document grows: a YAML bomb is refused at the alias that would exceed them, not after it has been
+built. Whatever the bytes are, the answer is documents and diagnostics, never an exception.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any, Final, NamedTuple
+
+from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.source.scalars import integer, key_text, real, resolve
+
+Pointer = tuple[str | int, ...]
+
+Mark = tuple[int, int, Any]
+"""Line, column (from 1) and, for a mapping, {key: ((line, column), Mark)}, for a list, [Mark]."""
+
+
+class FileLimits(NamedTuple):
+    """How much one file may hold; generous for people, small for a machine."""
+
+    bytes_max: int = 4 * 1024 * 1024
+    nodes_max: int = 400_000
+    expanded_max: int = 400_000
+    aliases_max: int = 10_000
+    depth_max: int = 100
+    documents_max: int = 10_000
+    findings_max: int = 100
+
+
+LIMITS: Final = FileLimits()
+
+
+class Document(NamedTuple):
+    """One YAML document: its data, and where in ``file`` each part of it stands."""
+
+    file: str
+    data: Any
+    mark: Mark
+    text: str = ""
+
+    def word(self, pointer: Sequence[str | int]) -> str:
+        """Return the plain word that the value at ``pointer`` is written as, if it is one."""
+        place = self.place(pointer)
+        lines = self.text.split("\n", place.line)
+        found = re.match(r"\w+", lines[place.line - 1][place.column - 1 :])
+        return found[0] if found else ""
+
+    def place(self, pointer: Sequence[str | int] = (), *, of_key: bool = False) -> Place:
+        """Return where the value at ``pointer`` starts, or its key with ``of_key``.
+
+        A part that is not in the text (a missing field) is placed at its nearest ancestor: at the
+        ancestor's key, where there is one, since that is what a reader looks for.
+        """
+        mark = self.mark
+        line, column, parts = mark
+        key_at = (line, column)
+        for step in pointer:
+            try:
+                below = parts[step]
+            except (KeyError, IndexError, TypeError):
+                return Place(self.file, *key_at)
+            if isinstance(parts, dict):
+                key_at, mark = below
+            else:
+                mark = below
+                key_at = mark[:2]
+            line, column, parts = mark
+        return Place(self.file, *key_at) if of_key else Place(self.file, line, column)
+
+
+def parse_documents(
+    file: str, content: bytes, limits: FileLimits = LIMITS
+) -> tuple[list[Document], list[Diagnostic]]:
+    """Return the documents of one file, in order and without empty ones, and every finding.
+
+    After a fault of syntax the rest of the file is unknown: the documents before it are returned.
+    """
+    text, finding = _text(file, content, limits)
+    if finding is not None:
+        return [], [finding]
+    composer = _Composer(file, text, limits)
+    documents: list[Document] = []
+    try:
+        composer.open()
+        while (document := composer.next_document()) is not None:
+            if document.data is not None:
+                documents.append(document)
+    except _Refused as refused:
+        composer.findings.append(composer.diagnostic(refused))
+    return documents, composer.findings
+
+
+def _text(file: str, content: bytes, limits: FileLimits) -> tuple[str, Diagnostic | None]:
+    """Return the file as text, or the finding that it is none."""
+
+    def refuse(code: str, message: str, offset: int = 0, hint: str = "") -> tuple[str, Diagnostic]:
+        before = content[:offset].decode("utf-8", errors="replace").removeprefix("\ufeff")
+        place = Place(file, *_end_of(before))
+        return "", Diagnostic(Severity.ERROR, code, message, place, hint=hint)
+
+    if len(content) > limits.bytes_max:
+        size, most = len(content) / 2**20, limits.bytes_max / 2**20
+        return refuse(
+            "too-large",
+            f"the file has {size:.1f} MiB; at most {most:.0f} MiB are allowed",
+            hint="split it",
+        )
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return refuse("not-utf8", "the file is UTF-16", hint="save it as UTF-8")
+    nul = content.find(b"\0")
+    if nul >= 0:
+        return refuse("binary-file", "the file is binary: it contains a NUL byte", nul)
+    try:
+        text = content.decode().removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        message = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
+        return refuse("not-utf8", message, error.start, "save it as UTF-8")
+    return (_joined(text) if text.lstrip()[:1] in ("{", "[") else text), None
+
+
+def _joined(text: str) -> str:
+    """Return JSON with its escaped surrogate pairs as the characters that they mean.
+
+    JSON writes what is beyond 16 bits as two escapes, which YAML does not know.
+    """
+
+    def join(match: re.Match[str]) -> str:
+        high, low = int(match[2], 16), int(match[3], 16)
+        return match[1] + chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
+
+    return _PAIR.sub(join, text)
+
+
+class _Refused(Exception):  # noqa: N818 - never leaves this module
+    """The rest of the file cannot be read."""
+
+    def __init__(self, code: str, message: str, at: tuple[int, int], hint: str = "") -> None:
+        self.code = code
+        self.message = message
+        self.at = at
+        self.hint = hint
+
+
+_PAIR: Final = re.compile(
+    r"(?<!\\)((?:\\\\)*)\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.ASCII | re.IGNORECASE
+)
+_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+_TAG: Final = "tag:yaml.org,2002:"
+_MERGE: Final = object()
+
+
+class _Composer:
+    """Builds data and marks from the parser's events, counting what it builds."""
+
+    def __init__(self, file: str, text: str, limits: FileLimits) -> None:
+        self.file = file
+        self.text = text
+        self.limits = limits
+        self.findings: list[Diagnostic] = []
+        self.nodes = 0
+        self.expanded = 0
+        self.aliases = 0
+        self.documents = 0
+        self.parser: Any = None
+        self.anchors: dict[str, tuple[Any, Mark, int] | None] = {}
+
+    def open(self) -> None:
+        """Start parsing; libyaml where PyYAML was built with it, else the slower Python parser."""
+        import yaml
+
+        self.yaml = yaml
+        self.events = yaml.events
+        parser: Any = yaml.BaseLoader
+        if yaml.__with_libyaml__:
+            parser = vars(yaml.cyaml)["CParser"]
+        with _Translated(self):
+            self.parser = parser(self.text)
+        self._event()
+
+    def _event(self) -> Any:
+        with _Translated(self):
+            return self.parser.get_event()
+
+    def next_document(self) -> Document | None:
+        """Return the next document, None at the end of the file."""
+        start = self._event()
+        if not isinstance(start, self.events.DocumentStartEvent):
+            return None
+        self.documents += 1
+        if self.documents > self.limits.documents_max:
+            at = _at(start)
+            raise _Refused("too-large", f"more than {self.limits.documents_max} documents", at)
+        self.anchors = {}
+        data, mark, _ = self._node(self._event(), 0)
+        self._event()
+        return Document(self.file, data, mark, self.text)
+
+    def _node(self, event: Any, depth: int) -> tuple[Any, Mark, int]:
+        """Return the data, its mark, and how many nodes it counts with aliases written out."""
+        at = _at(event)
+        events = self.events
+        if isinstance(event, events.AliasEvent):
+            return self._alias(event.anchor, at)
+        self._count(at)
+        anchor = event.anchor
+        if anchor is not None:
+            self.anchors[anchor] = None
+        if isinstance(event, events.ScalarEvent):
+            node: tuple[Any, Mark, int] = (self._scalar(event, at), (*at, None), 1)
+        elif depth >= self.limits.depth_max:
+            raise _Refused("too-deep", f"nested more than {self.limits.depth_max} levels deep", at)
+        elif isinstance(event, events.MappingStartEvent):
+            node = self._mapping(event, at, depth)
+        else:
+            node = self._sequence(event, at, depth)
+        if anchor is not None:
+            self.anchors[anchor] = node
+        return node
+
+    def _count(self, at: tuple[int, int]) -> None:
+        self.nodes += 1
+        self.expanded += 1
+        if self.nodes > self.limits.nodes_max:
+            raise _Refused("too-large", f"more than {self.limits.nodes_max} values in a file", at)
+
+    def _alias(self, anchor: str, at: tuple[int, int]) -> tuple[Any, Mark, int]:
+        if anchor not in self.anchors:
+            raise _Refused("unknown-anchor", f"undefined anchor &{anchor[:60]}", at)
+        node = self.anchors[anchor]
+        if node is None:
+            raise _Refused("recursive-alias", f"*{anchor[:60]} is inside its own anchor", at)
+        self.aliases += 1
+        self.expanded += node[2]
+        if self.aliases > self.limits.aliases_max or self.expanded > self.limits.expanded_max:
+            raise _Refused(
+                "alias-bomb",
+                "the aliases expand to too much data",
+                at,
+                "write the data without aliases",
+            )
+        return node
+
+    def _sequence(self, event: Any, at: tuple[int, int], depth: int) -> tuple[Any, Mark, int]:
+        self._check_tag(event, "seq", at)
+        data: list[Any] = []
+        marks: list[Mark] = []
+        size = 1
+        while not isinstance(event := self._event(), self.events.SequenceEndEvent):
+            value, mark, count = self._node(event, depth + 1)
+            data.append(value)
+            marks.append(mark)
+            size += count
+        return data, (*at, marks), size
+
+    def _mapping(self, event: Any, at: tuple[int, int], depth: int) -> tuple[Any, Mark, int]:
+        self._check_tag(event, "map", at)
+        data: dict[str, Any] = {}
+        marks: dict[str, tuple[tuple[int, int], Mark]] = {}
+        merges: list[tuple[Any, Mark]] = []
+        size = 1
+        while not isinstance(event := self._event(), self.events.MappingEndEvent):
+            key_at = _at(event)
+            key = self._key(event, key_at, depth)
+            value, mark, count = self._node(self._event(), depth + 1)
+            size += count + 1
+            if key is _MERGE:
+                merges.append((value, mark))
+            elif key in data:
+                self._duplicate(key, key_at, marks[key][0])
+            elif key is not None:
+                data[key] = value
+                marks[key] = (key_at, mark)
+        for value, mark in merges:
+            self._merge(value, mark, data, marks)
+        return data, (*at, marks), size
+
+    def _key(self, event: Any, at: tuple[int, int], depth: int) -> Any:
+        """Return the text of a key, the mark of a merge, or None for one that is no text."""
+        events = self.events
+        if isinstance(event, events.ScalarEvent) and event.value == "<<" and event.implicit[0]:
+            self._count(at)
+            return _MERGE
+        value, _, _ = self._node(event, depth + 1)
+        if isinstance(value, (dict, list)):
+            hint = "render Helm templates first" if "{{" in self.text else ""
+            self._find("bad-key", "a key must be a string, not a list or mapping", at, hint)
+            return None
+        key = key_text(value)
+        if key is None:
+            self._find("bad-key", "a key must be a string, not null", at, 'quote it: "null"')
+        return key
+
+    def _duplicate(self, key: str, at: tuple[int, int], first: tuple[int, int]) -> None:
+        where = f"line {first[0]}, column {first[1]}"
+        message = f"duplicate key {_shown(key)}, first defined at {where}"
+        self._find("duplicate-key", message, at, "remove one of them")
+
+    def _merge(
+        self,
+        value: Any,
+        mark: Mark,
+        data: dict[str, Any],
+        marks: dict[str, tuple[tuple[int, int], Mark]],
+    ) -> None:
+        """Add the keys of a ``<<`` that the mapping does not have itself; the first source wins."""
+        sources = (
+            list(zip(value, mark[2], strict=True)) if isinstance(value, list) else [(value, mark)]
+        )
+        for source, source_mark in sources:
+            if not isinstance(source, dict):
+                at = (source_mark[0], source_mark[1])
+                self._find("bad-merge", "<< takes a mapping or a list of mappings", at)
+                continue
+            self.expanded += len(source)
+            if self.expanded > self.limits.expanded_max:
+                raise _Refused("alias-bomb", "the merges expand to too much data", mark[:2])
+            for key, item in source.items():
+                if key not in data:
+                    data[key] = item
+                    marks[key] = source_mark[2][key]
+
+    def _scalar(self, event: Any, at: tuple[int, int]) -> Any:
+        text: str = event.value
+        tag: str | None = event.tag
+        if tag is None or tag == "!":
+            value = resolve(text) if tag is None and event.implicit[0] else text
+        else:
+            value = self._tagged(tag, text, at)
+        if isinstance(value, float) and not isfinite(value):
+            self._find("bad-number", f"{text} is not a valid JSON number", at, "quote it")
+            return text
+        return value
+
+    def _tagged(self, tag: str, text: str, at: tuple[int, int]) -> Any:
+        """Return a scalar that bears a tag of YAML's core."""
+        value: Any
+        match tag.removeprefix(_TAG):
+            case "str":
+                return text
+            case "null":
+                return None
+            case "bool":
+                value = resolve(text)
+                value = value if isinstance(value, bool) else None
+            case "int":
+                value = integer(text.replace("_", ""))
+            case "float":
+                value = real(text.replace("_", ""))
+            case _:
+                self._find("unsupported-tag", f"the tag {_shown_tag(tag)} is not supported", at)
+                return text
+        if value is None:
+            self._find("bad-tag", f"{_shown(text)} is not a {_shown_tag(tag)}", at)
+            return text
+        return value
+
+    def _check_tag(self, event: Any, kind: str, at: tuple[int, int]) -> None:
+        if event.tag not in (None, "!", _TAG + kind):
+            self._find("unsupported-tag", f"the tag {_shown_tag(event.tag)} is not supported", at)
+
+    def _find(self, code: str, message: str, at: tuple[int, int], hint: str = "") -> None:
+        if len(self.findings) >= self.limits.findings_max:
+            raise _Refused("too-many-findings", f"more than {len(self.findings)} errors", at)
+        self.findings.append(self.diagnostic(_Refused(code, message, at, hint)))
+
+    def diagnostic(self, refused: _Refused) -> Diagnostic:
+        """Return the finding, placed inside the file."""
+        line, column = refused.at
+        if line > self.text.count("\n"):  # perhaps behind the end, where the parser noticed it
+            line, column = min((line, column), _end_of(self.text.rstrip("\r\n")))
+        place = Place(self.file, line, column)
+        return Diagnostic(Severity.ERROR, refused.code, refused.message, place, hint=refused.hint)
+
+
+class _Translated:
+    """Turns the parser's exceptions into ours, with a place."""
+
+    def __init__(self, composer: _Composer) -> None:
+        self.composer = composer
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        yaml = self.composer.yaml
+        if error is None or not isinstance(error, (yaml.YAMLError, ValueError)):
+            return
+        text = self.composer.text
+        hint = "render Helm templates first" if "{{" in text else ""
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        if mark is not None:
+            at = (mark.line + 1, mark.column + 1)
+            problem = getattr(error, "problem", None) or "not YAML"
+            context = getattr(error, "context", None)
+            message = f"not YAML: {problem}" + (f" {context}" if context else "")
+        else:
+            offset = min(max(getattr(error, "position", 0), 0), len(text))
+            at = _end_of(text[:offset])
+            message = f"not YAML: {getattr(error, 'reason', None) or error}"
+        raise _Refused("syntax", message, at, hint) from error
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text as places count them: with the line breaks that YAML knows."""
+    return _BREAK.split(text)
+
+
+def _end_of(text: str) -> tuple[int, int]:
+    """Return the place right behind ``text``."""
+    lines = lines_of(text)
+    return len(lines), len(lines[-1]) + 1
+
+
+def _at(event: Any) -> tuple[int, int]:
+    """Return where an event starts, from 1."""
+    mark = event.start_mark
+    return mark.line + 1, mark.column + 1
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def _shown_tag(tag: str) -> str:
+    return tag.replace(_TAG, "!!")[:60]

@@ -1,0 +1,57 @@
+"""A finding on one object, before it has a place: checks know fields, documents know lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from reconciler.model.diagnostics import Severity
+from reconciler.source.document import Pointer
+
+
+class Finding(NamedTuple):
+    """One fault of an object.
+
+    ``pointer`` is the field from the object's root, ``of_key`` whether the key itself is at fault
+    rather than its value; findings on the fields in ``replaces`` would tell the same fault again.
+    """
+
+    code: str
+    pointer: Pointer
+    message: str
+    hint: str = ""
+    severity: Severity = Severity.ERROR
+    of_key: bool = False
+    replaces: tuple[Pointer, ...] = ()
+
+
+def field_path(pointer: Iterable[str | int]) -> str:
+    """Return a pointer as Kubernetes spells it: ``spec.requirements[0].key``, ``labels[a.b/c]``."""
+    text = ""
+    for step in pointer:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif step and all(c.isalnum() or c in "-_" for c in step):
+            text += f".{step}" if text else step
+        else:
+            text += f"[{step[:80]}]"
+    return text
+
+
+def shown(value: object, width: int = 60) -> str:
+    """Return a value as the author wrote it, cut to ``width``."""
+    if isinstance(value, bool):
+        text = "true" if value else "false"
+    elif value is None:
+        text = "null"
+    elif isinstance(value, str):
+        text = f'"{value}"'
+    elif isinstance(value, dict):
+        text = "a mapping"
+    elif isinstance(value, list):
+        text = "a list"
+    else:
+        text = str(value)
+    if len(text) <= width:
+        return text
+    return text[: width - 3] + ("…" + '"' if isinstance(value, str) else "…")

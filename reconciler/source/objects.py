@@ -1,0 +1,156 @@
+"""From documents to Kubernetes objects: Lists unrolled, and kinds and versions told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from reconciler.model.diagnostics import Place
+from reconciler.model.text.nearest import did_you_mean, nearest
+from reconciler.source.document import Document, Pointer
+from reconciler.source.finding import Finding, shown
+from reconciler.source.resource import OURS, SUCCESSORS, WORKLOADS, group_of, is_other_class
+
+_KUSTOMIZE: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+_LIST_DEPTH_MAX: Final = 5
+_SLIP: Final = 0.85
+
+
+class Entry(NamedTuple):
+    """One object: where it stands (``base`` is its pointer in ``document``) and what it says."""
+
+    document: Document
+    base: Pointer
+    data: Any
+    kind: str = ""
+    api_version: str = ""
+
+    @property
+    def plain(self) -> Any:
+        """The data as the API server reads it, without nulls."""
+        return without_nulls(self.data)
+
+    @property
+    def name(self) -> str:
+        return self._metadata("name")
+
+    @property
+    def namespace(self) -> str:
+        return self._metadata("namespace") or "default"
+
+    def _metadata(self, field: str) -> str:
+        metadata = self.data.get("metadata") if isinstance(self.data, dict) else None
+        value = metadata.get(field) if isinstance(metadata, dict) else None
+        return value if isinstance(value, str) else ""
+
+    def place(self, pointer: Pointer, *, of_key: bool = False) -> Place:
+        """Return where the field at ``pointer`` stands."""
+        return self.document.place((*self.base, *pointer), of_key=of_key)
+
+
+def without_nulls(data: Any) -> Any:
+    """Return ``data`` without the null entries of mappings, as the API server prunes them.
+
+    What holds none is returned as it is, not copied.
+    """
+    if isinstance(data, dict):
+        pruned = {k: without_nulls(v) for k, v in data.items() if v is not None}
+        same = len(pruned) == len(data) and all(v is data[k] for k, v in pruned.items())
+        return data if same else pruned
+    if isinstance(data, list):
+        items = [without_nulls(v) for v in data]
+        return data if all(a is b for a, b in zip(items, data, strict=True)) else items
+    return data
+
+
+def entries(document: Document) -> Iterator[tuple[Entry, Finding | None]]:
+    """Yield the objects of a document; with a finding, one that cannot be taken further."""
+    if document.file.rpartition("/")[2] in _KUSTOMIZE:
+        yield Entry(document, (), document.data, kind="Kustomization"), None
+        return
+    yield from _entries(document, (), document.data, 0)
+
+
+def _entries(
+    document: Document, base: Pointer, data: Any, depth: int
+) -> Iterator[tuple[Entry, Finding | None]]:
+    entry = Entry(document, base, data)
+    if not isinstance(data, dict):
+        message = f"{shown(data)} is not a Kubernetes object"
+        hint = "an object is a mapping with apiVersion and kind"
+        yield entry, Finding("not-an-object", (), message, hint)
+        return
+    finding = _header(data)
+    if finding is not None:
+        yield entry, finding
+        return
+    kind, api_version = data["kind"], data["apiVersion"]
+    items = data.get("items")
+    if kind.endswith("List") and "items" in data and depth < _LIST_DEPTH_MAX:
+        if items is not None and not isinstance(items, list):
+            yield entry, Finding("wrong-type", ("items",), f"must be a list, not {shown(items)}")
+        for index, item in enumerate(items or ()):
+            yield from _entries(document, (*base, "items", index), item, depth + 1)
+        return
+    yield Entry(document, base, data, kind, api_version), _version_fault(kind, api_version)
+
+
+def _header(data: dict[str, Any]) -> Finding | None:
+    """Return what is wrong with ``apiVersion`` and ``kind``; one finding for both."""
+    lacking = [field for field in ("apiVersion", "kind") if data.get(field) in (None, "")]
+    if lacking:
+        names = " and ".join(f"`{field}`" for field in lacking)
+        message = f"required {'fields' if len(lacking) > 1 else 'field'} {names} "
+        message += "are missing" if len(lacking) > 1 else "is missing"
+        hint = "every Kubernetes object has apiVersion and kind"
+        return Finding("missing-kind", (lacking[0],), message, hint)
+    for field in ("apiVersion", "kind"):
+        if not isinstance(data[field], str):
+            return Finding("wrong-type", (field,), f"must be a string, not {shown(data[field])}")
+    return None
+
+
+def _version_fault(kind: str, api_version: str) -> Finding | None:
+    """Return the finding that the object is of a version or kind that is not read any more."""
+    group = group_of(api_version)
+    successor = SUCCESSORS.get((group, kind))
+    if successor is not None:
+        return Finding(
+            "old-version", ("kind",), f"unsupported alpha kind {kind}", f"migrate to {successor}"
+        )
+    if kind in OURS:
+        wanted = "/".join(OURS[kind])
+        if api_version != wanted and not (is_other_class(api_version, kind)):
+            is_old = group == OURS[kind][0]
+            message = f"unsupported apiVersion {shown(api_version)[1:-1]}"
+            hint = f"migrate to {wanted}" if is_old else f"{kind} is {wanted}"
+            return Finding(
+                "old-version" if is_old else "wrong-version", ("apiVersion",), message, hint
+            )
+    if kind in WORKLOADS and api_version != WORKLOADS[kind]:
+        wanted = WORKLOADS[kind]
+        message = f"unsupported apiVersion {shown(api_version)[1:-1]}"
+        if group in ("", group_of(wanted), "extensions"):
+            return Finding("old-version", ("apiVersion",), message, f"migrate to {wanted}")
+        if nearest(group, [group_of(wanted)], _SLIP) is not None:
+            return Finding("wrong-version", ("apiVersion",), message, f"{kind} is {wanted}")
+    return _kind_fault(kind, api_version)
+
+
+def _kind_fault(kind: str, api_version: str) -> Finding | None:
+    """Return the finding that no API has the kind, or that it is a known one mistyped.
+
+    Of the groups of Karpenter all kinds are known. In Kubernetes' own groups there are many that
+    nothing here reads, so only what is all but one of those that are read is taken for a slip.
+    """
+    group = group_of(api_version)
+    ours = [name for name, (its_group, _) in OURS.items() if its_group == group]
+    if ours and kind not in OURS:
+        message = f"{group} has no kind {shown(kind)}"
+        return Finding("unknown-kind", ("kind",), message, did_you_mean(kind, ours))
+    theirs = [name for name, version in WORKLOADS.items() if version == api_version]
+    meant = nearest(kind, theirs, _SLIP) if kind not in WORKLOADS else None
+    if meant is not None:
+        message = f"{api_version} has no kind {shown(kind)}"
+        return Finding("unknown-kind", ("kind",), message, f"did you mean {meant}?")
+    return None

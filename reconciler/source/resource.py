@@ -1,0 +1,94 @@
+"""Which kinds of objects a fleet folder may hold, and what is done with each."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+# One object of a fleet folder as it was written, and the files that hold no objects.
+
+
+CONFIG_FILES: Final = ("reconciler.yaml", "reconciler.yml")
+LOCK_FILE: Final = "reconciler.lock"
+"""At the top of the fleet folder: what a look at AWS found (see ``lock``)."""
+
+
+class Resource(NamedTuple):
+    """One object as it was written, without nulls; ``line`` is where it starts in ``file``."""
+
+    kind: str
+    api_version: str
+    name: str
+    namespace: str
+    data: dict[str, Any]
+    file: str
+    line: int
+
+    @property
+    def order(self) -> tuple[str, str, str]:
+        return (self.kind, self.namespace, self.name)
+
+
+OURS: Final = {
+    "NodePool": ("karpenter.sh", "v1"),
+    "NodeClaim": ("karpenter.sh", "v1"),
+    "NodeOverlay": ("karpenter.sh", "v1alpha1"),
+    "EC2NodeClass": ("karpenter.k8s.aws", "v1"),
+    "CapacityBuffer": ("autoscaling.x-k8s.io", "v1beta1"),
+}
+"""Checked in full: kind → (group, version); the schema is ``schemas/KIND.VERSION.json``."""
+
+WORKLOADS: Final = {
+    "Deployment": "apps/v1",
+    "StatefulSet": "apps/v1",
+    "ReplicaSet": "apps/v1",
+    "DaemonSet": "apps/v1",
+    "Job": "batch/v1",
+    "Pod": "v1",
+    "PodTemplate": "v1",
+    "PodDisruptionBudget": "policy/v1",
+    "PriorityClass": "scheduling.k8s.io/v1",
+    "PersistentVolumeClaim": "v1",
+    "PersistentVolume": "v1",
+    "StorageClass": "storage.k8s.io/v1",
+    "CSINode": "storage.k8s.io/v1",
+    "Namespace": "v1",
+}
+"""What a plan without a cluster needs: checked only as far as reading them needs it."""
+
+NAMESPACED: Final = frozenset(
+    {
+        "Deployment",
+        "StatefulSet",
+        "ReplicaSet",
+        "DaemonSet",
+        "Job",
+        "Pod",
+        "PodTemplate",
+        "CapacityBuffer",
+        "PodDisruptionBudget",
+        "PersistentVolumeClaim",
+    }
+)
+
+SUCCESSORS: Final = {
+    ("karpenter.sh", "Provisioner"): "NodePool (karpenter.sh/v1)",
+    ("karpenter.sh", "Machine"): "NodeClaim (karpenter.sh/v1)",
+    ("karpenter.k8s.aws", "AWSNodeTemplate"): "EC2NodeClass (karpenter.k8s.aws/v1)",
+    ("karpenter.k8s.aws", "NodeClass"): "EC2NodeClass (karpenter.k8s.aws/v1)",
+}
+"""Kinds of the alpha API, and what took their place."""
+
+
+def group_of(api_version: str) -> str:
+    """Return the group of an ``apiVersion``; the core group is ``""``."""
+    return api_version.rpartition("/")[0]
+
+
+def schema_of(kind: str) -> str:
+    """Return the name of the schema of one of our kinds."""
+    return f"{kind.lower()}.{OURS[kind][1]}"
+
+
+def is_other_class(api_version: str, kind: str) -> bool:
+    """Return whether it is a node class of another provider, such as a simulator's."""
+    return kind.endswith("NodeClass") and group_of(api_version) != "karpenter.k8s.aws"
