@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from reconciler.cli.main import main
+from reconciler.plan.run import TRANSITIONS
 from tests.hostile import catalogue
 from tests.hostile.threats import Threat
 
@@ -14,13 +17,29 @@ ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"\[[^\]]+\]\((?!https?://)([^)#]+)(?:#[^)]*)?\)")
 
 
-def test_the_configuration_reference_is_what_the_schemas_say() -> None:
+@cache
+def generator() -> ModuleType:
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None
     assert spec.loader is not None
     generate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generate)
+    return generate
+
+
+def test_the_configuration_reference_is_what_the_schemas_say() -> None:
+    generate = generator()
     assert generate.PAGE.read_text(encoding="utf-8") == generate.page(), "run docs/generate.py"
+
+
+def test_the_states_of_actions_are_documented_as_the_code_has_them() -> None:
+    generate = generator()
+    page = generate.ARCHITECTURE.read_text(encoding="utf-8")
+    assert page == generate.architecture(), "run docs/generate.py"
+    assert page.count("stateDiagram-v2") == 3
+    for row in TRANSITIONS:
+        assert f"| `{row.before}` | {row.event}" in page
+        assert f": {row.event}\n" in page
 
 
 def test_the_threat_model_lists_every_attack() -> None:

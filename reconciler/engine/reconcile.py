@@ -1,29 +1,28 @@
-"""One pass: recover, look, move what is under way, plan, act, record.
+"""One pass over the fleet, as a table of named steps (``STEPS``).
 
 A pass never waits for anything in the world. What it starts is in the journal and the records
-when it ends, and the next pass goes on from there, in this process or in another one.
+when it ends, and the next pass continues from there, in this process or in another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
 from datetime import UTC, datetime
+from typing import Final
 
 from msgspec.structs import replace
 
-from reconciler.disruption.consolidation.memory import GAVE_UP, remembered
+from reconciler.engine import starting
 from reconciler.engine.desired import Desired
 from reconciler.engine.effects import Effects
 from reconciler.engine.history import history_of
 from reconciler.engine.observation import Observation, observe
 from reconciler.engine.steps import (
-    batching,
     commands,
     interruption,
     nomination,
-    provision,
     recovery,
     rollouts,
     stalling,
@@ -33,7 +32,6 @@ from reconciler.engine.steps import (
 )
 from reconciler.engine.world import World
 from reconciler.model.errors import StalePlanError
-from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.ownership import Owner
 from reconciler.model.settings import Settings
 from reconciler.plan.approval import departures, moved_inputs
@@ -81,10 +79,23 @@ class Mandate:
     replaces_rebalanced: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a pass: ``run`` is called with the facts that it reads, in that order.
+
+    What it returns is the fact that it ``writes``; a step without one only acts.
+    """
+
+    name: str
+    run: Callable[..., object]
+    reads: tuple[str, ...]
+    writes: str = ""
+
+
 def reconcile(
     world: World, desired: Desired, mandate: Mandate, recall: Recall | None = None
 ) -> Pass:
-    """Run one pass over the fleet.
+    """Run one pass over the fleet: every step of ``STEPS``, in order.
 
     ``recall`` is that of the loop of passes, which spares it what has not changed since the last.
 
@@ -92,44 +103,15 @@ def reconcile(
         StalePlanError: the approved plan no longer fits what is seen.
         TransientCloudError: EC2 could not be looked at; nothing was decided.
     """
-    if mandate.approved is not None:
-        _refuse_moved(world, desired, mandate.approved)
-    settle = Effects(world, desired.revision, world.store.serial())
-    owner = owner_of(desired.settings)
-    recovery.recover(settle, desired.instance_type, owner)
-    restamp(world, desired)
-    seen = observe(world, desired.node_pools, owner)
-    known = {claim.name for claim in seen.claims}
-    if not seen.doubts:
-        commands.untaint_strays(settle, seen)
-        commands.advance(settle, seen, lambda c: desired.objection(c, seen), desired.node_pools)
-    termination.collect(settle, seen)
-    interruption.acknowledge(world, seen, replaces_rebalanced=mandate.replaces_rebalanced)
-    seen = _refreshed(world, seen)
-    termination.advance(settle, seen)
-    untagged = 0 if seen.doubts else tagging.advance(settle, seen)
-    seen = _refreshed(world, seen)
-    forgotten = known - {claim.name for claim in seen.claims}
-    rollouts.advance(world, seen, desired.settings)
-    history = history_of(world.store, desired.settings, seen.at)
-    seen = with_fields(seen, history=history)
-    fresh = _plan(world, desired, seen, recall or Recall())
-    plan = _mandated(world, fresh, mandate, in_doubt=bool(seen.doubts))
-    _remember(world, desired, plan)
-    stalling.note(world, seen, plan, desired.settings)
-    stalling.keep_obstacles(world, seen, plan)
-    if not seen.doubts and ((plan.changes and mandate.decides) or not plan.is_empty):
-        _record_objects(world, desired, seen)
-    all_failed = not _act(world, desired, plan, seen, mandate)
-    if not seen.doubts:
-        upkeep.advance(settle, tuple(desired.classes.values()))
-    under_way = (
-        _under_way(world, desired, seen)
-        + len(forgotten)
-        + nomination.waiting(seen.snapshot, seen.at)
-    )
-    unapproved = 0 if plan.actions else len(fresh.actions)
-    return Pass(plan, seen, under_way + untagged, all_failed, unapproved)
+    given = (world, desired, mandate, recall or Recall())
+    facts: dict[str, object] = dict(zip(GIVEN, given, strict=True))
+    for step in STEPS:
+        written = step.run(*(facts[name] for name in step.reads))
+        if step.writes:
+            facts[step.writes] = written
+    result = facts["result"]
+    assert isinstance(result, Pass), "the last step writes the result"
+    return result
 
 
 def owner_of(settings: Settings) -> Owner:
@@ -144,10 +126,56 @@ def restamp(world: World, desired: Desired) -> None:
         world.store.put_node_claims(old)
 
 
-def _refreshed(world: World, seen: Observation) -> Observation:
-    """Return the look with our own records as they now are; the world is not asked again."""
+def _effects(world: World, desired: Desired) -> Effects:
+    """Return what carries out what earlier passes have begun."""
+    return Effects(world, desired.revision, world.store.serial())
+
+
+def _owner(desired: Desired) -> Owner:
+    return owner_of(desired.settings)
+
+
+def _recover(effects: Effects, desired: Desired, owner: Owner) -> None:
+    recovery.recover(effects, desired.instance_type, owner)
+
+
+def _observe(world: World, desired: Desired, owner: Owner) -> Observation:
+    return observe(world, desired.node_pools, owner)
+
+
+def _advance_commands(effects: Effects, seen: Observation, desired: Desired) -> None:
+    if not seen.doubts:
+        commands.untaint_strays(effects, seen)
+        commands.advance(effects, seen, lambda c: desired.objection(c, seen), desired.node_pools)
+
+
+def _heed_interruptions(world: World, seen: Observation, mandate: Mandate) -> None:
+    interruption.acknowledge(world, seen, replaces_rebalanced=mandate.replaces_rebalanced)
+
+
+def _reread(world: World, seen: Observation) -> Observation:
+    """Return the observation with our own records as they now are; the world is not asked again."""
     snapshot = with_fields(seen.snapshot, node_claims=tuple(world.store.node_claims()))
     return with_fields(seen, snapshot=snapshot, commands=tuple(world.store.commands()))
+
+
+def _tag(effects: Effects, seen: Observation) -> int:
+    """Tag instances whose nodes have joined; return how many are left for later passes."""
+    return 0 if seen.doubts else tagging.advance(effects, seen)
+
+
+def _count_forgotten(before: Observation, after: Observation) -> int:
+    """Return how many NodeClaims this pass has found to be gone."""
+    return len({c.name for c in before.claims} - {c.name for c in after.claims})
+
+
+def _advance_rollouts(world: World, seen: Observation, desired: Desired) -> None:
+    rollouts.advance(world, seen, desired.settings)
+
+
+def _recollect(world: World, seen: Observation, desired: Desired) -> Observation:
+    """Return the observation with what was done before."""
+    return with_fields(seen, history=history_of(world.store, desired.settings, seen.at))
 
 
 def _plan(world: World, desired: Desired, seen: Observation, recall: Recall) -> Plan:
@@ -155,9 +183,9 @@ def _plan(world: World, desired: Desired, seen: Observation, recall: Recall) -> 
     return desired.plan(seen, store.unavailable(seen.at), store.objects(), store.serial(), recall)
 
 
-def _mandated(world: World, plan: Plan, mandate: Mandate, *, in_doubt: bool) -> Plan:
+def _mandated(world: World, plan: Plan, mandate: Mandate, seen: Observation) -> Plan:
     """Return what of a plan the pass may carry out."""
-    if in_doubt:
+    if seen.doubts:
         return plan  # which has no actions, and says why
     if mandate.approved is not None:
         return _approved(world, plan, mandate.approved)
@@ -192,12 +220,15 @@ def _is_begun(world: World, approved: Plan) -> bool:
     return known is not None and known.carried_out_at is not None
 
 
-def _refuse_moved(world: World, desired: Desired, approved: Plan) -> None:
-    """Refuse a plan of another desired state before the pass touches anything.
+def _refuse_moved(world: World, desired: Desired, mandate: Mandate) -> None:
+    """Refuse an approved plan of another desired state before the pass touches anything.
 
     Raises:
         StalePlanError: git, the catalogue, the settings or the release are others.
     """
+    approved = mandate.approved
+    if approved is None:
+        return
     now = replace(desired.digests, snapshot="")
     moved = moved_inputs(approved.inputs, now, approved.revision, desired.head)
     if moved and not _is_begun(world, approved):
@@ -205,73 +236,8 @@ def _refuse_moved(world: World, desired: Desired, approved: Plan) -> None:
 
 
 def _act(world: World, desired: Desired, plan: Plan, seen: Observation, mandate: Mandate) -> bool:
-    """Start every action of the plan that waits for nothing but this pass.
-
-    ``provision`` actions are launched; ``replace`` and ``terminate`` follow from their command,
-    which later passes move on as its provisions become ready. Returns False where something was
-    to be launched and nothing was.
-    """
-    if plan.is_empty:
-        return True
-    effects = Effects(world, desired.revision, plan.serial, plan.digest)
-    rollouts.begin(world, plan, seen, desired.settings)
-    for command in plan.commands:
-        commands.start(effects, command, seen)
-    blueprints = desired.blueprints(world.store.unavailable(seen.at))
-    wanted = [
-        (provision.claim_of(planned, blueprints[planned.node_pool], seen.at), planned.reason)
-        for planned in plan.node_claims
-    ]
-    wanted = _marked(wanted, plan, seen, desired.settings)
-    wanted += [(claim, "Declared") for claim in _declared(desired, plan, seen)]
-    calls = []
-    planned_claims = {planned.name: planned for planned in plan.node_claims}
-    for claim, reason in wanted:
-        blueprint = blueprints.get(claim.node_pool)
-        if blueprint is not None and claim.name in planned_claims:
-            blueprint = blueprint.of(planned_claims[claim.name])
-        call = (
-            provision.launch_of(claim, blueprint, mandate.tags) if blueprint is not None else None
-        )
-        if call is None:
-            what = ("all offerings are unavailable") if blueprint is not None else "no NodePool"
-            world.notify("LaunchFailed", f"{what} for {claim.name}", node_pool=claim.node_pool)
-        else:
-            calls.append((call, reason))
-    wishes = batching.wishes(effects, calls, mandate.batch_from)
-    got = provision.launch(effects, wishes, desired.instance_type)
-    return got > 0 or not wanted
-
-
-def _marked(
-    wanted: Sequence[tuple[NodeClaim, str]], plan: Plan, seen: Observation, settings: Settings
-) -> list[tuple[NodeClaim, str]]:
-    """Return the claims with what consolidation gives up for them, where that is remembered."""
-    known = {claim.name: claim for claim in seen.claims}
-    gone = {
-        name: [known[old] for old in command.node_claims if old in known]
-        for command in plan.commands
-        if command.reason == "Underutilized"
-        for name in command.replacements
-    }
-    marked = []
-    for claim, reason in wanted:
-        text = remembered(gone.get(claim.name, ()), settings, seen.at)
-        annotations = {**claim.metadata.annotations, **({GAVE_UP: text} if text else {})}
-        metadata = replace(claim.metadata, annotations=annotations)
-        marked.append((replace(claim, metadata=metadata), reason))
-    return marked
-
-
-def _declared(desired: Desired, plan: Plan, seen: Observation) -> list[NodeClaim]:
-    """Return the NodeClaims of the plan that git itself declares and nobody has made yet."""
-    planned = {action.node_claim for action in plan.actions if action.kind == "provision"}
-    known = {claim.name for claim in seen.claims}
-    return [
-        replace(claim, metadata=replace(claim.metadata, creation_timestamp=seen.at))
-        for claim in desired.node_claims
-        if claim.name in planned and claim.name not in known
-    ]
+    """Start what is ready; return whether launches were ready and all of them came to nothing."""
+    return starting.start(world, desired, plan, seen, mandate.tags, mandate.batch_from)
 
 
 def _remember(world: World, desired: Desired, plan: Plan) -> None:
@@ -290,17 +256,26 @@ def _remember(world: World, desired: Desired, plan: Plan) -> None:
     world.keep_reasons(plan)
 
 
+def _note_stalling(world: World, seen: Observation, plan: Plan, desired: Desired) -> None:
+    stalling.note(world, seen, plan, desired.settings)
+    stalling.keep_obstacles(world, seen, plan)
+
+
 def _essence(plan: Plan) -> Plan:
     """Return what a plan says, whenever and from whichever serial it was made."""
     return replace(plan, at=datetime.fromtimestamp(0, UTC), serial=0)
 
 
-def _record_objects(world: World, desired: Desired, seen: Observation) -> None:
+def _record_objects(
+    world: World, desired: Desired, seen: Observation, plan: Plan, mandate: Mandate
+) -> None:
     """Record the objects that are carried out.
 
     A NodePool that git no longer has stays recorded while it owns nodes: its budgets hold for
     them to the last.
     """
+    if seen.doubts or (plan.is_empty and not (plan.changes and mandate.decides)):
+        return
     wanted = desired.objects()
     names = {o.name for o in wanted if o.kind == "NodePool"}
     owning = {claim.node_pool for claim in seen.claims}
@@ -312,6 +287,26 @@ def _record_objects(world: World, desired: Desired, seen: Observation) -> None:
     world.store.put_objects([*wanted, *outlived], desired.revision, world.clock.now())
 
 
+def _clean_up(effects: Effects, desired: Desired, seen: Observation) -> None:
+    if not seen.doubts:
+        upkeep.advance(effects, tuple(desired.classes.values()))
+
+
+def _result(
+    world: World,
+    desired: Desired,
+    seen: Observation,
+    fresh: Plan,
+    plan: Plan,
+    all_failed: bool,
+    forgotten: int,
+    untagged: int,
+) -> Pass:
+    under_way = _under_way(world, desired, seen) + nomination.waiting(seen.snapshot, seen.at)
+    unapproved = 0 if plan.actions else len(fresh.actions)
+    return Pass(plan, seen, under_way + forgotten + untagged, all_failed, unapproved)
+
+
 def _under_way(world: World, desired: Desired, seen: Observation) -> int:
     """Return how many things later passes have to bring to an end."""
     waves = rollouts.unsettled(world.store.rollouts(), desired.settings, seen.at)
@@ -321,3 +316,41 @@ def _under_way(world: World, desired: Desired, seen: Observation) -> int:
         c.phase not in (CommandPhase.DONE, CommandPhase.ROLLED_BACK) for c in world.store.commands()
     )
     return starting + running + waves + len(world.journal.in_doubt())
+
+
+GIVEN: Final = ("world", "desired", "mandate", "recall")
+"""The facts that a pass begins with, in the order of ``reconcile``'s parameters."""
+
+STEPS: Final = (
+    Step("refuse a stale plan", _refuse_moved, ("world", "desired", "mandate")),
+    Step("name the owner", _owner, ("desired",), "owner"),
+    Step("continue", _effects, ("world", "desired"), "effects"),
+    Step("recover", _recover, ("effects", "desired", "owner")),
+    Step("restamp hashes", restamp, ("world", "desired")),
+    Step("observe", _observe, ("world", "desired", "owner"), "observed"),
+    Step("advance commands", _advance_commands, ("effects", "observed", "desired")),
+    Step("collect", termination.collect, ("effects", "observed")),
+    Step("heed interruptions", _heed_interruptions, ("world", "observed", "mandate")),
+    Step("reread records", _reread, ("world", "observed"), "collected"),
+    Step("advance terminations", termination.advance, ("effects", "collected")),
+    Step("tag instances", _tag, ("effects", "collected"), "untagged"),
+    Step("reread records again", _reread, ("world", "collected"), "advanced"),
+    Step("count what is gone", _count_forgotten, ("observed", "advanced"), "forgotten"),
+    Step("advance rollouts", _advance_rollouts, ("world", "advanced", "desired")),
+    Step("recollect", _recollect, ("world", "advanced", "desired"), "seen"),
+    Step("plan", _plan, ("world", "desired", "seen", "recall"), "fresh"),
+    Step("apply the mandate", _mandated, ("world", "fresh", "mandate", "seen"), "plan"),
+    Step("record the plan", _remember, ("world", "desired", "plan")),
+    Step("note what stalls", _note_stalling, ("world", "seen", "plan", "desired")),
+    Step("record objects", _record_objects, ("world", "desired", "seen", "plan", "mandate")),
+    Step("act", _act, ("world", "desired", "plan", "seen", "mandate"), "in_vain"),
+    Step("clean up", _clean_up, ("effects", "desired", "seen")),
+    Step(
+        "sum up",
+        _result,
+        ("world", "desired", "seen", "fresh", "plan", "in_vain", "forgotten", "untagged"),
+        "result",
+    ),
+)
+"""A pass. A fact is written once: ``observed`` is what the world showed, ``collected``,
+``advanced`` and ``seen`` are the same with our records as later steps have left them."""

@@ -1,62 +1,91 @@
-"""The order of a plan's actions: who waits for whom, and in which wave each may start.
+"""The dependency graph of a plan's actions: what waits for what, and in which wave each starts.
 
-The waves come from the standard library's ``graphlib``: networkx takes as long to import as a
-whole plan of a small fleet may take. ``graph`` offers the same edges as a networkx graph to those
-who ask more of it than an order.
+networkx takes as long to import as the whole plan of a small fleet may take. So the graph is made
+only for actions that wait for others; without dependencies there is one wave and nothing to sort.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from graphlib import CycleError, TopologicalSorter
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from reconciler.plan.value.actions import Action
-from reconciler.plan.value.plan import Plan
 
 if TYPE_CHECKING:
     import networkx as nx
 
 
-def waves(depends_on: Mapping[str, Iterable[str]]) -> dict[str, int]:
-    """Return the wave of each action: 0 for those that wait for none, else one after the last.
+@dataclass(frozen=True)
+class ActionGraph:
+    """Actions by id, with an edge from each action to every action that waits for it.
 
-    A cycle or an edge to an action that is not there is a bug of ours, and asserted.
+    A cycle, a duplicate id and a dependency on an unknown action are our own mistakes: they raise
+    an AssertionError that names the actions.
     """
-    sorter = TopologicalSorter(depends_on)
-    try:
-        order = tuple(sorter.static_order())
-    except CycleError as error:
-        raise AssertionError(
-            f"actions wait for each other: {' -> '.join(error.args[1])}"
-        ) from error
-    wave: dict[str, int] = {}
-    for action in order:
-        assert action in depends_on, f"an action waits for {action}, which is not in the plan"
-        wave[action] = max((wave[before] + 1 for before in depends_on[action]), default=0)
-    return wave
+
+    actions: Mapping[str, Action]
+
+    @classmethod
+    def of(cls, actions: Iterable[Action]) -> ActionGraph:
+        """Return the graph of these actions; it keeps their order within a wave."""
+        every = list(actions)
+        by_id = {action.id: action for action in every}
+        assert len(by_id) == len(every), f"duplicate ids among {[a.id for a in every]}"
+        found = cls(by_id)
+        assert len(found.order) == len(every), "each action is in one wave"
+        return found
+
+    @cached_property
+    def edges(self) -> nx.DiGraph[str]:
+        """The networkx graph; each node has the action's kind as its attribute ``verb``."""
+        import networkx as nx
+
+        edges: nx.DiGraph[str] = nx.DiGraph()
+        for action in self.actions.values():
+            edges.add_node(action.id, verb=action.kind)
+        for action in self.actions.values():
+            for before in action.depends_on:
+                assert before in self.actions, (
+                    f"{action.id} waits for {before}, which is not in the plan"
+                )
+                edges.add_edge(before, action.id)
+        return edges
+
+    @cached_property
+    def waves(self) -> tuple[tuple[str, ...], ...]:
+        """The ids by wave: an action is one wave after the last of those it waits for."""
+        if not any(action.depends_on for action in self.actions.values()):
+            return (tuple(self.actions),) if self.actions else ()
+        import networkx as nx
+
+        place = {name: number for number, name in enumerate(self.actions)}
+        try:
+            layers = [
+                sorted(w, key=place.__getitem__) for w in nx.topological_generations(self.edges)
+            ]
+        except nx.NetworkXUnfeasible as error:
+            cycle = [before for before, _ in nx.find_cycle(self.edges)]
+            raise AssertionError(
+                f"actions wait for each other: {' -> '.join([*cycle, cycle[0]])}"
+            ) from error
+        return tuple(tuple(layer) for layer in layers)
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The ids in an order in which each comes after all that it waits for."""
+        return tuple(name for wave in self.waves for name in wave)
 
 
 def in_waves(actions: Iterable[Action]) -> tuple[Action, ...]:
-    """Return the actions with their waves, in the order in which they may start, then by id."""
-    every = list(actions)
-    depends_on = {action.id: action.depends_on for action in every}
-    assert len(depends_on) == len(every), f"duplicate ids among {[a.id for a in every]}"
-    wave = waves(depends_on)
-    numbered = [msgspec.structs.replace(action, wave=wave[action.id]) for action in every]
-    return tuple(sorted(numbered, key=lambda a: (a.wave, a.id)))
-
-
-def graph(plan: Plan) -> nx.DiGraph[str]:
-    """Return the actions as a graph; its edges run from an action to what waits for it."""
-    import networkx as nx
-
-    edges: nx.DiGraph[str] = nx.DiGraph()
-    for action in plan.actions:
-        edges.add_node(action.id, action=action)
-    edges.add_edges_from((before, a.id) for a in plan.actions for before in a.depends_on)
-    assert len(edges) == len(plan.actions), "an action waits for one that is not in the plan"
-    assert nx.is_directed_acyclic_graph(edges), nx.find_cycle(edges)
-    return edges
+    """Return the actions with the number of their wave, ordered by wave, then by id."""
+    graph = ActionGraph.of(actions)
+    numbered = [
+        msgspec.structs.replace(graph.actions[name], wave=number)
+        for number, wave in enumerate(graph.waves)
+        for name in wave
+    ]
+    return tuple(sorted(numbered, key=lambda action: (action.wave, action.id)))

@@ -35,6 +35,8 @@ from tests.engine.world import catalog_file
 
 START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 QUEUE = "shop-interruptions"
+SERVING = ("launch", "taint", "drain", "terminate")
+"""Operations that serve an action of a plan."""
 DISCOVERY = {"karpenter.sh/discovery": "shop"}
 
 CONFIG = {
@@ -221,7 +223,8 @@ def test_a_fleet_lives_and_leaves_nothing_behind(shop: Shop) -> None:
     assert [a["kind"] for a in planned["actions"]] == ["provision", "provision"]
     assert shop.templates() == []
 
-    shop.say("apply", "-q")
+    applied = shop.ask("apply")
+    assert (applied["converged"], applied["actions"]) == (True, {"succeeded": 2})
     assert shop.rests(2)
     assert shop.images() == {"ami-first"}
     assert len(shop.templates()) == 1
@@ -264,5 +267,9 @@ def test_a_fleet_lives_and_leaves_nothing_behind(shop: Shop) -> None:
     assert {row["status"]["outcome"] for row in history} == {"succeeded"}
     status = shop.ask("status")
     assert (status["commands"], status["inDoubt"]) == ([], [])
+    assert status["progress"]["finished"]
+    assert set(status["progress"]["states"]) == {"succeeded"}
+    ours = [row["status"]["action"] for row in history if row["spec"]["verb"] in SERVING]
+    assert {action["state"] for action in ours} == {"succeeded"}
     launched = [row for row in history if row["spec"]["verb"] == "launch"]
     assert len(launched) == len({row["status"]["message"] for row in launched}) == 5

@@ -229,12 +229,13 @@ class Source:
 
 
 class Ears:
-    """Keeps what was told."""
+    """Keeps what was told; an illegal transition of an action, which a daemon survives, raises."""
 
     def __init__(self) -> None:
         self.heard: list[Progress] = []
 
     def notify(self, progress: Progress) -> None:
+        assert progress.kind != "IllegalTransition", progress.message
         self.heard.append(progress)
 
     def kinds(self) -> Counter[str]:

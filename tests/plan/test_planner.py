@@ -17,7 +17,7 @@ from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.settings import Settings
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import cluster_state
-from reconciler.plan.graph import graph
+from reconciler.plan.graph import ActionGraph
 from reconciler.plan.make import planner
 from reconciler.plan.make.actions import Namer
 from reconciler.plan.make.decide import decided_by, situation_of, untimed
@@ -196,7 +196,7 @@ def assert_hangs_together(plan: Plan) -> None:
         assert len(claim.instance_types) <= min(60, claim.instance_types_total)
     for command in plan.commands:
         assert set(command.replacements) <= set(names)
-    graph(plan)
+    ActionGraph.of(plan.actions)
     terminated = {a.node_claim for a in plan.actions if a.kind == "terminate"}
     assert terminated == {name for c in plan.commands for name in c.node_claims}
     delta = sum(a.cost_delta or 0 for a in plan.actions)

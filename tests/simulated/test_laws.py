@@ -141,6 +141,7 @@ def test_whatever_goes_wrong_the_fleet_comes_to_rest_within_its_budgets(
     event(f"commands: {min(told['CommandStarted'], 3)}")
 
     assert played.converged, [n.message for n in setting.stage.chronicle.notes][-5:]
+    assert not [n for n in setting.stage.chronicle.notes if n.kind == "IllegalTransition"]
     assert not witness.breaches
     known = setting.stage.world.store.node_claims()
     claims = {claim.status.provider_id.rpartition("/")[2] for claim in known}

@@ -280,6 +280,7 @@ class Histories(RuleBasedStateMachine):
         self.commit()
         played = world.play(after_each=self.count)
         assert played.converged, [n.message for n in world.chronicle.notes][-5:]
+        assert not [n for n in world.chronicle.notes if n.kind == "IllegalTransition"]
         assert played.last is not None
         assert played.last.is_quiet, "planning again is empty"
         claims = {c.status.provider_id.rpartition("/")[2] for c in world.store.node_claims()}

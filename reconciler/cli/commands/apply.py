@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
+    from datetime import datetime
 
     from reconciler.cli.wiring.assembly import Assembly
     from reconciler.engine.reconcile import Mandate, Pass
     from reconciler.model.settings import Settings
+    from reconciler.plan.run import ActionState
     from reconciler.plan.value.plan import Plan
     from reconciler.ports.progress import Notifier
-    from reconciler.ports.state import RecordedPlan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
     with assembled(args, notifier) as assembly, stopping.on_signal() as stop:
         if approved is not None:
             refuse_repetition(assembly, approved)
+        begun = assembly.world.clock.now()
         result = converge(
             assembly.world,
             assembly.source,
@@ -80,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
             pulse=Pulse(busy=parse_duration(args.interval).total_seconds()),
             stop=stop,
         )
-        sys.stdout.write(summary(result, assembly, args.output))
+        sys.stdout.write(summary(result, assembly, begun, args.output))
     return DONE
 
 
@@ -150,6 +152,7 @@ def refuse_repetition(assembly: Assembly, approved: Plan) -> None:
     Raises:
         StalePlanError: the plan cannot be carried out any more.
     """
+    from reconciler.cli.shared.runs import run_of_recorded
     from reconciler.model.errors import StalePlanError
 
     known = assembly.state.store.plan(approved.digest)
@@ -157,20 +160,12 @@ def refuse_repetition(assembly: Assembly, approved: Plan) -> None:
     if known is not None and known.carried_out_at is not None:
         begun = known.carried_out_at
         is_remembered = pruned is None or begun >= pruned
-        if not is_remembered or not _is_unfinished(assembly, known):
+        if not is_remembered or run_of_recorded(assembly.state, known).is_finished:
             raise StalePlanError([f"it was already applied at {begun:%Y-%m-%d %H:%M} UTC"])
     if known is None and pruned is not None and approved.at < pruned:
         raise StalePlanError(
             [f"it is older than the recorded history, which starts at {pruned:%Y-%m-%d %H:%M} UTC"]
         )
-
-
-def _is_unfinished(assembly: Assembly, recorded: RecordedPlan) -> bool:
-    """Return whether an action of a plan that was begun has not come to its end."""
-    from reconciler.cli.output.progress import PENDING, RUNNING, progress_of_plan
-
-    found = (state for _, state in progress_of_plan(assembly.state, recorded))
-    return any(state in (PENDING, RUNNING) for state in found)
 
 
 def mandate_of(settings: Settings, approved: Plan | None = None) -> Mandate:
@@ -192,12 +187,13 @@ def tags_of(settings: Settings) -> Mapping[str, str]:
     return Owner(settings.fleet, settings.cluster_name).tags
 
 
-def summary(result: Pass, assembly: Assembly, output: str) -> str:
-    """Return what the fleet now is."""
+def summary(result: Pass, assembly: Assembly, begun: datetime, output: str) -> str:
+    """Return what the fleet now is, and what became of the last plan since ``begun``."""
     import msgspec
 
     plan, claims = result.plan, assembly.world.store.node_claims()
     unplaced = [u.pod for u in plan.unschedulable]
+    states = _states(assembly, begun)
     facts = {
         "fleet": assembly.settings.fleet,
         "converged": result.is_quiet,
@@ -206,6 +202,7 @@ def summary(result: Pass, assembly: Assembly, output: str) -> str:
         "unschedulable": unplaced,
         "deferred": len(plan.deferred),
         "unapproved": result.unapproved,
+        "actions": {state.value: number for state, number in states.items()},
     }
     if output == "json":
         return msgspec.json.encode(facts, order="sorted").decode() + "\n"
@@ -228,3 +225,15 @@ def summary(result: Pass, assembly: Assembly, output: str) -> str:
     if plan.deferred:
         lines.append(f"  {len(plan.deferred)} deferred by a disruption budget or a schedule")
     return "\n".join(lines) + "\n"
+
+
+def _states(assembly: Assembly, begun: datetime) -> Mapping[ActionState, int]:
+    """Return the number of actions in each state, of the plan that was started last."""
+    from reconciler.cli.shared.runs import newest_run
+
+    found = newest_run(assembly.state)
+    if found is None:
+        return {}
+    plan, run = found
+    is_ours = plan.carried_out_at is not None and plan.carried_out_at >= begun
+    return run.counts() if is_ours else {}

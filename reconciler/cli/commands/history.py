@@ -11,9 +11,11 @@ from reconciler.cli.shared import exitcode, records
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from reconciler.cli.shared.runs import Served
     from reconciler.ports.journal import JournalEntry
 
 _MESSAGE_WIDTH: Final = 60
+_HEADER: Final = ("AT", "VERB", "TARGET", "OUTCOME", "REVISION", "REASON", "MESSAGE")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,18 +47,30 @@ def limit(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     """Print the newest entries of the journal, newest first."""
     from reconciler.cli.output.listing import as_json, as_list, columns
+    from reconciler.cli.shared.runs import served_by
 
+    is_short = args.output == "text"
     with records.recorded(args) as recorded:
         entries = recorded.state.journal.entries(limit=args.limit, target=args.target)
+        served = {} if is_short else served_by(recorded.state, entries)
     if args.output == "json":
-        sys.stdout.write(as_json(as_list([document(entry) for entry in entries])))
+        documents = [document(entry, served.get(entry.sequence)) for entry in entries]
+        sys.stdout.write(as_json(as_list(documents)))
     elif entries:
-        header = ("AT", "VERB", "TARGET", "OUTCOME", "REVISION", "REASON", "MESSAGE")
-        rows = rows_of(entries, None if args.output == "wide" else _MESSAGE_WIDTH)
+        header: tuple[str, ...] = _HEADER
+        rows = rows_of(entries, _MESSAGE_WIDTH if is_short else None)
+        if not is_short:
+            header += ("ACTION", "STATE", "PLAN")
+            more = [_cells(served.get(entry.sequence)) for entry in entries]
+            rows = [(*row, *cells) for row, cells in zip(rows, more, strict=True)]
         sys.stdout.write(columns([header, *rows]))
     else:
         print(f"No operations are recorded for fleet {recorded.fleet}.", file=sys.stderr)
     return exitcode.DONE
+
+
+def _cells(served: Served | None) -> tuple[str, str, str]:
+    return ("", "", "") if served is None else (served.action, served.state.value, served.plan)
 
 
 def rows_of(entries: Sequence[JournalEntry], width: int | None) -> list[tuple[str, ...]]:
@@ -84,8 +98,8 @@ def verb_of(entry: JournalEntry) -> str:
     return "delete" if verb == "discard" else verb
 
 
-def document(entry: JournalEntry) -> dict[str, Any]:
-    """Return an entry as an object of a List."""
+def document(entry: JournalEntry, served: Served | None) -> dict[str, Any]:
+    """Return an entry as an object of a List, with the action that it ``served``."""
     import msgspec
 
     intent = msgspec.to_builtins(entry.intent)
@@ -98,5 +112,8 @@ def document(entry: JournalEntry) -> dict[str, Any]:
             "outcome": entry.outcome.value if entry.outcome else None,
             "finishedAt": msgspec.to_builtins(entry.finished_at),
             "message": entry.message,
+            "action": None
+            if served is None
+            else {"plan": served.plan, "id": served.action, "state": served.state.value},
         },
     }

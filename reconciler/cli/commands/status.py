@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from reconciler.plan.value.plan import Plan
 
 _PHASES: Final = ("Pending", "Launched", "Registered", "Ready", "Terminating")
+_ACTIONS_MAX: Final = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,6 +90,7 @@ def facts_of(recorded: Recorded) -> dict[str, Any]:
         "blockers": guards.blockers(_newest(recorded)),
         "ownership": _ownership(_newest(recorded)),
         "plan": _plan(recorded),
+        "progress": _progress(recorded),
     }
 
 
@@ -143,6 +145,25 @@ def _plan(recorded: Recorded) -> dict[str, Any] | None:
     }
 
 
+def _progress(recorded: Recorded) -> dict[str, Any] | None:
+    """Return how far the plan that was applied last has come."""
+    from reconciler.cli.shared.runs import newest_run
+
+    found = newest_run(recorded.state)
+    if found is None:
+        return None
+    plan, run = found
+    return {
+        "plan": plan.digest,
+        "finished": run.is_finished,
+        "states": {state.value: number for state, number in run.counts().items()},
+        "unfinished": [
+            {"action": a.id, "state": run.states[a.id].value, "why": run.why(a.id)}
+            for a in run.unfinished()
+        ],
+    }
+
+
 def _text(recorded: Recorded, facts: dict[str, Any], known: str) -> str:
     from reconciler.cli.output.listing import columns, shown
     from reconciler.plan.render.wording import short
@@ -160,6 +181,7 @@ def _text(recorded: Recorded, facts: dict[str, Any], known: str) -> str:
         ("Engine:", facts["heldBy"] or "not running"),
         *([("Catalog:", known)] if known else []),
         *_plan_rows(facts["plan"]),
+        *_progress_rows(facts["progress"]),
     ]
     text = columns(rows)
     if facts["nodePools"]:
@@ -171,7 +193,7 @@ def _text(recorded: Recorded, facts: dict[str, Any], known: str) -> str:
         text += "\n" + columns([header, *pools])
     from reconciler.cli.output import guards
 
-    text += _commands(recorded) + guards.text(facts)
+    text += _unfinished(facts["progress"]) + _commands(recorded) + guards.text(facts)
     return text + _in_doubt(facts) + _doubts(facts) + _unavailable(facts)
 
 
@@ -207,6 +229,27 @@ def _plan_rows(plan: dict[str, Any] | None) -> list[tuple[str, str]]:
     if left:
         rows.append(("Remaining:", ", ".join(left)))
     return [*rows, ("Projected cost:", f"{dollars(plan['cost']['after'])}/hour")]
+
+
+def _progress_rows(progress: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if progress is None:
+        return []
+    states = ", ".join(f"{number} {state}" for state, number in progress["states"].items())
+    return [("Actions:", f"{states} (plan {progress['plan']})")]
+
+
+def _unfinished(progress: dict[str, Any] | None) -> str:
+    """Return the first actions that are not finished, each with what it waits for."""
+    from reconciler.cli.output.listing import columns
+
+    rows = progress["unfinished"] if progress is not None else []
+    if not rows:
+        return ""
+    shown = [(row["action"], row["state"], row["why"]) for row in rows[:_ACTIONS_MAX]]
+    table = columns([("ACTION", "STATE", "WHY"), *shown])
+    left = len(rows) - len(shown)
+    more = f"and {left} more; `reconciler get actions` lists all\n" if left else ""
+    return f"\n{table}{more}"
 
 
 def _commands(recorded: Recorded) -> str:

@@ -11,6 +11,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from reconciler.engine.tracking import run_of_command
 from reconciler.plan.render.wording import counted, listed
 from reconciler.ports.progress import Progress
 from reconciler.ports.state import RunningCommand
@@ -84,7 +85,9 @@ class Reporter:
         return " ".join("".join(sorted(g, key=order.find)) for g in groups if any(g))
 
     def _count(self, claims: Sequence[NodeClaim], commands: Sequence[RunningCommand]) -> None:
-        going = {name for command in commands for name in command.node_claims}
+        by_name = {claim.name: claim for claim in claims}
+        runs = [run_of_command(command, by_name) for command in commands]
+        going = {a.node_claim for run in runs for a in run.unfinished() if a.kind == "terminate"}
         for pool in self._pools:
             ours = [c for c in claims if c.node_pool == pool]
             ready = sum(_sign(c) == READY for c in ours)

@@ -17,6 +17,8 @@ from reconciler.plan.render.wording import short
 
 if TYPE_CHECKING:
     from reconciler.cli.shared.records import Recorded
+    from reconciler.plan.run import PlanRun
+    from reconciler.plan.value.actions import Action
     from reconciler.ports.state import RecordedObject, RecordedPlan, RunningCommand
 
 API: Final = "reconciler/v1"
@@ -130,34 +132,39 @@ def commands(recorded: Recorded) -> Listing:
 
 
 def actions(recorded: Recorded) -> Listing:
-    from reconciler.cli.output.progress import progress_of
+    from reconciler.cli.shared.runs import newest_run
 
-    return Listing(
-        ("ID", "WAVE", "KIND", "NODEPOOL", "TARGET", "STATE", "REASON"),
-        [
-            Item(
-                action.id,
-                (
-                    action.id,
-                    str(action.wave),
-                    action.kind,
-                    action.node_pool or "",
-                    action.node or action.node_claim or action.command or "",
-                    state,
-                    action.reason,
-                ),
-                (",".join(action.depends_on), plan),
-                {
-                    "apiVersion": API,
-                    "kind": "Action",
-                    "metadata": {"name": action.id},
-                    "spec": msgspec.to_builtins(action),
-                    "status": {"state": state, "plan": plan},
-                },
-            )
-            for plan, action, state in progress_of(recorded.state)
-        ],
-        ("DEPENDS-ON", "PLAN"),
+    header = ("ID", "WAVE", "KIND", "NODEPOOL", "TARGET", "STATE", "REASON")
+    wide = ("DEPENDS-ON", "PLAN", "WHY")
+    found = newest_run(recorded.state)
+    if found is None:
+        return Listing(header, [], wide)
+    plan, run = found
+    items = [_action(plan.digest, action, run) for action in run.graph.actions.values()]
+    return Listing(header, items, wide)
+
+
+def _action(plan: str, action: Action, run: PlanRun) -> Item:
+    state, why = run.states[action.id].value, run.why(action.id)
+    return Item(
+        action.id,
+        (
+            action.id,
+            str(action.wave),
+            action.kind,
+            action.node_pool or "",
+            action.node or action.node_claim or action.command or "",
+            state,
+            action.reason,
+        ),
+        (",".join(action.depends_on), plan, why),
+        {
+            "apiVersion": API,
+            "kind": "Action",
+            "metadata": {"name": action.id},
+            "spec": msgspec.to_builtins(action),
+            "status": {"state": state, "plan": plan, "why": why},
+        },
     )
 
 

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from reconciler.disruption.gates.consolidatable import LEFT_OVER
 from reconciler.disruption.gates.retries import IN_VAIN, failed_attempts
 from reconciler.disruption.validation import command_timeout
+from reconciler.engine import tracking
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation, marked_claims
 from reconciler.engine.steps import lifecycle
@@ -28,7 +29,9 @@ from reconciler.model.karpenter.labels import DISRUPTED_TAINT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import NODES, parse_resources, pods
+from reconciler.plan.make.actions import provision_id
 from reconciler.plan.make.decide import vanished_pools
+from reconciler.plan.run import ActionEvent, ActionState, Event, PlanRun
 from reconciler.plan.value.disruption import PlannedCommand
 from reconciler.ports.journal import Verb
 from reconciler.ports.state import CommandPhase, RunningCommand
@@ -206,9 +209,11 @@ def advance(
     claims = {c.name: c for c in seen.claims}
     queued = sum(len(c.node_claims) for c in seen.commands)
     for command in seen.commands:
+        run = tracking.run_of_command(command, claims)
+        tracking.tell_mistakes(effects.world, run)
         if command.phase in (CommandPhase.MARKED, CommandPhase.WAITING):
-            _advance_waiting(effects, command, claims, seen, objection, command_timeout(queued))
-        elif not any(name in claims for name in command.node_claims):
+            _advance_waiting(effects, command, run, seen, objection, command_timeout(queued))
+        elif run.is_finished:
             _record(effects, command, CommandPhase.DONE)
     keep_limits(effects, pools, seen.at)
     forgive(effects)
@@ -217,15 +222,16 @@ def advance(
 def _advance_waiting(
     effects: Effects,
     command: RunningCommand,
-    claims: dict[str, NodeClaim],
+    run: PlanRun,
     seen: Observation,
     objection: Objection,
     patience: timedelta,
 ) -> None:
-    missing = [name for name in command.replacements if name not in claims]
-    waiting = [n for n in command.replacements if n in claims and not _is_ready(claims[n])]
-    if missing:
-        roll_back(effects, command, seen, f"its replacement {missing[0]} is gone", failed=True)
+    states = {name: run.states[provision_id(name)] for name in command.replacements}
+    failed = [name for name, state in states.items() if state is ActionState.FAILED]
+    waiting = [name for name, state in states.items() if not state.is_final]
+    if failed:
+        roll_back(effects, command, seen, f"its replacement {failed[0]} is gone", failed=True)
     elif waiting and seen.at - command.started_at > patience:
         late = f"{waiting[0]} was not ready within {patience}"
         roll_back(effects, command, seen, late, failed=True)
@@ -235,11 +241,16 @@ def _advance_waiting(
     elif (why := objection(command)) is not None:
         roll_back(effects, command, seen, why)
     else:
-        let_go(effects, command, (claims[n] for n in command.node_claims if n in claims), seen)
+        let_go(effects, command, _released(run, seen), seen)
 
 
-def _is_ready(claim: NodeClaim) -> bool:
-    return claim.is_true(lifecycle.INITIALIZED)
+def _released(run: PlanRun, seen: Observation) -> list[NodeClaim]:
+    """Return the claims whose termination may start, now that their command is validated."""
+    for action in run.ready():
+        if action.kind == "replace":
+            run.feed(Event(action.id, ActionEvent.VALIDATED))
+    ready = {action.node_claim for action in run.ready() if action.kind == "terminate"}
+    return [claim for claim in seen.claims if claim.name in ready]
 
 
 def let_go(

@@ -195,11 +195,27 @@ def actions_of(
         for c in node_claims
     ]
     actions += [
-        _provision(c.name, c.node_pool, "NotLaunched", c.launch, c.image, None) for c in unlaunched
+        _provision(c.name, c.node_pool, "NotLaunched", c.launch, c.image, command_of.get(c.name))
+        for c in unlaunched
     ]
     for command in every:
         actions += _carry_out(command, nodes)
     return in_waves(actions)
+
+
+def provision_id(node_claim: str) -> str:
+    """Return the id of the action that launches a NodeClaim."""
+    return f"provision/{node_claim}"
+
+
+def replace_id(command: str) -> str:
+    """Return the id of the action that validates a command once its replacements are ready."""
+    return f"replace/{command}"
+
+
+def terminate_id(name: str) -> str:
+    """Return the id of the action that terminates a NodeClaim, or a Node without one."""
+    return f"terminate/{name}"
 
 
 def _provision(
@@ -211,7 +227,7 @@ def _provision(
     command: str | None,
 ) -> Action:
     return Action(
-        id=f"provision/{name}",
+        id=provision_id(name),
         kind="provision",
         node_pool=node_pool,
         node_claim=name,
@@ -227,11 +243,11 @@ def _provision(
 
 def _carry_out(command: PlannedCommand, nodes: Mapping[str, OwnedNode]) -> list[Action]:
     going = [nodes[name] for name in command.node_claims or command.nodes]
-    hinge = f"replace/{command.id}"
+    hinge = replace_id(command.id)
     waits_for = (hinge,) if command.replacements else ()
     actions = [_terminate(node, command, waits_for) for node in going]
     if command.replacements:
-        launches = tuple(sorted(f"provision/{name}" for name in command.replacements))
+        launches = tuple(sorted(map(provision_id, command.replacements)))
         pools = {node.node_pool for node in going}
         actions.append(
             Action(
@@ -248,7 +264,7 @@ def _carry_out(command: PlannedCommand, nodes: Mapping[str, OwnedNode]) -> list[
 
 def _terminate(node: OwnedNode, command: PlannedCommand, waits_for: tuple[str, ...]) -> Action:
     return Action(
-        id=f"terminate/{node.node_claim or node.name}",
+        id=terminate_id(node.node_claim or node.name),
         kind="terminate",
         node_pool=node.node_pool or None,
         node_claim=node.node_claim or None,

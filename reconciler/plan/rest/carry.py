@@ -42,7 +42,7 @@ from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.moves import drift_of
 from reconciler.plan.make.planner import facts_of, outcome_of, with_cluster
 from reconciler.plan.rest.nodes import InstantLauncher
-from reconciler.plan.rest.world import RestingFleet, Transition, holders, moved, opened
+from reconciler.plan.rest.world import FleetTransition, RestingFleet, holders, moved, opened
 from reconciler.plan.value.costs import Cost
 
 # What the guards that count over time remember of a fleet that is carried on in memory.
@@ -348,7 +348,7 @@ def _step(
     if not (launched or made or leaves or seated):
         return None
     names = frozenset(one.node.name for one in made)
-    moves = Transition(gone, seats, (*launched, *made), names | gone)
+    moves = FleetTransition(gone, seats, (*launched, *made), names | gone)
     return with_fields(
         rest,
         world=moved(rest.world, moves, done),

@@ -193,7 +193,7 @@ class RestingFleet:
 
 
 @dataclass(frozen=True)
-class Transition:
+class FleetTransition:
     """What an answer changes.
 
     ``gone`` are the names of nodes that go, ``seats`` the node that it means each pod to get,
@@ -217,7 +217,7 @@ def opened(world: RestingFleet, now: datetime) -> RestingFleet:
     return with_fields(world, cluster=with_fields(world.cluster, nodes=nodes))
 
 
-def moved(world: RestingFleet, moves: Transition, now: datetime) -> RestingFleet:
+def moved(world: RestingFleet, moves: FleetTransition, now: datetime) -> RestingFleet:
     """Return the world once an answer has been carried out, at ``now``."""
     return with_fields(
         world,
@@ -242,7 +242,7 @@ def holders(node: StateNode, budgets: PodDisruptionBudgets, now: datetime) -> li
     ]
 
 
-def _settled(cluster: ClusterState, moves: Transition, now: datetime) -> ClusterState:
+def _settled(cluster: ClusterState, moves: FleetTransition, now: datetime) -> ClusterState:
     budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
     leaving = {
         node.name: holders(node, budgets, now)

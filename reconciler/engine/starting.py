@@ -1,0 +1,122 @@
+"""Starting a plan: commands are marked, and what is ready is launched.
+
+Which actions are ready is for the plan's run to say (``plan/run.py``). What depends on others
+becomes ready in a later pass, and is started there (``commands.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from reconciler.disruption.consolidation.memory import GAVE_UP, remembered
+from reconciler.engine.desired import Desired
+from reconciler.engine.effects import Effects
+from reconciler.engine.observation import Observation
+from reconciler.engine.steps import batching, commands, provision, rollouts
+from reconciler.engine.tracking import Records, run_of, tell_mistakes
+from reconciler.engine.world import World
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.settings import Settings
+from reconciler.plan.value.plan import Plan
+from reconciler.ports.cloud import Launch
+
+
+def start(
+    world: World,
+    desired: Desired,
+    plan: Plan,
+    seen: Observation,
+    tags: Mapping[str, str],
+    batch_from: int,
+) -> bool:
+    """Start every action of the plan that is ready.
+
+    Returns whether launches were ready and all of them came to nothing. ``tags`` are put on every
+    instance. From ``batch_from`` launches on, equal ones are joined into one call; 0 joins none.
+
+    Commands are marked first: their nodes are tainted before their replacements are launched.
+    Their ``replace`` and ``terminate`` actions become ready in later passes (``commands.py``).
+    """
+    if plan.is_empty:
+        return False
+    effects = Effects(world, desired.revision, plan.serial, plan.digest)
+    rollouts.begin(world, plan, seen, desired.settings)
+    under_way = {command.id: command for command in seen.commands}
+    run = run_of(plan, Records({claim.name: claim for claim in seen.claims}, under_way.get))
+    tell_mistakes(world, run)
+    unmarked = run.unmarked()
+    for command in plan.commands:
+        if command.id in unmarked:
+            commands.start(effects, command, seen)
+            run.mark(command.id)
+    ready = {action.node_claim for action in run.ready() if action.kind == "provision"}
+    wanted, calls = _launches(world, desired, plan, seen, tags, ready)
+    wishes = batching.wishes(effects, calls, batch_from)
+    return provision.launch(effects, wishes, desired.instance_type) == 0 and wanted > 0
+
+
+def _launches(
+    world: World,
+    desired: Desired,
+    plan: Plan,
+    seen: Observation,
+    tags: Mapping[str, str],
+    ready: Collection[str | None],
+) -> tuple[int, list[tuple[Launch, str]]]:
+    """Return how many claims are ready to be launched, and the calls with their reasons.
+
+    What has no offering or no NodePool any more is told, and makes no call.
+    """
+    blueprints = desired.blueprints(world.store.unavailable(seen.at))
+    planned_claims = {planned.name: planned for planned in plan.node_claims}
+    wanted = [
+        (provision.claim_of(planned, blueprints[planned.node_pool], seen.at), planned.reason)
+        for name, planned in planned_claims.items()
+        if name in ready
+    ]
+    wanted = _marked(wanted, plan, seen, desired.settings)
+    wanted += [(claim, "Declared") for claim in _declared(desired, ready, seen.at)]
+    calls = []
+    for claim, reason in wanted:
+        blueprint = blueprints.get(claim.node_pool)
+        if blueprint is not None and claim.name in planned_claims:
+            blueprint = blueprint.of(planned_claims[claim.name])
+        call = provision.launch_of(claim, blueprint, tags) if blueprint is not None else None
+        if call is None:
+            what = ("all offerings are unavailable") if blueprint is not None else "no NodePool"
+            world.notify("LaunchFailed", f"{what} for {claim.name}", node_pool=claim.node_pool)
+        else:
+            calls.append((call, reason))
+    return len(wanted), calls
+
+
+def _marked(
+    wanted: Sequence[tuple[NodeClaim, str]], plan: Plan, seen: Observation, settings: Settings
+) -> list[tuple[NodeClaim, str]]:
+    """Return the claims with what consolidation gives up for them, where that is remembered."""
+    known = {claim.name: claim for claim in seen.claims}
+    gone = {
+        name: [known[old] for old in command.node_claims if old in known]
+        for command in plan.commands
+        if command.reason == "Underutilized"
+        for name in command.replacements
+    }
+    marked = []
+    for claim, reason in wanted:
+        text = remembered(gone.get(claim.name, ()), settings, seen.at)
+        annotations = {**claim.metadata.annotations, **({GAVE_UP: text} if text else {})}
+        metadata = replace(claim.metadata, annotations=annotations)
+        marked.append((replace(claim, metadata=metadata), reason))
+    return marked
+
+
+def _declared(desired: Desired, ready: Collection[str | None], now: datetime) -> list[NodeClaim]:
+    """Return the NodeClaims that git itself declares and that are ready to be launched."""
+    return [
+        replace(claim, metadata=replace(claim.metadata, creation_timestamp=now))
+        for claim in desired.node_claims
+        if claim.name in ready
+    ]
