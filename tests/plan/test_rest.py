@@ -135,6 +135,22 @@ def test_other_budgets_cost_exactly_nothing(
     assert (found.per_hour, found.replaced, found.rollout) == (0.0, 0, "PT0S")
 
 
+def test_a_base_whose_budget_is_closed_rests_only_after_it_opened() -> None:
+    """Found by the test above: what the base saves in the evening is not due to the change."""
+    closed = {"nodes": "0", "schedule": "0 9 * * *", "duration": "8h"}
+
+    def fleet(budget: dict[str, Any]) -> list[dict[str, Any]]:
+        return [
+            a_pool("web", policy="WhenEmptyOrUnderutilized", after="0s", budgets=[budget]),
+            a_deployment("large", "web", 3, cpu="1500m"),
+            a_deployment("small", "web", 1, cpu="900m"),
+        ]
+
+    found = change(fleet(closed), fleet({"nodes": "1"}))
+    assert (found.per_hour, found.replaced, found.rollout) == (0.0, 0, "PT0S")
+    assert found.before.per_hour == pytest.approx(0.3)
+
+
 @given(fleets(), fleets())
 @settings(max_examples=10, deadline=None)
 def test_the_same_change_has_the_same_answer(

@@ -8,7 +8,7 @@ same inputs end at the same point on every machine.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from datetime import datetime, timedelta
@@ -180,6 +180,44 @@ def _forced(cluster: ClusterState, settings: Settings) -> Iterator[datetime]:
                 yield ends
 
 
+_WINDOWS_MAX: Final = 50
+"""How many openings and closings of windows are gone through for a combination that is new."""
+
+
+def gates(pools: Iterable[NodePool], settings: Settings, at: datetime) -> tuple[bool, ...]:
+    """Return which scheduled budgets, windows and suspensions are in force at a moment."""
+    budgets = (*settings.fleet_budgets, *(b for p in pools for b in p.spec.disruption.budgets))
+    return (
+        *(budget.is_active(at) for budget in budgets if budget.schedule),
+        *(window.is_open(at) for window in settings.windows),
+        *(suspension.is_active(at) for suspension in settings.suspensions),
+    )
+
+
+def next_gates(
+    pools: Sequence[NodePool], settings: Settings, now: datetime, seen: Collection[tuple[bool, ...]]
+) -> datetime | None:
+    """Return when windows will next stand as they did not in ``seen``, None if never.
+
+    Consolidation asks nothing while its budget is closed, so nothing says that it waits.
+    """
+    budgets = (*settings.fleet_budgets, *(b for p in pools for b in p.spec.disruption.budgets))
+    at = now
+    for _ in range(_WINDOWS_MAX):
+        moments = [
+            *(budget.steady_until(at) for budget in budgets),
+            *(window.steady_until(at) for window in settings.windows),
+            *(suspension.until for suspension in settings.suspensions),
+        ]
+        following = min((m for m in moments if m is not None and m > at), default=None)
+        if following is None or following - now > HORIZON:
+            return None
+        at = following
+        if gates(pools, settings, at) not in seen:
+            return at
+    return None
+
+
 LAUNCH: Final = timedelta(minutes=1)
 """How long it takes from a launch to a node that is ready."""
 REMOVAL: Final = timedelta(minutes=1)
@@ -259,13 +297,18 @@ def prices_of(facts: Facts, inputs: Inputs) -> dict[str, float]:
 def carried(
     inputs: Inputs, world: RestingFleet, start: datetime, history: History, work: Work
 ) -> Rest:
-    """Return where the fleet comes to under the desired state of ``inputs``, from ``start`` on."""
+    """Return where the fleet comes to under the desired state of ``inputs``, from ``start`` on.
+
+    Nothing is left to do once the fleet has been asked under every combination of open windows; it
+    then rests as of the first of these questions.
+    """
     world = opened(world, start)
     facts = facts_of(_asked(inputs, world, start, history))
     world = with_fields(world, prices={**prices_of(facts, inputs), **world.prices})
     launcher = InstantLauncher.of(facts, inputs.fleet, inputs.settings)
     rest = Rest(inputs, world, facts, start, start, history, money(world.owned.values()))
     number = 0
+    quiet, seen = rest, set[tuple[bool, ...]]()
     while not (number and work.is_over):
         history = settled(rest.history, inputs.settings, rest.at)
         asked = _asked(inputs, rest.world, rest.at, history)
@@ -283,14 +326,18 @@ def carried(
         step = _step(rest, answer, static, launcher, inputs.settings)
         if step is not None:
             rest = step
+            seen.clear()
             continue
-        following = next_hope(
-            rest.world.cluster, facts.pools, inputs.settings, answer.deferred, rest.at
-        )
+        hope = next_hope(rest.world.cluster, facts.pools, inputs.settings, answer.deferred, rest.at)
+        if not seen or hope is not None:
+            quiet = rest
+        seen.add(gates(facts.pools, inputs.settings, rest.at))
+        opening = next_gates(facts.pools, inputs.settings, rest.at, seen)
+        following = min((at for at in (hope, opening) if at is not None), default=None)
         if following is None:
-            return with_fields(rest, rested=True)
+            return with_fields(quiet, rested=True)
         if following - start > HORIZON:
-            return rest
+            return quiet
         rest = with_fields(rest, at=following)
     return with_fields(rest, ended=True)
 
