@@ -173,6 +173,10 @@ def canonical(snapshot: Snapshot) -> bytes:
     return msgspec.json.encode(facts, order="deterministic")
 
 
+_LISTS_MAX: Final = 100
+"""How many Lists may stand within each other; kubectl nests none."""
+
+
 class Skipped(str):
     """The kind of an object that no decision reads."""
 
@@ -264,8 +268,10 @@ def items_of(content: bytes, source: str) -> Iterator[bytes | msgspec.Raw]:
 
 
 def _unrolled(
-    document: bytes | msgspec.Raw, source: str, content: bytes
+    document: bytes | msgspec.Raw, source: str, content: bytes, depth: int = 0
 ) -> Iterator[bytes | msgspec.Raw]:
+    if depth > _LISTS_MAX:
+        raise _too_deep(source)
     try:
         page = msgspec.json.decode(document, type=_Page)
     except RecursionError as error:
@@ -278,7 +284,7 @@ def _unrolled(
         return
     for item in page.items:
         if b'"items"' in bytes(item)[:200]:
-            yield from _unrolled(item, source, content)
+            yield from _unrolled(item, source, content, depth + 1)
         else:
             yield item
 

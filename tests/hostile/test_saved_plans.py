@@ -449,7 +449,7 @@ BAD_FILES: dict[str, tuple[Callable[[dict[str, Any]], bytes], str]] = {
         lambda d: (
             json.dumps({**d, "x": 0}).replace('"x": 0', '"x": ' + "[" * 9000 + "]" * 9000).encode()
         ),
-        "not a plan",
+        "reconciler plan --out",
     ),
     "a number beyond all": (
         lambda d: json.dumps(d).replace('"serial": 0', '"serial": 1e400').encode(),

@@ -24,7 +24,7 @@ WRITER = """
 import sys
 from datetime import UTC, datetime
 from reconciler.adapters.database.state import open_state
-from reconciler.ports import Intent, Outcome, Verb
+from reconciler.ports.journal import Intent, Outcome, Verb
 from tests.contracts.records import a_claim, an_object
 
 state = open_state(sys.argv[1], "web")
