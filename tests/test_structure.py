@@ -1,0 +1,48 @@
+"""The shape of the package: what decision 18 promises to whoever looks for a rule."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def structure() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("structure", ROOT / ".ci" / "structure.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_no_module_is_longer_than_five_hundred_lines() -> None:
+    tool = structure()
+    lengths = {name: tool.lines(path) for name, path in tool.modules().items()}
+    long = {name: length for name, length in lengths.items() if length > 500}
+    assert set(long) <= {"reconciler.desired.settings.layers"}, long
+
+
+def test_no_two_classes_share_a_name() -> None:
+    assert {name: count for name, count in structure().classes().items() if count > 1} == {}
+
+
+def test_no_folder_holds_more_modules_than_a_reader_can_survey() -> None:
+    count, folder = structure().largest_folder()
+    assert count <= 20, folder
+
+
+def test_every_module_that_the_architecture_names_is_there() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[a-z0-9_]+/)+[a-z0-9_]+\.py)`", page))
+    assert len(named) > 10
+    missing = [name for name in sorted(named) if not (ROOT / "reconciler" / name).is_file()]
+    assert missing == []
+
+
+def test_the_map_of_the_architecture_is_drawn_from_the_code() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert structure().drawing() in page, "run python .ci/structure.py --map"
