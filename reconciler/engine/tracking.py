@@ -15,7 +15,7 @@ from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.plan.make.actions import OwnedNode, UnlaunchedClaim, actions_of
-from reconciler.plan.run import ActionEvent, ActionState, Event, PlanRun
+from reconciler.plan.run import ActionEvent, ActionState, PlanRun, RunEvent
 from reconciler.plan.value.actions import Action
 from reconciler.plan.value.disruption import PlannedCommand
 from reconciler.plan.value.plan import Plan
@@ -58,7 +58,7 @@ def run_of(plan: Plan, records: Records, *, superseded: bool = False) -> PlanRun
     if superseded:
         for name, state in dict(run.states).items():
             if state is ActionState.PENDING:
-                run.feed(Event(name, ActionEvent.SUPERSEDED))
+                run.feed(RunEvent(name, ActionEvent.SUPERSEDED))
     return run
 
 
@@ -93,7 +93,7 @@ def _rebuilt(actions: Iterable[Action], records: Records) -> PlanRun:
     run = PlanRun(actions)
     for name in run.graph.order:
         for event, message in _events(run.graph.actions[name], records):
-            run.feed(Event(name, event, message))
+            run.feed(RunEvent(name, event, message))
     return run
 
 

@@ -119,7 +119,7 @@ _START: Final = {(t.kind, t.before) for t in TRANSITIONS if t.starts}
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class RunEvent:
     """Something that happened to an action; ``message`` says more of it to a person."""
 
     action: str
@@ -149,7 +149,7 @@ class PlanRun:
         """The state of each action by id."""
         return self._states
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: RunEvent) -> None:
         """Take an event in."""
         action, state = self.graph.actions[event.action], self._states[event.action]
         found = _BY_KEY.get((action.kind, state, event.kind))
@@ -196,7 +196,7 @@ class PlanRun:
     def mark(self, command: str) -> None:
         """Take in that a command is recorded and its nodes are tainted."""
         for name in self._by_command[command]:
-            self.feed(Event(name, ActionEvent.MARKED))
+            self.feed(RunEvent(name, ActionEvent.MARKED))
 
     def why(self, action: str) -> str:
         """Return what an action waits for, or what is known of its state; empty if nothing is."""

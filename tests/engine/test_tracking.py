@@ -16,7 +16,7 @@ from reconciler.engine.world import World
 from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimStatus
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.plan.make.actions import OwnedNode, UnlaunchedClaim, actions_of
-from reconciler.plan.run import ActionEvent, ActionState, Event, PlanRun
+from reconciler.plan.run import ActionEvent, ActionState, PlanRun, RunEvent
 from reconciler.plan.value.disruption import PlannedCommand
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.journal import Intent, JournalEntry, Outcome, Verb
@@ -235,7 +235,7 @@ class Listener:
 
 def test_an_impossible_event_is_told_and_stops_nothing() -> None:
     run, listener = PlanRun(the_plan().actions), Listener()
-    run.feed(Event("terminate/old", ActionEvent.GONE))
+    run.feed(RunEvent("terminate/old", ActionEvent.GONE))
     ports = dict.fromkeys(("compute", "cluster", "store", "journal"), None)
     tell_mistakes(World(SimulatedClock(), notifier=listener, **ports), run)
     (told,) = listener.heard

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.plan.graph import in_waves
-from reconciler.plan.run import TRANSITIONS, ActionEvent, ActionState, Event, PlanRun
+from reconciler.plan.run import TRANSITIONS, ActionEvent, ActionState, PlanRun, RunEvent
 from reconciler.plan.value.actions import Action
 from tests.plan.builders import an_action
 from tests.plan.strategies import actions
@@ -33,7 +33,7 @@ def test_states_move_only_along_the_table(
         before, illegal = dict(run.states), len(run.illegal)
         waiting = run.waits_for(action.id)
         after = TABLE.get((action.kind, before[action.id], event))
-        run.feed(Event(action.id, event))
+        run.feed(RunEvent(action.id, event))
         if after is None or (waiting and (action.kind, event) in STARTS):
             assert dict(run.states) == before
             assert len(run.illegal) == illegal + 1
@@ -48,12 +48,12 @@ def test_states_move_only_along_the_table(
 def test_every_legal_order_of_events_ends_and_nothing_starts_early(
     every: Sequence[Action], data: st.DataObject
 ) -> None:
-    run, fed = PlanRun(every), list[Event]()
+    run, fed = PlanRun(every), list[RunEvent]()
     while not run.is_finished:
         for ready in run.ready():
             assert all(run.states[before] is ActionState.SUCCEEDED for before in ready.depends_on)
         legal = [
-            Event(a.id, t.event)
+            RunEvent(a.id, t.event)
             for a in run.unfinished()
             for t in TRANSITIONS
             if (t.kind, t.before) == (a.kind, run.states[a.id])
@@ -104,7 +104,7 @@ def replacement() -> PlanRun:
 
 def fed(run: PlanRun, *happened: tuple[str, ActionEvent]) -> dict[str, str]:
     for action, event in happened:
-        run.feed(Event(action, event))
+        run.feed(RunEvent(action, event))
     assert run.illegal == ()
     return {name: str(state) for name, state in run.states.items()}
 
@@ -153,13 +153,13 @@ def test_a_failed_launch_lets_no_node_go() -> None:
 def test_a_command_is_not_validated_before_its_replacements_are_ready() -> None:
     run = replacement()
     run.mark("c")
-    run.feed(Event("replace/c", ActionEvent.VALIDATED))
+    run.feed(RunEvent("replace/c", ActionEvent.VALIDATED))
     assert run.states["replace/c"] is ActionState.WAITING
     assert run.illegal == ("replace/c: validated while waiting before provision/new",)
 
 
 def test_a_message_says_what_is_known_of_a_state() -> None:
     run = replacement()
-    run.feed(Event("provision/new", ActionEvent.REQUESTED))
-    run.feed(Event("provision/new", ActionEvent.LAUNCHED, "no node has joined yet"))
+    run.feed(RunEvent("provision/new", ActionEvent.REQUESTED))
+    run.feed(RunEvent("provision/new", ActionEvent.LAUNCHED, "no node has joined yet"))
     assert run.why("provision/new") == "no node has joined yet"

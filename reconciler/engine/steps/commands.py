@@ -31,7 +31,7 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import NODES, parse_resources, pods
 from reconciler.plan.make.actions import provision_id
 from reconciler.plan.make.decide import vanished_pools
-from reconciler.plan.run import ActionEvent, ActionState, Event, PlanRun
+from reconciler.plan.run import ActionEvent, ActionState, PlanRun, RunEvent
 from reconciler.plan.value.disruption import PlannedCommand
 from reconciler.ports.journal import Verb
 from reconciler.ports.state import CommandPhase, RunningCommand
@@ -248,7 +248,7 @@ def _released(run: PlanRun, seen: Observation) -> list[NodeClaim]:
     """Return the claims whose termination may start, now that their command is validated."""
     for action in run.ready():
         if action.kind == "replace":
-            run.feed(Event(action.id, ActionEvent.VALIDATED))
+            run.feed(RunEvent(action.id, ActionEvent.VALIDATED))
     ready = {action.node_claim for action in run.ready() if action.kind == "terminate"}
     return [claim for claim in seen.claims if claim.name in ready]
 
