@@ -31,7 +31,6 @@ from statistics import fmean
 from typing import Any
 
 import msgspec
-import yaml
 
 from reconciler.catalog.file import read_catalog
 from reconciler.cli.main import main as reconciler
@@ -43,6 +42,7 @@ from reconciler.observed.state import ClusterState, cluster_state
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.carry import Work, carried
 from reconciler.plan.rest.world import RestingFleet
+from reconciler.source.plainyaml import load_all
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = Path(os.environ.get("CONFORMANCE") or ROOT.parent / "shared" / "conformance") / "bench"
@@ -211,7 +211,7 @@ WORKLOAD_CHANGES: dict[str, Change] = {
 def example(name: str) -> Fleet:
     """Return an example with its workloads."""
     files = sorted((ROOT / "examples" / name).rglob("*.yaml"))
-    objects = [o for f in files for o in yaml.safe_load_all(f.read_text()) if o]
+    objects = [o for f in files for o in load_all(f.read_bytes())]
     return Fleet(name, objects)
 
 

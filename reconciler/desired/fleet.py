@@ -219,7 +219,6 @@ class _Reading:
                 self._add(entry, Finding("extra-document", (), "only the first document is read"))
             else:
                 faults = schema.check("reconciler.v1", entry.plain)
-                faults += _without(schema.misread("reconciler.v1", entry.plain), faults)
                 if isinstance(entry.plain, dict):
                     faults += check(entry.plain)
                 for finding in faults:
@@ -259,7 +258,6 @@ class _Reading:
         name = schema_of(entry.kind)
         old = spellings.check(entry.kind, entry.data)
         shape = _without(schema.check(name, entry.plain), old)
-        shape += _without(schema.misread(name, entry.plain), [*old, *shape])
         semantics = crd.check(name, entry.plain, [*old, *shape])
         self._keep(entry, [*old, *shape, *semantics])
 

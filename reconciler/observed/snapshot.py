@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -290,13 +289,13 @@ def _unrolled(
 
 
 def _yaml_documents(text: bytes, source: str) -> list[bytes]:
-    import yaml
+    from ruamel.yaml.error import YAMLError
 
     from reconciler.source.plainyaml import load_all
 
     try:
         documents = load_all(text)
-    except yaml.YAMLError as error:
+    except YAMLError as error:
         where, said = yaml_place(source, error)
         raise UnreadableError(f"neither JSON nor YAML: {said}", where=where) from error
     for number, document in enumerate(documents, 1):
@@ -308,22 +307,13 @@ def _yaml_documents(text: bytes, source: str) -> list[bytes]:
 
 
 def _as_json(document: Any, name: str, source: str) -> bytes:
-    """Return what YAML says as the JSON that it stands for.
-
-    YAML knows more than JSON does: keys that are dates or nothing at all.
-    """
+    """Return what YAML says as the JSON that it stands for."""
+    content = msgspec.json.encode(document)
     try:
-        content = msgspec.json.encode(document, enc_hook=_rfc3339)
         msgspec.json.decode(content, type=_Page)
-    except (TypeError, msgspec.DecodeError) as error:
+    except msgspec.DecodeError as error:
         raise UnreadableError(f"not a snapshot: {name}: {error}", where=source) from error
     return content
-
-
-def _rfc3339(value: object) -> str:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    raise TypeError(f"{value!r} cannot be represented in JSON")
 
 
 def _kind_of(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> str:

@@ -1,6 +1,6 @@
 """Bytes of one file in; plain data, and the place of every key and value, out.
 
-The parser is libyaml's; the composing is our own, because the limits have to hold *while* a
+The parser is ruamel.yaml's; the composing is our own, because the limits have to hold *while* a
 document grows: a YAML bomb is refused at the alias that would exceed them, not after it has been
 built. Whatever the bytes are, the answer is documents and diagnostics, never an exception.
 """
@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.source.scalars import integer, key_text, real, resolve
+from reconciler.source.yamlevents import parser_of
 
 Pointer = tuple[str | int, ...]
 
@@ -171,16 +172,12 @@ class _Composer:
         self.anchors: dict[str, tuple[Any, Mark, int] | None] = {}
 
     def open(self) -> None:
-        """Start parsing; libyaml where PyYAML was built with it, else the slower Python parser."""
-        import yaml
+        """Start parsing."""
+        from ruamel.yaml import events
 
-        self.yaml = yaml
-        self.events = yaml.events
-        parser: Any = yaml.BaseLoader
-        if yaml.__with_libyaml__:
-            parser = vars(yaml.cyaml)["CParser"]
+        self.events = events
         with _Translated(self):
-            self.parser = parser(self.text)
+            self.parser = parser_of(self.text)
         self._event()
 
     def _event(self) -> Any:
@@ -388,8 +385,11 @@ class _Translated:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        yaml = self.composer.yaml
-        if error is None or not isinstance(error, (yaml.YAMLError, ValueError)):
+        if error is None:
+            return
+        from ruamel.yaml.error import YAMLError
+
+        if not isinstance(error, (YAMLError, ValueError)):
             return
         text = self.composer.text
         hint = "render Helm templates first" if "{{" in text else ""

@@ -1,12 +1,20 @@
-"""YAML of others that is read as a whole: without what makes a small file a large value.
+"""YAML without places: what a person or kubectl wrote, as data, and data as YAML.
 
-libyaml composes by recursion and copies merged mappings, so a file of a few kilobytes can end the
-process or fill its memory. What a person or kubectl writes has no aliases and little depth.
+What is read here has no aliases and little depth, so a small file cannot become a large value.
+Scalars are what Kubernetes takes them for, in both directions: a text that it would read as
+something else is quoted. Only ``y`` and ``n`` are read as text, since many programs write such
+texts without quotes.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.source.scalars import key_text, resolve
+from reconciler.source.yamlevents import parser_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 BYTES_MAX: Final = 64 * 1024 * 1024
 """The size of YAML that is read as a whole; JSON may be larger."""
@@ -14,38 +22,157 @@ BYTES_MAX: Final = 64 * 1024 * 1024
 DEPTH_MAX: Final = 100
 """How deep its values may be nested."""
 
+_TAGS: Final = (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
+_TEXT_TAGS: Final = ("!", "tag:yaml.org,2002:str")
+_LETTERS: Final = ("y", "Y", "n", "N")
+_MERGE: Final = object()
+
 
 def load_all(content: bytes) -> list[Any]:
-    """Return the documents, empty ones left out.
+    """Return the documents, empty ones left out; of a key that stands twice the last one counts.
 
     Raises:
-        yaml.YAMLError: it is not YAML, is too large or too deep, or has an alias.
+        YAMLError: (of ruamel.yaml) it is not YAML, is too large or too deep, or has an alias.
     """
-    import yaml
+    from ruamel.yaml.error import YAMLError
 
     if len(content) > BYTES_MAX:
-        raise yaml.YAMLError(f"more than {BYTES_MAX // 2**20} MiB of YAML; write it as JSON")
-    _check(content)
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        raise YAMLError(f"more than {BYTES_MAX // 2**20} MiB of YAML; write it as JSON")
     try:
-        return [d for d in yaml.load_all(content, Loader=loader) if d is not None]
-    except (ValueError, TypeError, RecursionError) as error:
-        raise yaml.YAMLError(str(error)) from error
+        text = content.decode().removeprefix("\ufeff")
+        return [d for d in _Reader(text).documents() if d is not None]
+    except (ValueError, RecursionError) as error:
+        raise YAMLError(str(error)) from error
 
 
-def _check(content: bytes) -> None:
-    import yaml
-    from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
+def is_mapping(text: str) -> bool:
+    """Return whether a text is YAML with one document that is a mapping."""
+    from ruamel.yaml.error import YAMLError
+    from ruamel.yaml.events import DocumentStartEvent, MappingStartEvent, StreamEndEvent
 
-    depth = 0
-    for event in yaml.parse(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-        mark: Any = event.start_mark
-        if isinstance(event, AliasEvent):
-            raise yaml.MarkedYAMLError(None, None, "an alias is not read here", mark)
-        if isinstance(event, CollectionStartEvent):
-            depth += 1
-            if depth > DEPTH_MAX:
-                problem = f"nested more than {DEPTH_MAX} levels deep"
-                raise yaml.MarkedYAMLError(None, None, problem, mark)
-        elif isinstance(event, CollectionEndEvent):
-            depth -= 1
+    documents, first = 0, None
+    try:
+        parser = parser_of(text)
+        while not isinstance(event := parser.get_event(), StreamEndEvent):
+            if isinstance(event, DocumentStartEvent):
+                documents += 1
+                first = parser.get_event()
+    except (YAMLError, ValueError):
+        return False
+    return documents == 1 and isinstance(first, MappingStartEvent)
+
+
+class _Reader:
+    """Composes data from the events of a text."""
+
+    def __init__(self, text: str) -> None:
+        from ruamel.yaml import events
+        from ruamel.yaml.error import MarkedYAMLError
+
+        self.events: Any = events
+        self.error = MarkedYAMLError
+        self.next = parser_of(text).get_event
+
+    def documents(self) -> Iterable[Any]:
+        self.next()
+        while isinstance(self.next(), self.events.DocumentStartEvent):
+            yield self._value(self.next(), 1)
+            self.next()
+
+    def _refused(self, problem: str, event: Any) -> Exception:
+        return self.error(None, None, problem, event.start_mark)
+
+    def _value(self, event: Any, depth: int) -> Any:
+        events = self.events
+        if isinstance(event, events.AliasEvent):
+            raise self._refused("an alias is not read here", event)
+        if isinstance(event, events.ScalarEvent):
+            return self._scalar(event)
+        if depth > DEPTH_MAX:
+            raise self._refused(f"nested more than {DEPTH_MAX} levels deep", event)
+        if event.tag not in _TAGS:
+            raise self._refused(f"the tag {event.tag[:60]} is not supported", event)
+        if isinstance(event, events.MappingStartEvent):
+            return self._mapping(depth)
+        items = []
+        while not isinstance(event := self.next(), events.SequenceEndEvent):
+            items.append(self._value(event, depth + 1))
+        return items
+
+    def _mapping(self, depth: int) -> dict[str, Any]:
+        data: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
+        while not isinstance(event := self.next(), self.events.MappingEndEvent):
+            key = self._key(event)
+            at = self.next()
+            value = self._value(at, depth + 1)
+            if key is not _MERGE:
+                data[key] = value
+                continue
+            for source in reversed(value if isinstance(value, list) else [value]):
+                if not isinstance(source, dict):
+                    raise self._refused("<< takes a mapping or a list of mappings", at)
+                merged.update(source)
+        return {**merged, **data} if merged else data
+
+    def _key(self, event: Any) -> Any:
+        if not isinstance(event, self.events.ScalarEvent):
+            raise self._refused("a key must be a string, not a list, mapping or alias", event)
+        if event.value == "<<" and event.implicit[0]:
+            return _MERGE
+        key = key_text(self._scalar(event))
+        if key is None:
+            raise self._refused("a key must be a string, not null", event)
+        return key
+
+    def _scalar(self, event: Any) -> Any:
+        text: str = event.value
+        if event.tag is None:
+            return resolve(text) if event.implicit[0] and text not in _LETTERS else text
+        if event.tag not in _TEXT_TAGS:
+            raise self._refused(f"the tag {event.tag[:60]} is not supported", event)
+        return text
+
+
+def dump(data: Any, *, sort_keys: bool = True) -> str:
+    """Return data as one YAML document in block style, for readers of YAML 1.1 and 1.2."""
+    from io import StringIO
+
+    stream = StringIO()
+    _writer(sort_keys=sort_keys).dump(data, stream)
+    return stream.getvalue().removesuffix("...\n")
+
+
+def _writer(*, sort_keys: bool) -> Any:
+    """Return ruamel.yaml's writer, which quotes what either version of YAML reads otherwise."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.representer import SafeRepresenter
+    from ruamel.yaml.resolver import VersionedResolver
+
+    class Resolver(VersionedResolver):
+        """The rules of YAML 1.1, without a directive that says so in every file."""
+
+        @property
+        def processing_version(self) -> Any:
+            return (1, 1)
+
+    class Representer(SafeRepresenter):
+        """Writes an equal value again where it stands again, not an alias."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            del data
+            return True
+
+        def represent_str(self, data: str) -> Any:
+            style = None if isinstance(resolve(data), str) else "'"
+            return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+    Representer.add_representer(str, Representer.represent_str)
+
+    writer: Any = YAML(typ="safe", pure=True)
+    writer.Resolver = Resolver
+    writer.Representer = Representer
+    writer.default_flow_style = False
+    writer.width = 10**6
+    writer.sort_base_mapping_type_on_output = sort_keys
+    return writer

@@ -1,10 +1,9 @@
 """The faults of an object according to a schema of ``schemas/``, in terms of the file's author.
 
-One finding for one fault, at the key or value that is wrong: what was read, what is allowed, and
-the nearest name where one was mistyped. A JSON Schema library would judge as well, but importing
-the fastest of them costs a fifth of the time that a whole validation may take, and its answers
-have to be translated anyway. So the few keywords that our schemas use are read here, and a test
-holds this module against such a library, keyword by keyword and on generated objects.
+jsonschema validates; its errors become findings here. One finding for one fault, at the key or
+value that is wrong: what was read, what is allowed, and the nearest name where one was mistyped.
+What Kubernetes knows beyond JSON Schema is added to the library's validator: Go's patterns, the
+grammars of quantities and durations (``x-format``), and slips of the pen in open mappings.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import Any, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 from reconciler._resources import resource
 from reconciler.model.duration import NEVER, parse_nillable, parse_span
@@ -21,39 +21,14 @@ from reconciler.model.text.nearest import LIKE, did_you_mean, nearest
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding, field_path, shown
 
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+    from jsonschema.protocols import Validator
+
 Schema = dict[str, Any]
+Errors = dict[str, Any]
+"""The ``ValidationError`` of one value for each keyword that it violates."""
 
-KEYWORDS: Final = frozenset(
-    {
-        "$ref",
-        "additionalProperties",
-        "const",
-        "enum",
-        "items",
-        "maxItems",
-        "maxLength",
-        "maxProperties",
-        "maximum",
-        "minItems",
-        "minLength",
-        "minimum",
-        "pattern",
-        "properties",
-        "required",
-        "type",
-        "uniqueItems",
-    }
-)
-"""The keywords that constrain a value and are read here; a schema uses no others."""
-
-_TYPES: Final[dict[str, tuple[type, ...]]] = {
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "array": (list,),
-    "object": (dict,),
-}
 _TYPE_WORDS: Final = {
     "string": "a string",
     "integer": "an integer",
@@ -64,7 +39,9 @@ _TYPE_WORDS: Final = {
 }
 _BOOLEANS: Final = ("true", "false", "yes", "no", "on", "off")
 _FINDINGS_MAX: Final = 200
+_ERRORS_MAX: Final = 10_000
 _SLIP: Final = 0.8
+_MISTYPED: Final = "x-mistyped"
 
 
 @lru_cache(maxsize=16)
@@ -78,47 +55,91 @@ def load(name: str) -> Schema:
 
 
 def check(name: str, data: Any, definition: str = "") -> list[Finding]:
-    """Return what the schema ``name`` has against ``data``; at most 200 findings.
+    """Return what the schema ``name`` has against ``data``, in its order; at most 200 findings.
 
-    ``definition`` names the part of the schema that judges, where it is not the whole.
+    ``definition`` names the part of the schema that judges, where it is not the whole. A value
+    without a finding is one that every later stage can use: ``x-format`` in a schema names the
+    grammar of a text, which is that of the model.
     """
+    errors: dict[Pointer, Errors] = {}
+    for error in islice(_validator(name, definition).iter_errors(data), _ERRORS_MAX):
+        errors.setdefault(tuple(error.absolute_path), {}).setdefault(str(error.validator), error)
+    if not errors:
+        return []
+    ways = {pointer[:end] for pointer in errors for end in range(len(pointer) + 1)}
+    return list(islice(_faults(data, (), errors, ways), _FINDINGS_MAX))
+
+
+@lru_cache(maxsize=32)
+def _validator(name: str, definition: str) -> Validator:
+    """Return jsonschema's validator of a schema, with what Kubernetes' schemas have beyond it."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
+
+    def is_integer(_: object, value: object) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool)
+
+    kinds = Draft202012Validator.TYPE_CHECKER.redefine("integer", is_integer)
+    keywords = {
+        "pattern": _go_pattern,
+        "x-format": _grammar,
+        "properties": _properties,
+        "items": _items,
+    }
     schema = load(name)
-    node = schema["$defs"][definition] if definition else schema
-    found: list[Finding] = []
-    for finding in faults(schema, node, data, ()):
-        found.append(finding)
-        if len(found) == _FINDINGS_MAX:
-            break
-    return found
+    if definition:
+        schema = {"$defs": schema["$defs"], "$ref": f"#/$defs/{definition}"}
+    made: Any = extend(Draft202012Validator, keywords, type_checker=kinds)  # type: ignore[no-untyped-call]
+    validator: Validator = made(schema)
+    return validator
 
 
-def misread(name: str, data: Any, definition: str = "") -> list[Finding]:
-    """Return the texts that the model cannot read though they match their pattern.
+def _go_pattern(_: Validator, pattern: str, value: Any, __: Schema) -> Iterator[ValidationError]:
+    from jsonschema import ValidationError
 
-    ``x-format`` in a schema names the grammar of a text, which is that of the model. So a value
-    without a finding is one that every later stage can use.
-    """
-    root = load(name)
-    return list(_misread(root, root["$defs"][definition] if definition else root, data, ()))
+    if isinstance(value, str) and _pattern(pattern).search(value) is None:
+        yield ValidationError(f"{value!r} does not match {pattern!r}")
 
 
-def _misread(root: Schema, node: Schema, value: Any, pointer: Pointer) -> Iterator[Finding]:
-    node = resolved(root, node)
-    if isinstance(value, dict):
-        fields, extra = node.get("properties", {}), node.get("additionalProperties")
-        for key, below in value.items():
-            of_key = fields.get(key, extra)
-            if isinstance(of_key, dict):
-                yield from _misread(root, of_key, below, (*pointer, key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value if "items" in node else ()):
-            yield from _misread(root, node["items"], item, (*pointer, index))
-    elif "x-format" in node and isinstance(value, (str, int, float)):
-        code, parse = _FORMATS[node["x-format"]]
+@lru_cache(maxsize=128)
+def _pattern(text: str) -> re.Pattern[str]:
+    """Compile a pattern as the API server reads it: ``$`` is the end, not before a last newline."""
+    return re.compile(text.replace("$", r"\Z"), re.ASCII)
+
+
+def _grammar(_: Validator, named: str, value: Any, __: Schema) -> Iterator[ValidationError]:
+    from jsonschema import ValidationError
+
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
         try:
-            parse(str(value))
+            _FORMATS[named][1](str(value))
         except ValueError as error:
-            yield Finding(code, pointer, str(error))
+            yield ValidationError(str(error))
+
+
+def _items(
+    validator: Validator, items: Schema, value: Any, node: Schema
+) -> Iterator[ValidationError]:
+    """Validate the entries of a list, of one that is too long as many as it may have."""
+    from jsonschema import Draft202012Validator
+
+    within = value[: node.get("maxItems")] if isinstance(value, list) else value
+    yield from Draft202012Validator.VALIDATORS["items"](validator, items, within, node)
+
+
+def _properties(
+    validator: Validator, fields: Schema, value: Any, node: Schema
+) -> Iterator[ValidationError]:
+    """Validate the fields, and tell mistyped ones where the schema allows any others."""
+    from jsonschema import Draft202012Validator, ValidationError
+
+    yield from Draft202012Validator.VALIDATORS["properties"](validator, fields, value, node)
+    if (
+        isinstance(value, dict)
+        and node.get("additionalProperties", True) is True
+        and _meant(value, node)
+    ):
+        yield ValidationError("mistyped fields", validator=_MISTYPED)
 
 
 PRICE_MAX: Final = 1_000_000
@@ -138,31 +159,33 @@ _FORMATS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
 }
 
 
-def faults(root: Schema, node: Schema, value: Any, pointer: Pointer) -> Iterator[Finding]:
-    """Yield the faults of ``value`` and what is in it, judged by the part ``node`` of ``root``."""
-    node = resolved(root, node)
-    if "type" in node and not _has_type(value, node["type"]):
-        yield _wrong_type(pointer, value, node["type"])
+def _faults(
+    value: Any, pointer: Pointer, errors: dict[Pointer, Errors], ways: set[Pointer]
+) -> Iterator[Finding]:
+    """Yield the findings on a value and, in its own order, on what is in it."""
+    of_value = errors.get(pointer, {})
+    if "type" in of_value:
+        yield _wrong_type(pointer, value, of_value["type"].validator_value)
         return
-    allowed = node["enum"] if "enum" in node else [node["const"]] if "const" in node else None
-    if allowed is not None and value not in allowed:
-        message = f"{shown(value)} is not allowed; must be {_choice(allowed)}"
-        yield Finding("not-allowed", pointer, message, did_you_mean(value, allowed))
-    elif isinstance(value, dict):
-        yield from _mapping(root, node, value, pointer)
+    if "enum" in of_value or "const" in of_value:
+        yield _not_allowed(of_value, value, pointer)
+        return
+    if isinstance(value, dict):
+        yield from _mapping(of_value, value, pointer)
+        items: Iterable[tuple[str | int, Any]] = value.items()
     elif isinstance(value, list):
-        yield from _list(root, node, value, pointer)
-    elif isinstance(value, str):
-        yield from _text(node, value, pointer)
-    elif not isinstance(value, bool):
-        yield from _number(node, value, pointer)
-
-
-def _has_type(value: Any, wanted: str | list[str]) -> bool:
-    types = (wanted,) if isinstance(wanted, str) else wanted
-    if isinstance(value, bool):
-        return "boolean" in types
-    return any(isinstance(value, _TYPES[t]) for t in types)
+        yield from _list(of_value, value, pointer)
+        items = enumerate(value)
+    else:
+        yield from islice(_scalar(of_value, value, pointer), 1)
+        return
+    unknown = _unknown(of_value, value)
+    for key, below in items:
+        at = (*pointer, key)
+        if key in unknown:
+            yield _unknown_field(at, unknown[key])
+        elif at in ways:
+            yield from _faults(below, at, errors, ways)
 
 
 def _wrong_type(pointer: Pointer, value: Any, wanted: str | list[str]) -> Finding:
@@ -203,38 +226,48 @@ def _kind(value: Any) -> str:
     return shown(value)
 
 
-def _mapping(
-    root: Schema, node: Schema, value: dict[str, Any], pointer: Pointer
-) -> Iterator[Finding]:
-    fields = node.get("properties", {})
-    extra = node.get("additionalProperties", True)
-    meant = {} if isinstance(extra, dict) else _meant(value, fields, is_open=extra is True)
-    for key in node.get("required", ()):
-        if key not in value and key not in meant.values():
-            message = f"required field `{key}` is missing"
-            hint = "" if key == "spec" else _what(fields.get(key, {}))
-            yield Finding("missing-field", (*pointer, key), message, hint)
-    most = node.get("maxProperties")
-    if most is not None and len(value) > most:
-        yield Finding("too-many", pointer, f"has {len(value)} entries; at most {most} are allowed")
-    for key, below in value.items():
-        if key in fields:
-            yield from faults(root, fields[key], below, (*pointer, key))
-        elif isinstance(extra, dict):
-            yield from faults(root, extra, below, (*pointer, key))
-        elif extra is False or key in meant:
-            yield _unknown_field((*pointer, key), meant.get(key))
+def _mapping(errors: Errors, value: dict[str, Any], pointer: Pointer) -> Iterator[Finding]:
+    if "required" in errors:
+        node = errors["required"].schema
+        meant = _meant(value, node).values()
+        for key in node["required"]:
+            if key not in value and key not in meant:
+                message = f"required field `{key}` is missing"
+                hint = "" if key == "spec" else _what(node.get("properties", {}).get(key, {}))
+                yield Finding("missing-field", (*pointer, key), message, hint)
+    if "maxProperties" in errors:
+        yield _too_many(errors["maxProperties"], value, pointer)
 
 
-def _meant(value: dict[str, Any], fields: Schema, *, is_open: bool) -> dict[str, str]:
+def _too_many(error: Any, value: Any, pointer: Pointer) -> Finding:
+    message = f"has {len(value)} entries; at most {error.validator_value} are allowed"
+    return Finding("too-many", pointer, message)
+
+
+def _unknown(errors: Errors, value: Any) -> dict[Any, str | None]:
+    """Return the keys of a mapping that it may not have, each with the field that was meant."""
+    error = errors.get("additionalProperties", errors.get(_MISTYPED))
+    if error is None:
+        return {}
+    meant: dict[Any, str | None] = dict(_meant(value, error.schema))
+    if error.validator == _MISTYPED:
+        return meant
+    fields = error.schema.get("properties", {})
+    return {key: meant.get(key) for key in value if key not in fields}
+
+
+def _meant(value: dict[str, Any], node: Schema) -> dict[str, str]:
     """Return the keys that are slips of the pen, each with the field that it stands for.
 
     A mapping that its schema leaves open may have fields that came later: only a key that is all
     but one of the known ones is a slip there.
     """
+    fields, extra = node.get("properties", {}), node.get("additionalProperties", True)
+    if isinstance(extra, dict):
+        return {}
     unknown = [key for key in value if key not in fields] if fields else []
     absent = [field for field in fields if field not in value] if unknown else []
-    cutoff = _SLIP if is_open else LIKE
+    cutoff = _SLIP if extra else LIKE
     near = {key: nearest(key, absent, cutoff) for key in unknown}
     return {key: field for key, field in near.items() if field is not None}
 
@@ -253,38 +286,57 @@ def _unknown_field(pointer: Pointer, meant: str | None) -> Finding:
     return Finding("unknown-field", pointer, message, hint, of_key=True, replaces=replaces)
 
 
-def _list(root: Schema, node: Schema, value: list[Any], pointer: Pointer) -> Iterator[Finding]:
-    least, most = node.get("minItems", 0), node.get("maxItems")
-    if len(value) < least:
-        yield Finding("too-few", pointer, f"has {len(value)} entries; needs at least {least}")
-    if most is not None and len(value) > most:
-        yield Finding("too-many", pointer, f"has {len(value)} entries; at most {most} are allowed")
-    if node.get("uniqueItems"):
+def _list(errors: Errors, value: list[Any], pointer: Pointer) -> Iterator[Finding]:
+    if "minItems" in errors:
+        least = errors["minItems"].validator_value
+        message = f"has {len(value)} entries; needs at least {least}"
+        yield Finding("too-few", pointer, message)
+    if "maxItems" in errors:
+        yield _too_many(errors["maxItems"], value, pointer)
+    if "uniqueItems" in errors:
         for index, item in enumerate(value):
             if item in value[:index]:
                 message = f"duplicate entry {shown(item)}"
                 yield Finding("duplicate-entry", (*pointer, index), message, "remove one")
-    if "items" in node:
-        for index, item in enumerate(value):
-            yield from faults(root, node["items"], item, (*pointer, index))
 
 
-def _text(node: Schema, value: str, pointer: Pointer) -> Iterator[Finding]:
-    length, most = len(value), node.get("maxLength")
-    if length < node.get("minLength", 0):
+def _not_allowed(errors: Errors, value: Any, pointer: Pointer) -> Finding:
+    allowed = (
+        errors["enum"].validator_value if "enum" in errors else [errors["const"].validator_value]
+    )
+    message = f"{shown(value)} is not allowed; must be {_choice(allowed)}"
+    return Finding("not-allowed", pointer, message, did_you_mean(value, allowed))
+
+
+def _scalar(errors: Errors, value: Any, pointer: Pointer) -> Iterator[Finding]:
+    """Yield the findings on a value that is neither list nor mapping, the telling one first."""
+    if "minLength" in errors:
         yield Finding("empty", pointer, "is empty")
-    elif most is not None and length > most:
-        yield Finding("too-long", pointer, f"has {length} characters; at most {most} are allowed")
-    elif "pattern" in node and _pattern(node["pattern"]).search(value) is None:
-        examples = ", ".join(str(e) for e in node.get("examples", ()))
-        hint = f"examples: {examples}" if examples else ""
-        noun = _NOUNS.get(node.get("x-format", ""), "value")
-        message = f"invalid {noun} {shown(value)}"
-        suffix = _SUFFIX.fullmatch(value) if noun == "quantity" else None
-        if suffix is not None:
-            message += f": unknown suffix {shown(suffix[2])}"
-            hint = _quantities(*suffix.groups()) or hint
-        yield Finding("bad-format", pointer, message, hint)
+    if "maxLength" in errors:
+        most = errors["maxLength"].validator_value
+        message = f"has {len(value)} characters; at most {most} are allowed"
+        yield Finding("too-long", pointer, message)
+    if "pattern" in errors:
+        yield _bad_format(errors["pattern"].schema, value, pointer)
+    for keyword, bound in (("minimum", "least"), ("maximum", "most")):
+        if keyword in errors:
+            limit = errors[keyword].validator_value
+            yield Finding("out-of-range", pointer, f"is {value}; must be at {bound} {limit}")
+    if "x-format" in errors:
+        error = errors["x-format"]
+        yield Finding(_FORMATS[error.validator_value][0], pointer, error.message)
+
+
+def _bad_format(node: Schema, value: str, pointer: Pointer) -> Finding:
+    examples = ", ".join(str(e) for e in node.get("examples", ()))
+    hint = f"examples: {examples}" if examples else ""
+    noun = _NOUNS.get(node.get("x-format", ""), "value")
+    message = f"invalid {noun} {shown(value)}"
+    suffix = _SUFFIX.fullmatch(value) if noun == "quantity" else None
+    if suffix is not None:
+        message += f": unknown suffix {shown(suffix[2])}"
+        hint = _quantities(*suffix.groups()) or hint
+    return Finding("bad-format", pointer, message, hint)
 
 
 _NOUNS: Final = {"quantity": "quantity", "duration": "duration", "price": "price", "span": "period"}
@@ -301,20 +353,6 @@ def _quantities(number: str, suffix: str) -> str:
         return ""
     binary, decimal = f"{number}{letter.upper()}i", f"{number}{letter}"
     return f"did you mean {binary}?" if "i" in suffix else f"did you mean {binary} or {decimal}?"
-
-
-@lru_cache(maxsize=128)
-def _pattern(text: str) -> re.Pattern[str]:
-    """Compile a pattern as the API server reads it: ``$`` is the end, not before a last newline."""
-    return re.compile(text.replace("$", r"\Z"), re.ASCII)
-
-
-def _number(node: Schema, value: float, pointer: Pointer) -> Iterator[Finding]:
-    least, most = node.get("minimum"), node.get("maximum")
-    if least is not None and value < least:
-        yield Finding("out-of-range", pointer, f"is {value}; must be at least {least}")
-    elif most is not None and value > most:
-        yield Finding("out-of-range", pointer, f"is {value}; must be at most {most}")
 
 
 def _choice(allowed: Iterable[Any]) -> str:

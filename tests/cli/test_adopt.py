@@ -9,7 +9,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-import yaml
 
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.faults import Fault
@@ -19,6 +18,7 @@ from reconciler.cli.main import main
 from reconciler.desired.hash import node_class_hash, node_pool_hash
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from tests.yamltext import dump_all
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 POOL_HASH = "karpenter.sh/nodepool-hash"
@@ -79,7 +79,7 @@ class Site:
         self.write(self.pool, self.node_class)
 
     def write(self, *objects: Mapping[str, Any]) -> None:
-        text = yaml.safe_dump_all(objects, sort_keys=True)
+        text = dump_all(objects)
         (self.folder / "fleet.yaml").write_text(text)
 
     def launch(self, name: str, pool: str = "web", **more: str) -> str:

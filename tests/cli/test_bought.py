@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from reconciler.adapters.aws.facts.commitments import bought
 from reconciler.adapters.clock import SystemClock
@@ -18,6 +17,7 @@ from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.main import main
 from reconciler.model.errors import TransientCloudError
+from tests.yamltext import load
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -66,7 +66,7 @@ def test_what_is_printed_is_read_back_from_the_config(
 ) -> None:
     assert main(words) == 0
     text = capsys.readouterr().out
-    assert yaml.safe_load(text)["commitments"] == {
+    assert load(text)["commitments"] == {
         "savingsPlans": [
             {"type": "Compute", "commitment": 1.5, "until": "2027-01-01T00:00:00Z", "note": "sp-1"},
             {

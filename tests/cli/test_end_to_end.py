@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from reconciler.adapters.aws.clients import connector
 from reconciler.adapters.simulated.clock import SimulatedClock
@@ -30,8 +29,10 @@ from reconciler.cli.wiring.imitation import Imitation
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
+from reconciler.source.plainyaml import dump
 from tests.engine.processes import wait_for
 from tests.engine.world import catalog_file
+from tests.yamltext import dump_all
 
 START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 QUEUE = "shop-interruptions"
@@ -121,10 +122,10 @@ class Shop:
     capsys: pytest.CaptureFixture[str]
 
     def commit(self, replicas: int) -> None:
-        (self.folder / "reconciler.yaml").write_text(yaml.safe_dump(CONFIG))
+        (self.folder / "reconciler.yaml").write_text(dump(CONFIG))
         (self.folder.parent / "types.json").write_bytes(catalog_file())
         objects = [NODE_CLASS, NODE_POOL, a_deployment(replicas)]
-        (self.folder / "fleet.yaml").write_text(yaml.safe_dump_all(objects))
+        (self.folder / "fleet.yaml").write_text(dump_all(objects))
 
     def words(self, command: str, *more: str) -> list[str]:
         now = ["--now", f"{self.clock.now():%Y-%m-%dT%H:%M:%SZ}"]

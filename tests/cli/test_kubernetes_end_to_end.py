@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from reconciler.adapters.aws.clients import connector
 from reconciler.adapters.kubernetes.kinds import PERMISSIONS
@@ -31,6 +30,7 @@ from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.ports.progress import Progress
+from reconciler.source.plainyaml import dump
 from tests.adapters.kubernetes.apiserver import (
     Call,
     Kube,
@@ -42,6 +42,7 @@ from tests.adapters.kubernetes.apiserver import (
 )
 from tests.cli.test_end_to_end import NODE_CLASS, NODE_POOL
 from tests.engine.world import catalog_file
+from tests.yamltext import dump_all, load
 
 START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 ROLE = Path(__file__).resolve().parents[2] / "docs" / "kubernetes" / "clusterrole-run.yaml"
@@ -228,7 +229,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     cloud = EmbeddedEC2(clock)
     cloud.seed(decode(NODE_CLASS, EC2NodeClass))
     cloud.publish("ami-first", "shop-1", START - timedelta(days=1))
-    kube = Kube(now=clock.now, rules=yaml.safe_load(ROLE.read_text())["rules"], leaving=True)
+    kube = Kube(now=clock.now, rules=load(ROLE.read_text())["rules"], leaving=True)
     kube.add(
         {
             "kind": "PodDisruptionBudget",
@@ -251,9 +252,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         }
         write_kubeconfig(tmp_path / "kubeconfig", api)
         operators = {"kubernetes": {"kubeconfig": "kubeconfig"}}
-        (tmp_path / "operator.yaml").write_text(yaml.safe_dump(operators))
-        (folder / "reconciler.yaml").write_text(yaml.safe_dump(config))
-        (folder / "fleet.yaml").write_text(yaml.safe_dump_all([NODE_CLASS, NODE_POOL]))
+        (tmp_path / "operator.yaml").write_text(dump(operators))
+        (folder / "reconciler.yaml").write_text(dump(config))
+        (folder / "fleet.yaml").write_text(dump_all([NODE_CLASS, NODE_POOL]))
         (tmp_path / "types.json").write_bytes(catalog_file())
         yield Site(folder, town, clock, url, Ears())
 
@@ -319,12 +320,12 @@ def test_another_cluster_than_nodes_join_is_refused_before_anything_is_done(
 ) -> None:
     authority = base64.b64encode(b"-----BEGIN CERTIFICATE-----\nAA==\n").decode()
     path = site.folder.parent / "kubeconfig"
-    config = yaml.safe_load(path.read_text())
+    config = load(path.read_text())
     config["clusters"][0]["cluster"]["certificate-authority-data"] = base64.b64encode(
         b"-----BEGIN CERTIFICATE-----\nBB==\n-----END CERTIFICATE-----\n"
     ).decode()
     config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
-    path.write_text(yaml.safe_dump(config))
+    path.write_text(dump(config))
     assert main([*site.words("apply"), "--set", f"clusterCABundle={authority}"]) != 0
     said = capsys.readouterr().err
     assert (

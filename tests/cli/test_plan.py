@@ -514,7 +514,7 @@ def test_estimates_and_the_catalogue_are_named(plan) -> None:
     assert {"catalog", "spot-estimated"} <= codes
 
 
-HEAVY = {"numpy", "networkx", "git", "rich", "boto3", "sqlalchemy", "jsonschema", "celpy"}
+HEAVY = {"numpy", "networkx", "git", "rich", "boto3", "sqlalchemy", "cel", "celpy"}
 
 
 @pytest.mark.slow

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from jsonschema import Draft202012Validator, FormatChecker
 
 from reconciler._resources import resource
 from reconciler.cli.main import main
+from reconciler.source.plainyaml import dump
 from tests.engine.world import a_deployment, a_pool
 from tests.simulated.simulations import words, write_fleet
 
@@ -180,7 +180,7 @@ def test_a_script_of_faults_is_followed(capsys: Capture, fleet: Path) -> None:
         "calls": [{"call": "CreateFleet", "fault": "timeout-after", "times": 1}],
         "kills": [{"step": 3}],
     }
-    text = yaml.safe_dump(script)
+    text = dump(script)
     validator("faults.v1.json").validate(script)
     (fleet / "faults.yaml").write_text(text)
     report = simulated(capsys, fleet, "--faults", str(fleet / "faults.yaml"))
@@ -195,7 +195,7 @@ def test_a_fleet_follows_prices_that_change(capsys: Capture, tmp_path: Path) -> 
     pool = a_pool("web", template=SMALL, policy="WhenEmptyOrUnderutilized")
     write_fleet(tmp_path, [pool, a_deployment("web", "web", 1)])
     prices = {"prices": [{"at": "2h", "instanceType": "m7i.large", "factor": 3}]}
-    (tmp_path / "faults.yaml").write_text(yaml.safe_dump(prices))
+    (tmp_path / "faults.yaml").write_text(dump(prices))
     report = simulated(capsys, tmp_path, "--until", "4h", "--faults", str(tmp_path / "faults.yaml"))
     (claim,) = report["fleet"]
     assert (claim["instanceType"], claim["price"]) == ("c7i.large", 0.11)

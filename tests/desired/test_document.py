@@ -2,16 +2,21 @@
 
 import json
 import re
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ruamel.yaml
+import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from ruamel.yaml.error import YAMLError
 
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.source.document import Document, FileLimits, parse_documents
+from reconciler.source.yamlevents import parser_of
 from tests.examples import examples
 
 FEW = FileLimits(nodes_max=500, expanded_max=500, aliases_max=50, depth_max=20, documents_max=20)
@@ -217,3 +222,69 @@ def test_a_spoiled_fleet_does_too(data: st.DataObject) -> None:
         )
         content[at : at + length] = new
     check_law_8(bytes(content))
+
+
+FLOW = [
+    "a: [nginx:1.25, --url=http://x:80/?a=b&c=d, what?, fe80::1]",
+    "{a: !!str b:c, 'd': e:f, \"g\":h, i?: j}",
+    "a: {b: 'c:d?', e: \"\\u00e9:f\"} # why? a:b",
+    "- !<tag:yaml.org,2002:str> a:b\n- [c:d\n  e?f]\n",
+    "? a:b\n: [c:d]\n",
+    "a: |\n  b:c?\n  %YAML 1.2\n",
+    "%YAML 1.2\n---\na: [b:c]\n",
+    "\ue000: [\ue001:b]",
+    "[a:b, c: d:e, f:]",
+    "{a:1}",
+]
+
+
+NEEDS_LIBYAML = pytest.mark.skipif(
+    not (yaml.__with_libyaml__ and ruamel.yaml.__with_libyaml__),
+    reason="a package of YAML has no C parser for this Python",
+)
+
+
+@NEEDS_LIBYAML
+@pytest.mark.parametrize("text", FLOW)
+def test_colons_and_question_marks_within_words_are_read_as_kubernetes_does(text: str) -> None:
+    """The C parser by itself refuses or misreads them; PyYAML has the libyaml that does not."""
+    assert events_of(parser_of(text)) == events_of(yaml.cyaml.CParser(text))
+
+
+@NEEDS_LIBYAML
+@settings(max_examples=examples(600), deadline=None, derandomize=True, database=None)
+@given(st.lists(st.sampled_from([*"[]{},:?!&*'\"- \n#%|", "a", "b:c", "d?", ": ", "---\n"])))
+def test_any_text_is_read_as_the_newer_libyaml_reads_it(marks: list[str]) -> None:
+    text = "".join(marks)
+    wanted = events_of(yaml.cyaml.CParser(text))
+
+    assert events_of(parser_of(text)) == wanted or wanted is None
+
+
+def events_of(parser: Any) -> list[Any] | None:
+    """Return what each event says, and where; None for what is not YAML."""
+    found = []
+    try:
+        while type(event := parser.get_event()).__name__ != "StreamEndEvent":
+            said = [getattr(event, name, None) for name in ("value", "tag", "anchor", "implicit")]
+            mark = event.start_mark
+            found.append((type(event).__name__, said, mark.line, mark.column))
+    except (yaml.YAMLError, YAMLError):
+        return None
+    return found
+
+
+def test_without_the_c_parser_the_same_is_read_within_the_same_limits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    examples = Path(__file__).parents[2] / "examples"
+    texts = [f.read_bytes() for f in sorted(examples.rglob("*.yaml"))[:8]]
+    before = [parse_documents("f.yaml", text) for text in texts]
+    monkeypatch.setitem(sys.modules, "ruamel.yaml.cyaml", None)
+
+    assert [parse_documents("f.yaml", text) for text in texts] == before
+    assert type(parser_of("a: 1")).__module__ == "ruamel.yaml.parser"
+    assert codes(b"[" * 10_000) == codes(b"- " * 10_000) == ["too-deep"]
+    assert codes(b"- a\n" * 1000) == ["too-large"]
+    assert codes(b"a: &a [1]\nb: [" + b"*a, " * 60 + b"]") == ["alias-bomb"]
+    assert codes(b"a: {b") == ["syntax"]

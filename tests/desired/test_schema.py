@@ -1,17 +1,17 @@
-"""Our reading of the schemas against a JSON Schema library, on valid and on spoiled objects."""
+"""What the schemas have against valid and spoiled objects, in terms of a file's author."""
 
 import copy
 import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema_rs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from reconciler.source.finding import field_path
-from reconciler.source.schema import KEYWORDS, check, load
+from reconciler.source.schema import check, load
 from tests.desired.examples import (
     a_buffer,
     a_claim,
@@ -31,6 +31,13 @@ OURS = [
     "capacitybuffer.v1beta1",
     "reconciler.v1",
 ]
+KEYWORDS = {
+    *("$ref", "type", "enum", "const"),
+    *("properties", "required", "additionalProperties", "maxProperties"),
+    *("items", "minItems", "maxItems", "uniqueItems"),
+    *("pattern", "minLength", "maxLength", "minimum", "maximum"),
+}
+"""The keywords that a finding is made of; an error of any other would be lost."""
 ANNOTATIONS = {"$schema", "$id", "$defs", "title", "description", "default", "examples"}
 
 RICH: dict[str, Any] = {
@@ -127,6 +134,10 @@ def spoiled(draw: st.DrawFn, name: str) -> Any:
     return data
 
 
+def is_container(value: Any) -> bool:
+    return isinstance(value, (dict, list))
+
+
 @pytest.mark.parametrize("name", OURS)
 def test_the_examples_are_valid(name: str) -> None:
     assert check(name, RICH[name]) == []
@@ -134,28 +145,36 @@ def test_the_examples_are_valid(name: str) -> None:
 
 @pytest.mark.property
 @pytest.mark.parametrize("name", OURS)
-def test_it_judges_as_a_library_does(name: str) -> None:
-    library = jsonschema_rs.Draft202012Validator(load(name))
+def test_every_violation_is_a_finding_and_nothing_else_is(name: str) -> None:
+    validator = Draft202012Validator(load(name))
 
     @settings(max_examples=examples(300), deadline=None, derandomize=True, database=None)
     @given(spoiled(name))
     def agree(data: Any) -> None:
         ours = check(name, data)
-        theirs = list(library.iter_errors(data))
-        assert bool(ours) is bool(theirs), (ours, theirs)
+        theirs = list(validator.iter_errors(data))
+        if theirs:
+            assert ours, theirs
+        else:  # Go's patterns and the grammars of the model are stricter than JSON Schema
+            assert {f.code for f in ours} <= {"bad-format", "bad-quantity", "bad-duration"}, ours
         # Where the library sees several faults of one value (its type and its form), we tell one.
         assert len({f.pointer for f in ours}) == len(ours)
+        assert {p for f in ours if (p := f.pointer)} >= {
+            at for e in theirs if (at := tuple(e.absolute_path)) and not is_container(e.instance)
+        }
 
     agree()
 
 
 @pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda p: p.stem)
 def test_every_schema_is_a_schema(path: Path) -> None:
-    jsonschema_rs.meta.validate(json.loads(path.read_text(encoding="utf-8")))
+    Draft202012Validator.check_schema(json.loads(path.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_a_schema_uses_only_keywords_that_are_read_and_describes_every_field(name: str) -> None:
+def test_a_schema_uses_only_keywords_that_become_findings_and_describes_every_field(
+    name: str,
+) -> None:
     def walk(node: Any, where: str) -> None:
         for key in node:
             assert key in KEYWORDS | ANNOTATIONS or key.startswith("x-"), (where, key)

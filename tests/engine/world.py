@@ -15,7 +15,6 @@ from hashlib import sha256
 from typing import Any
 
 import msgspec
-import yaml
 
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.simulated.clock import SimulatedClock
@@ -41,6 +40,7 @@ from reconciler.ports.cloud import Compute
 from reconciler.ports.journal import Journal
 from reconciler.ports.progress import Progress
 from reconciler.ports.state import Shelf, StateStore
+from tests.yamltext import dump_all
 
 SETTINGS = Settings(fleet="test", cluster="embedded", cluster_name="test", region="us-east-1")
 TAGS = {"reconciler/fleet": "test", "eks:eks-cluster-name": "test"}
@@ -186,7 +186,7 @@ class Git:
 
     @property
     def content(self) -> bytes:
-        return yaml.safe_dump_all(self.objects, sort_keys=True).encode()
+        return dump_all(self.objects).encode()
 
     @property
     def head(self) -> str:

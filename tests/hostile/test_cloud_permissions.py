@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import SafeConstructor
+from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
 from reconciler.adapters.aws.permissions import CALLS, WITHOUT_TAGS, Names, Need, policy
 from tests.hostile.threats import Threat, attack
@@ -61,26 +63,30 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-class Loader(yaml.SafeLoader):
+class Constructor(SafeConstructor):
     """YAML with the short forms of CloudFormation's functions."""
 
 
-def _function(loader: Loader, suffix: str, node: yaml.Node) -> dict[str, Any]:
+def _function(
+    loader: Constructor, suffix: str, node: ScalarNode | SequenceNode | MappingNode
+) -> dict[str, Any]:
     name = suffix if suffix in ("Ref", "Condition") else f"Fn::{suffix}"
-    if isinstance(node, yaml.ScalarNode):
+    if isinstance(node, ScalarNode):
         return {name: loader.construct_scalar(node)}
-    if isinstance(node, yaml.SequenceNode):
+    if isinstance(node, SequenceNode):
         return {name: loader.construct_sequence(node, deep=True)}
-    assert isinstance(node, yaml.MappingNode)
+    assert isinstance(node, MappingNode)
     return {name: loader.construct_mapping(node, deep=True)}
 
 
-Loader.add_multi_constructor("!", _function)
+Constructor.add_multi_constructor("!", _function)
 
 
 @cache
 def template(name: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.load((DOCS / name).read_text(), Loader=Loader)
+    reader = YAML(typ="safe", pure=True)
+    reader.Constructor = Constructor
+    loaded: dict[str, Any] = reader.load((DOCS / name).read_text())
     return loaded
 
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from reconciler.cli.main import main
 from reconciler.desired.lock import (
@@ -30,8 +29,10 @@ from reconciler.desired.lock import (
     selectors_digest,
 )
 from reconciler.model.karpenter.nodeclass import AMI, SecurityGroup, Subnet
+from reconciler.source.plainyaml import dump
 from tests.cli.test_plan import CATALOG, CLASS, DEPLOYMENT, NOW, POOL
 from tests.hostile.threats import Threat, attack
+from tests.yamltext import load
 
 OLD, NEW = "ami-0aaaaaaaaaaaaaaaa", "ami-0bbbbbbbbbbbbbbbb"
 SECRET = "hunter2-do-not-show"
@@ -47,10 +48,10 @@ class Repository:
         self.folder = folder
         folder.mkdir()
         (folder.parent / "catalog.json").write_text(json.dumps(CATALOG))
-        self.node_class: dict[str, Any] = yaml.safe_load(CLASS)
+        self.node_class: dict[str, Any] = load(CLASS)
         self.node_class["spec"]["userData"] = f"#!/bin/sh\nexport TOKEN={SECRET}\n"
-        self.pool: dict[str, Any] = yaml.safe_load(POOL)
-        self.deployment: dict[str, Any] = yaml.safe_load(DEPLOYMENT)
+        self.pool: dict[str, Any] = load(POOL)
+        self.deployment: dict[str, Any] = load(DEPLOYMENT)
         self.config: dict[str, Any] = {
             "apiVersion": "reconciler/v1",
             "kind": "Configuration",
@@ -98,7 +99,7 @@ class Repository:
             "reconciler.yaml": self.config,
         }
         for name, data in objects.items():
-            (self.folder / name).write_text(yaml.safe_dump(data, sort_keys=False))
+            (self.folder / name).write_text(dump(data, sort_keys=False))
         (self.folder / "reconciler.lock").write_bytes(encode(self.lock))
 
     def commit(self) -> None:

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from reconciler.adapters.aws.bootstrap.expressions import evaluate
 from reconciler.cli.main import main
 from reconciler.cli.simulation import driver
 from reconciler.desired.fleet import FINDINGS_MAX, SourceFile, read_fleet
@@ -33,9 +33,11 @@ from reconciler.model.resources import AMOUNT_MAX, parse_quantity
 from reconciler.model.schedule import is_open, next_change, parse_schedule, steady_until
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.source.document import parse_documents
+from reconciler.source.plainyaml import dump
 from reconciler.source.schema import load
 from tests.cli.test_plan import CATALOG, CLASS, DEPLOYMENT, NOW, POOL
 from tests.hostile.threats import Threat, attack
+from tests.yamltext import load as read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -70,10 +72,10 @@ def a_fleet(folder: Path, **files: str) -> str:
 
 
 def a_pool(template: dict[str, Any] | None = None, **spec: Any) -> str:
-    data = yaml.safe_load(POOL)
+    data = read_yaml(POOL)
     data["spec"].update(spec)
     data["spec"]["template"]["spec"].update(template or {})
-    return yaml.safe_dump(data)
+    return dump(data)
 
 
 def requirements(*entries: dict[str, Any]) -> str:
@@ -82,7 +84,7 @@ def requirements(*entries: dict[str, Any]) -> str:
 
 def an_overlay(**spec: Any) -> str:
     wanted = [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}]
-    return yaml.safe_dump(
+    return dump(
         {
             "apiVersion": "karpenter.sh/v1alpha1",
             "kind": "NodeOverlay",
@@ -350,6 +352,39 @@ SUFFIXES = [
     *("", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"),
     *("e0", "e5", "E9", "e-9", "e18", "e19", "e400", "e-400", "e5.5", "e", "Zi", "K"),
 ]
+ENDLESS = "[1,1,1,1,1,1,1,1,1,1].map(vcpus, {})"
+for _ in range(8):
+    ENDLESS = ENDLESS.replace("{}", "[1,1,1,1,1,1,1,1,1,1].map(vcpus, {})")
+ENDLESS = ENDLESS.replace("{}", "1")
+
+
+@attack(Threat.EXHAUSTION, "an expression in kubelet settings that does not end")
+@pytest.mark.parametrize(
+    "text",
+    [
+        ENDLESS,
+        f'""" " """ == "x" ? 1 : size({ENDLESS}) + size("")',
+        f"'\\'' == 'x' ? 1 : size({ENDLESS}) + size('')",
+        f"1 // '\n + size({ENDLESS}) //'",
+        "size({" + ",".join(f"{i}: 1" for i in range(50)) + "})",
+        "1 + " * 300 + "1",
+        "(" * 499 + "1" + ")" * 499,
+    ],
+    ids=[
+        "loops in loops",
+        "loops behind a string of three quotes",
+        "loops behind an escaped quote",
+        "loops behind a comment",
+        "a mapping",
+        "too many terms",
+        "too many parentheses",
+    ],
+)
+def test_an_expression_without_an_end_is_refused(text: str) -> None:
+    with soon(1), pytest.raises(ValueError, match=r"not supported|at most|has no value"):
+        evaluate(text, {"vcpus": 8})
+
+
 DEEP = {
     "a hundred thousand lists": '{"kind":"List","items":[' + "[" * 100_000,
     "a hundred thousand objects": '{"kind":"NodePool","spec":' + '{"a":' * 100_000 + "1",
@@ -362,8 +397,8 @@ DEEP = {
         for i in range(9)
     ),
     "an alias within itself": "a: &a [*a]",
-    "a number of ten thousand digits": "a: " + "9" * 10_000,
-    "a date that does not exist": "a: 2026-99-99",
+    "a number of ten thousand digits": "kind: Pod\nspec: {priority: " + "9" * 10_000 + "}",
+    "a date that does not exist": "kind: Pod\nmetadata: {creationTimestamp: 2026-99-99}",
 }
 
 
@@ -424,10 +459,10 @@ def test_a_quantity_is_a_finding_or_usable_everywhere(text: str) -> None:
 def test_a_request_is_a_finding_or_usable_everywhere(text: str) -> None:
     from reconciler.desired.workloads.pods import expand
 
-    data = yaml.safe_load(DEPLOYMENT)
+    data = read_yaml(DEPLOYMENT)
     container = data["spec"]["template"]["spec"]["containers"][0]
     container["resources"] = {"requests": {"cpu": text}}
-    fleet, errors = findings_of(POOL, yaml.safe_dump(data))
+    fleet, errors = findings_of(POOL, dump(data))
     if not errors:
         workloads, found = expand(fleet.workloads)
         assert not found

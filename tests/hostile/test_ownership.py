@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from msgspec.structs import replace as changed
 
 from reconciler.adapters.simulated.clock import SimulatedClock
@@ -30,6 +29,7 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.kubernetes.node import Node
 from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.cloud import Instance
+from reconciler.source.plainyaml import dump
 from tests.cli.test_end_to_end import NODE_CLASS, NODE_POOL
 from tests.cli.test_end_to_end import a_deployment as shop
 from tests.engine.test_crash import LARGE
@@ -45,6 +45,7 @@ from tests.engine.world import (
     catalog_file,
 )
 from tests.hostile.threats import Threat, attack
+from tests.yamltext import dump_all
 
 pytestmark = pytest.mark.usefixtures("impatient")
 OURS = {
@@ -348,8 +349,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     folder.mkdir()
     (tmp_path / "catalog.json").write_bytes(catalog_file())
     config = {"apiVersion": "reconciler/v1", "kind": "Configuration", "cluster": "embedded"}
-    (folder / "reconciler.yaml").write_text(yaml.safe_dump(config))
-    (folder / "fleet.yaml").write_text(yaml.safe_dump_all([NODE_CLASS, NODE_POOL, shop(2)]))
+    (folder / "reconciler.yaml").write_text(dump(config))
+    (folder / "fleet.yaml").write_text(dump_all([NODE_CLASS, NODE_POOL, shop(2)]))
     with serve(cloud) as url:
         yield Site(folder, cloud, url)
 

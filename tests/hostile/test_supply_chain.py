@@ -10,11 +10,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.hostile.threats import Threat, attack
+from tests.yamltext import load
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPLETE = ROOT / "requirements.lock"
@@ -114,7 +114,7 @@ def test_every_installation_checks_hashes(path: Path) -> None:
 @attack(Threat.SUPPLY_CHAIN, "an action whose tag is moved to other code")
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_every_action_is_pinned_by_commit(path: Path) -> None:
-    workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
+    workflow = load(path.read_text(encoding="utf-8"))
     steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
     used = [step["uses"] for step in steps if "uses" in step]
     assert used

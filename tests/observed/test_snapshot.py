@@ -78,7 +78,7 @@ spec: {containers: none}
         (b'{"kind": "List", "items": 5}', "", "Expected `array | null`, got `int` - at `$.items`"),
         (b"- just\n- a list\n", "", "not a snapshot: document 1 is not an object"),
         (b"kind: Pod\n---\n5\n", "", "not a snapshot: document 2 is not an object"),
-        (b"?", "", "not a snapshot: document 1: None cannot be represented in JSON"),
+        (b"?", ":1:2", "neither JSON nor YAML: a key must be a string, not null"),
         (b"a: [1, 2", ":2:1", "neither JSON nor YAML: did not find expected ',' or ']'"),
         (b"a: 1\nb: {c\n]", ":3:1", "neither JSON nor YAML: "),
         (

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -31,6 +30,7 @@ from reconciler.plan.rest.compare import compared, iso_duration
 from reconciler.plan.value.costs import AtRest
 from tests.engine.world import a_deployment, a_node_class, a_pool, small_catalog
 from tests.simulated.simulations import words, write_fleet
+from tests.yamltext import dump_all
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 FREE = ({"nodes": "100%"},)
@@ -52,7 +52,7 @@ Objects = Sequence[Mapping[str, Any]]
 
 def asked(objects: Objects, **given: Any) -> Inputs:
     """Return the question about a fleet without nodes."""
-    text = yaml.safe_dump_all([a_node_class(), *map(dict, objects)])
+    text = dump_all([a_node_class(), *map(dict, objects)])
     fleet, findings = read_fleet([SourceFile("fleet.yaml", text.encode())], any_class=True)
     assert not [f for f in findings if f.severity is Severity.ERROR]
     made, _ = expand(fleet.workloads, now=NOW)

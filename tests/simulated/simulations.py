@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
-import yaml
 
 from reconciler.cli.commands.simulate import add_arguments
 from reconciler.cli.simulation.building import Setting, SimulatedFleet, built, fleet_of
@@ -18,6 +17,7 @@ from reconciler.cli.simulation.script import Script
 from reconciler.observed.snapshot import Snapshot
 from reconciler.plan.make.decide import untimed
 from tests.engine.world import a_node_class, catalog_file
+from tests.yamltext import dump_all
 
 START = "2026-03-02T09:00:00Z"
 
@@ -26,7 +26,7 @@ def write_fleet(folder: Path, objects: Sequence[Mapping[str, Any]]) -> None:
     """Write a fleet with the default node class, and its catalogue beside it."""
     fleet = folder / "fleet"
     fleet.mkdir(exist_ok=True)
-    text = yaml.safe_dump_all([a_node_class(), *objects], sort_keys=True)
+    text = dump_all([a_node_class(), *objects])
     (fleet / "fleet.yaml").write_text(text, encoding="utf-8")
     (folder / "catalog.json").write_bytes(catalog_file())
 

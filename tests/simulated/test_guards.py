@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from reconciler.cli.simulation.driver import Played, play
 from reconciler.engine.reconcile import Mandate, Pass
 from reconciler.engine.steps.rollouts import resumed
 from reconciler.ports.state import CommandPhase, RunningCommand
+from reconciler.source.plainyaml import dump
 from tests.engine.test_crash import LARGE
 from tests.engine.world import a_deployment, a_pdb, a_pool
 from tests.examples import examples
@@ -49,7 +49,7 @@ class Told:
         folder = self.parsed.folder / "fleet"
         folder.mkdir(exist_ok=True)
         head = {"apiVersion": "reconciler/v1", "kind": "Configuration"}
-        (folder / "reconciler.yaml").write_text(yaml.safe_dump({**head, **self.config}))
+        (folder / "reconciler.yaml").write_text(dump({**head, **self.config}))
         if self.setting is None:
             self.setting = self.parsed.setting(objects, self.script)
             self.fleet = self.setting.enter(self.setting.head)

@@ -87,8 +87,8 @@ def _expect_encrypted(server: str) -> None:
 
 def _load(settings: Settings, configuration: Any) -> str:
     """Fill the client's configuration, and return what it was filled from."""
-    import yaml
     from kubernetes import config
+    from yaml import YAMLError  # the client reads kubeconfigs with PyYAML, which it requires
 
     named = bool(settings.kubeconfig or settings.kube_context or os.environ.get("KUBECONFIG"))
     file = settings.kubeconfig or os.environ.get("KUBECONFIG") or _DEFAULT
@@ -102,7 +102,7 @@ def _load(settings: Settings, configuration: Any) -> str:
             persist_config=False,
         )
         active = config.list_kube_config_contexts(config_file=file)[1]
-    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError) as error:
+    except (config.ConfigException, YAMLError, OSError, ValueError, TypeError) as error:
         said = " ".join(str(error).split())
         raise ClusterError(
             f"the kubeconfig does not lead to a cluster: {said}",

@@ -54,13 +54,13 @@ def printed(args: argparse.Namespace) -> str:
 
 
 def _text(found: Bought) -> str:
-    import yaml
+    from reconciler.source.plainyaml import dump
 
     document = _document(found)
     told = "".join(f"# not supported: {line}\n" for line in found.passed_over)
     if not any(document["commitments"].values()):
         return _NOTHING + told
-    return _HEAD + told + yaml.safe_dump(document, sort_keys=False)
+    return _HEAD + told + dump(document, sort_keys=False)
 
 
 def _document(found: Bought) -> dict[str, Any]:

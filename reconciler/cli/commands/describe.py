@@ -160,10 +160,9 @@ def _journal(recorded: Recorded, targets: set[str]) -> str:
 
 
 def _node_pool(recorded: Recorded, name: str) -> str:
-    import yaml
-
     from reconciler.cli.output import views
     from reconciler.cli.output.listing import Listing, as_table, columns
+    from reconciler.source.plainyaml import dump
 
     item = views.found(views.node_pools(recorded), "nodepools", name, recorded)
     pool = next(o for o in recorded.state.store.objects() if (o.kind, o.name) == ("NodePool", name))
@@ -175,7 +174,7 @@ def _node_pool(recorded: Recorded, name: str) -> str:
             ("Nodes:", f"{item.cells[2]}, {item.cells[3]} of them ready"),
         ]
     )
-    spec = yaml.safe_dump(pool.data.get("spec"), sort_keys=False, allow_unicode=True)
+    spec = dump(pool.data.get("spec"), sort_keys=False)
     text += "\nSpec:\n" + "".join(f"  {line}\n" for line in spec.splitlines())
     claims = views.node_claims(recorded)
     ours = [i for i in claims.items if i.cells[1] == name]

@@ -148,7 +148,7 @@ def read_script(content: bytes, source: str) -> Script:
     Raises:
         UnreadableError: it is not YAML, or not of this form.
     """
-    import yaml
+    from ruamel.yaml.error import YAMLError
 
     from reconciler.source.plainyaml import load_all
 
@@ -156,7 +156,7 @@ def read_script(content: bytes, source: str) -> Script:
         documents = load_all(content)
         data: Any = documents[0] if documents else {}
         return msgspec.convert(data, Script)
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
+    except (YAMLError, msgspec.ValidationError) as error:
         text = " ".join(str(error).split())
         raise UnreadableError(
             f"not a fault scenario: {text}", where=source, remedy="see docs/operations.md"

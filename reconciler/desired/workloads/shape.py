@@ -28,7 +28,6 @@ _BOUNDS: Final = ("Gt", "Lt")
 def check(kind: str, data: dict[str, Any]) -> list[Finding]:
     """Return the faults of a workload, one for each."""
     shape = schema.check(SCHEMA, data, kind)
-    shape += schema.misread(SCHEMA, data, kind) if not shape else []
     return shape or list(_faults(kind, data))
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.adapters.aws.bootstrap.expressions import evaluate
+from reconciler.model.errors import UsageError
 
 FACTS = {"vcpus": 96, "memory_mib": 8192, "max_pods": 29, "instance_type": "m5.large"}
 
@@ -29,6 +32,9 @@ FACTS = {"vcpus": 96, "memory_mib": 8192, "max_pods": 29, "instance_type": "m5.l
         ("instance_type.startsWith('m5') && !(vcpus == 2) ? 1 : 2", 1),
         ('instance_type == "m5" + ".large" || false ? 1 : 2', 1),
         ("- - 3", 3),
+        ("-" * 200 + "1", 1),
+        ("size('[{') + 1", 3),
+        ("instance_type.matches('^m[0-9]') ? 1 : 2", 1),
     ],
 )
 def test_a_formula_has_its_value(text: str, number: int) -> None:
@@ -59,13 +65,23 @@ def test_a_formula_has_its_value(text: str, number: int) -> None:
         "vcpus.startsWith('9')",
         "__import__",
         "1 $ 2",
-        "(" * 60 + "1" + ")" * 60,
-        "-" * 200 + "1",
+        "(" * 400 + "1" + ")" * 400,
+        "9223372036854775807 + 1",
+        "null",
+        "timestamp('2026-01-01T00:00:00Z')",
     ],
 )
 def test_what_has_no_value_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         evaluate(text, FACTS)
+
+
+def test_a_missing_package_is_named_with_the_way_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "cel", None)
+    with pytest.raises(UsageError, match=r"common-expression-language.*pip install"):
+        evaluate("1 + vcpus", FACTS)
 
 
 @given(st.text(alphabet="0123456789.+-*/%()<>=!&|?:, vcpusmin'a", max_size=40))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
-import yaml
+import tomli_w
 from msgspec.structs import replace as with_fields
 
-from reconciler.adapters.aws.bootstrap.bottlerocket import dumps
 from reconciler.adapters.aws.bootstrap.mime import parts_of
 from reconciler.adapters.aws.launch.requests import launch_requests, planned_requests
 from reconciler.adapters.aws.nodeclass.amis import alias_paths
@@ -37,6 +38,7 @@ from reconciler.model.kubernetes.taint import Taint
 from reconciler.ports.cloud import Launch, LaunchOption
 from tests.awsmodels import session
 from tests.contracts.cloud import SETTINGS, a_class, a_launch, a_type
+from tests.yamltext import load
 
 CONTROL_PLANE = replace(
     SETTINGS,
@@ -305,7 +307,7 @@ def test_a_node_config_tells_the_kubelet_everything() -> None:
     shell, config = parts_of(user_data(a_launch("i", node_class, "m7g.large", node_claim=claim)))
     assert shell.content_type == 'text/x-shellscript; charset="us-ascii"'
     assert "echo hello" in shell.body
-    spec = yaml.safe_load(config.body)["spec"]
+    spec = load(config.body)["spec"]
     assert spec["cluster"] == {
         "name": "web",
         "apiServerEndpoint": "https://web.example.com",
@@ -361,20 +363,26 @@ def test_bottlerocket_settings_that_are_no_toml_are_refused() -> None:
         template(a_launch("i", node_class, "m7g.large"))
 
 
-def test_toml_reads_back_as_it_was_written() -> None:
-    import tomllib
-
-    document = {
-        "settings": {
-            "a key.with dots": 'quotes " and \\ and \n',
-            "empty": {},
-            "n": [1, 2.5, True, ["x", []]],
-            "tables": [{"a": 1}, {"b": {"c": "d"}}],
-            "inner": {"x-y": {"z": "1"}},
-        },
-        "top": "ü",
+def test_bottlerocket_settings_read_back_as_they_were_written() -> None:
+    own = {
+        "a key.with dots": 'quotes " and \\ and \n',
+        "empty": {},
+        "n": [1, 2.5, True, ["x", []]],
+        "tables": [{"a": 1}, {"b": {"c": "d"}}],
+        "inner": {"x-y": {"z": "1"}},
+        "at": datetime(2026, 1, 1, tzinfo=UTC),
     }
-    assert tomllib.loads(dumps(document)) == document
+    texts = [
+        tomli_w.dumps({"top": "ü", "settings": dict(items)})
+        for items in (own.items(), reversed(own.items()))
+    ]
+    classes = [a_resolved_class(ami_family="Bottlerocket", user_data=text) for text in texts]
+    written, again = (user_data(a_launch("i", c, "m7g.large")) for c in classes)
+
+    assert written == again
+    read = tomllib.loads(written)
+    assert (read["top"], read["settings"].pop("kubernetes")["max-pods"]) == ("ü", 29)
+    assert read["settings"] == own
 
 
 def test_aliases_lead_to_the_published_parameters() -> None:

@@ -23,9 +23,8 @@ from threading import Event, RLock, Thread
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-import yaml
-
 from reconciler.adapters.kubernetes.kinds import OBSERVED, VOLUME_ATTACHMENT
+from reconciler.source.plainyaml import dump
 
 TOKEN = "s3cret"
 Object = dict[str, Any]
@@ -326,7 +325,7 @@ def write_kubeconfig(path: Path, server: str, *, token: str = TOKEN, user: Any =
         "contexts": [{"name": "shop", "context": {"cluster": "shop", "user": "me"}}],
     }
     whole = {"apiVersion": "v1", "kind": "Config", "current-context": "shop", **named}
-    path.write_text(yaml.safe_dump(whole))
+    path.write_text(dump(whole))
     return path
 
 

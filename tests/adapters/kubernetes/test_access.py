@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 from reconciler.adapters.kubernetes.access import Access, access_of, expect_one_cluster
 from reconciler.adapters.kubernetes.api import Api
 from reconciler.model.errors import ClusterError, UsageError
 from reconciler.model.settings import Settings
+from reconciler.source.plainyaml import dump
 from tests.adapters.kubernetes.apiserver import (
     TOKEN,
     Call,
@@ -24,6 +24,7 @@ from tests.adapters.kubernetes.apiserver import (
     write_kubeconfig,
 )
 from tests.adapters.kubernetes.town import Town
+from tests.yamltext import load
 
 SERVER = "https://ABC.gr7.eu-west-1.eks.amazonaws.com"
 
@@ -53,10 +54,10 @@ def test_the_setting_goes_before_the_variable_and_that_before_the_home_folder(
 
 def test_another_context_leads_elsewhere(tmp_path: Path) -> None:
     path = write_kubeconfig(tmp_path / "config", "https://one")
-    config = yaml.safe_load(path.read_text())
+    config = load(path.read_text())
     config["clusters"].append({"name": "two", "cluster": {"server": "https://two"}})
     config["contexts"].append({"name": "other", "context": {"cluster": "two", "user": "me"}})
-    path.write_text(yaml.safe_dump(config))
+    path.write_text(dump(config))
     found = access_of(Settings(kubeconfig=str(path), kube_context="other"))
     assert str(found) == "https://two (context other)"
 

@@ -2,72 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import re
 import tomllib
-from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from reconciler.adapters.aws.bootstrap.setup import Setup
 from reconciler.model.errors import CloudError
-
-# Write TOML: tables in the order of their keys, values as Bottlerocket reads them.
-
-
-_BARE: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
-
-
-def dumps(document: Mapping[str, Any]) -> str:
-    """Return the text of a document of tables, lists, strings, numbers and booleans."""
-    return "\n".join(_table(document, ())) + "\n"
-
-
-def _table(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    """Yield the lines of a table: its own values first, then the tables within it."""
-    own = {key: value for key, value in table.items() if not _is_table(value)}
-    if path and (own or not table):
-        yield f"[{'.'.join(map(_key, path))}]"
-    for key in sorted(own):
-        yield f"{_key(key)} = {_value(own[key])}"
-    if own and len(own) < len(table):
-        yield ""
-    for key in sorted(table):
-        value = table[key]
-        if isinstance(value, Mapping):
-            yield from _table(value, (*path, key))
-        elif _is_table(value):
-            for item in value:
-                yield f"[[{'.'.join(map(_key, (*path, key)))}]]"
-                yield from _flat(item)
-
-
-def _flat(item: Mapping[str, Any]) -> Iterator[str]:
-    for key in sorted(item):
-        yield f"{_key(key)} = {_value(item[key])}"
-
-
-def _is_table(value: Any) -> bool:
-    if isinstance(value, list):
-        return bool(value) and all(isinstance(item, Mapping) for item in value)
-    return isinstance(value, Mapping)
-
-
-def _key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else json.dumps(key)
-
-
-def _value(value: Any) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case int() | float():
-            return str(value)
-        case list():
-            return f"[{', '.join(map(_value, value))}]"
-        case Mapping():
-            return f"{{{', '.join(f'{_key(k)} = {_value(v)}' for k, v in sorted(value.items()))}}}"
-    return json.dumps(str(value))
-
 
 _MOUNT: Final = "000-mount-instance-storage"
 _DIRECTORIES: Final = ("/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods")
@@ -124,7 +63,20 @@ def user_data(setup: Setup) -> str:
     }
     if setup.raid0:
         settings.setdefault("bootstrap-commands", {})[_MOUNT] = _mount(setup.image_version)
-    return dumps(document)
+    return _written(document)
+
+
+def _written(document: dict[str, Any]) -> str:
+    """Return the settings in TOML, in the order of their keys: equal ones are equal bytes."""
+    import tomli_w
+
+    return tomli_w.dumps(_in_order(document))
+
+
+def _in_order(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _in_order(value[key]) for key in sorted(value)}
+    return [_in_order(item) for item in value] if isinstance(value, list) else value
 
 
 def _kubernetes(setup: Setup, own: dict[str, Any]) -> dict[str, Any]:

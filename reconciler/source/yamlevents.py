@@ -1,0 +1,70 @@
+"""The events of YAML: ruamel.yaml's parser, in C where there is a wheel of it.
+
+Documents are composed from events by their readers, because limits have to hold *while* a
+document grows. The parser neither resolves scalars nor follows aliases, and does not recurse.
+
+The C parser of ``ruamel.yaml.clib`` is libyaml 0.1.7. It refuses ``[nginx:1.25]`` and
+``%YAML 1.2``, and reads ``[what?]`` as something else than Kubernetes does. So it is given letters
+in the place of these characters, which the events give back; places stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+_APART: Final = r"\s,\[\]{}"
+_MISREAD: Final = re.compile(
+    rf"(?<=[^{_APART}\"'])(?:(?P<colon>:)(?=[^{_APART}])|(?P<mark>\?))"
+    rf"|(?<![^{_APART}])!(?:<[^>\s]*>|[^{_APART}]*)"  # a tag may hold a colon
+    rf"|^%(?:(?P<version>YAML[ ]1\.[2-9])\b|.*$)",
+    re.MULTILINE,
+)
+_PRIVATE_USE: Final = range(0xE000, 0xF900)
+
+
+def parser_of(text: str) -> Any:
+    """Return a parser of ``text``; its ``get_event`` returns one event after the other.
+
+    Without ``ruamel.yaml.clib`` ruamel.yaml's own parser reads the same documents, more slowly and
+    with other words about faults of syntax.
+
+    Raises:
+        YAMLError: (of ruamel.yaml, here and in ``get_event``) it is not YAML.
+    """
+    try:
+        from ruamel.yaml.cyaml import CParser  # type: ignore[attr-defined]
+    except ImportError:
+        from ruamel.yaml import YAML
+
+        _, parser = YAML(typ="safe", pure=True).get_constructor_parser(text)
+        return parser
+    letters = [c for c in map(chr, _PRIVATE_USE) if c not in text][:2]
+    if len(letters) < 2:
+        return CParser(text)
+    colon, mark = letters
+
+    def replaced(match: re.Match[str]) -> str:
+        if match["version"]:
+            return "%YAML 1.1"
+        return colon if match["colon"] else mark if match["mark"] else match[0]
+
+    prepared = _MISREAD.sub(replaced, text)
+    return CParser(text) if prepared == text else _Restoring(CParser(prepared), colon, mark)
+
+
+class _Restoring:
+    """A parser that gives characters back which were replaced in its text."""
+
+    def __init__(self, parser: Any, colon: str, mark: str) -> None:
+        self._next = parser.get_event
+        self._colon = colon
+        self._mark = mark
+
+    def get_event(self) -> Any:
+        """Return the next event."""
+        event = self._next()
+        value = getattr(event, "value", None)
+        if value:
+            event.value = value.replace(self._colon, ":").replace(self._mark, "?")
+        return event
