@@ -357,6 +357,72 @@ def test_custom_user_data_is_left_as_it_is() -> None:
     assert "UserData" not in template(a_launch("i", empty, "m7g.large"))
 
 
+PART = "--B\nContent-Type: text/x-shellscript\n\necho\n"
+ARCHIVES = {
+    "lines after the end": (PART + "--B-- \t\nThe end.\n--B\nX: y\n\nz\n", ["echo"]),
+    "no line ending after the last delimiter": (PART + "--B--", ["echo"]),
+    "a last delimiter with a word behind it": (PART + "--B--x", ["echo"]),
+    "text before the first part": ("To whom it may concern\n" + PART + "--B--\n", ["echo"]),
+    "a delimiter's beginning within a part": (PART + "--Bx\n--B--\n", ["echo\n--Bx"]),
+    "a part without a header": ("--B\n\necho\n--B--\n", ["echo"]),
+    "an empty part": ("--B\nContent-Type: a/b\n\n--B--\n", [""]),
+    "line endings of Windows": ((PART + "--B--\n").replace("\n", "\r\n"), ["echo"]),
+    "quoted-printable": (
+        "--B\nContent-Transfer-Encoding: quoted-printable\n\na=3Db=\nc\n--B--\n",
+        ["a=bc"],
+    ),
+    "a multi-part within a part": (
+        '--B\nContent-Type: multipart/mixed; boundary="C"\n\n--C\n\nx\n--C--\n--B--\n',
+        ["--C\n\nx\n--C--"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "expected"), ARCHIVES.values(), ids=ARCHIVES)
+def test_multi_part_user_data_is_cut_as_go_cuts_it(body: str, expected: list[str]) -> None:
+    """The expectations are what ``mime/multipart`` of Go 1.26 gave for these texts."""
+    parts = parts_of(f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="B"\n\n{body}')
+    assert [part.body for part in parts] == expected
+
+
+@pytest.mark.parametrize("body", [PART, PART + "--B--x\n", "no part at all\n"])
+def test_multi_part_user_data_without_an_end_is_refused(body: str) -> None:
+    with pytest.raises(CloudError, match="cannot be read"):
+        parts_of(f'Content-Type: multipart/mixed; boundary="B"\n\n{body}')
+
+
+def test_bottlerocket_keeps_the_users_own_settings_of_kubernetes() -> None:
+    text = """
+        [settings.kubernetes]
+        "Registry-QPS" = 20
+        max-pods = 4
+        cluster-name = "mine"
+        unknown-to-karpenter = 1
+        [settings.kubernetes.static-pods.proxy]
+        enabled = true
+        [settings.kubernetes.node-labels]
+        team = "a"
+        [settings.motd]
+        x = "y"
+    """
+    node_class = a_resolved_class(ami_family="Bottlerocket", user_data=text)
+    settings = tomllib.loads(user_data(a_launch("i", node_class, "m7g.large")))["settings"]
+    kubernetes = settings["kubernetes"]
+    assert (kubernetes["registry-qps"], settings["motd"]) == (20, {"x": "y"})
+    assert kubernetes["static-pods"] == {"proxy": {"enabled": True}}
+    assert (kubernetes["cluster-name"], kubernetes["max-pods"]) == ("web", 29)
+    assert kubernetes["node-labels"]["team"] == "a"
+    assert "unknown-to-karpenter" not in kubernetes
+
+
+@pytest.mark.parametrize("text", ["settings = 1", "[settings]\nkubernetes = []"])
+def test_bottlerocket_settings_that_are_no_tables_are_refused(text: str) -> None:
+    with pytest.raises(CloudError, match="in the place of a table"):
+        user_data(
+            a_launch("i", a_resolved_class(ami_family="Bottlerocket", user_data=text), "m7g.large")
+        )
+
+
 def test_bottlerocket_settings_that_are_no_toml_are_refused() -> None:
     node_class = a_resolved_class(ami_family="Bottlerocket", user_data="[settings")
     with pytest.raises(CloudError, match="must be TOML"):

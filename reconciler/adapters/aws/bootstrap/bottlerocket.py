@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Collection
 from typing import Any, Final
 
 from reconciler.adapters.aws.bootstrap.setup import Setup
@@ -38,12 +39,46 @@ _KNOWN: Final = frozenset(
         *_COPIED.values(),
         *_PLAIN.values(),
         *_TEXTS.values(),
+        "allowed-unsafe-sysctls",
+        "cloud-provider",
+        "cluster-domain",
+        "container-log-max-files",
+        "container-log-max-size",
+        "container-log-max-workers",
+        "container-log-monitor-interval",
+        "cpu-manager-policy",
+        "cpu-manager-policy-options",
+        "cpu-manager-reconcile-period",
+        "credential-providers",
+        "device-ownership-from-security-context",
+        "event-burst",
+        "event-qps",
+        "hostname-override-source",
+        "ids-per-pod",
+        "kube-api-burst",
+        "kube-api-qps",
+        "log-level",
+        "pod-pids-limit",
+        "registry-burst",
+        "registry-qps",
+        "seccomp-default",
+        "server-tls-bootstrap",
+        "shutdown-grace-period",
+        "shutdown-grace-period-for-critical-pods",
+        "single-process-oom-kill",
+        "static-pods",
+        "topology-manager-policy",
+        "topology-manager-scope",
     }
 )
+"""What Karpenter passes on of ``settings.kubernetes`` (``BottlerocketKubernetes``).
+
+It reads keys in any case and writes them in lower case; it drops the others.
+"""
 
 
 def user_data(setup: Setup) -> str:
-    """Return the settings; under ``settings.kubernetes`` ours win, and unknown ones are dropped.
+    """Return the settings: the class's own, and over them what the NodeClaim decides.
 
     Raises:
         CloudError: the class's own user data is not TOML.
@@ -55,15 +90,30 @@ def user_data(setup: Setup) -> str:
             (f"the user data of a Bottlerocket EC2NodeClass must be TOML: {error}"),
             where="spec.userData",
         ) from error
-    settings = document.setdefault("settings", {})
-    own = settings.get("kubernetes", {})
+    document = _lower(document, {"settings"})
+    settings = _lower(document.get("settings", {}), {"kubernetes", "bootstrap-commands"})
+    own = _lower(settings.get("kubernetes", {}), _KNOWN)
     settings["kubernetes"] = {
         **{key: value for key, value in own.items() if key in _KNOWN},
         **_kubernetes(setup, own),
     }
     if setup.raid0:
         settings.setdefault("bootstrap-commands", {})[_MOUNT] = _mount(setup.image_version)
-    return _written(document)
+    return _written({**document, "settings": settings})
+
+
+def _lower(table: Any, known: Collection[str]) -> dict[str, Any]:
+    """Return a table with its known keys in lower case, whatever their case was.
+
+    Raises:
+        CloudError: it is not a table.
+    """
+    if not isinstance(table, dict):
+        raise CloudError(
+            f"the user data of a Bottlerocket EC2NodeClass has {table!r} in the place of a table",
+            where="spec.userData",
+        )
+    return {key.lower() if key.lower() in known else key: table[key] for key in table}
 
 
 def _written(document: dict[str, Any]) -> str:
