@@ -48,7 +48,9 @@ def test_an_export_comes_back_as_it_was(
     assert main(["state", "export", "web.jsonl"]) == 0
     assert main(["state", "import", "web.jsonl", "--state", target]) == 0
     assert "26 rows of fleet web" in capsys.readouterr().out
-    assert exported(capsys, "--state", target) == (fleet_folder / "web.jsonl").read_text()
+    assert exported(capsys, "--state", target) == (fleet_folder / "web.jsonl").read_text(
+        encoding="utf-8"
+    )
     assert main(["state", "check", "--state", target]) == 0
 
 

@@ -21,7 +21,11 @@ from reconciler.desired.hash import (
 
 REPOSITORY = Path(__file__).parents[2]
 TABLES = Path(os.environ.get("CONFORMANCE_TABLES", REPOSITORY.parent / "shared/conformance/tables"))
-TABLE = json.loads((TABLES / "hash.json").read_text()) if (TABLES / "hash.json").exists() else {}
+TABLE = (
+    json.loads((TABLES / "hash.json").read_text(encoding="utf-8"))
+    if (TABLES / "hash.json").exists()
+    else {}
+)
 
 
 @pytest.mark.parametrize("case", TABLE.get("cases", ()), ids=lambda case: case["name"])

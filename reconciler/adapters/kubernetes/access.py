@@ -141,7 +141,8 @@ def _authority(configuration: Any) -> str:
         data = configuration.ca_cert_data
         return data.decode() if isinstance(data, bytes) else str(data)
     try:
-        return Path(configuration.ssl_ca_cert).read_text() if configuration.ssl_ca_cert else ""
+        path = configuration.ssl_ca_cert
+        return Path(path).read_text(encoding="utf-8") if path else ""
     except (OSError, UnicodeDecodeError):
         return ""
 

@@ -223,6 +223,7 @@ def _endpoint(url: str) -> Check:
         with urllib.request.urlopen(request, timeout=_ENDPOINT_TIMEOUT_S, context=trust):  # noqa: S310 - as above
             return passed("endpoint", url, "reachable")
     except urllib.error.HTTPError as error:
+        error.close()
         return passed("endpoint", url, f"reachable (HTTP {error.code} without credentials)")
     except (OSError, ValueError) as error:
         remedy = "check clusterEndpoint and the network route to it"

@@ -15,7 +15,7 @@ from botocore.parsers import ResponseParserError
 
 from reconciler.adapters.aws.errors import Failure, failure_of, our_error, translated
 from reconciler.adapters.aws.launch.instances import backoff_s
-from reconciler.model.errors import CloudError, Fault, TransientCloudError
+from reconciler.model.errors import CloudError, TransientCloudError
 
 URL = "https://ec2.us-east-1.amazonaws.com/"
 
@@ -66,7 +66,6 @@ def test_each_error_says_what_to_do(
     assert failure_of(error) is failure
     ours = our_error("ec2:RunIt", error)
     assert type(ours) is kind
-    assert ours.fault is Fault.CLOUD
     assert ours.where.startswith("ec2:RunIt (")
 
 
