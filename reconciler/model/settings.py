@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_FEATURE_GATES = {
+    "Drift": True,
     "NodeRepair": False,
     "ReservedCapacity": True,
     "SpotToSpotConsolidation": False,

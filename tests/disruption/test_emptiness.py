@@ -168,3 +168,15 @@ def test_a_daemon_that_protects_its_node_is_named_before_the_node_is_quiet() -> 
     assert brief(decisions) == []
     assert "do-not-disrupt" in refusal_of(decisions, "n1")
     assert decisions.deferred == ()
+
+
+def test_of_equal_nodes_the_one_that_expires_first_goes_first() -> None:
+    lives = {"n1": "720h", "n2": "24h", "n3": None}
+    nodes = [
+        a_node(name, claim={"expireAfter": life} if life else None) for name, life in lives.items()
+    ]
+    one_at_a_time = a_pool(budgets=[{"nodes": "1"}])
+
+    (command,) = decided(*nodes, pools=[one_at_a_time]).commands
+
+    assert command.node_claims == ("claim-n2",)

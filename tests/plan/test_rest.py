@@ -369,3 +369,13 @@ def answer(command: str, folder: Path) -> dict[str, Any]:
         assert main([command, *words(folder, "--base", "HEAD", "-o", "json")]) == 0
     found: dict[str, Any] = json.loads(out.getvalue())
     return found
+
+
+def test_nothing_drifts_while_the_feature_gate_is_off() -> None:
+    def fleet(team: str) -> list[dict[str, Any]]:
+        return [a_pool("web", template=SMALL, budgets=FREE, labels={"team": team}), web]
+
+    web = a_deployment("web", "web", 2)
+    assert change(fleet("a"), fleet("b")).replaced == 2
+    off = Settings(fleet="test", feature_gates={"Drift": False})
+    assert change(fleet("a"), fleet("b"), settings=off).replaced == 0

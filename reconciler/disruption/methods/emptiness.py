@@ -6,6 +6,7 @@ there is nothing to place.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
@@ -89,9 +90,13 @@ def _buffered(candidate: Candidate) -> CandidateRefusal:
     return CandidateRefusal(BlockCode.BUFFER_PODS, text)
 
 
-def by_ratio(candidate: Candidate) -> tuple[float, str]:
-    """Return the key that sorts by savings for each unit of disruption, best first, then name."""
-    return -candidate.ratio, candidate.name
+def by_ratio(candidate: Candidate) -> tuple[float, float, str]:
+    """Return the key that sorts by savings for each unit of disruption, best first.
+
+    Of equal candidates the one that expires first goes first, because it has to go soon anyway.
+    """
+    expires = candidate.claim.expires_at
+    return -candidate.ratio, math.inf if expires is None else expires.timestamp(), candidate.name
 
 
 def quiet_and_empty(candidate: Candidate) -> bool:

@@ -34,8 +34,10 @@ _FILES: Final = ("Configuration", "Lock")
 def drift_of(
     inputs: Inputs, pools: PoolTypes, classes: Mapping[str, EC2NodeClass]
 ) -> tuple[Drift, ...]:
-    """Return the NodeClaims that drifted, by name."""
-    if not any(node.is_managed for node in inputs.cluster.nodes):
+    """Return the NodeClaims that drifted, by name; none while the feature gate ``Drift`` is off."""
+    if not inputs.settings.gate("Drift") or not any(
+        node.is_managed for node in inputs.cluster.nodes
+    ):
         return ()
     from reconciler.diff.drift import DesiredObjects, find_drift
     from reconciler.diff.nodeclass import ClassState
