@@ -110,13 +110,13 @@ def folder_of(module: str) -> str:
 
 def drawing() -> str:
     """Return the imports between the top folders as a Mermaid flowchart."""
-    edges: Counter[tuple[str, str]] = Counter()
+    edges: set[tuple[str, str]] = set()
     for target, users in importers().items():
         for user in users:
             pair = folder_of(user), folder_of(target)
             if all(pair) and pair[0] != pair[1]:
-                edges[pair] += 1
-    arrows = (f"    {a} -->|{n}| {b}" for (a, b), n in sorted(edges.items()))
+                edges.add(pair)
+    arrows = (f"    {user} --> {target}" for user, target in sorted(edges))
     return "\n".join(["flowchart TD", *arrows])
 
 
