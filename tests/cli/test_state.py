@@ -76,7 +76,7 @@ def test_rare_separators_within_a_text_survive(
     assert main(["state", "export", "web.jsonl"]) == 0
     assert main(["state", "import", "web.jsonl", "--state", str(tmp_path / "other")]) == 0
     other = exported(capsys, "--state", str(tmp_path / "other"))
-    written = (fleet_folder / "web.jsonl").read_text()
+    written = (fleet_folder / "web.jsonl").read_text(encoding="utf-8")
     assert [*map(json.loads, other.splitlines())] == [*map(json.loads, written.split("\n")[:-1])]
 
 

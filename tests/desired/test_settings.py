@@ -68,6 +68,7 @@ def test_gates_subnets_groups_and_pools_have_names_of_the_authors() -> None:
     environ = {"RECONCILER_FEATURE_GATES": "NodeOverlay=True, StaticCapacity=true"}
     settings = resolve({"featureGates": {"ReservedCapacity": False}}, environ, flags).settings
     assert [gate for gate, on in settings.feature_gates.items() if on] == [
+        "Drift",
         "SpotToSpotConsolidation",
         "NodeOverlay",
         "StaticCapacity",

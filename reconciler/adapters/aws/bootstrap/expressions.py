@@ -58,8 +58,8 @@ def _library() -> Any:
     except ImportError as error:
         raise UsageError(
             "an expression in kubelet settings needs the package common-expression-language",
-            where="aws.featureGates.NodeClassCEL",
-            remedy="run `pip install 'reconciler[aws]'`",
+            where="featureGates.NodeClassCEL",
+            remedy="run `pip install 'reconciler[cel]'`",
         ) from error
     return cel
 
