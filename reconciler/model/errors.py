@@ -66,6 +66,29 @@ class LockedError(ReconcilerError):
     """Another process holds this state directory or fleet."""
 
 
+class LeaseHeldError(LockedError):
+    """Another process acts for this fleet or for its cluster; it may end, and then we may act."""
+
+
+class FleetConflictError(ReconcilerError):
+    """Another fleet has nodes in the cluster, and one cluster has one fleet."""
+
+
+class LeaseLostError(ReconcilerError):
+    """The process may no longer act for the fleet: it must stop, and acquire the lease again.
+
+    ``why`` says how the lease was lost, empty where it was never held.
+    """
+
+    def __init__(self, message: str, *, why: str = "", where: str = "") -> None:
+        self.why = why
+        super().__init__(
+            f"{message}: {why}" if why else message,
+            where=where,
+            remedy="nothing more was written; run the command again",
+        )
+
+
 class StateError(ReconcilerError):
     """The recorded state cannot be opened, or was written by a newer release."""
 

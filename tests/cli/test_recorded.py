@@ -254,8 +254,8 @@ def test_a_file_that_is_no_plan_is_told(
 def test_without_a_plan_explain_says_what_to_run(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from reconciler.adapters.database.state import open_state
     from tests.cli.recorded_fleet import a_claim, ago
+    from tests.states import open_state
 
     with open_state(str(fleet_folder / ".reconciler"), "web") as state:
         state.store.put_node_claims([a_claim("web-1", ago(days=1))])
@@ -268,7 +268,7 @@ def test_nothing_of_a_kind_is_told_on_stderr_only(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(fleet_folder / ".reconciler")
-    from reconciler.adapters.database.state import open_state
+    from tests.states import open_state
 
     with open_state(str(fleet_folder / ".reconciler"), "empty") as state:
         state.shelf.write("x", b"")
@@ -323,7 +323,7 @@ def test_a_broken_fleet_folder_does_not_keep_one_from_looking_back(
 
 
 def test_a_running_engine_is_shown(fleet_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from reconciler.adapters.database.state import open_state
+    from tests.states import open_state
 
     record(fleet_folder / ".reconciler")
     with open_state(str(fleet_folder / ".reconciler"), "web") as state:

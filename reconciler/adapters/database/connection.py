@@ -13,14 +13,14 @@ import socket
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
-from sqlalchemy import Connection, Engine, create_engine, event, select, update
+from sqlalchemy import Connection, Engine, create_engine, event, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
@@ -28,6 +28,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 
 from reconciler.adapters.database import tables
+from reconciler.adapters.database.fence import Fence
 from reconciler.adapters.nofollow import refuse_link
 from reconciler.model.errors import StateError
 from reconciler.model.text.urls import taken_apart, without_secrets
@@ -157,6 +158,19 @@ FILE: Final = "state.db"
 _WAIT_S: Final = 10
 """How long a writer waits for another one, and a client for a server."""
 
+_LIVENESS: Final = {
+    "connect_timeout": _WAIT_S,
+    "keepalives": 1,
+    "keepalives_idle": 3,
+    "keepalives_interval": 1,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 6000,
+}
+"""Parameters of libpq by which a connection to a server that vanished fails within seconds.
+
+The timeout is in milliseconds. Without it a write waits for many minutes, far beyond the lease.
+"""
+
 _SQLITE_MIN: Final = (3, 37)
 """The first SQLite with STRICT tables."""
 
@@ -166,13 +180,14 @@ class Database:
     """One fleet's share of a database.
 
     ``place`` is how messages name it: a file, or a URL without its password. ``folder`` is the
-    state directory, None for a server.
+    state directory, None for a server. ``fence`` knows whether this process may write.
     """
 
     engine: Engine
     fleet: str
     place: str
     folder: Path | None
+    fence: Fence = field(default_factory=Fence)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -182,15 +197,13 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Give a connection within a transaction that is the only one to write for this fleet."""
+        """Give a connection within a transaction that is the only one to write for this fleet.
+
+        Raises:
+            LeaseLostError: this process does not hold the lease of the fleet.
+        """
         with translated(self.place), begin_writing(self.engine) as connection:
-            connection.execute(
-                insert(connection, tables.fleet)
-                .values(name=self.fleet, serial=0)
-                .on_conflict_do_nothing()
-            )
-            chosen = tables.fleet.c.name == self.fleet
-            connection.execute(select(tables.fleet.c.serial).where(chosen).with_for_update())
+            self.fence.check(connection, self.fleet, self.place)
             yield connection
 
     def raise_serial(self, connection: Connection) -> None:
@@ -309,11 +322,17 @@ def connect_server(location: str, fleet: str) -> tuple[Engine, str]:
     if url.drivername != "postgresql+psycopg":
         raise StateError(f"unsupported database {url.drivername}", where=shown, remedy=remedy)
     name = f"reconciler {fleet} {os.getpid()}@{socket.gethostname()}"[:63]
+    arguments = {"application_name": name, **_LIVENESS}
     try:
         engine = create_engine(
             url,
             pool_pre_ping=True,
-            connect_args={"connect_timeout": _WAIT_S, "application_name": name},
+            # What the URL says comes first. A proxy that pools transactions gives each of them
+            # another session, which does not know our prepared statements.
+            connect_args={
+                "prepare_threshold": None,
+                **{key: value for key, value in arguments.items() if key not in url.query},
+            },
         )
     except (ImportError, NoSuchModuleError) as error:
         raise StateError(

@@ -12,9 +12,10 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from reconciler.model.errors import LockedError
+from reconciler.model.errors import LeaseHeldError, LeaseLostError
 from reconciler.model.history import Obstacle, Rollout
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.ownership import NO_CLUSTER, ClusterId
 from reconciler.ports.journal import Intent, JournalEntry, Outcome
 from reconciler.ports.state import (
     CommandPhase,
@@ -201,14 +202,24 @@ class MemoryLease:
     def __init__(self, board: dict[str, object] | None = None) -> None:
         self._board: dict[str, object] = {} if board is None else board
 
-    def acquire(self) -> None:
+    def acquire(self, cluster: ClusterId = NO_CLUSTER) -> None:
         """Take the lease; who has it may take it again.
 
         Raises:
-            LockedError: another one holds it.
+            LeaseHeldError: another one holds it.
         """
+        del cluster
         if self._board.setdefault("holder", self) is not self:
-            raise LockedError(f"process {os.getpid()} already runs this fleet in another engine")
+            raise LeaseHeldError(f"{self.holder()} already runs this fleet")
+
+    def confirm(self) -> None:
+        """Raise LeaseLostError unless this one holds it."""
+        if self._board.get("holder") is not self:
+            raise LeaseLostError("this engine does not hold the lease")
+
+    def holder(self) -> str | None:
+        """Return who holds the lease, None where nobody does."""
+        return f"process {os.getpid()}" if "holder" in self._board else None
 
     def release(self) -> None:
         """Give it back."""
