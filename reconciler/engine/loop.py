@@ -24,6 +24,7 @@ from reconciler.engine.world import World
 from reconciler.model.duration import NEVER, format_duration, parse_span
 from reconciler.model.errors import (
     ClusterError,
+    LeaseLostError,
     ReconcilerError,
     StalePlanError,
     StateError,
@@ -169,6 +170,9 @@ def run(
 
     A revision that is invalid or cannot be read is told and not carried out: the last good one
     stays in force.
+
+    Raises:
+        LeaseLostError: another process acts for the fleet, or may soon: acting stopped.
     """
     in_force = _InForce(world, source)
     recall, pruning = Recall(), Pruning(world)
@@ -191,7 +195,7 @@ def run(
             result = reconcile(world, desired, mandate, recall)
             pruning.after(result.seen, desired.settings)
             pause = _pause(world, result, pulse, next_change)
-        except StalePlanError:
+        except (StalePlanError, LeaseLostError):
             raise
         except Exception as error:  # noqa: BLE001 - a mistake of ours must not end the daemon
             failures += 1
@@ -243,6 +247,8 @@ class _InForce:
                 return before
             self._tried, self._fresh_until = fingerprint, None
             desired = self.source.read()
+        except LeaseLostError:
+            raise
         except Exception as error:  # noqa: BLE001 - what cannot be read must not end the daemon
             self._complain(problem_of(error))
             return before

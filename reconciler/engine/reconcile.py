@@ -102,6 +102,7 @@ def reconcile(
     Raises:
         StalePlanError: the approved plan no longer fits what is seen.
         TransientCloudError: EC2 could not be looked at; nothing was decided.
+        LeaseLostError: another process acts for the fleet; nothing more was written.
     """
     given = (world, desired, mandate, recall or Recall())
     facts: dict[str, object] = dict(zip(GIVEN, given, strict=True))
@@ -124,6 +125,10 @@ def restamp(world: World, desired: Desired) -> None:
     old = desired.restamped(world.store.node_claims(), world.store.objects())
     if old:
         world.store.put_node_claims(old)
+
+
+def _confirm(world: World) -> None:
+    world.confirm()
 
 
 def _effects(world: World, desired: Desired) -> Effects:
@@ -322,6 +327,7 @@ GIVEN: Final = ("world", "desired", "mandate", "recall")
 """The facts that a pass begins with, in the order of ``reconcile``'s parameters."""
 
 STEPS: Final = (
+    Step("confirm the lease", _confirm, ("world",)),
     Step("refuse a stale plan", _refuse_moved, ("world", "desired", "mandate")),
     Step("name the owner", _owner, ("desired",), "owner"),
     Step("continue", _effects, ("world", "desired"), "effects"),

@@ -232,7 +232,7 @@ class ServerLease:
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) == _NOT_AVAILABLE:
                 # Its holder is writing, or was frozen while it wrote: the server ends that soon.
-                raise self._held("another process", cause="is writing") from error
+                raise self._held(self.holder() or "another process") from error
             with translated(database.place):
                 raise
 
@@ -281,9 +281,9 @@ class ServerLease:
         )
         return epoch
 
-    def _held(self, holder: str, cause: str = "is running") -> LeaseHeldError:
+    def _held(self, holder: str) -> LeaseHeldError:
         return LeaseHeldError(
-            f"{holder} {cause} for fleet {self.database.fleet}",
+            f"{holder} is running for fleet {self.database.fleet}",
             where=self.database.place,
             remedy=REMEDY,
         )

@@ -17,7 +17,12 @@ from reconciler.engine.steps import lifecycle
 from reconciler.engine.steps.batching import BatchedLaunches
 from reconciler.engine.steps.nomination import NOMINATED
 from reconciler.engine.world import World
-from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
+from reconciler.model.errors import (
+    CloudError,
+    LeaseLostError,
+    ReconcilerError,
+    TransientCloudError,
+)
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import (
     INSTANCE_TYPE,
@@ -140,7 +145,7 @@ def launch(effects: Effects, wishes: BatchedLaunches, types: TypeLookup) -> int:
     Returns how many instances came of it. What EC2 refused is recorded as unavailable, so that
     the next plan takes other offerings.
     """
-    effects.world.journal.begin(wishes.intents)
+    effects.begin(wishes.intents)
     return ask(effects, wishes.calls, wishes.heads, types)
 
 
@@ -206,6 +211,8 @@ def settle(
     if isinstance(answer, TransientCloudError):
         world.notify("Retrying", str(answer), node_claim=claim.name, node_pool=claim.node_pool)
         return False
+    if isinstance(answer, LeaseLostError):
+        raise answer
     if isinstance(answer, ReconcilerError):
         _give_up(effects, intent, claim, str(answer))
         return False
