@@ -22,6 +22,7 @@ from reconciler.adapters.database.tables import (
     node_claim,
     plan,
     revision,
+    shelf,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.plan.explain.decisions import Decision
