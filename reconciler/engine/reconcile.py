@@ -23,6 +23,7 @@ from reconciler.engine.steps import (
     commands,
     interruption,
     nomination,
+    provision,
     recovery,
     rollouts,
     stalling,
@@ -185,7 +186,8 @@ def _recollect(world: World, seen: Observation, desired: Desired) -> Observation
 
 def _plan(world: World, desired: Desired, seen: Observation, recall: Recall) -> Plan:
     store = world.store
-    return desired.plan(seen, store.unavailable(seen.at), store.objects(), store.serial(), recall)
+    refused = provision.refused_now(store, seen.at)
+    return desired.plan(seen, refused, store.objects(), store.serial(), recall)
 
 
 def _mandated(world: World, plan: Plan, mandate: Mandate, seen: Observation) -> Plan:

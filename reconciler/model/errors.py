@@ -89,6 +89,17 @@ class LeaseLostError(ReconcilerError):
         )
 
 
+class ClockSetBackError(ReconcilerError):
+    """The clock was set back while we ran: what was to happen at a later time would wait for it."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(
+            f"the clock was set back by {seconds:.0f} s; postponed work is checked again now",
+            remedy="check the time synchronization of this machine",
+        )
+
+
 class StateError(ReconcilerError):
     """The recorded state cannot be opened, or was written by a newer release."""
 

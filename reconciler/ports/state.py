@@ -142,7 +142,7 @@ class StateStore(Protocol):
         """Return the offerings that must not be asked for now."""
 
     def put_unavailable(self, offerings: Sequence[Unavailable]) -> None:
-        """Record refusals; the later ``until`` holds."""
+        """Record refusals; the later ``until`` holds, and always that of a further refusal."""
 
 
 class Shelf(Protocol):

@@ -100,8 +100,11 @@ class Bucket:
 
     def _advance(self) -> None:
         now = self._clock.now()
+        # A clock that was set back only loses what would have been refilled meanwhile.
         passed = max(0.0, (now - self._at).total_seconds())
-        self._at = max(now, self._at)
+        self._at = now
+        if self._refused_at is not None:
+            self._refused_at = min(self._refused_at, now)
         self._tokens = min(self._rate.burst, self._tokens + passed * self.refill)
         if self._refused_at is not None:
             steps = (now - self._refused_at) // RECOVERY

@@ -158,6 +158,8 @@ FILE: Final = "state.db"
 _WAIT_S: Final = 10
 """How long a writer waits for another one, and a client for a server."""
 
+_NOT_WRITABLE: Final = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+
 _LIVENESS: Final = {
     "connect_timeout": _WAIT_S,
     "keepalives": 1,
@@ -235,8 +237,10 @@ def is_url(location: str) -> bool:
     return "://" in location
 
 
-def connect_sqlite(folder: Path) -> Engine:
+def connect_sqlite(folder: Path, *, writes: bool = True) -> Engine:
     """Return an engine for the file in ``folder``, which must exist; the file is made if needed.
+
+    Unless it ``writes``, a file system that is read-only is no obstacle.
 
     Raises:
         StateError: the SQLite of this Python is too old.
@@ -257,9 +261,11 @@ def connect_sqlite(folder: Path) -> Engine:
             raw.execute("PRAGMA journal_mode = WAL")
             raw.execute("PRAGMA synchronous = FULL")
             raw.execute("PRAGMA foreign_keys = ON")
-        except sqlite3.Error:
+        except sqlite3.Error as error:
             raw.close()
-            raise
+            if writes or error.sqlite_errorcode & 0xFF not in _NOT_WRITABLE:
+                raise
+            return _read_only(path)
         return raw
 
     # The pool must be named: for a URL without a file SQLAlchemy takes one that closes
@@ -267,6 +273,19 @@ def connect_sqlite(folder: Path) -> Engine:
     engine = create_engine("sqlite+pysqlite://", creator=connection, poolclass=QueuePool)
     event.listen(engine, "begin", _begin)
     return engine
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    """Return a connection to a file on a file system that cannot be written.
+
+    SQLite wants to make a file beside one in WAL mode to read it, unless it is called immutable.
+    It is while it has no log: whoever writes to it makes one first.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    url = f"{path.as_uri()}?mode=ro" + ("" if log.exists() else "&immutable=1")
+    return sqlite3.connect(
+        url, uri=True, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
+    )
 
 
 def _begin(connection: Connection) -> None:

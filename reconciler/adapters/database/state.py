@@ -120,7 +120,7 @@ def _connect(location: str, fleet: str, fence: Fence, *, create: bool) -> Databa
                 "location, pass --state"
             ),
         )
-    return Database(connect_sqlite(folder), fleet, str(folder / FILE), folder, fence)
+    return Database(connect_sqlite(folder, writes=create), fleet, str(folder / FILE), folder, fence)
 
 
 def _make_folder(folder: Path) -> None:

@@ -182,11 +182,11 @@ class MemoryStateStore:
         return [rows[pool] for pool in sorted(rows) if rows[pool].until > now]
 
     def put_unavailable(self, offerings: Sequence[Unavailable]) -> None:
-        """Record refusals; the later ``until`` holds."""
+        """Record refusals; the later ``until`` holds, and always that of a further refusal."""
         for fresh in offerings:
             pool = (fresh.instance_type, fresh.zone, fresh.capacity_type)
             known = self._unavailable.get(pool)
-            if known is None or fresh.until > known.until:
+            if known is None or fresh.until > known.until or fresh.refusals > known.refusals:
                 self._believe(self._unavailable, {pool: fresh})
 
     def _believe(self, known: dict[K, V], fresh: dict[K, V]) -> None:

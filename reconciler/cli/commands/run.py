@@ -60,14 +60,20 @@ def keep(
     """Keep the fleet as git wants it until ``stop`` says so, which is asked between passes.
 
     Where another process holds the lease, it ``waits`` for it or ends. Once it has acted or
-    waited, no trouble with the lease or the state ends it: it starts anew, as after a crash.
+    waited, no trouble with the lease, the state or the clock ends it: it starts anew, as after a
+    crash.
 
     Raises:
         LeaseHeldError: another process holds the lease, and it does not wait.
     """
     from reconciler.cli.wiring.imitation import clock_of
     from reconciler.cli.wiring.standby import Standby
-    from reconciler.model.errors import LeaseHeldError, LeaseLostError, ReconcilerError
+    from reconciler.model.errors import (
+        ClockSetBackError,
+        LeaseHeldError,
+        LeaseLostError,
+        ReconcilerError,
+    )
     from reconciler.ports.progress import Progress
 
     clock = imitation.clock if imitation is not None else clock_of(args)
@@ -83,6 +89,8 @@ def keep(
             _act(args, notifier, stop, imitation, standby, begin)
         except LeaseLostError as error:
             notifier.notify(Progress(clock.now(), "LeaseLost", f"stopped acting: {error.message}"))
+        except ClockSetBackError as error:
+            notifier.notify(Progress(clock.now(), "ClockSetBack", str(error)))
         except LeaseHeldError:
             if stop():
                 return

@@ -213,6 +213,7 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     from reconciler.engine.history import history_of
     from reconciler.engine.observation import observe
     from reconciler.engine.reconcile import owner_of, restamp
+    from reconciler.engine.steps.provision import refused_now
     from reconciler.engine.world import World
 
     ground = ground_of(args, imitation)
@@ -234,7 +235,7 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     restamp(world, desired)
     seen = observe(world, desired.node_pools, owner_of(settings))
     seen = with_fields(seen, history=history_of(store, settings, seen.at))
-    facts = desired.inputs(seen, store.unavailable(seen.at), store.objects(), serial)
+    facts = desired.inputs(seen, refused_now(store, seen.at), store.objects(), serial)
     base = request.read_base(args)
     if base is None:
         return facts

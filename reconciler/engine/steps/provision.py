@@ -42,7 +42,7 @@ from reconciler.plan.make.launch import is_interruptible, launch_choices, reserv
 from reconciler.plan.value.nodes import PlannedNodeClaim
 from reconciler.ports.cloud import Launch, LaunchAnswer, LaunchOption, Refusal
 from reconciler.ports.journal import Intent, Outcome
-from reconciler.ports.state import Unavailable
+from reconciler.ports.state import StateStore, Unavailable
 
 PRICE_OVERLAID: Final = "karpenter.sh/price-overlay-applied"
 UNAVAILABLE_FOR: Final = timedelta(minutes=3)
@@ -273,6 +273,14 @@ def _give_up(effects: Effects, intent: Intent, claim: NodeClaim, why: str) -> No
     world.store.forget_node_claim(claim.name, world.clock.now(), why)
     effects.finish([intent], Outcome.FAILED, why)
     world.notify("LaunchFailed", why, node_claim=claim.name, node_pool=claim.node_pool)
+
+
+def refused_now(store: StateStore, now: datetime) -> Sequence[Unavailable]:
+    """Return the offerings that must not be asked for now.
+
+    None is left alone for longer than half an hour: a later time is of a clock that was set back.
+    """
+    return [u for u in store.unavailable(now) if u.until - now <= UNAVAILABLE_AT_MOST]
 
 
 def mark_unavailable(world: World, refused: Sequence[Refusal]) -> None:
