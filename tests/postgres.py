@@ -41,6 +41,13 @@ def a_database() -> str:
     return server.url(name).replace("postgresql://", "postgresql+psycopg://")
 
 
+def crash() -> None:
+    """Stop the server at once, as a crash does, and start it again."""
+    server = _server()
+    server.stop_at_once()
+    server.resume()
+
+
 @dataclass(frozen=True)
 class Server:
     """A running server that listens on a socket below ``folder`` and on no port."""
@@ -56,13 +63,21 @@ class Server:
     def start(self) -> None:
         """Create the cluster and start the server; return when it accepts connections."""
         self._run("initdb", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-sync")
+        self.resume()
+
+    def resume(self) -> None:
+        """Start the server on the cluster that is there."""
         options = f"-k {self.folder} -c listen_addresses='' {_FAST}"
         self._run("pg_ctl", "start", "-w", "-l", str(self.folder / "log"), "-o", options)
 
     def stop(self) -> None:
         """Stop the server and delete everything that it wrote."""
-        self._run("pg_ctl", "stop", "-m", "immediate")
+        self.stop_at_once()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def stop_at_once(self) -> None:
+        """Stop the server without letting a session end in order."""
+        self._run("pg_ctl", "stop", "-m", "immediate")
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconciler.engine.world import World
-from reconciler.model.errors import ReconcilerError, TransientCloudError
+from reconciler.model.errors import LeaseLostError, ReconcilerError, TransientCloudError
 from reconciler.ports.journal import Intent, Outcome, Verb
 
 _ID_LENGTH: Final = 32
@@ -69,10 +69,15 @@ class Effects:
 
         Returns whether the call succeeded. A refusal is told and written down, and the next pass
         decides again from what it then sees; an outcome that is unknown stays in doubt.
+
+        Raises:
+            LeaseLostError: another process acts for the fleet; the outcome stays in doubt.
         """
-        self.world.journal.begin(intents)
+        self.begin(intents)
         try:
             call()
+        except LeaseLostError:
+            raise  # nothing may be written any more: whoever acts now looks the effect up
         except TransientCloudError as error:
             self.world.notify("Retrying", str(error), node_claim=intents[0].target)
             return False
@@ -82,6 +87,15 @@ class Effects:
             return False
         self.finish(intents, Outcome.SUCCEEDED)
         return True
+
+    def begin(self, intents: Sequence[Intent]) -> None:
+        """Journal ``intents``, if this process still holds the lease.
+
+        Raises:
+            LeaseLostError: it does not; nothing was written.
+        """
+        self.world.confirm()
+        self.world.journal.begin(intents)
 
     def finish(self, intents: Sequence[Intent], outcome: Outcome, message: str = "") -> None:
         """Write down how intents ended."""

@@ -23,7 +23,9 @@ from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.engine.world import World
 from reconciler.model.duration import NEVER, format_duration, parse_span
 from reconciler.model.errors import (
+    ClockSetBackError,
     ClusterError,
+    LeaseLostError,
     ReconcilerError,
     StalePlanError,
     StateError,
@@ -33,6 +35,7 @@ from reconciler.model.history import DAY
 from reconciler.model.settings import Settings
 from reconciler.plan.make.recall import Recall
 from reconciler.plan.value.plan import Plan
+from reconciler.ports.clock import Clock
 
 # Taking what is settled and old out of the records, once a day.
 #
@@ -75,10 +78,15 @@ class Pruning:
 
 
 PAUSE_MAX: Final = 60.0
+CLOCK_STEP: Final = timedelta(minutes=1)
+"""A clock that goes back by no more than this is being corrected, and is waited for."""
+TOLD_AGAIN: Final = timedelta(minutes=5)
+"""How often a revision that stays invalid is reported."""
 _PACKAGE: Final = "reconciler/"
 _SAID_MAX: Final = 300
 _FINDINGS_MAX: Final = 10
 READ_AGAIN: Final = timedelta(minutes=5)
+_SECOND: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +136,7 @@ def converge(
         if result.seen.doubts:
             raise result.seen.doubts.error()
         failures = failures + 1 if result.all_failed else 0
+        until = min(until, world.clock.now() + deadline)  # of a clock that was set back
         if mandate.approved is not None:
             mandate = replace(mandate, approved=None, decides=False)
         elif result.is_quiet:
@@ -169,6 +178,10 @@ def run(
 
     A revision that is invalid or cannot be read is told and not carried out: the last good one
     stays in force.
+
+    Raises:
+        LeaseLostError: another process acts for the fleet, or may soon: acting stopped.
+        ClockSetBackError: start anew: what this process remembers is of a time to come.
     """
     in_force = _InForce(world, source)
     recall, pruning = Recall(), Pruning(world)
@@ -181,7 +194,9 @@ def run(
     def has_reason() -> bool:
         return is_elsewhere() or world.interruptions.has_news() or world.arrivals.has_news()
 
+    clock = _Forward(world.clock)
     while not stop():
+        clock.expect()
         desired = in_force.read()
         if desired is None:
             world.clock.wait(pulse.quiet, is_elsewhere)
@@ -191,7 +206,7 @@ def run(
             result = reconcile(world, desired, mandate, recall)
             pruning.after(result.seen, desired.settings)
             pause = _pause(world, result, pulse, next_change)
-        except StalePlanError:
+        except (StalePlanError, LeaseLostError):
             raise
         except Exception as error:  # noqa: BLE001 - a mistake of ours must not end the daemon
             failures += 1
@@ -204,6 +219,21 @@ def run(
         told = _notify_of_findings(world, result, told)
         pause = _backoff(failures, pulse) if failures else pause
         world.clock.wait(pause, has_reason)
+
+
+@dataclass
+class _Forward:
+    """Watches that the clock does not go back while the daemon runs."""
+
+    clock: Clock
+    _last: datetime | None = None
+
+    def expect(self) -> None:
+        """Raise ClockSetBackError if the clock shows much less than when it was last asked."""
+        now, last = self.clock.now(), self._last
+        self._last = now
+        if last is not None and last - now > CLOCK_STEP:
+            raise ClockSetBackError((last - now).total_seconds())
 
 
 def _complained(world: World, result: Pass, before: str) -> str:
@@ -232,6 +262,8 @@ class _InForce:
     _tried: str = ""
     _fresh_until: datetime | None = None
     _complaint: str = ""
+    _invalid_since: datetime | None = None
+    _told_at: datetime | None = None
 
     def read(self) -> Desired | None:
         """Return desired state as it now is, or the last that was good; None before the first."""
@@ -243,12 +275,15 @@ class _InForce:
                 return before
             self._tried, self._fresh_until = fingerprint, None
             desired = self.source.read()
+        except LeaseLostError:
+            raise
         except Exception as error:  # noqa: BLE001 - what cannot be read must not end the daemon
             self._complain(problem_of(error))
             return before
         if before is None or desired.revision != before.revision or self._complaint:
             self.world.notify("Revision", f"synced to commit {desired.revision[:12]}")
-        self._desired, self._fresh_until, self._complaint = desired, now + READ_AGAIN, ""
+        self._desired, self._fresh_until = desired, now + READ_AGAIN
+        self._complaint, self._invalid_since = "", None
         return desired
 
     def has_moved(self) -> bool:
@@ -259,12 +294,16 @@ class _InForce:
             return False
 
     def _complain(self, problem: str) -> None:
-        """Tell of a problem once, and what stays in force."""
-        if problem != self._complaint:
-            last = self._desired
-            kept = f"; {last.revision[:12]} stays in effect" if last is not None else ""
-            self.world.notify("InvalidRevision", f"{problem}{kept}")
-        self._complaint = problem
+        """Report a problem, again every few minutes with its age, and what stays in force."""
+        now = self.world.clock.now()
+        since = self._invalid_since = self._invalid_since or now
+        if problem == self._complaint and self._told_at and now - self._told_at < TOLD_AGAIN:
+            return
+        last, age = self._desired, now - since
+        kept = f"; {last.revision[:12]} stays in effect" if last is not None else ""
+        lasting = f" (for {format_duration(age)})" if age >= _SECOND else ""
+        self.world.notify("InvalidRevision", f"{problem}{kept}{lasting}")
+        self._complaint, self._told_at = problem, now
 
 
 def problem_of(error: Exception) -> str:

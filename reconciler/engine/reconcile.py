@@ -23,6 +23,7 @@ from reconciler.engine.steps import (
     commands,
     interruption,
     nomination,
+    provision,
     recovery,
     rollouts,
     stalling,
@@ -102,6 +103,7 @@ def reconcile(
     Raises:
         StalePlanError: the approved plan no longer fits what is seen.
         TransientCloudError: EC2 could not be looked at; nothing was decided.
+        LeaseLostError: another process acts for the fleet; nothing more was written.
     """
     given = (world, desired, mandate, recall or Recall())
     facts: dict[str, object] = dict(zip(GIVEN, given, strict=True))
@@ -124,6 +126,10 @@ def restamp(world: World, desired: Desired) -> None:
     old = desired.restamped(world.store.node_claims(), world.store.objects())
     if old:
         world.store.put_node_claims(old)
+
+
+def _confirm(world: World) -> None:
+    world.confirm()
 
 
 def _effects(world: World, desired: Desired) -> Effects:
@@ -180,7 +186,8 @@ def _recollect(world: World, seen: Observation, desired: Desired) -> Observation
 
 def _plan(world: World, desired: Desired, seen: Observation, recall: Recall) -> Plan:
     store = world.store
-    return desired.plan(seen, store.unavailable(seen.at), store.objects(), store.serial(), recall)
+    refused = provision.refused_now(store, seen.at)
+    return desired.plan(seen, refused, store.objects(), store.serial(), recall)
 
 
 def _mandated(world: World, plan: Plan, mandate: Mandate, seen: Observation) -> Plan:
@@ -322,6 +329,7 @@ GIVEN: Final = ("world", "desired", "mandate", "recall")
 """The facts that a pass begins with, in the order of ``reconcile``'s parameters."""
 
 STEPS: Final = (
+    Step("confirm the lease", _confirm, ("world",)),
     Step("refuse a stale plan", _refuse_moved, ("world", "desired", "mandate")),
     Step("name the owner", _owner, ("desired",), "owner"),
     Step("continue", _effects, ("world", "desired"), "effects"),

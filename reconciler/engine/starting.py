@@ -70,7 +70,7 @@ def _launches(
 
     What has no offering or no NodePool any more is told, and makes no call.
     """
-    blueprints = desired.blueprints(world.store.unavailable(seen.at))
+    blueprints = desired.blueprints(provision.refused_now(world.store, seen.at))
     planned_claims = {planned.name: planned for planned in plan.node_claims}
     wanted = [
         (provision.claim_of(planned, blueprints[planned.node_pool], seen.at), planned.reason)

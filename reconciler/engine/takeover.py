@@ -19,7 +19,7 @@ from reconciler.engine.effects import intent_id
 from reconciler.engine.ownership import CLAIM_TAG
 from reconciler.engine.steps import lifecycle, provision
 from reconciler.engine.steps.provision import TypeLookup
-from reconciler.model.errors import ReconcilerError
+from reconciler.model.errors import LeaseLostError, ReconcilerError
 from reconciler.model.karpenter.labels import (
     NODECLASS,
     NODECLASS_HASH,
@@ -307,6 +307,8 @@ def take_over(stakes: Iterable[Stake], hands: Hands, owner: Owner, revision: str
             missing = {k: v for k, v in wanted.items() if stake.instance.tags.get(k) != v}
             if missing:
                 hands.compute.tag(stake.instance.id, missing)
+        except LeaseLostError:
+            raise
         except ReconcilerError as error:
             outcome, message = Outcome.FAILED, str(error)
             problems.append(f"{stake.instance.id}: {error}")

@@ -26,6 +26,10 @@ def _keep_all(now: datetime, keep: timedelta, needed: Collection[str]) -> int:
     return 0
 
 
+def _hold_always() -> None:
+    """Hold the right to act: nobody else can act for a fleet of this process alone."""
+
+
 class NoInterruptions:
     """No word of interruptions ever comes: no queue is named."""
 
@@ -76,7 +80,8 @@ class World:
 
     ``keep_reasons`` is given each plan that says something new. ``prune`` removes from the records
     what is settled and older than a span, but none of the intents that it is given, and returns
-    how many rows went.
+    how many rows went. ``confirm`` raises LeaseLostError unless this process still holds the lease
+    of the fleet.
     """
 
     clock: Clock
@@ -87,6 +92,7 @@ class World:
     notifier: Notifier
     keep_reasons: Callable[[Plan], None] = _forget
     prune: Callable[[datetime, timedelta, Collection[str]], int] = _keep_all
+    confirm: Callable[[], None] = _hold_always
     interruptions: Interruptions = field(default_factory=NoInterruptions)
     arrivals: Arrivals = field(default_factory=NoArrivals)
     leftovers: Leftovers = field(default_factory=NoLeftovers)

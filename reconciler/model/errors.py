@@ -66,6 +66,40 @@ class LockedError(ReconcilerError):
     """Another process holds this state directory or fleet."""
 
 
+class LeaseHeldError(LockedError):
+    """Another process acts for this fleet or for its cluster; it may end, and then we may act."""
+
+
+class FleetConflictError(ReconcilerError):
+    """Another fleet has nodes in the cluster, and one cluster has one fleet."""
+
+
+class LeaseLostError(ReconcilerError):
+    """The process may no longer act for the fleet: it must stop, and acquire the lease again.
+
+    ``why`` says how the lease was lost, empty where it was never held.
+    """
+
+    def __init__(self, message: str, *, why: str = "", where: str = "") -> None:
+        self.why = why
+        super().__init__(
+            f"{message}: {why}" if why else message,
+            where=where,
+            remedy="nothing more was written; run the command again",
+        )
+
+
+class ClockSetBackError(ReconcilerError):
+    """The clock was set back while we ran: what was to happen at a later time would wait for it."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(
+            f"the clock was set back by {seconds:.0f} s; postponed work is checked again now",
+            remedy="check the time synchronization of this machine",
+        )
+
+
 class StateError(ReconcilerError):
     """The recorded state cannot be opened, or was written by a newer release."""
 

@@ -59,5 +59,44 @@ class Owner:
         return named == {self.cluster}
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterId:
+    """A cluster in an account: what one fleet at a time may act for, whatever the fleet's name.
+
+    ``account`` is the number of the AWS account, empty where AWS could not be asked for it.
+    """
+
+    account: str
+    region: str
+    name: str
+
+    def __bool__(self) -> bool:
+        return bool(self.name)
+
+    def __str__(self) -> str:
+        where = f" of account {self.account}" if self.account else ""
+        return f"{self.name} in {self.region}{where}"
+
+    @property
+    def key(self) -> str:
+        """The cluster as one text; ``of_key`` reads it."""
+        return f"{self.account}/{self.region}/{self.name}"
+
+    @classmethod
+    def of_key(cls, key: str) -> ClusterId:
+        """Return the cluster that ``key`` names."""
+        account, region, name = (*key.split("/", 2), "", "")[:3]
+        return cls(account, region, name)
+
+    def may_be(self, other: ClusterId) -> bool:
+        """Return whether both are one cluster, or may be: an unknown account may be any."""
+        return (self.region, self.name) == (other.region, other.name) and (
+            self.account == other.account or not self.account or not other.account
+        )
+
+
+NO_CLUSTER: Final = ClusterId("", "", "")
+"""No cluster of a real account: EC2 is simulated, or nothing is launched."""
+
 NO_OWNER: Final = Owner("", "")
 """Nobody: it owns no instance that has an owner."""

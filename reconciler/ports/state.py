@@ -11,6 +11,7 @@ import msgspec
 
 from reconciler.model.history import Obstacle, Rollout
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.ownership import NO_CLUSTER, ClusterId
 
 
 class CommandPhase(StrEnum):
@@ -141,7 +142,7 @@ class StateStore(Protocol):
         """Return the offerings that must not be asked for now."""
 
     def put_unavailable(self, offerings: Sequence[Unavailable]) -> None:
-        """Record refusals; the later ``until`` holds."""
+        """Record refusals; the later ``until`` holds, and always that of a further refusal."""
 
 
 class Shelf(Protocol):
@@ -155,14 +156,29 @@ class Shelf(Protocol):
 
 
 class Lease(Protocol):
-    """The right to act for a fleet."""
+    """The right to act for a fleet.
 
-    def acquire(self) -> None:
-        """Take the lease.
+    Acquiring it raises the epoch of the fleet. Every write of a store checks the epoch in its
+    transaction, and raises LeaseLostError where another process has acquired the lease since.
+    """
+
+    def acquire(self, cluster: ClusterId = NO_CLUSTER) -> None:
+        """Take the lease, to act for ``cluster``; whoever holds it may take it again.
 
         Raises:
-            LockedError: another process holds it; the message says which.
+            LeaseHeldError: another process holds it; the message says which.
+            FleetConflictError: another fleet has nodes in this cluster.
+        """
+
+    def confirm(self) -> None:
+        """Return if the lease is held for the next few seconds; renew it where that is due.
+
+        Raises:
+            LeaseLostError: it is not; acting must stop.
         """
 
     def release(self) -> None:
         """Give it back."""
+
+    def holder(self) -> str | None:
+        """Return who holds the lease, None where nobody does, without taking it."""

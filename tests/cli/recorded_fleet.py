@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
-from reconciler.adapters.database.state import open_state
 from reconciler.model.history import Move, Rollout
 from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
 from reconciler.model.karpenter.nodepool import NodeClassRef
@@ -35,6 +34,7 @@ from reconciler.ports.state import (
     RunningCommand,
     Unavailable,
 )
+from tests.states import open_state
 
 NOW = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)
 NOW_ARGUMENT = "--now=2026-01-03T12:00:00Z"

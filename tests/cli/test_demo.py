@@ -16,11 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.adapters.database.state import DatabaseState, open_state
+from reconciler.adapters.database.state import DatabaseState
 from reconciler.cli.main import main
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.ports.journal import JournalEntry, Outcome, Verb
 from reconciler.ports.state import CommandPhase, RunningCommand
+from tests.states import open_state
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from reconciler.adapters.database.state import open_state
 from reconciler.cli.main import main
 from tests.cli.recorded_fleet import NOW_ARGUMENT, record
+from tests.states import open_state
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "status.v1.json"
 

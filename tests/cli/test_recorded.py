@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker, ValidationError
@@ -254,8 +259,8 @@ def test_a_file_that_is_no_plan_is_told(
 def test_without_a_plan_explain_says_what_to_run(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from reconciler.adapters.database.state import open_state
     from tests.cli.recorded_fleet import a_claim, ago
+    from tests.states import open_state
 
     with open_state(str(fleet_folder / ".reconciler"), "web") as state:
         state.store.put_node_claims([a_claim("web-1", ago(days=1))])
@@ -268,7 +273,7 @@ def test_nothing_of_a_kind_is_told_on_stderr_only(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(fleet_folder / ".reconciler")
-    from reconciler.adapters.database.state import open_state
+    from tests.states import open_state
 
     with open_state(str(fleet_folder / ".reconciler"), "empty") as state:
         state.shelf.write("x", b"")
@@ -322,8 +327,59 @@ def test_a_broken_fleet_folder_does_not_keep_one_from_looking_back(
     assert "reconciler.yaml:1:1" in err
 
 
+@pytest.fixture
+def anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that every user may enter."""
+    with TemporaryDirectory(dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        folder = Path(name, "web")
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        yield folder
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Let nothing below ``folder`` be written, as on a file system that is mounted read-only."""
+    paths = [folder, *folder.rglob("*")]
+    for path in paths:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    user = os.geteuid()
+    if user == 0:  # whom no permission stops
+        os.seteuid(pwd.getpwnam("nobody").pw_uid)
+    try:
+        yield
+    finally:
+        if user == 0:
+            os.seteuid(0)
+        for path in paths:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+@pytest.mark.parametrize("ended", ["in order", "by a crash"])
+def test_status_works_on_a_read_only_file_system(
+    anywhere: Path, capsys: pytest.CaptureFixture[str], ended: str
+) -> None:
+    from tests.states import open_state
+
+    record(anywhere / ".reconciler")
+    kept = open_state(str(anywhere / ".reconciler"), "web") if ended == "by a crash" else None
+    if kept is not None:
+        kept.shelf.write("x", b"")  # the log of writes stays beside the file
+    before = run(capsys, "status")
+    with read_only(anywhere):
+        assert run(capsys, "status") == before
+        assert run(capsys, "get", "nodeclaims")[0] == 0
+        code, _, err = run(capsys, "resume", "--node-pool", "web")
+    assert before[0] == 0
+    assert code == 1
+    assert "Traceback" not in err
+    if kept is not None:
+        kept.close()
+
+
 def test_a_running_engine_is_shown(fleet_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from reconciler.adapters.database.state import open_state
+    from tests.states import open_state
 
     record(fleet_folder / ".reconciler")
     with open_state(str(fleet_folder / ".reconciler"), "web") as state:

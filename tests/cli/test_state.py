@@ -68,7 +68,7 @@ def test_an_export_may_become_another_fleet(
 def test_rare_separators_within_a_text_survive(
     fleet_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from reconciler.adapters.database.state import open_state
+    from tests.states import open_state
 
     record(fleet_folder / ".reconciler")
     with open_state(str(fleet_folder / ".reconciler"), "web") as state:
@@ -144,7 +144,7 @@ def test_a_spoilt_export_is_refused_whole(
 def test_an_import_waits_for_no_engine(
     fleet_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from reconciler.adapters.database.state import open_state
+    from tests.states import open_state
 
     record(fleet_folder / ".reconciler")
     assert main(["state", "export", "web.jsonl"]) == 0
@@ -180,7 +180,7 @@ def test_what_is_wrong_with_a_state_is_found(
     code: str, fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from reconciler.adapters.database.check import check
-    from reconciler.adapters.database.state import open_state
+    from tests.states import open_state
 
     record(fleet_folder / ".reconciler")
     damage(fleet_folder, *DAMAGE[code])
@@ -245,7 +245,7 @@ def test_how_much_is_kept_has_to_be_said_well(
 def test_records_that_an_engine_holds_are_not_pruned(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from reconciler.adapters.database.state import open_state
+    from tests.states import open_state
 
     record(fleet_folder / ".reconciler")
     with open_state(str(fleet_folder / ".reconciler"), "web") as state:
@@ -259,10 +259,10 @@ def test_a_plan_from_before_the_records_is_not_carried_out(fleet_folder: Path) -
     """Whether it was carried out once, nobody can say any more."""
     from types import SimpleNamespace
 
-    from reconciler.adapters.database.state import open_state
     from reconciler.cli.commands.apply import refuse_repetition
     from reconciler.model.errors import StalePlanError
     from tests.cli.recorded_fleet import NOW
+    from tests.states import open_state
 
     record(fleet_folder / ".reconciler")
     with open_state(str(fleet_folder / ".reconciler"), "web") as state:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.adapters.database.state import open_state
 from reconciler.adapters.simulated.memory import (
     MemoryJournal,
     MemoryLease,
@@ -31,6 +30,7 @@ from tests.contracts.records import (
     an_unavailable,
 )
 from tests.postgres import a_database
+from tests.states import open_state
 
 
 @dataclass

@@ -30,7 +30,7 @@ class Site:
     """A fleet folder, a state directory, and EC2."""
 
     folder: Path
-    state: Path
+    state: Path | str
     cloud: EmbeddedEC2
     url: str
     started: list[subprocess.Popen[str]] = field(default_factory=list)

@@ -5,16 +5,27 @@ Each test fails when the guard that it is about is taken out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
+from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.engine.loop import READ_AGAIN, Pulse, run
 from reconciler.engine.reconcile import Mandate
-from reconciler.model.errors import StateError, TransientCloudError, UnreadableError
+from reconciler.model.errors import (
+    ClockSetBackError,
+    LeaseLostError,
+    StateError,
+    TransientCloudError,
+    UnreadableError,
+)
+from tests.engine.test_crash import LARGE
 from tests.engine.trouble import moved, three_nodes
-from tests.engine.world import TAGS, World
+from tests.engine.world import TAGS, World, a_deployment, a_pool, a_world
 
 
 def test_the_daemon_keeps_the_last_good_revision_and_goes_on_with_it() -> None:
@@ -40,8 +51,9 @@ def test_the_daemon_keeps_the_last_good_revision_and_goes_on_with_it() -> None:
         stop=stop,
         next_change=lambda _: None,
     )
-    assert len(world.ears.said("InvalidRevision")) == 1
-    assert "stays in effect" in world.ears.said("InvalidRevision")[0]
+    first, again = world.ears.said("InvalidRevision")
+    assert first.endswith("stays in effect")
+    assert again == f"{first} (for 5m10s)"
     assert victim not in world.instances()
     assert len(world.instances()) == 3
 
@@ -166,3 +178,147 @@ def test_a_revision_that_could_not_be_read_for_a_moment_is_carried_out_later() -
     assert not before & set(world.instances())
     told = [p.at for p in world.ears.heard if p.kind == "Revision"]
     assert told[-1] - started < READ_AGAIN
+
+
+def test_a_revision_that_stays_invalid_is_reported_again_with_its_age() -> None:
+    world = three_nodes()
+    engine = world.engine()
+    world.git.commit()
+    world.git.unreadable = UnreadableError("the checkout is empty")
+    until = world.clock.now() + timedelta(minutes=16)
+    run(
+        engine.ports,
+        engine.source,
+        Mandate(TAGS),
+        pulse=Pulse(quiet=30.0),
+        stop=lambda: world.clock.now() >= until,
+        next_change=lambda _: None,
+    )
+    said = world.ears.said("InvalidRevision")
+    assert [text.rpartition(" (for ")[2] for text in said] == [
+        "the checkout is empty",
+        "5m)",
+        "10m)",
+        "15m)",
+    ]
+
+
+class TurnedBack(SimulatedClock):
+    """A clock that somebody sets back."""
+
+    def turn_back(self, hours: float) -> None:
+        self._now -= timedelta(hours=hours)
+
+
+def test_a_clock_that_is_set_back_postpones_nothing() -> None:
+    clock = TurnedBack()
+    world = a_world(
+        a_pool("web", template={"requirements": LARGE}), a_deployment("web", "web", 3), clock=clock
+    )
+    world.cloud.market.refuse()
+    engine = world.engine()
+    passes = iter(range(8))
+
+    def stop() -> bool:
+        number = next(passes, None)
+        if number == 5:
+            assert engine.ports.store.unavailable(clock.now())
+            clock.turn_back(hours=3)
+            world.cloud.market.clear()
+        return number is None
+
+    def keep(stop: Callable[[], bool]) -> None:
+        run(
+            engine.ports,
+            engine.source,
+            Mandate(TAGS),
+            pulse=Pulse(quiet=30.0),
+            stop=stop,
+            next_change=lambda _: None,
+        )
+
+    with pytest.raises(ClockSetBackError, match=r"set back by 10\d\d\d s; postponed work is"):
+        keep(stop)
+    assert not world.instances()
+    until = clock.now() + timedelta(minutes=2)
+    keep(lambda: clock.now() >= until)
+    assert len(world.instances()) == 3
+
+
+def test_a_launch_of_unknown_outcome_does_not_wait_for_the_time_before_the_clock_was_set_back() -> (
+    None
+):
+    clock = TurnedBack()
+    world = a_world(
+        a_pool("web", template={"requirements": LARGE}), a_deployment("web", "web", 3), clock=clock
+    )
+    world.around = lambda port, of: Unanswered(port) if of == "compute" else port
+    with pytest.raises(TransientCloudError):
+        world.engine().run_once()
+    clock.turn_back(hours=3)
+    world.around = lambda port, _: port
+    before = clock.now()
+    world.converge()
+    assert len(world.instances()) == 3
+    assert clock.now() - before < timedelta(minutes=10)
+
+
+class Unanswered:
+    """EC2 that gets a launch and never answers."""
+
+    def __init__(self, port: Any) -> None:
+        self._port = port
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
+
+    def launch(self, wishes: Any) -> Any:
+        raise TransientCloudError("no answer", where="CreateFleet")
+
+
+def test_a_clock_that_is_corrected_by_seconds_changes_nothing() -> None:
+    clock = TurnedBack()
+    world = three_nodes(clock=clock)
+    engine = world.engine()
+    passes = iter(range(6))
+
+    def stop() -> bool:
+        number = next(passes, None)
+        if number == 3:
+            clock.turn_back(hours=31 / 3600)
+        return number is None
+
+    run(
+        engine.ports,
+        engine.source,
+        Mandate(TAGS),
+        pulse=Pulse(quiet=30.0),
+        stop=stop,
+        next_change=lambda _: None,
+    )
+
+
+def test_who_loses_the_lease_stops_within_the_pass() -> None:
+    """A mistake of ours is retried; to act without the lease is not."""
+    world = three_nodes()
+    moved(world)
+    engine = world.engine()
+    asked = iter(range(100))
+    passes: list[str] = []
+
+    def confirm() -> None:
+        if next(asked) == 3:  # within a pass: it begins with the first, then come its effects
+            raise LeaseLostError("this process no longer holds the lease", why="a test")
+
+    ports = replace(engine.ports, confirm=confirm)
+    with pytest.raises(LeaseLostError):
+        run(
+            ports,
+            engine.source,
+            Mandate(TAGS),
+            pulse=Pulse(),
+            stop=lambda: passes.append("begun") is not None,
+            next_change=lambda _: None,
+        )
+    assert passes == ["begun"], "its effects ask, and not only the next pass"
+    assert not ports.journal.in_doubt()

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import shutil
 import signal
+import subprocess
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
+from reconciler.adapters.database.state import open_state
+from reconciler.adapters.database.transfer import export_lines
 from tests.engine.processes import Site, a_site, wait_for
+from tests.postgres import a_database
 
 pytestmark = pytest.mark.slow
 
@@ -43,6 +50,113 @@ def test_a_second_process_is_refused_and_told_who_is_first(site: Site) -> None:
     daemon.send_signal(signal.SIGTERM)
     daemon.communicate(timeout=60)
     assert daemon.returncode == 0
+
+
+def test_a_second_daemon_waits_and_takes_over(site: Site) -> None:
+    daemon = site.start("run", "--interval", "1s")
+    wait_for(lambda: bool(site.cloud.calls))
+    refused = site.start("run", "--no-wait")
+    said, _ = refused.communicate(timeout=60)
+    assert refused.returncode == 1
+    assert str(daemon.pid) in said
+    standby = site.start("run", "--interval", "1s")
+    heard = Heard(standby)
+    wait_for(lambda: heard.has("Standby"))
+    assert f"waiting for the lease: process {daemon.pid} (" in heard.text
+    asked = len(site.cloud.calls)
+    daemon.kill()
+    killed_at = time.monotonic()
+    wait_for(lambda: heard.has("LeaseAcquired"))
+    assert time.monotonic() - killed_at < 15
+    wait_for(lambda: len(site.cloud.calls) > asked)
+    standby.send_signal(signal.SIGTERM)
+    standby.wait(timeout=60)
+    assert standby.returncode == 0
+    assert heard.text.count("Standby") == 1
+
+
+def test_a_standby_ends_when_it_is_told_to(site: Site) -> None:
+    daemon = site.start("run", "--interval", "1s")
+    wait_for(lambda: bool(site.cloud.calls))
+    standby = site.start("run")
+    heard = Heard(standby)
+    wait_for(lambda: heard.has("Standby"))
+    standby.send_signal(signal.SIGTERM)
+    standby.wait(timeout=60)
+    assert standby.returncode == 0
+    assert daemon.poll() is None
+
+
+def test_a_leader_that_was_frozen_in_a_launch_writes_and_launches_nothing_more(
+    site: Site,
+) -> None:
+    """The leader is stopped in CreateFleet, another one takes over, and the first one wakes."""
+    site.state = a_database()
+    leader = site.start("run", "--interval", "1s")
+    heard_of_leader = Heard(leader)
+    froze: list[float] = []
+
+    def freeze(operation: str) -> None:
+        if operation == "CreateFleet" and not froze:
+            leader.send_signal(signal.SIGSTOP)
+            froze.append(time.monotonic())
+
+    site.cloud.after_call = freeze
+    wait_for(lambda: bool(froze))
+    standby = site.start("run", "--interval", "1s")
+    heard = Heard(standby)
+    wait_for(lambda: heard.has("LeaseAcquired"))
+    assert time.monotonic() - froze[0] < 15
+    wait_for(lambda: heard.has("Initialized"))
+    wait_for(lambda: not site.twice() and len(site.cloud.living()) == len(recorded(site)))
+    standby.send_signal(signal.SIGSTOP)  # from here on, every call is the first one's
+    wait_for(lambda: is_quiet(site))
+    asked, written = len(site.cloud.calls), everything(site)
+    leader.send_signal(signal.SIGCONT)
+    wait_for(lambda: heard_of_leader.has("LeaseLost"))
+    assert len(site.cloud.calls) == asked
+    assert everything(site) == written
+    assert site.twice() == []
+    standby.send_signal(signal.SIGCONT)
+
+
+def is_quiet(site: Site) -> bool:
+    """Return whether EC2 has answered what it was asked before."""
+    asked = len(site.cloud.calls)
+    time.sleep(0.3)
+    return len(site.cloud.calls) == asked
+
+
+class Heard:
+    """What a process has said so far."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._lines: list[str] = []
+        self._process = process
+        Thread(target=self._listen, daemon=True).start()
+
+    @property
+    def text(self) -> str:
+        return "".join(self._lines)
+
+    def has(self, kind: str) -> bool:
+        assert self._process.poll() is None, self.text
+        return any(f" {kind} " in line for line in self._lines)
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        with suppress(ValueError):  # it is closed at the end of the test
+            self._lines.extend(iter(self._process.stdout.readline, ""))
+
+
+def recorded(site: Site) -> list[str]:
+    with open_state(str(site.state), site.folder.name, create=False) as state:
+        return [c.name for c in state.store.node_claims() if c.status.provider_id]
+
+
+def everything(site: Site) -> list[str]:
+    with open_state(str(site.state), site.folder.name, create=False) as state:
+        return list(export_lines(state.database))
 
 
 def test_a_checkout_that_turns_out_empty_changes_nothing(site: Site) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.adapters.database.state import DatabaseState, open_state
+from reconciler.adapters.database.state import DatabaseState
 from reconciler.cli.main import main
 from reconciler.cli.shared.runs import run_of_recorded
 from reconciler.engine.tracking import run_of_command
@@ -18,6 +18,7 @@ from reconciler.plan.value.actions import Action
 from reconciler.ports.journal import Verb
 from tests.engine.crashes import CutError, Points, cut
 from tests.engine.world import World, a_deployment, a_node_class, a_pool, a_world
+from tests.states import open_state
 
 CUTS = [(14, 33, 24, 47), (16, 24, 32, 40)]
 """After how many dealings with the world each process is killed."""

@@ -12,7 +12,6 @@ import pytest
 
 from reconciler.adapters.aws.clients import connector
 from reconciler.adapters.aws.facts.latest import Folder
-from reconciler.adapters.database.state import open_state
 from reconciler.adapters.git.source import Remote, read
 from reconciler.adapters.kubernetes.access import access_of
 from reconciler.cli.main import main
@@ -23,6 +22,7 @@ from tests.adapters.git.conftest import Repository
 from tests.adapters.kubernetes.apiserver import write_kubeconfig
 from tests.hostile.test_git import POOL
 from tests.hostile.threats import Threat, attack
+from tests.states import open_state
 
 COMMANDS = (["validate"], ["plan"], ["simulate"], ["config"], ["status"], ["apply"], ["check"])
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from reconciler.adapters.database.state import DatabaseState, open_state
+from reconciler.adapters.database.state import DatabaseState
 from reconciler.adapters.simulated.conditions import Offer, Period, Refused
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.desired.settings.layers import resolve
@@ -23,6 +23,7 @@ from tests.engine.test_crash import LARGE
 from tests.engine.world import a_deployment, a_pool
 from tests.examples import examples
 from tests.simulated.smallworld import SmallWorld
+from tests.states import open_state
 
 GUARDS: dict[str, Any] = {
     "fleet": "test",

@@ -7,6 +7,7 @@ of the same account and region share their clients, and the rate at which they m
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -99,8 +100,11 @@ class Bucket:
 
     def _advance(self) -> None:
         now = self._clock.now()
+        # A clock that was set back only loses what would have been refilled meanwhile.
         passed = max(0.0, (now - self._at).total_seconds())
-        self._at = max(now, self._at)
+        self._at = now
+        if self._refused_at is not None:
+            self._refused_at = min(self._refused_at, now)
         self._tokens = min(self._rate.burst, self._tokens + passed * self.refill)
         if self._refused_at is not None:
             steps = (now - self._refused_at) // RECOVERY
@@ -200,6 +204,16 @@ class Connections:
                 self._sessions[account] = session
         return session.client
 
+    def guarded(self, settings: Settings, confirm: Callable[[], None]) -> Connect:
+        """Return how a fleet connects to act: ``confirm`` is called before each attempt of a call.
+
+        What it raises ends the call before anything is sent.
+        """
+        account = account_of(settings)
+        with self._lock:
+            throttle = self._throttle(account)
+        return _Session(account, throttle, confirm).client
+
     def _throttle(self, account: AwsAccess) -> Throttle | None:
         """Return the buckets of an account and region: roles of one account share them."""
         if account.is_imitation:
@@ -218,8 +232,14 @@ def connector(settings: Settings, clock: Clock | None = None) -> Connect:
 class _Session:
     """One identity in one region, with the clients that were made for it."""
 
-    def __init__(self, account: AwsAccess, throttle: Throttle | None) -> None:
+    def __init__(
+        self,
+        account: AwsAccess,
+        throttle: Throttle | None,
+        confirm: Callable[[], None] | None = None,
+    ) -> None:
         self._account = account
+        self._confirm = confirm
         self._throttle = throttle
         self._lock = Lock()
         self._boto: Any = None
@@ -247,7 +267,14 @@ class _Session:
         _expect_encrypted(client.meta.endpoint_url)
         if service == "ec2" and self._throttle is not None:
             self._throttle.watch(client)
+        if self._confirm is not None:
+            # After the throttle, which may wait for longer than a lease is valid.
+            client.meta.events.register_last("before-send", self._before_send)
         return client
+
+    def _before_send(self, **_: Any) -> None:
+        assert self._confirm is not None, "registered where there is something to ask"
+        self._confirm()
 
     def _region_of(self, service: str) -> str | None:
         """Return where a service is asked: the price list is published in a few regions only."""

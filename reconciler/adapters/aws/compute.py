@@ -18,7 +18,7 @@ from reconciler.adapters.aws.nodeclass.images import Types, TypesOf
 from reconciler.adapters.aws.nodeclass.resolve import Resolver
 from reconciler.adapters.aws.nodeclass.validation import Validation
 from reconciler.adapters.aws.tags import FLEET, INTENT, as_list, owner_of
-from reconciler.model.errors import ReconcilerError, TransientCloudError
+from reconciler.model.errors import LeaseLostError, ReconcilerError, TransientCloudError
 from reconciler.model.karpenter.labels import NODEPOOL, RESERVED
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
@@ -96,6 +96,8 @@ class AwsCompute:
             self._resolver.expire_reserved()
         try:
             known = {i.tags.get(INTENT, "") for i in self.find([lot[0].token for lot in lots])}
+        except LeaseLostError:
+            raise
         except ReconcilerError as error:
             return [error] * len(wishes)
 

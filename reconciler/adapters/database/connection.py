@@ -13,14 +13,14 @@ import socket
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
-from sqlalchemy import Connection, Engine, create_engine, event, select, update
+from sqlalchemy import Connection, Engine, create_engine, event, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
@@ -28,6 +28,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 
 from reconciler.adapters.database import tables
+from reconciler.adapters.database.fence import Fence
 from reconciler.adapters.nofollow import refuse_link
 from reconciler.model.errors import StateError
 from reconciler.model.text.urls import taken_apart, without_secrets
@@ -157,6 +158,21 @@ FILE: Final = "state.db"
 _WAIT_S: Final = 10
 """How long a writer waits for another one, and a client for a server."""
 
+_NOT_WRITABLE: Final = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+
+_LIVENESS: Final = {
+    "connect_timeout": _WAIT_S,
+    "keepalives": 1,
+    "keepalives_idle": 3,
+    "keepalives_interval": 1,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 6000,
+}
+"""Parameters of libpq by which a connection to a server that vanished fails within seconds.
+
+The timeout is in milliseconds. Without it a write waits for many minutes, far beyond the lease.
+"""
+
 _SQLITE_MIN: Final = (3, 37)
 """The first SQLite with STRICT tables."""
 
@@ -166,13 +182,14 @@ class Database:
     """One fleet's share of a database.
 
     ``place`` is how messages name it: a file, or a URL without its password. ``folder`` is the
-    state directory, None for a server.
+    state directory, None for a server. ``fence`` knows whether this process may write.
     """
 
     engine: Engine
     fleet: str
     place: str
     folder: Path | None
+    fence: Fence = field(default_factory=Fence)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -182,15 +199,13 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Give a connection within a transaction that is the only one to write for this fleet."""
+        """Give a connection within a transaction that is the only one to write for this fleet.
+
+        Raises:
+            LeaseLostError: this process does not hold the lease of the fleet.
+        """
         with translated(self.place), begin_writing(self.engine) as connection:
-            connection.execute(
-                insert(connection, tables.fleet)
-                .values(name=self.fleet, serial=0)
-                .on_conflict_do_nothing()
-            )
-            chosen = tables.fleet.c.name == self.fleet
-            connection.execute(select(tables.fleet.c.serial).where(chosen).with_for_update())
+            self.fence.check(connection, self.fleet, self.place)
             yield connection
 
     def raise_serial(self, connection: Connection) -> None:
@@ -222,8 +237,10 @@ def is_url(location: str) -> bool:
     return "://" in location
 
 
-def connect_sqlite(folder: Path) -> Engine:
+def connect_sqlite(folder: Path, *, writes: bool = True) -> Engine:
     """Return an engine for the file in ``folder``, which must exist; the file is made if needed.
+
+    Unless it ``writes``, a file system that is read-only is no obstacle.
 
     Raises:
         StateError: the SQLite of this Python is too old.
@@ -244,9 +261,11 @@ def connect_sqlite(folder: Path) -> Engine:
             raw.execute("PRAGMA journal_mode = WAL")
             raw.execute("PRAGMA synchronous = FULL")
             raw.execute("PRAGMA foreign_keys = ON")
-        except sqlite3.Error:
+        except sqlite3.Error as error:
             raw.close()
-            raise
+            if writes or error.sqlite_errorcode & 0xFF not in _NOT_WRITABLE:
+                raise
+            return _read_only(path)
         return raw
 
     # The pool must be named: for a URL without a file SQLAlchemy takes one that closes
@@ -254,6 +273,19 @@ def connect_sqlite(folder: Path) -> Engine:
     engine = create_engine("sqlite+pysqlite://", creator=connection, poolclass=QueuePool)
     event.listen(engine, "begin", _begin)
     return engine
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    """Return a connection to a file on a file system that cannot be written.
+
+    SQLite wants to make a file beside one in WAL mode to read it, unless it is called immutable.
+    It is while it has no log: whoever writes to it makes one first.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    url = f"{path.as_uri()}?mode=ro" + ("" if log.exists() else "&immutable=1")
+    return sqlite3.connect(
+        url, uri=True, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
+    )
 
 
 def _begin(connection: Connection) -> None:
@@ -309,11 +341,17 @@ def connect_server(location: str, fleet: str) -> tuple[Engine, str]:
     if url.drivername != "postgresql+psycopg":
         raise StateError(f"unsupported database {url.drivername}", where=shown, remedy=remedy)
     name = f"reconciler {fleet} {os.getpid()}@{socket.gethostname()}"[:63]
+    arguments = {"application_name": name, **_LIVENESS}
     try:
         engine = create_engine(
             url,
             pool_pre_ping=True,
-            connect_args={"connect_timeout": _WAIT_S, "application_name": name},
+            # What the URL says comes first. A proxy that pools transactions gives each of them
+            # another session, which does not know our prepared statements.
+            connect_args={
+                "prepare_threshold": None,
+                **{key: value for key, value in arguments.items() if key not in url.query},
+            },
         )
     except (ImportError, NoSuchModuleError) as error:
         raise StateError(

@@ -10,11 +10,20 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, delete, exists, func, or_, select
 
 from reconciler.adapters.database.connection import Database, plain, time_of, time_text, value_of
 from reconciler.adapters.database.pruning import Tally, prune, pruned_before
-from reconciler.adapters.database.tables import command, decision, fleet, node_claim, revision
+from reconciler.adapters.database.tables import (
+    command,
+    decision,
+    fleet,
+    intent,
+    node_claim,
+    plan,
+    revision,
+    shelf,
+)
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.plan.explain.decisions import Decision
 from reconciler.ports.state import RunningCommand
@@ -46,9 +55,20 @@ class DatabaseHistory:
     database: Database
 
     def fleets(self) -> Sequence[str]:
-        """Return the names of every fleet that this database knows."""
+        """Return the names of every fleet of which this database has records.
+
+        A fleet whose lease was acquired and for which nothing was written has none.
+        """
+        has_records = or_(
+            fleet.c.serial > 0,
+            *(
+                exists().where(table.c.fleet == fleet.c.name)
+                for table in (plan, intent, decision, shelf)
+            ),
+        )
+        query = select(fleet.c.name).where(has_records).order_by(fleet.c.name)
         with self.database.reading() as connection:
-            return connection.execute(select(fleet.c.name).order_by(fleet.c.name)).scalars().all()
+            return connection.execute(query).scalars().all()
 
     def commands(self, *, limit: int = 100) -> Sequence[RunningCommand]:
         """Return the newest commands, ended ones too, newest first."""

@@ -1,208 +1,430 @@
 """The right to act for a fleet, held by one process at a time.
 
-In a state directory it is a lock on a file, on a server an advisory lock of a session: both are
-taken back by the kernel or the server when the holder dies, however it dies, so that nothing
-stale is ever to be cleaned up.
+In a state directory it is a lock on a file, which ends with its process. On a server it is a row
+with a lifetime by the server's clock: it outlives a cut connection, and it ends without its holder.
+Either way, acquiring it raises the epoch of the fleet, by which every write is fenced
+(``fence.py``). The lease decides who should act; the fence decides whose writes count.
+
+Nothing here depends on a session of the server, so that a proxy may pool its connections.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import sys
+import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from threading import Event, RLock, Thread
+from typing import Any, Final
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, func, select, text, update
+from sqlalchemy.exc import DBAPIError
 
-from reconciler.adapters.database.connection import Database, translated
-from reconciler.adapters.nofollow import open_file
-from reconciler.model.errors import LockedError, StateError
+from reconciler.adapters.database import tables
+from reconciler.adapters.database.connection import Database, begin_writing, insert, translated
+from reconciler.adapters.database.lock import REMEDY, FileLock, command
+from reconciler.model.errors import (
+    FleetConflictError,
+    LeaseHeldError,
+    LeaseLostError,
+    ReconcilerError,
+)
+from reconciler.model.ownership import NO_CLUSTER, ClusterId
 
 LOCK: Final = "lock"
 
-_POLL_S: Final = 0.05
-_PATIENCE: Final = 20
-"""How many more times a lock is tried that somebody has who does not say who he is."""
+LIFETIME: Final = timedelta(seconds=10)
+"""How long a lease on a server is valid after it was renewed."""
+
+_RENEWED_AFTER: Final = 0.25
+_DEADLINE: Final = 0.7
+"""Shares of the lifetime: when it is renewed, and when its holder stops without a renewal.
+
+The deadline is counted from before the renewal is sent, on a clock that goes on while the process
+is frozen. So the holder stops before the server lets anybody else in.
+"""
+
+_ACQUIRING: Final = 0x7265636F6F
+"""The advisory lock under which one process at a time acquires any lease of a database."""
+
+_NOT_AVAILABLE: Final = "55P03"
+"""PostgreSQL's code for a lock that was not granted within ``lock_timeout``."""
+
+
+def is_held(renewed_ms: int, lifetime_ms: int, now_ms: int) -> bool:
+    """Return whether a lease that was renewed at one time of the server is valid at another.
+
+    A renewal in the future is that of a clock that was set back. It counts for no longer than one
+    in the past would, so that a standby never waits for the old time.
+    """
+    return abs(now_ms - renewed_ms) < lifetime_ms
+
+
+def _elapsing() -> float:
+    """Return seconds of a clock that goes on while the machine sleeps, where there is one."""
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boot is None else time.clock_gettime(boot)
 
 
 @dataclass(slots=True)
 class FileLease:
-    """The lock on ``<state>/lock``; inside stand the holder's process id, start and command."""
+    """The lock on ``<state>/lock``, and on the cluster among the processes of this user.
 
+    ``locks`` is the folder of the latter; without it two state directories can act for a cluster.
+    """
+
+    database: Database
     folder: Path
-    _descriptor: int | None = field(default=None, init=False)
+    locks: Path | None = None
+    _lock: FileLock = field(init=False)
+    _of_cluster: FileLock | None = field(default=None, init=False)
 
-    def acquire(self) -> None:
-        if self._descriptor is not None:
+    def __post_init__(self) -> None:
+        self._lock = FileLock(self.folder / LOCK)
+
+    def acquire(self, cluster: ClusterId = NO_CLUSTER) -> None:
+        """Take the lease; see ``ports.state.Lease``."""
+        if self.database.fence.epoch is not None:
             return
-        path = self.folder / LOCK
-        with translated(str(path)):
-            descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
         try:
-            _lock(descriptor, path)
-            started = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-            with translated(str(path)):
-                os.ftruncate(descriptor, 0)
-                os.write(descriptor, f"{os.getpid()}\n{started}\n{_command_line()}\n".encode())
+            self._lock.acquire()
+            self._lock_cluster(cluster)
+            with translated(self.database.place), begin_writing(self.database.engine) as connection:
+                _add_rows(connection, self.database.fleet)
+                _expect_no_other_fleet(connection, self.database, cluster, 0)
+                epoch = _raise_epoch(connection, self.database.fleet, cluster)
         except BaseException:
-            os.close(descriptor)
+            self._unlock()
             raise
-        self._descriptor = descriptor
+        self.database.fence.enter(epoch)
+
+    def confirm(self) -> None:
+        """Raise LeaseLostError unless the lease is held: the lock ends only with the process."""
+        if self.database.fence.epoch is None:
+            raise self.database.fence.lost(self.database.fleet, self.database.place)
 
     def release(self) -> None:
-        if self._descriptor is None:
-            return
-        descriptor, self._descriptor = self._descriptor, None
-        with suppress(OSError):
-            os.ftruncate(descriptor, 0)
-        os.close(descriptor)
+        """Give it back."""
+        self.database.fence.leave()
+        self._unlock()
 
     def holder(self) -> str | None:
         """Return who holds the lease, None where nobody does, without taking it."""
-        import fcntl
+        return self._lock.holder()
 
-        path = self.folder / LOCK
-        with translated(str(path)):
-            if not path.exists():
-                return None
-            descriptor = open_file(path, os.O_RDONLY)
-        try:
-            # A shared lock, so that two who ask at once do not take each other for the holder.
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return _told(os.pread(descriptor, 4096, 0))
-        finally:
-            os.close(descriptor)
-        return None
+    def _unlock(self) -> None:
+        if self._of_cluster is not None:
+            self._of_cluster.release()
+            self._of_cluster = None
+        self._lock.release()
 
-    @contextmanager
-    def held(self, wait_s: float) -> Iterator[None]:
-        """Hold the lease for a moment, after waiting for it at most ``wait_s`` seconds."""
-        give_up_at = time.monotonic() + wait_s
-        while True:
-            try:
-                self.acquire()
-                break
-            except LockedError:
-                if time.monotonic() >= give_up_at:
-                    raise
-                time.sleep(_POLL_S)
+    def _lock_cluster(self, cluster: ClusterId) -> None:
+        """Lock the cluster on this machine: another checkout has a state directory of its own."""
+        if self.locks is None or not cluster:
+            return
         try:
-            yield
-        finally:
-            self.release()
+            self.locks.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            return  # a home that cannot be written is a container's: nobody else is in it
+        name = hashlib.sha256(cluster.key.encode()).hexdigest()[:32]
+        note = f"fleet {self.database.fleet}"
+        lock = FileLock(self.locks / f"{name}.lock", f"cluster {cluster}", note)
+        lock.acquire()
+        self._of_cluster = lock
 
 
 @dataclass(slots=True)
 class ServerLease:
-    """An advisory lock of a session on the server, one for each fleet."""
+    """A row on the server, renewed by a thread of its own on a connection of its own.
+
+    ``clock`` gives seconds that pass; it decides about the deadline of this process alone.
+    """
 
     database: Database
+    lifetime: timedelta = LIFETIME
+    clock: Callable[[], float] = _elapsing
     _connection: Connection | None = field(default=None, init=False)
+    _mutex: RLock = field(default_factory=RLock, init=False)
+    _renewed_at: float = field(default=0.0, init=False)
+    _released: Event = field(default_factory=Event, init=False)
+    _thread: Thread | None = field(default=None, init=False)
 
-    def acquire(self) -> None:
-        if self._connection is not None:
-            return
-        database, key = self.database, _key(self.database.fleet)
-        with translated(database.place):
-            connection = database.engine.connect()
+    def acquire(self, cluster: ClusterId = NO_CLUSTER) -> None:
+        """Take the lease; see ``ports.state.Lease``."""
+        with self._mutex:
+            if self.database.fence.epoch is not None:
+                return
+            started = self.clock()
+            epoch = self._acquired(cluster)
+            self._renewed_at = started
+            self.database.fence.enter(epoch)
+        self._released = Event()
+        self._thread = Thread(
+            target=self._keep, args=(self._released,), name="lease renewal", daemon=True
+        )
+        self._thread.start()
+
+    def confirm(self) -> None:
+        """Return if the lease is held, after renewing it where that is due.
+
+        Raises:
+            LeaseLostError: another process acquired it, or it could not be renewed in time.
+        """
+        database = self.database
+        with self._mutex:
+            if database.fence.epoch is None:
+                raise database.fence.lost(database.fleet, database.place)
+            if self._age_s() < self._share_s(_RENEWED_AFTER):
+                return
             try:
-                connection = connection.execution_options(isolation_level="AUTOCOMMIT")
-                taken = connection.execute(
-                    text("SELECT pg_try_advisory_lock(:key)"), {"key": key}
-                ).scalar()
-                holder = "" if taken else _holder(connection, key)
-            except BaseException:
-                connection.close()
+                self._renew()
+            except LeaseLostError:
                 raise
-        if not taken:
-            connection.close()
-            raise LockedError(
-                f"{holder or 'another process'} is running for fleet {database.fleet}",
-                where=database.place,
-                remedy="stop it, or wait until it ends",
-            )
-        self._connection = connection
-
-    def holder(self) -> str | None:
-        """Return which session holds the lease, None where none does, without taking it."""
-        with self.database.reading() as connection:
-            return _holder(connection, _key(self.database.fleet)) or None
+            except ReconcilerError as error:
+                if self._age_s() < self._share_s(_DEADLINE):
+                    return  # it is still ours, and the next call tries again
+                database.fence.leave(f"it could not be renewed for {self._age_s():.0f} s ({error})")
+                raise database.fence.lost(database.fleet, database.place) from error
 
     def release(self) -> None:
-        if self._connection is None:
-            return
-        connection, self._connection = self._connection, None
-        # Closing the session itself gives the lock back even when the server no longer answers.
-        connection.invalidate()
-        connection.close()
+        """Give it back; where the server does not answer, it ends with its lifetime."""
+        self._released.set()
+        with self._mutex:
+            epoch = self.database.fence.epoch
+            self.database.fence.leave()
+            with suppress(ReconcilerError):
+                if epoch is not None:
+                    self._execute(
+                        update(tables.lease)
+                        .where(
+                            tables.lease.c.fleet == self.database.fleet,
+                            tables.lease.c.epoch == epoch,
+                        )
+                        .values(lifetime_ms=0)
+                    )
+            self._drop_connection()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
 
+    def holder(self) -> str | None:
+        """Return who holds the lease, None where nobody does, without taking it."""
+        with self.database.reading() as connection:
+            now = _now_ms(connection)
+            row = connection.execute(
+                select(tables.lease).where(tables.lease.c.fleet == self.database.fleet)
+            ).one_or_none()
+            if row is not None and is_held(row.renewed_ms, row.lifetime_ms, now):
+                return str(row.holder)
+            return _older_holder(connection, self.database.fleet) or None
 
-def _lock(descriptor: int, path: Path) -> None:
-    try:
-        import fcntl
-    except ImportError as error:
-        raise StateError(
-            "this system has no file locks that end with their process",
-            where=str(path),
-            remedy="use a database URL as state",
-        ) from error
-    for attempt in range(_PATIENCE + 1):
+    def _acquired(self, cluster: ClusterId) -> int:
+        """Acquire the lease in one transaction and return its epoch."""
+        database = self.database
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 4096, 0)
-            if not holder and attempt < _PATIENCE:
-                # Somebody only looks (see ``holder``), or has taken it in this moment.
-                time.sleep(_POLL_S)
-                continue
-            raise LockedError(
-                f"{_told(holder)} is using this state directory",
-                where=str(path.parent),
-                remedy="stop it, or wait until it ends",
-            ) from None
-        except OSError as error:
-            raise StateError(
-                f"cannot lock the state directory: {error.strerror}",
-                where=str(path),
-                remedy="use a folder on a local disk, or a database URL",
-            ) from error
+            with begin_writing(database.engine) as connection:
+                return self._acquire_in(connection, cluster)
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) == _NOT_AVAILABLE:
+                # Its holder is writing, or was frozen while it wrote: the server ends that soon.
+                raise self._held(self.holder() or "another process") from error
+            with translated(database.place):
+                raise
+
+    def _acquire_in(self, connection: Connection, cluster: ClusterId) -> int:
+        database = self.database
+        connection.execute(
+            text(
+                "SELECT set_config('lock_timeout', '2s', true),"
+                " set_config('idle_in_transaction_session_timeout', '8s', true),"
+                " set_config('synchronous_commit', 'on', true)"
+            )
+        )
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ACQUIRING})
+        _add_rows(connection, database.fleet)
+        connection.execute(
+            insert(connection, tables.lease)
+            .values(fleet=database.fleet, epoch=0, holder="", renewed_ms=0, lifetime_ms=0)
+            .on_conflict_do_nothing()
+        )
+        row: Row[Any] = connection.execute(
+            select(tables.lease).where(tables.lease.c.fleet == database.fleet).with_for_update()
+        ).one()
+        now = _now_ms(connection)
+        if is_held(row.renewed_ms, row.lifetime_ms, now):
+            raise self._held(row.holder)
+        key = _older_key(database.fleet)
+        if not connection.execute(
+            text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": key}
+        ).scalar():
+            raise self._held(_older_holder(connection, database.fleet) or "an older release")
+        _expect_no_other_fleet(connection, database, cluster, now)
+        epoch = _raise_epoch(connection, database.fleet, cluster)
+        since = connection.execute(
+            text("SELECT to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')")
+        ).scalar()
+        holder = f"process {os.getpid()} on {socket.gethostname()} (`{command()}`, since {since})"
+        connection.execute(
+            update(tables.lease)
+            .where(tables.lease.c.fleet == database.fleet)
+            .values(
+                epoch=epoch,
+                holder=holder,
+                renewed_ms=_now_ms(connection),
+                lifetime_ms=int(self.lifetime.total_seconds() * 1000),
+            )
+        )
+        return epoch
+
+    def _held(self, holder: str) -> LeaseHeldError:
+        return LeaseHeldError(
+            f"{holder} is running for fleet {self.database.fleet}",
+            where=self.database.place,
+            remedy=REMEDY,
+        )
+
+    def _keep(self, released: Event) -> None:
+        """Renew the lease until it is given back or lost."""
+        while not released.wait(self._share_s(_RENEWED_AFTER) / 2):
+            try:
+                self.confirm()
+            except ReconcilerError:
+                return  # whoever acts next is told so
+
+    def _renew(self) -> None:
+        """Renew the row of this epoch; a connection that was cut is made anew once.
+
+        Raises:
+            LeaseLostError: the row is of another epoch by now.
+            StateError: the server does not answer.
+        """
+        database, started = self.database, self.clock()
+        row = tables.lease.c
+        renewal = (
+            update(tables.lease)
+            .where(row.fleet == database.fleet, row.epoch == database.fence.epoch)
+            .values(renewed_ms=text(_NOW_MS))
+        )
+        if not self._execute(renewal):
+            database.fence.leave("another process acquired it")
+            raise database.fence.lost(database.fleet, database.place)
+        self._renewed_at = started
+
+    def _execute(self, statement: Any) -> int:
+        """Execute a statement on the lease's own connection; return how many rows it changed."""
+        with translated(self.database.place):
+            for is_last in (self._connection is None, True):
+                try:
+                    return int(self._connected().execute(statement).rowcount)
+                except DBAPIError:
+                    self._drop_connection()
+                    if is_last:
+                        raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            engine = self.database.engine.execution_options(isolation_level="AUTOCOMMIT")
+            connection = engine.connect()
+            connection.detach()  # out of the pool, whose connections writers may all have taken
+            self._connection = connection
+        return self._connection
+
+    def _drop_connection(self) -> None:
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            with suppress(DBAPIError):
+                connection.close()
+
+    def _age_s(self) -> float:
+        return self.clock() - self._renewed_at
+
+    def _share_s(self, share: float) -> float:
+        return self.lifetime.total_seconds() * share
+
+
+def _add_rows(connection: Connection, fleet: str) -> None:
+    connection.execute(
+        insert(connection, tables.fleet)
+        .values(name=fleet, serial=0, epoch=0, cluster="")
+        .on_conflict_do_nothing()
+    )
+
+
+def _raise_epoch(connection: Connection, fleet: str, cluster: ClusterId) -> int:
+    """Raise the epoch of a fleet and return it; note which cluster it acts for, where it does."""
+    row = tables.fleet.c
+    values: dict[str, Any] = {"epoch": row.epoch + 1}
+    if cluster:
+        values["cluster"] = cluster.key
+    connection.execute(update(tables.fleet).where(row.name == fleet).values(values))
+    return int(connection.execute(select(row.epoch).where(row.name == fleet)).scalar_one())
+
+
+def _expect_no_other_fleet(
+    connection: Connection, database: Database, cluster: ClusterId, now_ms: int
+) -> None:
+    """Refuse to act for a cluster that another fleet of this database acts for or has nodes in.
+
+    Raises:
+        LeaseHeldError: a process acts for the other fleet.
+        FleetConflictError: the other fleet has NodeClaims.
+    """
+    if not cluster:
         return
+    fleet, lease = tables.fleet, tables.lease
+    others = connection.execute(
+        select(fleet.c.name, fleet.c.cluster, lease)
+        .outerjoin(lease, lease.c.fleet == fleet.c.name)
+        .where(fleet.c.name != database.fleet, fleet.c.cluster != "")
+        .order_by(fleet.c.name)
+    ).all()
+    for other in others:
+        if not cluster.may_be(ClusterId.of_key(other.cluster)):
+            continue
+        if other.holder and is_held(other.renewed_ms, other.lifetime_ms, now_ms):
+            raise LeaseHeldError(
+                f"{other.holder} is running for fleet {other.name}, which has cluster {cluster}",
+                where=database.place,
+                remedy="stop it, or run this fleet under that name with --set fleet=NAME",
+            )
+        claim = tables.node_claim.c
+        count = connection.execute(
+            select(func.count()).where(claim.fleet == other.name, claim.gone_at.is_(None))
+        ).scalar_one()
+        if count:
+            raise FleetConflictError(
+                f"fleet {other.name} has {count} NodeClaims in cluster {cluster}",
+                where=database.place,
+                remedy=(
+                    f"act under that name with --set fleet={other.name}, or remove its nodes first"
+                ),
+            )
+        connection.execute(update(fleet).where(fleet.c.name == other.name).values(cluster=""))
 
 
-def _told(content: bytes) -> str:
-    """Return who holds a lock, from what its holder wrote into the file."""
-    lines = content.decode("utf-8", "replace").splitlines()
-    if len(lines) < 3:  # the holder has only just taken it
-        return "another process"
-    return f"process {lines[0]} (`{lines[2]}`, since {lines[1]})"
+_NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 
-def _command_line() -> str:
-    program = os.path.basename(sys.argv[0]) if sys.argv else ""  # noqa: PTH119 - text, not a path
-    words = [program or "python", *sys.argv[1:2]]
-    return plain_words(words)
+def _now_ms(connection: Connection) -> int:
+    """Return the time of the server's clock."""
+    return int(connection.execute(text(f"SELECT {_NOW_MS}")).scalar_one())
 
 
-def plain_words(words: list[str]) -> str:
-    """Return a command line as one printable line."""
-    return "".join(c if c.isprintable() else "?" for c in " ".join(words))[:200]
-
-
-def _key(fleet: str) -> int:
-    """Return the number of a fleet's lock: 63 bits, the same in every process and release."""
+def _older_key(fleet: str) -> int:
+    """Return the number of the session lock by which releases up to 0.4 held a fleet."""
     digest = hashlib.sha256(f"reconciler lease {fleet}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def _holder(connection: Connection, key: int) -> str:
-    """Return the session that holds a lock as its server tells it, or an empty text."""
+def _older_holder(connection: Connection, fleet: str) -> str:
+    """Return the session of an older release that holds a fleet, or an empty text."""
+    key = _older_key(fleet)
     row = connection.execute(
         text(
             "SELECT a.application_name, a.backend_start FROM pg_locks l"
@@ -210,6 +432,7 @@ def _holder(connection: Connection, key: int) -> str:
             " WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1"
             " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
             " AND l.classid::bigint = :high AND l.objid::bigint = :low"
+            " AND l.pid <> pg_backend_pid()"
         ),
         {"high": key >> 32, "low": key & 0xFFFFFFFF},
     ).first()

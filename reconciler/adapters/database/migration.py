@@ -20,7 +20,7 @@ from reconciler.adapters.database.connection import FILE, RESTORE, begin_writing
 from reconciler.adapters.database.tables import VERSION_TABLE
 from reconciler.model.errors import StateError
 
-HEAD: Final = "0004"
+HEAD: Final = "0005"
 """The newest migration in ``state/versions``; a test holds the two alike."""
 
 _ADVISORY_KEY: Final = 0x7265636F6E

@@ -17,9 +17,11 @@ from reconciler.adapters.database.connection import (
     is_url,
     translated,
 )
+from reconciler.adapters.database.fence import Fence
 from reconciler.adapters.database.history import DatabaseHistory
 from reconciler.adapters.database.journal import DatabaseJournal
-from reconciler.adapters.database.lease import FileLease, ServerLease
+from reconciler.adapters.database.lease import LOCK, FileLease, ServerLease
+from reconciler.adapters.database.lock import FileLock
 from reconciler.adapters.database.migration import HEAD, migrate, revision_of
 from reconciler.adapters.database.store import DatabaseShelf, DatabaseStateStore
 from reconciler.adapters.nofollow import open_file
@@ -63,17 +65,28 @@ class DatabaseState:
         self.close()
 
 
-def open_state(location: str, fleet: str, *, create: bool = True) -> DatabaseState:
+def open_state(
+    location: str,
+    fleet: str,
+    *,
+    create: bool = True,
+    needs_lease: bool = True,
+    locks: Path | None = None,
+) -> DatabaseState:
     """Open the state at ``location`` (a folder or a database URL) for the fleet of that name.
 
     With ``create`` it is made if it is not there, and migrated if an older release wrote it;
     without, as for a command that only reads, neither happens.
 
+    Writing needs the lease. Where ``needs_lease`` is False it does not: for what a person records
+    beside a running engine. In ``locks`` clusters are locked for all state directories.
+
     Raises:
         StateError: it cannot be used; the message says why and what to do.
         LockedError: it is to be migrated while another process holds it.
     """
-    database = _connect(location, fleet, create=create)
+    fence = Fence(required=needs_lease)
+    database = _connect(location, fleet, fence, create=create)
     try:
         _make_current(database, create=create)
     except BaseException:
@@ -85,14 +98,16 @@ def open_state(location: str, fleet: str, *, create: bool = True) -> DatabaseSta
         journal=DatabaseJournal(database),
         shelf=DatabaseShelf(database),
         history=DatabaseHistory(database),
-        lease=ServerLease(database) if database.folder is None else FileLease(database.folder),
+        lease=ServerLease(database)
+        if database.folder is None
+        else FileLease(database, database.folder, locks),
     )
 
 
-def _connect(location: str, fleet: str, *, create: bool) -> Database:
+def _connect(location: str, fleet: str, fence: Fence, *, create: bool) -> Database:
     if is_url(location):
         engine, place = connect_server(location, fleet)
-        return Database(engine, fleet, place, None)
+        return Database(engine, fleet, place, None, fence)
     folder = Path(location).absolute()
     if create:
         _make_folder(folder)
@@ -105,7 +120,7 @@ def _connect(location: str, fleet: str, *, create: bool) -> Database:
                 "location, pass --state"
             ),
         )
-    return Database(connect_sqlite(folder), fleet, str(folder / FILE), folder)
+    return Database(connect_sqlite(folder, writes=create), fleet, str(folder / FILE), folder, fence)
 
 
 def _make_folder(folder: Path) -> None:
@@ -153,7 +168,7 @@ def _make_current(database: Database, *, create: bool) -> None:
     if database.folder is None:
         migrate(database.engine, database.place, None)
         return
-    with FileLease(database.folder).held(_WAIT_S):
+    with FileLock(database.folder / LOCK).held(_WAIT_S):
         migrate(database.engine, database.place, database.folder)
         if os.name == "posix":
             with translated(database.place):

@@ -250,7 +250,10 @@ class DatabaseStateStore:
             for offered in offerings:
                 key = _offering(offered)
                 before = changed.get(key) or known.get(key)
-                if before is None or (before.until <= offered.until and before != offered):
+                is_later = before is not None and (
+                    before.until <= offered.until or before.refusals < offered.refusals
+                )
+                if before is None or (is_later and before != offered):
                     changed[key] = offered
             rows = [
                 {

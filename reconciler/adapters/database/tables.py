@@ -50,8 +50,27 @@ fleet: Final = Table(
     metadata,
     Column("name", Text, primary_key=True),
     _number("serial"),
+    _number("epoch"),
+    _text("cluster"),
     sqlite_strict=True,
 )
+"""``epoch`` rises whenever the lease is acquired; ``cluster`` is what was acted for last, as
+``account/region/name``, empty where EC2 was simulated."""
+
+lease: Final = Table(
+    "lease",
+    metadata,
+    _of_fleet(),
+    _number("epoch"),
+    _text("holder"),
+    _number("renewed_ms"),
+    _number("lifetime_ms"),
+    PrimaryKeyConstraint("fleet"),
+    sqlite_strict=True,
+)
+"""Who holds the lease of a fleet on a server, and when it was renewed by the server's clock.
+
+It is not in the row of the fleet, which a long write locks: the lease is renewed meanwhile."""
 
 revision: Final = Table(
     "revision",

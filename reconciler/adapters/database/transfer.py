@@ -15,7 +15,7 @@ from sqlalchemy import Connection, LargeBinary, Table, func, select
 
 from reconciler.adapters.database.connection import Database
 from reconciler.adapters.database.migration import HEAD
-from reconciler.adapters.database.tables import fleet, metadata
+from reconciler.adapters.database.tables import fleet, lease, metadata
 from reconciler.model.errors import StateError, UnreadableError
 
 FORMAT: Final = "reconciler-state"
@@ -66,7 +66,8 @@ def import_lines(database: Database, lines: Iterable[str], source: str) -> int:
 
 
 def _tables() -> list[Table]:
-    return [table for table in metadata.sorted_tables if table is not fleet]
+    """Return what is exported: not who holds the lease, which is of this database alone."""
+    return [table for table in metadata.sorted_tables if table not in (fleet, lease)]
 
 
 def _refuse_unless_empty(connection: Connection, database: Database) -> None:

@@ -165,6 +165,10 @@ JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 
 
+def _allow() -> None:
+    """Let every call be made."""
+
+
 def _never(error: ApiError) -> bool:
     del error
     return False
@@ -174,12 +178,14 @@ def _never(error: ApiError) -> bool:
 class Api:
     """One API server. ``connect`` leads there, anew where the credentials have run out.
 
-    ``wait`` passes seconds between two attempts; an answer may take ``timeout_s``.
+    ``wait`` passes seconds between two attempts; an answer may take ``timeout_s``. ``confirm`` is
+    called before each attempt, and what it raises ends the call before anything is sent.
     """
 
     connect: Callable[[], Access]
     wait: Callable[[float], None]
     timeout_s: float = 30.0
+    confirm: Callable[[], None] = _allow
     _access: Access | None = field(default=None, repr=False)
 
     @property
@@ -214,6 +220,7 @@ class Api:
         renewed = False
         pause = _PAUSE_S
         for left in reversed(range(ATTEMPTS)):
+            self.confirm()
             try:
                 return self._once(method, target, body, content)
             except ApiError as error:

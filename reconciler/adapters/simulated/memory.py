@@ -12,9 +12,10 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from reconciler.model.errors import LockedError
+from reconciler.model.errors import LeaseHeldError, LeaseLostError
 from reconciler.model.history import Obstacle, Rollout
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.ownership import NO_CLUSTER, ClusterId
 from reconciler.ports.journal import Intent, JournalEntry, Outcome
 from reconciler.ports.state import (
     CommandPhase,
@@ -181,11 +182,11 @@ class MemoryStateStore:
         return [rows[pool] for pool in sorted(rows) if rows[pool].until > now]
 
     def put_unavailable(self, offerings: Sequence[Unavailable]) -> None:
-        """Record refusals; the later ``until`` holds."""
+        """Record refusals; the later ``until`` holds, and always that of a further refusal."""
         for fresh in offerings:
             pool = (fresh.instance_type, fresh.zone, fresh.capacity_type)
             known = self._unavailable.get(pool)
-            if known is None or fresh.until > known.until:
+            if known is None or fresh.until > known.until or fresh.refusals > known.refusals:
                 self._believe(self._unavailable, {pool: fresh})
 
     def _believe(self, known: dict[K, V], fresh: dict[K, V]) -> None:
@@ -201,14 +202,24 @@ class MemoryLease:
     def __init__(self, board: dict[str, object] | None = None) -> None:
         self._board: dict[str, object] = {} if board is None else board
 
-    def acquire(self) -> None:
+    def acquire(self, cluster: ClusterId = NO_CLUSTER) -> None:
         """Take the lease; who has it may take it again.
 
         Raises:
-            LockedError: another one holds it.
+            LeaseHeldError: another one holds it.
         """
+        del cluster
         if self._board.setdefault("holder", self) is not self:
-            raise LockedError(f"process {os.getpid()} already runs this fleet in another engine")
+            raise LeaseHeldError(f"{self.holder()} already runs this fleet")
+
+    def confirm(self) -> None:
+        """Raise LeaseLostError unless this one holds it."""
+        if self._board.get("holder") is not self:
+            raise LeaseLostError("this engine does not hold the lease")
+
+    def holder(self) -> str | None:
+        """Return who holds the lease, None where nobody does."""
+        return f"process {os.getpid()}" if "holder" in self._board else None
 
     def release(self) -> None:
         """Give it back."""

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     """Resume, and say what goes on."""
     from reconciler.engine.steps.rollouts import resumed
 
-    with records.recorded(args) as recorded:
+    with records.recorded(args, needs_lease=False) as recorded:
         store = recorded.state.store
         meant = _meant(store.rollouts(), args.node_pool)
         for rollout in meant:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import argparse
@@ -11,8 +11,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from reconciler.cli.wiring.imitation import Imitation
+    from reconciler.cli.wiring.standby import Standby
     from reconciler.plan.value.plan import Plan
     from reconciler.ports.progress import Notifier
+
+_AGAIN_S: Final = 5.0
+"""How long a daemon waits before it starts anew after trouble with its state or its folder."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interval", default="30s", metavar="DURATION", help=("time between two reconcile passes")
     )
+    parser.add_argument(
+        "--no-wait",
+        action="store_true",
+        help="exit 1 if another process acts for this fleet (default: wait, and take over)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
     notifier = TerminalNotifier(sys.stdout, colour=sys.stdout.isatty())
     with stopping.on_signal() as stop:
-        keep(args, notifier, beating(args.heartbeat, stop))
+        keep(args, notifier, beating(args.heartbeat, stop), waits=not args.no_wait)
     return DONE
 
 
@@ -45,16 +54,72 @@ def keep(
     notifier: Notifier,
     stop: Callable[[], bool],
     imitation: Imitation | None = None,
+    *,
+    waits: bool = False,
 ) -> None:
-    """Keep the fleet as git wants it until ``stop`` says so, which is asked between passes."""
+    """Keep the fleet as git wants it until ``stop`` says so, which is asked between passes.
+
+    Where another process holds the lease, it ``waits`` for it or ends. Once it has acted or
+    waited, no trouble with the lease, the state or the clock ends it: it starts anew, as after a
+    crash.
+
+    Raises:
+        LeaseHeldError: another process holds the lease, and it does not wait.
+    """
+    from reconciler.cli.wiring.imitation import clock_of
+    from reconciler.cli.wiring.standby import Standby
+    from reconciler.model.errors import (
+        ClockSetBackError,
+        LeaseHeldError,
+        LeaseLostError,
+        ReconcilerError,
+    )
+    from reconciler.ports.progress import Progress
+
+    clock = imitation.clock if imitation is not None else clock_of(args)
+    standby = Standby(notifier, stop) if waits else None
+    has_begun = False
+
+    def begin() -> None:
+        nonlocal has_begun
+        has_begun = True
+
+    while not stop():
+        try:
+            _act(args, notifier, stop, imitation, standby, begin)
+        except LeaseLostError as error:
+            notifier.notify(Progress(clock.now(), "LeaseLost", f"stopped acting: {error.message}"))
+        except ClockSetBackError as error:
+            notifier.notify(Progress(clock.now(), "ClockSetBack", str(error)))
+        except LeaseHeldError:
+            if stop():
+                return
+            raise
+        except ReconcilerError as error:
+            if not has_begun and not (standby is not None and standby.has_waited):
+                raise
+            notifier.notify(Progress(clock.now(), "Retrying", str(error)))
+            clock.wait(_AGAIN_S, stop)
+
+
+def _act(
+    args: argparse.Namespace,
+    notifier: Notifier,
+    stop: Callable[[], bool],
+    imitation: Imitation | None,
+    standby: Standby | None,
+    begin: Callable[[], None],
+) -> None:
+    """Hold the lease and run pass after pass; ``begin`` is called once it is held."""
     from reconciler.cli.commands.apply import mandate_of
     from reconciler.cli.wiring.assembly import assembled
     from reconciler.engine.loop import Pulse
     from reconciler.engine.loop import run as keep_passing
     from reconciler.model.duration import parse_duration
 
-    world = assembled(args, notifier, imitation, sleeps=True)
+    world = assembled(args, notifier, imitation, sleeps=True, standby=standby)
     with world as assembly, assembly.source.watched():
+        begin()
         keep_passing(
             assembly.world,
             assembly.source,

@@ -87,10 +87,13 @@ class Recorded:
 
 
 @contextmanager
-def recorded(args: argparse.Namespace, *, create: bool = False) -> Iterator[Recorded]:
+def recorded(
+    args: argparse.Namespace, *, create: bool = False, needs_lease: bool = True
+) -> Iterator[Recorded]:
     """Open the state that the arguments name.
 
-    Where nothing names the fleet and the state knows only one, that one is meant.
+    Where nothing names the fleet and the state knows only one, that one is meant. Writing needs
+    the lease, unless ``needs_lease`` is False.
 
     Raises:
         StateError: it cannot be used, or does not know the fleet.
@@ -101,13 +104,13 @@ def recorded(args: argparse.Namespace, *, create: bool = False) -> Iterator[Reco
     now = present(args.now)
     resolved = settings_of(args.path, args.state, args.settings, args.config)
     location, fleet = state_location(args.path, resolved), resolved.settings.fleet
-    with open_state(location, fleet, create=create) as state:
+    with open_state(location, fleet, create=create, needs_lease=needs_lease) as state:
         known = state.history.fleets()
         meant = fleet if create else _meant(fleet, known, resolved, state.database.place)
         if meant == fleet:
             yield Recorded(state, fleet, state.database.place, now)
             return
-    with open_state(location, meant, create=create) as state:
+    with open_state(location, meant, create=create, needs_lease=needs_lease) as state:
         yield Recorded(state, meant, state.database.place, now)
 
 

@@ -34,9 +34,17 @@ def connections() -> Connections:
 
 
 def compute_of(
-    settings: Settings, catalog: CatalogInForce, imitation: Imitation, *, acts: bool = False
+    settings: Settings,
+    catalog: CatalogInForce,
+    imitation: Imitation,
+    *,
+    acts: bool = False,
+    confirm: Callable[[], None] | None = None,
 ) -> AwsCompute:
-    """Return EC2. Who acts has node classes tried; a plan's credentials need not allow that."""
+    """Return EC2. Who acts has node classes tried; a plan's credentials need not allow that.
+
+    ``confirm`` is called before each attempt of a call, and what it raises ends the call.
+    """
     from reconciler.adapters.aws.compute import AwsCompute
     from reconciler.adapters.aws.launch.profiles import is_imitated
     from reconciler.adapters.aws.nodeclass.images import types_of
@@ -44,8 +52,11 @@ def compute_of(
     def find(node_class: EC2NodeClass) -> Types:
         return types_of(catalog.current, settings)(node_class)
 
+    connect = imitation.connect
+    if connect is None and confirm is not None:
+        connect = connections().guarded(settings, confirm)
     return AwsCompute(
-        imitation.connect or connections().of(settings),
+        connect or connections().of(settings),
         settings,
         catalog.get,
         imitation.clock,

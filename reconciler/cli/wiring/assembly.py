@@ -12,16 +12,20 @@ from reconciler.cli.wiring.account import compute_of, connections, hearing
 from reconciler.cli.wiring.cluster import arrivals, cluster_of
 from reconciler.cli.wiring.fleetsource import FleetSource
 from reconciler.cli.wiring.ground import (
+    Ground,
+    cluster_id,
     copy_state,
     discovery_of,
     expect_cluster_name,
     ground_of,
     is_named,
     is_real,
+    locks_folder,
     recorded_journal,
 )
 from reconciler.cli.wiring.imitation import Imitation
 from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.errors import LeaseHeldError, LeaseLostError, StateError
 
 if TYPE_CHECKING:
     import argparse
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from reconciler.adapters.database.state import DatabaseState
     from reconciler.cli.maintenance.takeover import Takeover
     from reconciler.cli.shared.catalogs import CatalogInForce
+    from reconciler.cli.wiring.standby import Standby
     from reconciler.engine.world import World
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
@@ -107,29 +112,34 @@ def assembled(
     imitation: Imitation | None = None,
     *,
     sleeps: bool = False,
+    standby: Standby | None = None,
 ) -> Iterator[Assembly]:
     """Put a world together, and hold the lease of its fleet for as long as it is used.
 
-    A command that ``sleeps`` between two passes is woken by pending pods.
+    A command that ``sleeps`` between two passes is woken by pending pods. With a ``standby`` it
+    waits where another process holds the lease.
 
     Raises:
         UnnamedClusterError: nobody has named the cluster of a real account.
-        LockedError: another process holds this fleet.
+        LeaseHeldError: another process holds this fleet.
+        FleetConflictError: another fleet has nodes in the cluster.
         StateError: the recorded state cannot be opened.
     """
-    from reconciler.adapters.database.state import open_state
     from reconciler.adapters.kubernetes.cluster import KubernetesCluster
     from reconciler.engine.world import World
     from reconciler.plan.explain.decisions import decisions_of
 
     ground = ground_of(args, imitation)
-    settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
     expect_cluster_name(ground)
-    with open_state(ground.location, settings.fleet) as state, ExitStack() as resources:
-        state.lease.acquire()
-        compute = compute_of(settings, catalog, imitation, acts=True)
+    with _leased(ground, standby) as state, ExitStack() as resources:
+        if standby is not None and standby.has_waited:
+            ground = _renewed(ground, ground_of(args, imitation))
+            standby.ended(ground.imitation.clock)
+        settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
+        confirm = state.lease.confirm
+        compute = compute_of(settings, catalog, imitation, acts=True, confirm=confirm)
         source = FleetSource(args, compute, catalog, discovery_of(args, ground.resolved))
-        cluster = cluster_of(settings, catalog, imitation, state.shelf, source)
+        cluster = cluster_of(settings, catalog, imitation, state.shelf, source, confirm)
         world = World(
             imitation.clock,
             compute,
@@ -144,12 +154,44 @@ def assembled(
                 tally.gone for tally in state.history.prune(now, keep, needed)
             ),
             arrivals=resources.enter_context(arrivals(settings, imitation.clock, sleeps)),
+            confirm=confirm,
             leftovers=compute.leftovers,
             interruptions=resources.enter_context(hearing(settings, imitation)),
         )
         if isinstance(cluster, KubernetesCluster):
             world.notify("Connected", f"the cluster is {cluster.where}")
         yield Assembly(world, source, state, settings)
+
+
+@contextmanager
+def _leased(ground: Ground, standby: Standby | None = None) -> Iterator[DatabaseState]:
+    """Open the recorded state of a fleet, and hold the lease for as long as it is open."""
+    from reconciler.adapters.database.state import open_state
+
+    cluster, clock = cluster_id(ground), ground.imitation.clock
+    with open_state(ground.location, ground.settings.fleet, locks=locks_folder()) as state:
+        while True:
+            try:
+                state.lease.acquire(cluster)
+                break
+            except (LeaseHeldError, StateError) as error:
+                if standby is None or not standby.waits(clock, error):
+                    raise
+        yield state
+
+
+def _renewed(before: Ground, now: Ground) -> Ground:
+    """Return what a look starts from after a long wait: git and prices may have moved on.
+
+    Raises:
+        LeaseLostError: it is another fleet by now, or another state: not that of the lease.
+    """
+    if (before.location, before.settings.fleet) != (now.location, now.settings.fleet) or (
+        cluster_id(before) != cluster_id(now)
+    ):
+        why = "the configuration names another fleet, state or cluster by now"
+        raise LeaseLostError("the acquired lease does not fit", why=why)
+    return now
 
 
 def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) -> Inputs:
@@ -171,6 +213,7 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     from reconciler.engine.history import history_of
     from reconciler.engine.observation import observe
     from reconciler.engine.reconcile import owner_of, restamp
+    from reconciler.engine.steps.provision import refused_now
     from reconciler.engine.world import World
 
     ground = ground_of(args, imitation)
@@ -192,7 +235,7 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     restamp(world, desired)
     seen = observe(world, desired.node_pools, owner_of(settings))
     seen = with_fields(seen, history=history_of(store, settings, seen.at))
-    facts = desired.inputs(seen, store.unavailable(seen.at), store.objects(), serial)
+    facts = desired.inputs(seen, refused_now(store, seen.at), store.objects(), serial)
     base = request.read_base(args)
     if base is None:
         return facts
@@ -212,24 +255,26 @@ def taking_over(
     """Put together what taking over needs; only where it ``writes`` is the state opened for it.
 
     Raises:
-        LockedError: another process holds this fleet.
+        LeaseHeldError: another process holds this fleet.
+        FleetConflictError: another fleet has nodes in the cluster.
         StateError: the recorded state cannot be opened.
     """
-    from reconciler.adapters.database.state import open_state
     from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
     from reconciler.cli.maintenance.takeover import Takeover
 
     ground = ground_of(args, imitation)
     settings, clock = ground.settings, ground.imitation.clock
     expect_cluster_name(ground)
-    compute = compute_of(settings, ground.catalog, ground.imitation)
-    desired = FleetSource(args, compute, ground.catalog).read()
     if not writes:
+        compute = compute_of(settings, ground.catalog, ground.imitation)
+        desired = FleetSource(args, compute, ground.catalog).read()
         store = MemoryStateStore()
         copy_state(ground.location, settings.fleet, store, MemoryShelf(), clock.now())
         journal = recorded_journal(ground.location, settings.fleet)
         yield Takeover(compute, desired, store, journal, clock)
         return
-    with open_state(ground.location, settings.fleet) as state:
-        state.lease.acquire()
+    with _leased(ground) as state:
+        confirm = state.lease.confirm
+        compute = compute_of(settings, ground.catalog, ground.imitation, confirm=confirm)
+        desired = FleetSource(args, compute, ground.catalog).read()
         yield Takeover(compute, desired, state.store, state.journal, clock)

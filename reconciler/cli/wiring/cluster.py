@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,9 @@ def cluster_of(
     imitation: Imitation,
     shelf: Shelf,
     source: FleetSource,
+    confirm: Callable[[], None] | None = None,
 ) -> Cluster:
+    """Return the cluster. ``confirm`` is called before each attempt of a call to a real one."""
     if settings.cluster == "none":
         raise UsageError(
             "no cluster is configured",
@@ -41,6 +43,7 @@ def cluster_of(
         from reconciler.adapters.kubernetes.cluster import KubernetesCluster
 
         api = api_of(settings, imitation.clock)
+        api.confirm = confirm or api.confirm
         expect_one_cluster(api.access, settings)
         return KubernetesCluster(api)
     from reconciler.adapters.simulated.cluster import EmbeddedCluster

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from reconciler.cli.shared.catalogs import CatalogInForce
     from reconciler.desired.settings.layers import Resolved
     from reconciler.engine.discovery import Discovery
+    from reconciler.model.ownership import ClusterId
     from reconciler.model.settings import Settings
     from reconciler.ports.journal import Journal, JournalEntry
     from reconciler.ports.state import Shelf, StateStore
@@ -80,6 +82,25 @@ def expect_cluster_name(ground: Ground) -> None:
         where=f"region {ground.settings.region}",
         remedy="set clusterName in reconciler.yaml or pass --set clusterName=NAME",
     )
+
+
+def cluster_id(ground: Ground) -> ClusterId:
+    """Return the cluster that this fleet acts for, none where EC2 is simulated."""
+    from reconciler.adapters.aws.identity import account_number
+    from reconciler.cli.wiring.account import connections
+    from reconciler.model.ownership import NO_CLUSTER, ClusterId
+
+    settings = ground.settings
+    if not is_real(settings, ground.imitation):
+        return NO_CLUSTER
+    account = account_number(connections().of(settings), settings)
+    return ClusterId(account, settings.region, settings.cluster_name)
+
+
+def locks_folder() -> Path:
+    """Return where this user's processes lock clusters, whatever their state directories are."""
+    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111
+    return Path(home, "reconciler", "locks")
 
 
 def is_named(resolved: Resolved) -> bool:

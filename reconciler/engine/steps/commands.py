@@ -232,7 +232,8 @@ def _advance_waiting(
     waiting = [name for name, state in states.items() if not state.is_final]
     if failed:
         roll_back(effects, command, seen, f"its replacement {failed[0]} is gone", failed=True)
-    elif waiting and seen.at - command.started_at > patience:
+    elif waiting and abs(seen.at - command.started_at) > patience:
+        # Started in the future: the clock was set back since, and nobody waits for that time.
         late = f"{waiting[0]} was not ready within {patience}"
         roll_back(effects, command, seen, late, failed=True)
     elif waiting:

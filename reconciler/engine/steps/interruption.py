@@ -23,7 +23,7 @@ from reconciler.engine.steps import lifecycle
 from reconciler.engine.steps.lifecycle import INTERRUPTED
 from reconciler.engine.steps.provision import mark_unavailable
 from reconciler.engine.world import World
-from reconciler.model.errors import ReconcilerError
+from reconciler.model.errors import LeaseLostError, ReconcilerError
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     INSTANCE_TYPE,
@@ -131,6 +131,8 @@ def _shown(
     ids = {i for w in heard if w.kind in _STATES for i in w.instances if i in claims}
     try:
         again = world.compute.look_up(sorted(ids)) if ids else ()
+    except LeaseLostError:
+        raise
     except ReconcilerError as error:
         world.notify("Retrying", str(error))
         return shown

@@ -17,7 +17,12 @@ from reconciler.engine.steps import lifecycle
 from reconciler.engine.steps.batching import BatchedLaunches
 from reconciler.engine.steps.nomination import NOMINATED
 from reconciler.engine.world import World
-from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
+from reconciler.model.errors import (
+    CloudError,
+    LeaseLostError,
+    ReconcilerError,
+    TransientCloudError,
+)
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import (
     INSTANCE_TYPE,
@@ -37,7 +42,7 @@ from reconciler.plan.make.launch import is_interruptible, launch_choices, reserv
 from reconciler.plan.value.nodes import PlannedNodeClaim
 from reconciler.ports.cloud import Launch, LaunchAnswer, LaunchOption, Refusal
 from reconciler.ports.journal import Intent, Outcome
-from reconciler.ports.state import Unavailable
+from reconciler.ports.state import StateStore, Unavailable
 
 PRICE_OVERLAID: Final = "karpenter.sh/price-overlay-applied"
 UNAVAILABLE_FOR: Final = timedelta(minutes=3)
@@ -140,7 +145,7 @@ def launch(effects: Effects, wishes: BatchedLaunches, types: TypeLookup) -> int:
     Returns how many instances came of it. What EC2 refused is recorded as unavailable, so that
     the next plan takes other offerings.
     """
-    effects.world.journal.begin(wishes.intents)
+    effects.begin(wishes.intents)
     return ask(effects, wishes.calls, wishes.heads, types)
 
 
@@ -206,6 +211,8 @@ def settle(
     if isinstance(answer, TransientCloudError):
         world.notify("Retrying", str(answer), node_claim=claim.name, node_pool=claim.node_pool)
         return False
+    if isinstance(answer, LeaseLostError):
+        raise answer
     if isinstance(answer, ReconcilerError):
         _give_up(effects, intent, claim, str(answer))
         return False
@@ -266,6 +273,14 @@ def _give_up(effects: Effects, intent: Intent, claim: NodeClaim, why: str) -> No
     world.store.forget_node_claim(claim.name, world.clock.now(), why)
     effects.finish([intent], Outcome.FAILED, why)
     world.notify("LaunchFailed", why, node_claim=claim.name, node_pool=claim.node_pool)
+
+
+def refused_now(store: StateStore, now: datetime) -> Sequence[Unavailable]:
+    """Return the offerings that must not be asked for now.
+
+    None is left alone for longer than half an hour: a later time is of a clock that was set back.
+    """
+    return [u for u in store.unavailable(now) if u.until - now <= UNAVAILABLE_AT_MOST]
 
 
 def mark_unavailable(world: World, refused: Sequence[Refusal]) -> None:

@@ -205,7 +205,8 @@ def _found(instances: Sequence[Instance]) -> LaunchAnswer | Exception | None:
 
 def _may_ask(effects: Effects, intent: Intent, claim: NodeClaim | None) -> bool:
     """Return whether the call is old enough for EC2 to list its instance by now."""
-    if effects.world.clock.now() - _last_asked(intent, claim) >= LAG:
+    # A time to come is of a clock that was set back since, and as good as one long ago.
+    if abs(effects.world.clock.now() - _last_asked(intent, claim)) >= LAG:
         return True
     message = f"checking whether EC2 has already launched {intent.target}"
     effects.world.notify("Looking", message, node_claim=intent.target)

@@ -130,7 +130,7 @@ def _is_empty(effects: Effects, claim: NodeClaim, node: Node | None, seen: Obser
         taint = effects.intent(Verb.TAINT, node.name, {"since": since}, reason=_reason(claim))
         effects.carry_out([taint], lambda: world.cluster.taint(node.name))
     drain = effects.intent(Verb.DRAIN, node.name, {"since": since}, reason=_reason(claim))
-    world.journal.begin([drain])
+    effects.begin([drain])
     try:
         remaining = world.cluster.drain(node.name, lifecycle.drain_deadline(claim), seen.at)
     except ClusterError as error:  # other nodes go on; this one is asked again

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from reconciler.engine.effects import Effects
-from reconciler.model.errors import ReconcilerError
+from reconciler.model.errors import LeaseLostError, ReconcilerError
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.ports.journal import Verb
 
@@ -16,6 +16,8 @@ def advance(effects: Effects, classes: Iterable[EC2NodeClass]) -> None:
     world = effects.world
     try:
         found = world.leftovers.found(classes)
+    except LeaseLostError:
+        raise
     except ReconcilerError as error:
         world.notify("Retrying", f"cannot check for unused launch templates: {error}")
         return

@@ -15,8 +15,10 @@ from moto import mock_aws
 
 from reconciler.adapters.aws.clients import POOL, RATES, AwsAccess, Connections, account_of
 from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.faults import Fault
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.server import serve
+from reconciler.model.errors import LeaseLostError
 from reconciler.model.settings import Settings
 
 ONE = Settings(fleet="one", region="us-east-1", role_arn="arn:aws:iam::111111111111:role/fleets")
@@ -180,3 +182,27 @@ def test_an_account_is_told_apart_by_all_that_decides_who_acts_where() -> None:
         "us-east-1"
     )
     assert len(account_of(replace(ONE, fleet="f" * 63)).session_name) <= 64
+
+
+def test_who_may_no_longer_act_sends_nothing_and_repeats_nothing() -> None:
+    cloud, left = EmbeddedEC2(SimulatedClock()), [2]
+
+    def confirm() -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise LeaseLostError("this process no longer holds the lease")
+
+    with serve(cloud) as url:
+        connections = Connections(SimulatedClock())
+        local = Settings(fleet="local", region="us-east-1", endpoint_url=url)
+        ec2 = connections.guarded(local, confirm)("ec2", 5)
+        ec2.describe_vpcs()
+        cloud.faults.add("DescribeVpcs", Fault.SERVER_ERROR, times=None)
+        asked = len(cloud.calls)
+        with pytest.raises(LeaseLostError):
+            ec2.describe_vpcs()
+        with pytest.raises(LeaseLostError):
+            ec2.describe_vpcs()
+        assert len(cloud.calls) - asked == 1, "the first attempt; its repetition is not sent"
+        cloud.faults.clear()
+        assert connections.of(local)("ec2", 5).describe_vpcs()["Vpcs"], "others are not asked"

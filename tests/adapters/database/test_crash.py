@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.adapters.database.state import open_state
 from reconciler.model.errors import LockedError
 from tests.contracts.records import a_claim
+from tests.states import open_state
 
 ROOT = Path(__file__).parents[3]
 
 WRITER = """
 import sys
 from datetime import UTC, datetime
-from reconciler.adapters.database.state import open_state
+from tests.states import open_state
 from reconciler.ports.journal import Intent, Outcome, Verb
 from tests.contracts.records import a_claim, an_object
 
@@ -89,7 +89,7 @@ def test_what_was_being_written_is_there_whole_or_not_at_all(tmp_path: Path, see
 
 HOLDER = """
 import sys
-from reconciler.adapters.database.state import open_state
+from tests.states import open_state
 
 state = open_state(sys.argv[1], "web")
 state.lease.acquire()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event, text
 
-from reconciler.adapters.database.state import DatabaseState, open_state
+from reconciler.adapters.database.state import DatabaseState
 from reconciler.adapters.database.transfer import export_lines
 from reconciler.model.errors import StateError
 from reconciler.plan.explain.decisions import Decision
@@ -26,6 +26,7 @@ from tests.contracts.records import (
     an_unavailable,
 )
 from tests.postgres import a_database
+from tests.states import open_state
 
 WRITES: dict[str, Callable[[DatabaseState], None]] = {
     "put_node_claims": lambda s: s.store.put_node_claims([a_claim("a", node="n"), a_claim("new")]),

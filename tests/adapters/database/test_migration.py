@@ -16,13 +16,13 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect, text
 
 from reconciler._resources import resource
-from reconciler.adapters.database.lease import FileLease
+from reconciler.adapters.database.lock import FileLock
 from reconciler.adapters.database.migration import HEAD, migrate
-from reconciler.adapters.database.state import open_state
 from reconciler.adapters.database.tables import metadata
 from reconciler.model.errors import LockedError, StateError
 from tests.contracts.records import a_claim
 from tests.postgres import a_database
+from tests.states import open_state
 
 ROOT = Path(__file__).parents[3]
 OLD = ROOT / "tests" / "fixtures" / "migrations"
@@ -176,7 +176,7 @@ def test_starters_at_the_same_time_migrate_once(tmp_path: Path) -> None:
     an_old_state(tmp_path, OLD_STATES[0])
     script = (
         "import sys\n"
-        "from reconciler.adapters.database.state import open_state\n"
+        "from tests.states import open_state\n"
         "from tests.contracts.records import a_claim\n"
         "with open_state(sys.argv[1], 'web') as state:\n"
         "    state.store.put_node_claims([a_claim(sys.argv[2])])\n"
@@ -201,7 +201,7 @@ def test_a_state_in_use_by_an_older_release_is_left_alone(
     monkeypatch.setattr("reconciler.adapters.database.state._WAIT_S", 0)
     before = schema_of(old)
     with (
-        FileLease(tmp_path).held(0),
+        FileLock(tmp_path / "lock").held(0),
         pytest.raises(LockedError, match=r"process \d+.*is using this state directory"),
     ):
         open_state(str(tmp_path), "web")
@@ -223,7 +223,7 @@ def test_an_older_state_on_a_server_is_upgraded_with_what_it_holds() -> None:
         config.set_main_option("script_location", resource("state"))
         config.attributes["connection"] = connection
         command.upgrade(config, "0001")
-        connection.execute(text("INSERT INTO fleet VALUES ('web', 7)"))
+        connection.execute(text("INSERT INTO fleet (name, serial) VALUES ('web', 7)"))
     engine.dispose()
     with pytest.raises(StateError, match="run `reconciler state migrate`"):
         open_state(url, "web", create=False)

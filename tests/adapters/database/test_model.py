@@ -18,13 +18,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from reconciler.adapters.database.state import DatabaseState, open_state
+from reconciler.adapters.database.state import DatabaseState
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.ports.journal import JournalEntry, Outcome
 from reconciler.ports.state import CommandPhase, RunningCommand, Unavailable
 from tests.contracts.records import NOW, a_claim, a_command, an_intent, an_unavailable
 from tests.examples import examples
 from tests.postgres import a_database
+from tests.states import open_state
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 SECONDS = st.integers(0, 5).map(lambda n: NOW + timedelta(seconds=n))

@@ -15,11 +15,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from reconciler.adapters.database.state import open_state
 from reconciler.model.errors import StateError
 from reconciler.ports.journal import Outcome
 from tests.contracts.records import NOW, a_claim, an_intent
 from tests.postgres import a_database
+from tests.states import open_state
 
 
 def refusal(location: object, *, create: bool = True) -> str:
@@ -62,14 +62,14 @@ def test_a_commit_is_synced_to_the_disk_and_rows_have_types(tmp_path: Path) -> N
         "foreign_keys": 1,
         "busy_timeout": 10_000,
     }
-    assert strict == 13
+    assert strict == 14
 
 
 def test_a_state_that_is_current_is_opened_without_alembic(tmp_path: Path) -> None:
     open_state(str(tmp_path), "web").close()
     script = (
         "import sys\n"
-        "from reconciler.adapters.database.state import open_state\n"
+        "from tests.states import open_state\n"
         "open_state(sys.argv[1], 'web').close()\n"
         "sys.exit('alembic' in sys.modules)\n"
     )

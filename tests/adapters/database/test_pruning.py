@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.adapters.database.check import check
 from reconciler.adapters.database.pruning import Tally
-from reconciler.adapters.database.state import DatabaseState, open_state
+from reconciler.adapters.database.state import DatabaseState
 from reconciler.model.history import Move, Rollout
 from reconciler.plan.explain.decisions import Decision
 from reconciler.ports.journal import Outcome, Verb
@@ -28,6 +28,7 @@ from tests.contracts.records import (
     an_unavailable,
 )
 from tests.postgres import a_database
+from tests.states import open_state
 
 DAY = timedelta(days=1)
 KEEP = 30 * DAY
@@ -229,7 +230,7 @@ def test_less_than_a_day_is_never_kept(state: DatabaseState) -> None:
 
 PRUNER = """
 import sys
-from reconciler.adapters.database.state import open_state
+from tests.states import open_state
 from tests.adapters.database.test_pruning import KEEP, LATER
 
 with open_state(sys.argv[1], "web") as state:

@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.adapters.kubernetes.access import Access, access_of, expect_one_cluster
 from reconciler.adapters.kubernetes.api import Api
-from reconciler.model.errors import ClusterError, UsageError
+from reconciler.model.errors import ClusterError, LeaseLostError, UsageError
 from reconciler.model.settings import Settings
 from reconciler.source.plainyaml import dump
 from tests.adapters.kubernetes.apiserver import (
@@ -166,3 +166,13 @@ def test_a_last_attempt_without_leave_is_told_as_it_is(town: Town) -> None:
     town.kube.fault = fail
     with pytest.raises(ClusterError, match="GET /version: HTTP 401 No"):
         town.api.call("GET", "/version")
+
+
+def test_who_may_no_longer_act_asks_nothing(town: Town) -> None:
+    def confirm() -> None:
+        raise LeaseLostError("this process no longer holds the lease")
+
+    town.api.confirm = confirm
+    with pytest.raises(LeaseLostError):
+        town.api.call("GET", "/api/v1/nodes")
+    assert town.kube.calls == []

@@ -35,7 +35,12 @@ from reconciler.adapters.aws.launch.profiles import Profiles
 from reconciler.adapters.aws.launch.requests import LaunchRequests, launch_requests
 from reconciler.adapters.aws.launch.templatestore import LaunchTemplates
 from reconciler.adapters.aws.nodeclass.images import TypesOf
-from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
+from reconciler.model.errors import (
+    CloudError,
+    LeaseLostError,
+    ReconcilerError,
+    TransientCloudError,
+)
 from reconciler.model.settings import Settings
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Instance, Launch, LaunchAnswer, Refusal
@@ -117,6 +122,8 @@ class Launcher:
             answers = self._create_fleet(lot, requests)
         except TransientCloudError as error:
             return [error] * len(lot)
+        except LeaseLostError:
+            raise
         except ReconcilerError as error:
             self._settle(wish, ())
             return [error] * len(lot)

@@ -1,0 +1,90 @@
+"""The fence: a write of a process that no longer holds the lease changes nothing.
+
+Each time a lease is acquired, the epoch in the row of its fleet rises. Every transaction that
+writes locks this row first and compares the epoch with the one that its process acquired. The
+next holder raises the epoch in the same row. So a write is either committed before the epoch
+rises, or refused.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Connection, text
+
+from reconciler.model.errors import LeaseLostError
+
+IDLE_MAX_S: Final = 8
+"""After this time the server ends a transaction whose client does nothing.
+
+A frozen process would otherwise keep the lock on the row of its fleet, and nobody could raise
+the epoch. It is shorter than the lifetime of a lease.
+"""
+
+_CHECKED_ON_SERVER: Final = text(
+    "SELECT epoch, set_config('idle_in_transaction_session_timeout', :idle, true),"
+    # What a method wrote survives a crash of the server, whatever the server's default is.
+    " CASE current_setting('synchronous_commit') WHEN 'off'"
+    " THEN set_config('synchronous_commit', 'on', true) END"
+    " FROM fleet WHERE name = :fleet FOR UPDATE"
+)
+_CHECKED_IN_FILE: Final = text("SELECT epoch FROM fleet WHERE name = :fleet")
+
+
+class Fence:
+    """The epoch in which this process may write for one fleet.
+
+    ``epoch`` is None while the process does not hold the lease. Where ``required`` is False, it
+    may write without one: for what a person records beside a running engine.
+    """
+
+    def __init__(self, *, required: bool = True) -> None:
+        self.epoch: int | None = None
+        self._required = required
+        self._why = ""
+
+    def enter(self, epoch: int) -> None:
+        """Note that the lease was acquired in ``epoch``."""
+        self.epoch, self._why = epoch, ""
+
+    def leave(self, why: str = "") -> None:
+        """Note that the lease was given back, or ``why`` it was lost."""
+        self.epoch, self._why = None, why
+
+    def lost(self, fleet: str, place: str) -> LeaseLostError:
+        """Return the error for whoever acts for ``fleet`` without its lease."""
+        return LeaseLostError(
+            f"this process no longer holds the lease of fleet {fleet}"
+            if self._why
+            else f"this process does not hold the lease of fleet {fleet}",
+            why=self._why,
+            where=place,
+        )
+
+    def check(self, connection: Connection, fleet: str, place: str) -> None:
+        """Lock the row of ``fleet`` until the transaction ends, and compare the epoch.
+
+        Raises:
+            LeaseLostError: this process does not hold the lease; nothing was written.
+        """
+        if self.epoch is None and self._required:
+            raise self.lost(fleet, place)
+        epoch = self._locked(connection, fleet)
+        if epoch is None and self.epoch is None:
+            connection.execute(
+                text(
+                    "INSERT INTO fleet (name, serial, epoch, cluster) VALUES (:fleet, 0, 0, '')"
+                    " ON CONFLICT DO NOTHING"
+                ),
+                {"fleet": fleet},
+            )
+            self._locked(connection, fleet)
+        elif self.epoch is not None and epoch != self.epoch:
+            self.leave(f"another process acquired it (epoch {epoch}, ours was {self.epoch})")
+            raise self.lost(fleet, place)
+
+    def _locked(self, connection: Connection, fleet: str) -> int | None:
+        if connection.dialect.name == "sqlite":
+            return connection.execute(_CHECKED_IN_FILE, {"fleet": fleet}).scalar()
+        idle = f"{IDLE_MAX_S}s"
+        return connection.execute(_CHECKED_ON_SERVER, {"fleet": fleet, "idle": idle}).scalar()

@@ -1,0 +1,151 @@
+"""A lock on a file that the kernel takes back when its holder dies, however it dies."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from reconciler.adapters.database.connection import translated
+from reconciler.adapters.nofollow import open_file
+from reconciler.model.errors import LeaseHeldError, LockedError, StateError
+
+_POLL_S: Final = 0.05
+_PATIENCE: Final = 20
+"""How many more times a lock is tried whose holder has not written down who it is."""
+
+REMEDY: Final = "stop it, or wait until it ends"
+
+
+@dataclass(slots=True)
+class FileLock:
+    """A lock on ``path``; the file contains the holder's process id, start, command and ``note``.
+
+    ``what`` completes the sentence "process 7 is using ...".
+    """
+
+    path: Path
+    what: str = "this state directory"
+    note: str = ""
+    _descriptor: int | None = field(default=None, init=False)
+
+    def acquire(self) -> None:
+        """Take the lock; who has it may take it again.
+
+        Raises:
+            LeaseHeldError: another process has it.
+            StateError: the file cannot be locked.
+        """
+        if self._descriptor is not None:
+            return
+        with translated(str(self.path)):
+            descriptor = open_file(self.path, os.O_RDWR | os.O_CREAT)
+        try:
+            self._lock(descriptor)
+            with translated(str(self.path)):
+                os.ftruncate(descriptor, 0)
+                os.write(descriptor, f"{os.getpid()}\n{_now()}\n{command()}\n{self.note}".encode())
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Give it back."""
+        if self._descriptor is None:
+            return
+        descriptor, self._descriptor = self._descriptor, None
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+        os.close(descriptor)
+
+    def holder(self) -> str | None:
+        """Return who has the lock, None where nobody has, without taking it."""
+        import fcntl
+
+        with translated(str(self.path)):
+            if not self.path.exists():
+                return None
+            descriptor = open_file(self.path, os.O_RDONLY)
+        try:
+            # A shared lock, so that two who ask at once do not take each other for the holder.
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _described(os.pread(descriptor, 4096, 0))
+        finally:
+            os.close(descriptor)
+        return None
+
+    @contextmanager
+    def held(self, wait_s: float) -> Iterator[None]:
+        """Hold the lock for a moment, after waiting for it at most ``wait_s`` seconds."""
+        give_up_at = time.monotonic() + wait_s
+        while True:
+            try:
+                self.acquire()
+                break
+            except LockedError:
+                if time.monotonic() >= give_up_at:
+                    raise
+                time.sleep(_POLL_S)
+        try:
+            yield
+        finally:
+            self.release()
+
+    def _lock(self, descriptor: int) -> None:
+        try:
+            import fcntl
+        except ImportError as error:
+            raise StateError(
+                "this system has no file locks that end with their process",
+                where=str(self.path),
+                remedy="use a database URL as state",
+            ) from error
+        for attempt in range(_PATIENCE + 1):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                content = os.pread(descriptor, 4096, 0)
+                if not content and attempt < _PATIENCE:
+                    # Somebody only asks (see ``holder``), or has taken it this moment.
+                    time.sleep(_POLL_S)
+                    continue
+                raise LeaseHeldError(
+                    f"{_described(content)} is using {self.what}",
+                    where=str(self.path.parent),
+                    remedy=REMEDY,
+                ) from None
+            except OSError as error:
+                raise StateError(
+                    f"cannot lock {self.what}: {error.strerror}",
+                    where=str(self.path),
+                    remedy="use a folder on a local disk, or a database URL",
+                ) from error
+            return
+
+
+def command() -> str:
+    """Return the program and the command of this process as one printable line."""
+    program = os.path.basename(sys.argv[0]) if sys.argv else ""  # noqa: PTH119 - text, not a path
+    words = " ".join([program or "python", *sys.argv[1:2]])
+    return "".join(c if c.isprintable() else "?" for c in words)[:200]
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _described(content: bytes) -> str:
+    """Return who has a lock, from what its holder wrote into the file."""
+    lines = content.decode("utf-8", "replace").splitlines()
+    if len(lines) < 3:  # the holder has only just taken it
+        return "another process"
+    note = f" for {lines[3]}" if len(lines) > 3 else ""
+    return f"process {lines[0]} (`{lines[2]}`, since {lines[1]}){note}"

@@ -1,0 +1,63 @@
+"""A replica that waits for the lease of its fleet, and takes over when it is free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from reconciler.model.errors import LeaseHeldError, ReconcilerError
+from reconciler.ports.clock import Clock
+from reconciler.ports.progress import Notifier, Progress
+
+POLL_S: Final = 1.0
+"""How often a standby asks for the lease. With its lifetime it bounds the time to take over."""
+
+
+@dataclass
+class Standby:
+    """Waits where another process holds the lease, until ``stop`` says so.
+
+    It reports who holds the lease once, and again when that is another process.
+    """
+
+    notifier: Notifier
+    stop: Callable[[], bool]
+    _told: str = field(default="", init=False)
+    _since: datetime | None = field(default=None, init=False)
+
+    @property
+    def has_waited(self) -> bool:
+        """Whether the lease was not free when it was first asked for."""
+        return self._since is not None
+
+    def waits(self, clock: Clock, error: ReconcilerError) -> bool:
+        """Wait for a moment; return whether to ask for the lease again.
+
+        A server that fails to answer is asked again only by who has waited before: at the start
+        of a daemon the address of the state may be wrong.
+        """
+        if self.stop() or not (self.has_waited or isinstance(error, LeaseHeldError)):
+            return False
+        now = clock.now()
+        self._since = self._since or now
+        text = error.message if isinstance(error, LeaseHeldError) else str(error)
+        if text != self._told:
+            self._told = text
+            self._notify(now, "Standby", f"waiting for the lease: {text}")
+        clock.wait(POLL_S, self.stop)
+        return not self.stop()
+
+    def ended(self, clock: Clock) -> None:
+        """Report that the lease was acquired, if anybody waited for it."""
+        if self._since is None:
+            return
+        now = clock.now()
+        waited_s = (now - self._since).total_seconds()
+        self._since, self._told = None, ""
+        text = f"acquired the lease after {waited_s:.0f} s; recovering as after a crash"
+        self._notify(now, "LeaseAcquired", text)
+
+    def _notify(self, now: datetime, kind: str, message: str) -> None:
+        self.notifier.notify(Progress(now, kind, message))
