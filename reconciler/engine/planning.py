@@ -17,6 +17,7 @@ from reconciler.diff.nodeclass import LiveInstance as Machine
 from reconciler.disruption.command import ForcefulReason
 from reconciler.disruption.validation import objection
 from reconciler.engine.discovery import Discovery
+from reconciler.engine.evidence import evidence
 from reconciler.engine.hashes import restamped
 from reconciler.engine.observation import Observation
 from reconciler.engine.steps.interruption import ending, interrupted
@@ -28,7 +29,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
-from reconciler.observed.pods import Pods
+from reconciler.observed.fingerprint import Fingerprints, joined
 from reconciler.placement.question import LaunchCatalog
 from reconciler.plan.make.covering import Covering
 from reconciler.plan.make.decide import Phase, untimed
@@ -223,7 +224,7 @@ class PlannedFleet:
             revision=self.head,
             base=[o.data for o in recorded],
             compared_with="records",
-            live=[_looked_up(c) for c in self.classes.values()],
+            live=[looked_up(c) for c in self.classes.values()],
             diagnostics=(
                 *self.diagnostics,
                 *seen.findings,
@@ -240,8 +241,14 @@ class PlannedFleet:
             serial=serial,
             history=seen.history,
             nominated=awaited(seen.snapshot, seen.commands),
-            digests=msgspec.structs.replace(self.digests, snapshot=_digest(seen)),
+            digests=msgspec.structs.replace(
+                self.digests, snapshot=input_digest(joined(self.evidence(seen)))
+            ),
         )
+
+    def evidence(self, seen: Observation) -> Fingerprints:
+        """Return what an approval of a plan that is made from a look rests on."""
+        return evidence(seen, self.classes)
 
     def _price_of(self, instance: Instance) -> float | None:
         """Return what an instance costs an hour, None where the catalogue does not know it."""
@@ -299,17 +306,7 @@ def _refused(unavailable: Sequence[Unavailable]) -> list[tuple[str, str, str]]:
     return [(u.instance_type, u.zone, u.capacity_type) for u in unavailable]
 
 
-def _looked_up(node_class: EC2NodeClass) -> dict[str, object]:
+def looked_up(node_class: EC2NodeClass) -> dict[str, object]:
+    """Return a node class, with what was found for it, as an object of the cluster."""
     data: dict[str, object] = msgspec.to_builtins(node_class)
     return {"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", **data}
-
-
-def _digest(seen: Observation) -> str:
-    """Return a digest of what decides: instances, claims, nodes and pods, not the moment."""
-    facts = (
-        [f"{i.id} {i.state}" for i in seen.instances],
-        [f"{c.name} {c.status.provider_id} {c.is_deleting}" for c in seen.claims],
-        [f"{n.name} {n.is_ready}" for n in seen.snapshot.nodes],
-    )
-    parts = ("\n".join(sorted(rows)).encode() for rows in facts)
-    return input_digest(*parts, Pods.of(seen.snapshot.pods).lines)
