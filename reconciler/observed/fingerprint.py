@@ -41,7 +41,7 @@ _ANNOTATIONS: Final = frozenset(
 """The annotations that a rule reads, of objects that are not ours."""
 
 _OURS: Final = ("karpenter.sh/", "karpenter.k8s.aws/", "reconciler/")
-"""How the annotations of NodeClaims begin that we write: hashes, nominated pods, gave-up savings."""
+"""How the annotations of NodeClaims begin that we write: hashes, nominated pods, and the like."""
 
 _POD_CONDITIONS: Final = frozenset({"PodScheduled", "Ready"})
 _TIMED: Final = frozenset({"Consolidatable"})
