@@ -25,6 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interval", default="30s", metavar="DURATION", help=("time between two reconcile passes")
     )
+    parser.add_argument(
+        "--dirty", action="store_true",
+        help="act on uncommitted changes of the working tree (default: on its commits only)",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,10 +53,13 @@ def keep(
     """Keep the fleet as git wants it until ``stop`` says so, which is asked between passes."""
     from reconciler.cli.commands.apply import mandate_of
     from reconciler.cli.wiring.assembly import assembled
+    from reconciler.cli.wiring.fleetsource import follow_commits
     from reconciler.engine.loop import Pulse
     from reconciler.engine.loop import run as keep_passing
     from reconciler.model.duration import parse_duration
 
+    if not args.dirty:
+        follow_commits(args)
     world = assembled(args, notifier, imitation, sleeps=True)
     with world as assembly, assembly.source.watched():
         keep_passing(
