@@ -148,6 +148,15 @@ def restore(
 ) -> None:
     """Write records and NodeClaims into a store and a journal that are empty."""
     store.put_node_claims(claims)
+    recollect(records, store)
+    for entry in records.launches:
+        journal.begin([entry.intent])
+        if entry.outcome is not None and entry.finished_at is not None:
+            journal.finish(entry.intent.id, entry.outcome, entry.finished_at)
+
+
+def recollect(records: FleetRecords, store: StateStore) -> None:
+    """Write everything that is remembered, beside NodeClaims, into a store that is empty."""
     for command in records.commands:
         store.put_command(command)
     for rollout in records.rollouts:
@@ -155,7 +164,3 @@ def restore(
     store.put_obstacles(records.obstacles)
     store.put_objects(records.objects, "", records.at)
     store.put_unavailable(records.unavailable)
-    for entry in records.launches:
-        journal.begin([entry.intent])
-        if entry.outcome is not None and entry.finished_at is not None:
-            journal.finish(entry.intent.id, entry.outcome, entry.finished_at)

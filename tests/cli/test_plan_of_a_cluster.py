@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from git import Actor, Repo
+from jsonschema import Draft202012Validator
 
+from reconciler._resources import resource
 from reconciler.adapters.aws.clients import connector
 from reconciler.cli.commands import apply
 from reconciler.cli.main import main
@@ -88,6 +90,11 @@ def is_same(live: dict[str, Any], snapshot: dict[str, Any]) -> bool:
     return True
 
 
+def node_of(site: Site) -> str:
+    """Return the name of a node that is to be replaced."""
+    return min(site.town.kube.of("nodes"))
+
+
 def test_a_plan_of_a_running_fleet(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     """It is a single story because it takes seconds until the fleet runs."""
     launched(site)
@@ -101,6 +108,10 @@ def test_a_plan_of_a_running_fleet(site: Site, capsys: pytest.CaptureFixture[str
     assert {call.method for call in site.town.kube.calls[before:]} == {"GET"}
 
     assert is_same(live, planned(site, capsys, "--snapshot", file))
+
+    _, *rest = site.words("explain")
+    assert main(["explain", "node", node_of(site), *rest, "--snapshot", file]) == 0
+    assert "Drifted" in capsys.readouterr().out
 
     site.town.kube.change("pods", "web-1", lambda pod: pod["metadata"].update(labels={"app": "x"}))
     with pytest.raises(StalePlanError, match="Pod default/web-1 has changed"):
@@ -123,7 +134,17 @@ def test_a_plan_of_a_running_fleet(site: Site, capsys: pytest.CaptureFixture[str
         item for item in json.loads(Path(file).read_text())["items"] if item["kind"] == RECORDS_KIND
     )
     assert records["commands"][0]["phase"] == "marked"
+    schema = json.loads(Path(resource("schemas", "fleetrecords.v1.json")).read_bytes())
+    Draft202012Validator(schema).validate(records)
     assert is_same(live, planned(site, capsys, "--snapshot", file))
+
+    launched_already = len(site.town.cloud.living()) - 2
+    assert main([*site.words("simulate"), "--snapshot", file, "-o", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["converged"]
+    created = [e for e in told["events"] if e["kind"] == "NodeClaimCreated"]
+    assert len(created) == 2 - launched_already, "what is under way is not launched again"
+    assert len(told["fleet"]) == 2
 
 
 def test_a_launch_that_is_on_its_way_is_not_planned_again(

@@ -1,6 +1,6 @@
 """``reconciler snapshot``: capture what ``plan --snapshot`` reads from a live cluster.
 
-Of a fleet it captures what a plan of that fleet is made from: the cluster as the engine observes
+Of a fleet that is named or recorded it captures what a plan of that fleet is made from: the cluster as the engine observes
 it, our NodeClaims, and what else is recorded. Without a fleet it captures the objects of the
 cluster that the kubeconfig names, those of Karpenter among them. It only ever reads.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -80,14 +79,16 @@ def captured(args: argparse.Namespace) -> Sequence[Any]:
 
 
 def _names_fleet(args: argparse.Namespace) -> bool:
-    """Return whether a fleet is meant: an argument names one, or the folder here is one's."""
-    from reconciler.cli.shared.records import FOLDER
-    from reconciler.source.resource import CONFIG_FILES
+    """Return whether a fleet is meant: an argument names one, or one is recorded for this folder.
 
+    Where nothing is recorded yet, the nodes of the cluster are somebody else's, such as Karpenter's
+    before they are adopted: then the objects of the cluster are wanted.
+    """
     if any(getattr(args, name) is not None for name in _NAMING_A_FLEET):
         return True
-    here = Path()
-    return any((here / name).exists() for name in (FOLDER, *CONFIG_FILES))
+    from reconciler.cli.shared.records import is_recorded
+
+    return is_recorded(args)
 
 
 def _encoded(items: Iterable[Any]) -> bytes:
