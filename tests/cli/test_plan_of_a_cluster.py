@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from reconciler.cli.wiring.imitation import Imitation
 from reconciler.engine.reconcile import Pass, reconcile
 from reconciler.model.errors import StalePlanError
 from reconciler.model.settings import Settings
-from reconciler.observed.snapshot import RECORDS_KIND
+from reconciler.observed.snapshot import RECORDS_KIND, read_snapshot
 from tests.adapters.kubernetes.apiserver import Object
 from tests.cli.test_kubernetes_end_to_end import Site, site
 
@@ -181,3 +182,57 @@ def test_without_any_cluster_a_plan_says_that_it_is_of_the_workloads(
     plan = planned(site, capsys, "--set", "cluster=none")
     assert plan["observation"] == "workloads"
     assert site.town.kube.calls == []
+
+
+def test_a_cluster_without_a_fleet_is_captured_through_the_api(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kube = site.town.kube
+    kube.rules = None  # a person's credentials
+    site.town._deployment()
+    empty = site.folder.parent / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    monkeypatch.setenv("KUBECONFIG", str(site.folder.parent / "kubeconfig"))
+    assert main(["snapshot", "--out", "cluster.json"]) == 0, capsys.readouterr().err
+    found = read_snapshot(Path("cluster.json").read_bytes(), "cluster.json")
+    assert [pod.metadata.name for pod in found.pods] == ["web-1", "web-2"]
+    assert found.records is None
+    assert Path("cluster.json").stat().st_mode & 0o077 == 0
+    assert {"nodepools", "nodeclaims"} <= {call.resource for call in kube.calls}
+    assert {call.method for call in kube.calls} == {"GET"}
+
+
+def test_the_records_of_another_fleet_are_refused(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.town._deployment()
+    file = captured(site)
+    capsys.readouterr()
+    assert main([*site.words("plan"), "--snapshot", file, "--set", "fleet=other"]) == 1
+    assert "records of fleet 'shop', but this is fleet 'other'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        (lambda records: records.update(apiVersion="reconciler/v9"), "unsupported FleetRecords"),
+        (lambda records: records.update(serial="x"), "invalid FleetRecords"),
+    ],
+    ids=["of another release", "of another shape"],
+)
+def test_records_that_cannot_be_read_stop_the_plan(
+    site: Site,
+    capsys: pytest.CaptureFixture[str],
+    broken: Callable[[Object], None],
+    says: str,
+) -> None:
+    path = Path(captured(site))
+    content = json.loads(path.read_text())
+    broken(next(item for item in content["items"] if item["kind"] == RECORDS_KIND))
+    path.write_text(json.dumps(content))
+    capsys.readouterr()
+    assert main([*site.words("plan"), "--snapshot", str(path)]) == 1
+    said = capsys.readouterr().err
+    assert says in said
+    assert "capture the snapshot again" in said

@@ -1,8 +1,8 @@
 """``reconciler snapshot``: capture what ``plan --snapshot`` reads from a live cluster.
 
-Of a fleet that is named or recorded it captures what a plan of that fleet is made from: the cluster as the engine observes
-it, our NodeClaims, and what else is recorded. Without a fleet it captures the objects of the
-cluster that the kubeconfig names, those of Karpenter among them. It only ever reads.
+Of a fleet that is named or recorded it captures what a plan of that fleet is made from: the
+cluster as the engine observes it, our NodeClaims, and what else is recorded. Otherwise it captures
+the objects of the cluster that the kubeconfig names, those of Karpenter among them. It only reads.
 """
 
 from __future__ import annotations
