@@ -16,6 +16,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
+from reconciler.observed.fingerprint import Fingerprints
 from reconciler.plan.make.recall import Recall
 from reconciler.plan.value.plan import InputDigests, Plan, Revision
 from reconciler.ports.state import RecordedObject, RunningCommand, Unavailable
@@ -89,6 +90,10 @@ class Desired(Protocol):
 
         ``recall`` has what the passes before this one have worked out.
         """
+        ...
+
+    def evidence(self, seen: Observation) -> Fingerprints:
+        """Return what an approval of a plan that is made from a look rests on."""
         ...
 
     def objection(self, command: RunningCommand, seen: Observation) -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
+from typing import Final
 
 from reconciler.engine.ownership import NO_DOUBTS, Doubts, doubts
 from reconciler.engine.steps import lifecycle
@@ -30,6 +31,17 @@ from reconciler.ports.cloud import Instance
 from reconciler.ports.state import CommandPhase, RunningCommand
 
 
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What stood in our records when the look began, before it brought them up to date."""
+
+    node_claims: tuple[NodeClaim, ...] = ()
+    commands: tuple[RunningCommand, ...] = ()
+
+
+NOTHING_BEFORE: Final = Before()
+
+
 @dataclass(frozen=True)
 class Observation:
     """What was seen at ``at``: the claims stand in ``snapshot`` as the look has left them.
@@ -37,7 +49,8 @@ class Observation:
     ``findings`` are what could not be seen and decides nothing by itself. ``history`` is what
     stands in our records of what was done before. ``owner`` is the fleet whose look it is, and
     ``doubts`` are the instances of which nobody can tell whether they are its own. ``disputed``
-    are the claims of which nobody can tell which Node is theirs.
+    are the claims of which nobody can tell which Node is theirs. ``before`` are our records as the
+    look found them.
     """
 
     at: datetime
@@ -49,6 +62,7 @@ class Observation:
     owner: Owner = NO_OWNER
     doubts: Doubts = NO_DOUBTS
     disputed: frozenset[str] = frozenset()
+    before: Before = NOTHING_BEFORE
 
     @property
     def claims(self) -> tuple[NodeClaim, ...]:
@@ -91,6 +105,7 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observatio
     """
     listed = tuple(world.compute.instances())
     recorded = tuple(world.store.node_claims())
+    commands = tuple(world.store.commands())
     instances = (*listed, *_unlisted(world, recorded, listed))
     by_id = {instance.id: instance for instance in instances}
     at = world.clock.now()
@@ -121,11 +136,12 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observatio
         now,
         instances,
         replace(seen, node_claims=tuple(updated)),
-        tuple(world.store.commands()),
+        commands,
         (*_unheard(world), *seen.findings, *known.findings),
         owner=owner,
         doubts=doubts(instances, updated, world.journal, owner, now),
         disputed=known.disputed,
+        before=Before(recorded, commands),
     )
 
 

@@ -17,18 +17,26 @@ from reconciler.diff.nodeclass import LiveInstance as Machine
 from reconciler.disruption.command import ForcefulReason
 from reconciler.disruption.validation import objection
 from reconciler.engine.discovery import Discovery
+from reconciler.engine.evidence import evidence
 from reconciler.engine.hashes import restamped
 from reconciler.engine.observation import Observation
 from reconciler.engine.steps.interruption import ending, interrupted
 from reconciler.engine.steps.nomination import awaited
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.karpenter.instancetype import InstanceType
-from reconciler.model.karpenter.labels import NODEPOOL_HASH, NODEPOOL_HASH_VERSION
+from reconciler.model.karpenter.labels import (
+    INSTANCE_TYPE,
+    NODEPOOL_HASH,
+    NODEPOOL_HASH_VERSION,
+)
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.kubernetes.pod import Amounts
+from reconciler.model.resources import MEMORY, Resources, format_resources, parse_resources
 from reconciler.model.settings import Settings
-from reconciler.observed.pods import Pods
+from reconciler.observed.fingerprint import Fingerprints, joined
+from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.question import LaunchCatalog
 from reconciler.plan.make.covering import Covering
 from reconciler.plan.make.decide import Phase, untimed
@@ -102,6 +110,9 @@ class PlannedFleet:
     discovery: Discovery = field(default_factory=lambda: Discovery({}))
     covering: Covering = field(default_factory=Covering)
     phase: Phase = untimed
+    _resolved: dict[object, Mapping[str, PoolBlueprint]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @cached_property
     def revision(self) -> str:
@@ -172,13 +183,47 @@ class PlannedFleet:
         return object_hash(data, self.settings.cluster_ca_bundle) or ("", "")
 
     def instance_type(self, node_pool: str, name: str) -> InstanceType | None:
-        """Return a type as the class of that NodePool resolves it, None if there is none."""
+        """Return a type as the class of that NodePool resolves it, None if there is none.
+
+        It has the memory that nodes were seen to have by now, as in a plan.
+        """
         blueprint = self._blueprints.get(node_pool)
         return (blueprint.catalog if blueprint is not None else self.catalog).get(name)
 
-    @cached_property
+    @property
     def _blueprints(self) -> Mapping[str, PoolBlueprint]:
-        return self.blueprints(())
+        """What launches need, worked out again when more is known of the nodes' memory."""
+        learned = tuple(sorted(self.discovery.of(self.classes).items()))
+        if learned not in self._resolved:
+            self._resolved.clear()
+            self._resolved[learned] = self.blueprints(())
+        return self._resolved[learned]
+
+    def _with_learned(self, cluster: ClusterState) -> ClusterState:
+        """Return the cluster with nodes that have yet to join as large as others turned out to be.
+
+        Their NodeClaims promise what the type was thought to have at their launch. A pod that was
+        planned onto more than that would wait for a second launch.
+        """
+        nodes = tuple(map(self._as_learned, cluster.nodes))
+        if all(new is old for new, old in zip(nodes, cluster.nodes, strict=True)):
+            return cluster
+        return replace(cluster, nodes=nodes)
+
+    def _as_learned(self, node: StateNode) -> StateNode:
+        claim = node.claim
+        if claim is None or node.is_initialized:
+            return node
+        kind = self.instance_type(node.node_pool, claim.metadata.labels.get(INSTANCE_TYPE, ""))
+        if kind is None:
+            return node
+        status = claim.status
+        capacity = _at_most(status.capacity, kind.capacity)
+        allocatable = _at_most(status.allocatable, kind.allocatable)
+        if (capacity, allocatable) == (status.capacity, status.allocatable):
+            return node
+        fresh = msgspec.structs.replace(status, capacity=capacity, allocatable=allocatable)
+        return replace(node, claim=msgspec.structs.replace(claim, status=fresh))
 
     def objects(self) -> Sequence[RecordedObject]:
         """Return the objects that a plan was made from, with their drift hashes."""
@@ -212,18 +257,20 @@ class PlannedFleet:
     ) -> Inputs:
         """Return what a plan is made from: this revision, the look, and what is recorded."""
         cluster = seen.state()
+        memory = self.discovery.look(cluster.nodes, self.classes, seen.at)
+        cluster = self._with_learned(cluster)
         self.covering.look(self.settings, cluster, self.catalog, seen.at)
         return Inputs(
             fleet=self.fleet,
             cluster=cluster,
-            memory=self.discovery.look(cluster.nodes, self.classes, seen.at),
+            memory=memory,
             catalog=self.catalog,
             settings=self.settings,
             now=seen.at,
             revision=self.head,
             base=[o.data for o in recorded],
             compared_with="records",
-            live=[_looked_up(c) for c in self.classes.values()],
+            live=[looked_up(c) for c in self.classes.values()],
             diagnostics=(
                 *self.diagnostics,
                 *seen.findings,
@@ -240,8 +287,14 @@ class PlannedFleet:
             serial=serial,
             history=seen.history,
             nominated=awaited(seen.snapshot, seen.commands),
-            digests=msgspec.structs.replace(self.digests, snapshot=_digest(seen)),
+            digests=msgspec.structs.replace(
+                self.digests, snapshot=input_digest(joined(self.evidence(seen)))
+            ),
         )
+
+    def evidence(self, seen: Observation) -> Fingerprints:
+        """Return what an approval of a plan that is made from a look rests on."""
+        return evidence(seen, self.classes)
 
     def _price_of(self, instance: Instance) -> float | None:
         """Return what an instance costs an hour, None where the catalogue does not know it."""
@@ -280,6 +333,16 @@ _FORCEFUL: Final = frozenset(reason.value for reason in ForcefulReason)
 """These ask nobody: rolled back over a protected pod, such a command would start in every pass."""
 
 
+def _at_most(promised: Amounts, known: Resources) -> Amounts:
+    """Return what a NodeClaim promises of memory, but no more than its type is known to have."""
+    if MEMORY not in promised or MEMORY not in known:
+        return promised
+    own = parse_resources({MEMORY: promised[MEMORY]})[MEMORY]
+    if own <= known[MEMORY]:
+        return promised
+    return {**promised, **format_resources({MEMORY: known[MEMORY]})}
+
+
 def _machines(seen: Observation) -> dict[str, Machine]:
     """Return what EC2 says of each instance that lives, as drift compares it."""
     return {
@@ -299,17 +362,7 @@ def _refused(unavailable: Sequence[Unavailable]) -> list[tuple[str, str, str]]:
     return [(u.instance_type, u.zone, u.capacity_type) for u in unavailable]
 
 
-def _looked_up(node_class: EC2NodeClass) -> dict[str, object]:
+def looked_up(node_class: EC2NodeClass) -> dict[str, object]:
+    """Return a node class, with what was found for it, as an object of the cluster."""
     data: dict[str, object] = msgspec.to_builtins(node_class)
     return {"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", **data}
-
-
-def _digest(seen: Observation) -> str:
-    """Return a digest of what decides: instances, claims, nodes and pods, not the moment."""
-    facts = (
-        [f"{i.id} {i.state}" for i in seen.instances],
-        [f"{c.name} {c.status.provider_id} {c.is_deleting}" for c in seen.claims],
-        [f"{n.name} {n.is_ready}" for n in seen.snapshot.nodes],
-    )
-    parts = ("\n".join(sorted(rows)).encode() for rows in facts)
-    return input_digest(*parts, Pods.of(seen.snapshot.pods).lines)

@@ -35,6 +35,7 @@ from reconciler.engine.world import World
 from reconciler.model.errors import StalePlanError
 from reconciler.model.ownership import Owner
 from reconciler.model.settings import Settings
+from reconciler.observed.fingerprint import Fingerprints
 from reconciler.plan.approval import departures, moved_inputs
 from reconciler.plan.make.recall import Recall
 from reconciler.plan.value.plan import Plan, from_json, to_json
@@ -190,12 +191,14 @@ def _plan(world: World, desired: Desired, seen: Observation, recall: Recall) -> 
     return desired.plan(seen, refused, store.objects(), store.serial(), recall)
 
 
-def _mandated(world: World, plan: Plan, mandate: Mandate, seen: Observation) -> Plan:
+def _mandated(
+    world: World, desired: Desired, plan: Plan, mandate: Mandate, seen: Observation
+) -> Plan:
     """Return what of a plan the pass may carry out."""
     if seen.doubts:
         return plan  # which has no actions, and says why
     if mandate.approved is not None:
-        return _approved(world, plan, mandate.approved)
+        return _approved(world, plan, mandate.approved, lambda: desired.evidence(seen))
     return plan if mandate.decides else _nothing_of(plan)
 
 
@@ -204,7 +207,9 @@ def _nothing_of(plan: Plan) -> Plan:
     return replace(plan, actions=(), node_claims=(), commands=())
 
 
-def _approved(world: World, plan: Plan, approved: Plan) -> Plan:
+def _approved(
+    world: World, plan: Plan, approved: Plan, evidence: Callable[[], Fingerprints]
+) -> Plan:
     """Return the plan that was just made, if it is the one that was approved.
 
     Once the approved plan was begun, the world differs from it by what it has done: then what is
@@ -213,12 +218,11 @@ def _approved(world: World, plan: Plan, approved: Plan) -> Plan:
     Raises:
         StalePlanError: it is another plan.
     """
-    departed = departures(approved, plan)
-    if not departed:
+    if not departures(approved, plan):
         return replace(plan, approved_as=approved.digest)
     if _is_begun(world, approved):
         return _nothing_of(plan)
-    raise StalePlanError(departed)
+    raise StalePlanError(departures(approved, plan, evidence()))
 
 
 def _is_begun(world: World, approved: Plan) -> bool:
@@ -347,7 +351,7 @@ STEPS: Final = (
     Step("advance rollouts", _advance_rollouts, ("world", "advanced", "desired")),
     Step("recollect", _recollect, ("world", "advanced", "desired"), "seen"),
     Step("plan", _plan, ("world", "desired", "seen", "recall"), "fresh"),
-    Step("apply the mandate", _mandated, ("world", "fresh", "mandate", "seen"), "plan"),
+    Step("apply the mandate", _mandated, ("world", "desired", "fresh", "mandate", "seen"), "plan"),
     Step("record the plan", _remember, ("world", "desired", "plan")),
     Step("note what stalls", _note_stalling, ("world", "seen", "plan", "desired")),
     Step("record objects", _record_objects, ("world", "desired", "seen", "plan", "mandate")),

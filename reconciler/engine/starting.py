@@ -37,7 +37,8 @@ def start(
     Returns whether launches were ready and all of them came to nothing. ``tags`` are put on every
     instance. From ``batch_from`` launches on, equal ones are joined into one call; 0 joins none.
 
-    Commands are marked first: their nodes are tainted before their replacements are launched.
+    Commands are marked first: their nodes are tainted before their replacements are launched. One
+    whose nodes cannot all be tainted launches nothing.
     Their ``replace`` and ``terminate`` actions become ready in later passes (``commands.py``).
     """
     if plan.is_empty:
@@ -50,8 +51,10 @@ def start(
     unmarked = run.unmarked()
     for command in plan.commands:
         if command.id in unmarked:
-            commands.start(effects, command, seen)
-            run.mark(command.id)
+            if commands.start(effects, command, seen):
+                run.mark(command.id)
+            else:
+                run.withdraw(command.id)
     ready = {action.node_claim for action in run.ready() if action.kind == "provision"}
     wanted, calls = _launches(world, desired, plan, seen, tags, ready)
     wishes = batching.wishes(effects, calls, batch_from)

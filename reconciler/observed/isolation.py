@@ -34,7 +34,7 @@ from reconciler.model.kubernetes.cluster import (
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
 )
-from reconciler.model.kubernetes.metadata import LabelSelector, Metadata
+from reconciler.model.kubernetes.metadata import Condition, LabelSelector, Metadata
 from reconciler.model.kubernetes.node import Node, NodeStatus
 from reconciler.model.kubernetes.pod import Pod, PodSpec, PodStatus
 from reconciler.model.resources import parse_quantity
@@ -131,13 +131,28 @@ _LIVE: Final[Mapping[str, type]] = {
 }
 
 
+class _ClassStatus(msgspec.Struct, frozen=True):
+    conditions: tuple[Condition, ...] | None = None
+
+
+class _OtherClass(msgspec.Struct, frozen=True):
+    """A node class that is not EC2's: what it selects is for its own provider to know."""
+
+    metadata: Metadata
+    status: _ClassStatus | None = None
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+
 def isolated_live(data: Any, kind: str, place: Callable[[], str]) -> Isolated | None:
     """Return that an object of one of our own kinds cannot be read; None if it can.
 
     Nothing stands in for it: desired state comes from git.
     """
     try:
-        item: Any = decode(data, _LIVE[kind])
+        item: Any = decode(data, _LIVE.get(kind, _OtherClass))
         _moments(item.metadata)
     except ValueError as error:  # msgspec's errors are among them
         return _isolated(None, f"{kind}: {error}", place())

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.observed.fingerprint import fingerprint, pod_facts
 
 
 class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - what is worked out is kept in its dictionary
@@ -43,7 +44,6 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - what is worked out is kept in it
         }
 
     @cached_property
-    def lines(self) -> bytes:
-        """A line for each pod, sorted: its name, node and phase."""
-        rows = [f"{p.key} {p.spec.node_name} {p.status.phase}" for p in self]
-        return "\n".join(sorted(rows)).encode()
+    def fingerprints(self) -> Mapping[str, str]:
+        """The fingerprint of each pod that has not ended: one that has holds nothing any more."""
+        return {f"Pod {p.key}": fingerprint(pod_facts(p)) for p in self if not p.is_terminal}

@@ -7,7 +7,7 @@ decoded straight into the Struct of its kind: fields that no decision reads are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -68,6 +68,11 @@ _KINDS: Final[dict[str, Any]] = {
     "Service": Service,
 }
 _LIVE: Final = ("NodePool", "NodeOverlay", "EC2NodeClass")
+_ANY_CLASS: Final = "NodeClass"
+"""How the kinds of node classes end. Of those that are not EC2's only the conditions are read."""
+
+RECORDS_KIND: Final = "FleetRecords"
+"""The kind of the object that carries what the engine has recorded (``apiVersion`` ours)."""
 
 
 class _Name(msgspec.Struct, frozen=True):
@@ -89,13 +94,25 @@ class _Page(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
+class RawRecords:
+    """The JSON of what the engine has recorded, as a snapshot carries it, and where it stands.
+
+    ``engine/records.py`` reads it: what a command or a launch is, is not known on this floor.
+    """
+
+    content: bytes
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The objects of a cluster at one moment, each kind in the order of its names.
 
     ``live`` are the NodePools, NodeOverlays and EC2NodeClasses of the cluster, as plain data:
-    desired state comes from git, they only serve to say what git would change. ``skipped``
-    counts the kinds that no decision reads. ``findings`` are about objects that cannot be read, for
-    which something stands in.
+    desired state comes from git, they only serve to say what git would change. ``other_classes``
+    are the node classes of other kinds. ``skipped`` counts the kinds that no decision reads.
+    ``findings`` are about objects that cannot be read, for which something stands in. ``records``
+    are what the engine has recorded, None in a snapshot that was not taken with it.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -117,8 +134,32 @@ class Snapshot:
     replication_controllers: tuple[ReplicationController, ...] = ()
     services: tuple[Service, ...] = ()
     live: tuple[dict[str, Any], ...] = ()
+    other_classes: tuple[dict[str, Any], ...] = ()
     skipped: dict[str, int] = field(default_factory=dict)
     findings: tuple[Diagnostic, ...] = ()
+    records: RawRecords | None = None
+
+    @property
+    def unready_classes(self) -> frozenset[tuple[str, str]]:
+        """The kind and name of each node class whose condition Ready is there and not True."""
+        classes = (o for o in (*self.live, *self.other_classes) if o["kind"].endswith(_ANY_CLASS))
+        return frozenset((o["kind"], o["metadata"]["name"]) for o in classes if _is_unready(o))
+
+    def objects(self) -> Iterator[tuple[str, Any]]:
+        """Yield every decoded object with its kind, in a fixed order."""
+        for kind, name in _FIELDS.items():
+            for item in getattr(self, name):
+                yield kind, item
+
+    @property
+    def indexed_pods(self) -> Pods:
+        """The pods with what follows from them, worked out once."""
+        return Pods.of(self.pods)
+
+
+def _is_unready(node_class: dict[str, Any]) -> bool:
+    conditions = (node_class.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] != "True" for c in conditions)
 
 
 def snapshot_of(objects: Iterable[Any], live: Iterable[dict[str, Any]] = ()) -> Snapshot:
@@ -126,28 +167,36 @@ def snapshot_of(objects: Iterable[Any], live: Iterable[dict[str, Any]] = ()) -> 
     by_kind: dict[type, list[Any]] = {kind: [] for kind in _KINDS.values()}
     for item in objects:
         by_kind[type(item)].append(item)
-    rows = {kind: tuple(sorted(items, key=_order)) for kind, items in by_kind.items()}
+    rows: dict[str, Any] = {
+        name: tuple(sorted(by_kind[_KINDS[kind]], key=_order)) for kind, name in _FIELDS.items()
+    }
+    rows["pods"] = Pods(rows["pods"])
     return Snapshot(
-        nodes=rows[Node],
-        node_claims=rows[NodeClaim],
-        pods=Pods(rows[Pod]),
-        daemon_sets=rows[DaemonSet],
-        pod_disruption_budgets=rows[PodDisruptionBudget],
-        volume_claims=rows[PersistentVolumeClaim],
-        volumes=rows[PersistentVolume],
-        storage_classes=rows[StorageClass],
-        csi_nodes=rows[CSINode],
-        namespaces=rows[Namespace],
-        priority_classes=rows[PriorityClass],
-        capacity_buffers=rows[CapacityBuffer],
-        pod_templates=rows[StoredTemplate],
-        deployments=rows[Deployment],
-        stateful_sets=rows[StatefulSet],
-        replica_sets=rows[ReplicaSet],
-        replication_controllers=rows[ReplicationController],
-        services=rows[Service],
+        **rows,
         live=tuple(sorted(live, key=lambda o: (o["kind"], o.get("metadata", {}).get("name", "")))),
     )
+
+
+_FIELDS: Final = {
+    "Node": "nodes",
+    "NodeClaim": "node_claims",
+    "Pod": "pods",
+    "DaemonSet": "daemon_sets",
+    "PodDisruptionBudget": "pod_disruption_budgets",
+    "PersistentVolumeClaim": "volume_claims",
+    "PersistentVolume": "volumes",
+    "StorageClass": "storage_classes",
+    "CSINode": "csi_nodes",
+    "Namespace": "namespaces",
+    "PriorityClass": "priority_classes",
+    "CapacityBuffer": "capacity_buffers",
+    "PodTemplate": "pod_templates",
+    "Deployment": "deployments",
+    "StatefulSet": "stateful_sets",
+    "ReplicaSet": "replica_sets",
+    "ReplicationController": "replication_controllers",
+    "Service": "services",
+}
 
 
 def read_snapshot(content: bytes, source: str) -> Snapshot:
@@ -164,12 +213,6 @@ def read_snapshot(content: bytes, source: str) -> Snapshot:
 
 def _too_deep(where: str) -> UnreadableError:
     return UnreadableError("not a snapshot: it is nested too deeply", where=where)
-
-
-def canonical(snapshot: Snapshot) -> bytes:
-    """Return the bytes of what decisions read: neither order nor place of the objects counts."""
-    facts = {f.name: getattr(snapshot, f.name) for f in fields(snapshot) if f.name != "findings"}
-    return msgspec.json.encode(facts, order="deterministic")
 
 
 _LISTS_MAX: Final = 100
@@ -202,7 +245,9 @@ def _understood(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> Any:
     if kind is not None:
         item = _decoded(raw, kind, name, place)
         return isolated(item, lambda: place.of(raw)) or item
-    if name not in _LIVE:
+    if name == RECORDS_KIND:
+        return RawRecords(bytes(raw), place.of(raw))
+    if name not in _LIVE and not name.endswith(_ANY_CLASS):
         return Skipped(name)
     data = msgspec.json.decode(raw)
     return isolated_live(data, name, lambda: place.of(raw)) or data
@@ -229,10 +274,19 @@ def assembled(objects: Iterable[Any]) -> Snapshot:
     live: list[dict[str, Any]] = []
     skipped: dict[str, int] = {}
     findings: list[Diagnostic] = []
+    records: RawRecords | None = None
     for item in objects:
         if isinstance(item, Isolated):
             findings.append(item.finding)
             structs += [item.item] if item.item is not None else []
+        elif isinstance(item, RawRecords):
+            if records is not None:
+                raise UnreadableError(
+                    f"the snapshot holds two objects of kind {RECORDS_KIND}",
+                    where=item.place,
+                    remedy="capture it again with `reconciler snapshot`",
+                )
+            records = item
         elif isinstance(item, Skipped):
             skipped[item] = skipped.get(item, 0) + 1
         elif isinstance(item, dict):
@@ -241,7 +295,14 @@ def assembled(objects: Iterable[Any]) -> Snapshot:
             structs.append(item)
     skipped = {str(kind): count for kind, count in sorted(skipped.items())}
     told = tuple(sorted(findings, key=lambda d: d.order))
-    return replace(snapshot_of(structs, live), skipped=skipped, findings=told)
+    known = snapshot_of(structs, (o for o in live if o["kind"] in _LIVE))
+    others = sorted(
+        (o for o in live if o["kind"] not in _LIVE),
+        key=lambda o: (o["kind"], o["metadata"]["name"]),
+    )
+    return replace(
+        known, other_classes=tuple(others), skipped=skipped, findings=told, records=records
+    )
 
 
 def _order(item: Any) -> tuple[str, str]:

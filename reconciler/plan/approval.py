@@ -9,7 +9,7 @@ random in each plan, are not compared.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
@@ -17,6 +17,7 @@ import msgspec
 from msgspec import UnsetType
 
 from reconciler.model.errors import UnreadableError
+from reconciler.observed.fingerprint import difference
 from reconciler.plan.value.actions import Action
 from reconciler.plan.value.disruption import PlannedCommand
 from reconciler.plan.value.nodes import PlannedNodeClaim, PlannedNodeClass
@@ -130,17 +131,35 @@ _MOMENTARY_COMMAND: Final = ("id", "replacements", "score", "message", "savingsP
 
 
 def moved_inputs(
-    approved: InputDigests, now: InputDigests, then_at: Revision, now_at: Revision
+    approved: InputDigests,
+    now: InputDigests,
+    then_at: Revision,
+    now_at: Revision,
+    objects: Sequence[str] = (),
 ) -> list[str]:
     """Return the inputs that are no longer those of the approved plan, and how they differ.
 
-    What ``now`` leaves empty is not known yet and not compared.
+    What ``now`` leaves empty is not known yet and not compared. ``objects`` says in words what has
+    changed in the cluster.
     """
     moved = [name for name in approved.moved(now) if getattr(now, name)]
-    return [
-        f"{name} changed ({_INPUTS[name]}: {_from_to(name, approved, now, then_at, now_at)})"
-        for name in moved
-    ]
+    found = []
+    for name in moved:
+        how = _from_to(name, approved, now, then_at, now_at)
+        if name == "snapshot" and objects:
+            how = _few(objects)
+        found.append(f"{name} changed ({_INPUTS[name]}: {how})")
+    return found
+
+
+OBJECTS_SHOWN_MAX: Final = 5
+"""How many objects of the cluster a message names before it counts the rest."""
+
+
+def _few(objects: Sequence[str]) -> str:
+    shown = [_text(text, 120) for text in objects[:OBJECTS_SHOWN_MAX]]
+    rest = len(objects) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")
 
 
 def _from_to(
@@ -163,11 +182,17 @@ def _commit(revision: Revision) -> str:
     return f"{_text(revision.head[:DIGEST_LENGTH])}{changed}"
 
 
-def departures(approved: Plan, fresh: Plan) -> list[str]:
-    """Return how ``fresh`` differs from the plan that was approved; empty where it is the same."""
+def departures(approved: Plan, fresh: Plan, observed: Mapping[str, str] | None = None) -> list[str]:
+    """Return how ``fresh`` differs from the plan that was approved; empty where it is the same.
+
+    ``observed`` are the fingerprints of what is seen now, None where nobody has them.
+    """
     if approved.fleet != fresh.fleet:
         return [f"the plan is of fleet {_text(approved.fleet)}, not {_text(fresh.fleet)}"]
-    found = moved_inputs(approved.inputs, fresh.inputs, approved.revision, fresh.revision)
+    objects: Sequence[str] = ()
+    if observed is not None and not isinstance(approved.observed, UnsetType):
+        objects = difference(approved.observed, observed)
+    found = moved_inputs(approved.inputs, fresh.inputs, approved.revision, fresh.revision, objects)
     if not found and approved.inputs != fresh.inputs:
         found = ["the plan has inputs that cannot be compared"]
     found += _commands(approved, fresh)

@@ -198,6 +198,15 @@ class PlanRun:
         for name in self._by_command[command]:
             self.feed(RunEvent(name, ActionEvent.MARKED))
 
+    def withdraw(self, command: str) -> None:
+        """Take in that a command was rolled back before anything was launched for it."""
+        self.mark(command)
+        for name in self._by_command[command]:
+            self.feed(RunEvent(name, ActionEvent.ROLLED_BACK))
+        for name, action in self.graph.actions.items():
+            if action.command == command and action.kind == "provision":
+                self.feed(RunEvent(name, ActionEvent.LOST))
+
     def why(self, action: str) -> str:
         """Return what an action waits for, or what is known of its state; empty if nothing is."""
         waiting = self.waits_for(action)

@@ -17,10 +17,11 @@ from tests.engine.world import World, a_deployment, a_pool, a_world
 
 @dataclass
 class Stubborn:
-    """A cluster that refuses ``verbs`` for one node, the first that is asked for."""
+    """A cluster that refuses ``verbs`` for the first node that is asked for, or for ``all``."""
 
     verbs: set[str]
     chosen: str = ""
+    all: bool = False
     cluster: Any = None
     volumes: int = 0
     asked: list[str] = field(default_factory=list)
@@ -42,6 +43,10 @@ class Stubborn:
         self._judge("initialize", node)
         self.cluster.initialize(node)
 
+    def taint(self, node: str) -> None:
+        self._judge("taint", node)
+        self.cluster.taint(node)
+
     def drain(self, node: str, deadline: datetime | None, now: datetime) -> int:
         self._judge("drain", node)
         left: int = self.cluster.drain(node, deadline, now)
@@ -51,7 +56,7 @@ class Stubborn:
         if verb not in self.verbs:
             return
         self.chosen = self.chosen or node
-        if node == self.chosen:
+        if self.all or node == self.chosen:
             self.asked.append(verb)
             raise ClusterError("a webhook says no", where=f"PATCH /api/v1/nodes/{node}")
 
@@ -81,6 +86,42 @@ def test_others_are_registered_and_initialized() -> None:
     world.converge()
     assert labelled(world, "karpenter.sh/initialized") == 3
     assert complaints(world, world.fleet()) == []
+
+
+def test_nothing_is_launched_for_nodes_that_cannot_be_tainted() -> None:
+    stubborn = Stubborn({"taint"}, all=True)
+    world = three_nodes()
+    world.around = stubborn.around
+    before = set(world.instances())
+    moved(world, budget="3")
+    engine = world.engine()
+    for _ in range(6):
+        engine.run_once()
+        world.clock.advance(1)
+    assert set(world.instances()) == before
+    assert world.store.commands() == []
+    assert "taint" in world.ears.said("CommandRolledBack")[-1]
+    assert world.ears.said("IllegalTransition") == []
+    assert len(stubborn.asked) == 2 * 3, "each is tried again at once, and then left alone"
+    stubborn.verbs = set()
+    world.clock.advance(16 * 60)
+    world.converge()
+    assert not before & set(world.instances())
+    assert complaints(world, world.fleet()) == []
+
+
+def test_others_are_replaced_where_one_cannot_be_tainted() -> None:
+    stubborn = Stubborn({"taint"})
+    world = three_nodes()
+    world.around = stubborn.around
+    before = set(world.instances())
+    moved(world, budget="3")
+    engine = world.engine()
+    for _ in range(20):
+        engine.run_once()
+        world.clock.advance(1)
+    assert len(before & set(world.instances())) == 1, "the others are gone"
+    assert len(world.instances()) == 3
 
 
 def test_others_are_drained() -> None:

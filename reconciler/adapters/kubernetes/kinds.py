@@ -24,6 +24,11 @@ class Kind:
     optional: bool = False
 
     @property
+    def api_version(self) -> str:
+        """The group and version, as an object states them."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
     def path(self) -> str:
         """Return where all objects of the kind are, in every namespace."""
         prefix = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
@@ -54,6 +59,15 @@ OBSERVED: Final = (
 )
 """In this order they are listed. Pods come after nodes: one that is bound in between is seen on a
 node that is not known yet, and asks for nothing; the other way round a node would look empty."""
+
+OF_KARPENTER: Final = (
+    Kind("NodePool", "nodepools", "karpenter.sh", optional=True),
+    Kind("NodeClaim", "nodeclaims", "karpenter.sh", optional=True),
+    Kind("NodeOverlay", "nodeoverlays", "karpenter.sh", "v1alpha1", optional=True),
+    Kind("EC2NodeClass", "ec2nodeclasses", "karpenter.k8s.aws", optional=True),
+)
+"""Read only by ``reconciler snapshot`` of a cluster that Karpenter runs, by a person's credentials:
+no ClusterRole of ours asks for them."""
 
 
 @dataclass(frozen=True, slots=True)

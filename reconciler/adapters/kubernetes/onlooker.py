@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.cloud import Instance
-from reconciler.ports.cluster import Cluster
+
+Observe = Callable[[Sequence[NodeClaim], Sequence[Instance]], Snapshot]
 
 
 class Onlooker:
-    """Shows what ``cluster`` shows, and lets nothing through to it.
+    """Shows what ``observe`` shows, a cluster's or a snapshot's, and lets nothing through to it.
 
     The look that a plan begins with would register the nodes that have joined; here it is only
     told that they would be.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, observe: Observe) -> None:
+        self._observe = observe
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
         """Return what runs now."""
-        return self._cluster.observe(claims, instances)
+        return self._observe(claims, instances)
 
     def taint(self, node: str) -> None:
         """Do nothing."""

@@ -34,6 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="exit 1 if another process acts for this fleet (default: wait, and take over)",
     )
+    parser.add_argument(
+        "--dirty",
+        action="store_true",
+        help="act on uncommitted changes of the working tree (default: on its commits only)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -113,10 +118,13 @@ def _act(
     """Hold the lease and run pass after pass; ``begin`` is called once it is held."""
     from reconciler.cli.commands.apply import mandate_of
     from reconciler.cli.wiring.assembly import assembled
+    from reconciler.cli.wiring.fleetsource import follow_commits
     from reconciler.engine.loop import Pulse
     from reconciler.engine.loop import run as keep_passing
     from reconciler.model.duration import parse_duration
 
+    if not args.dirty:
+        follow_commits(args)
     world = assembled(args, notifier, imitation, sleeps=True, standby=standby)
     with world as assembly, assembly.source.watched():
         begin()

@@ -1,8 +1,8 @@
 """``reconciler snapshot``: capture what ``plan --snapshot`` reads from a live cluster.
 
-It runs ``kubectl``, with the credentials and the context that this already has, and only ever
-reads. Kinds that a cluster does not know, such as NodePools where Karpenter never was, are left
-out.
+Of a fleet that is named or recorded it captures what a plan of that fleet is made from: the
+cluster as the engine observes it, our NodeClaims, and what else is recorded. Otherwise it captures
+the objects of the cluster that the kubeconfig names, those of Karpenter among them. It only reads.
 """
 
 from __future__ import annotations
@@ -13,50 +13,45 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-KINDS: Final = (
-    "nodepools.karpenter.sh",
-    "nodeclaims.karpenter.sh",
-    "nodeoverlays.karpenter.sh",
-    "ec2nodeclasses.karpenter.k8s.aws",
-    "nodes",
-    "pods",
-    "poddisruptionbudgets",
-    "persistentvolumeclaims",
-    "persistentvolumes",
-    "storageclasses",
-    "csinodes",
-    "daemonsets",
-    "namespaces",
-    "priorityclasses",
-    "capacitybuffers.autoscaling.x-k8s.io",
-    "podtemplates",
-    "deployments.apps",
-    "statefulsets.apps",
-    "services",
-)
-_OPTIONAL: Final = ("karpenter.sh", "karpenter.k8s.aws", "autoscaling.x-k8s.io")
-_UNKNOWN: Final = "the server doesn't have a resource type"
+_NAMING_A_FLEET: Final = ("path", "repo", "below", "ref", "state")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare where the snapshot goes, and which cluster it is of."""
-    parser.add_argument("--out", metavar="FILE", help="write to this file (default: stdout)")
-    parser.add_argument("--context", metavar="NAME", help="kubectl context to use")
-    parser.add_argument(
+    """Declare where the snapshot goes, and which fleet or cluster it is of."""
+    from reconciler.cli.shared import operatorfile
+
+    add = parser.add_argument
+    add("path", nargs="?", default=None, metavar="PATH", help="fleet folder (default: .)")
+    add("--repo", metavar="URL", help="fleet in a remote repository, without a checkout")
+    add("--ref", metavar="REF", help="commit, branch or tag (default: the working tree)")
+    add("--path", dest="below", metavar="DIR", help="fleet folder within the repository")
+    add("--out", metavar="FILE", help="write to this file (default: stdout)")
+    add("--context", metavar="NAME", help="context of the kubeconfig to use")
+    add("--state", metavar="DIR|URL", help="state directory or database URL")
+    add(
+        "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE",
+        help="override a setting of reconciler.yaml",
+    )  # fmt: skip
+    operatorfile.add_argument(parser)
+    add("--catalog", metavar="FILE", help="catalog of instance types (default: of the account)")
+    add("--now", metavar="TIME", help="current time in RFC 3339 (default: the system clock)")
+    add(
         "--kubectl",
-        default="kubectl",
         metavar="PROGRAM",
-        help=("kubectl executable (default: kubectl)"),
+        help="use this kubectl instead of the API; records of a fleet are then left out",
     )
+    parser.set_defaults(base=None, snapshot=None, allow_removal=[])
 
 
 def run(args: argparse.Namespace) -> int:
     """Write one List of every object that a plan reads; all of them or nothing."""
     from reconciler.cli.shared.exitcode import DONE
 
-    items = [item for kind in KINDS for item in objects_of(kind, args)]
+    if args.context:
+        args.settings = [*args.settings, f"kubernetes.context={args.context}"]
+    items = captured(args)
     content = _encoded(items)
     if args.out is None:
         sys.stdout.write(content.decode())
@@ -66,44 +61,40 @@ def run(args: argparse.Namespace) -> int:
     return DONE
 
 
-def objects_of(kind: str, args: argparse.Namespace) -> Sequence[Any]:
-    """Return every object of a kind, in all namespaces.
+def captured(args: argparse.Namespace) -> Sequence[Any]:
+    """Return the objects of the fleet or cluster that the arguments name.
 
     Raises:
-        ClusterError: kubectl is missing, or the cluster refused.
+        ReconcilerError: something could not be read; a part is never taken for the whole.
     """
-    import subprocess
+    if args.kubectl is not None:
+        from reconciler.adapters.kubernetes.kubectl import objects_of_cluster
 
+        return objects_of_cluster(args.kubectl, args.context)
+    from reconciler.cli.wiring import capturing
+
+    if _names_fleet(args):
+        return capturing.objects_of_fleet(args)
+    return capturing.objects_of_cluster(args)
+
+
+def _names_fleet(args: argparse.Namespace) -> bool:
+    """Return whether a fleet is meant: an argument names one, or one is recorded for this folder.
+
+    Where nothing is recorded yet, the nodes of the cluster are somebody else's, such as Karpenter's
+    before they are adopted: then the objects of the cluster are wanted.
+    """
+    if any(getattr(args, name) is not None for name in _NAMING_A_FLEET):
+        return True
+    from reconciler.cli.shared.records import is_recorded
+
+    return is_recorded(args)
+
+
+def _encoded(items: Iterable[Any]) -> bytes:
     import msgspec
 
-    from reconciler.model.errors import ClusterError
-
-    context = ["--context", args.context] if args.context else []
-    command = [args.kubectl, *context, "get", kind, "--all-namespaces", "--output", "json"]
-    try:
-        done = subprocess.run(command, capture_output=True, check=False)
-    except OSError as error:
-        why = f"cannot run kubectl: {error.strerror}"
-        remedy = "install kubectl, or pass its path with --kubectl"
-        raise ClusterError(why, where=args.kubectl, remedy=remedy) from error
-    said = done.stderr.decode(errors="replace").strip()
-    if done.returncode:
-        if _UNKNOWN in said and kind.endswith(_OPTIONAL):
-            return ()
-        last = said.splitlines()[-1] if said else f"exit {done.returncode}"
-        remedy = "run the same kubectl command by hand to see why"
-        raise ClusterError(last, where=f"kubectl get {kind}", remedy=remedy)
-    try:
-        items: list[Any] = msgspec.json.decode(done.stdout)["items"]
-    except (msgspec.DecodeError, KeyError, TypeError) as error:
-        raise ClusterError("the output is not a List", where=f"kubectl get {kind}") from error
-    return items
-
-
-def _encoded(items: Sequence[Any]) -> bytes:
-    import msgspec
-
-    whole = {"apiVersion": "v1", "kind": "List", "items": items}
+    whole = {"apiVersion": "v1", "kind": "List", "items": list(items)}
     return msgspec.json.encode(whole) + b"\n"
 
 

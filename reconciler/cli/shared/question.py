@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.cli.shared import request as given
 from reconciler.cli.shared.moment import present
 
 if TYPE_CHECKING:
     import argparse
+    from datetime import datetime
 
     from reconciler.catalog.catalog import Catalog
     from reconciler.cli.shared.timings import Timings
     from reconciler.desired.fleet import Fleet
     from reconciler.desired.lock import Lock
     from reconciler.desired.settings.layers import Resolved
+    from reconciler.model.diagnostics import Diagnostic
+    from reconciler.model.karpenter.nodeclass import EC2NodeClass
+    from reconciler.observed.snapshot import Snapshot
     from reconciler.plan.make.inputs import Inputs
+    from reconciler.plan.value.plan import Revision
+
+    Resolve = Callable[[EC2NodeClass], EC2NodeClass]
 
 
 def read_inputs(args: argparse.Namespace, phase: Timings) -> Inputs:
@@ -26,7 +35,6 @@ def read_inputs(args: argparse.Namespace, phase: Timings) -> Inputs:
         UnreadableError: an input cannot be read.
         InvalidFleetError: the desired state has errors.
     """
-    now = present(args.now)
     with phase("read"):
         head = given.read_source(args)
         fleet, findings = given.read_desired(
@@ -37,33 +45,115 @@ def read_inputs(args: argparse.Namespace, phase: Timings) -> Inputs:
             from reconciler.cli.wiring.assembly import live_inputs
 
             return live_inputs(args)
+        now = present(args.now)
         base = given.read_base(args)
-        snapshot, observed, more = given.read_cluster(args, fleet, now)
+        cluster = given.read_cluster(args, fleet, now)
     with phase("catalog"):
         catalog = read_types(args, resolved, fleet.lock)
-    from msgspec.structs import replace
+    asked = _Asked(args, head.revision, fleet, (*findings, *cluster.findings), resolved, catalog)
+    facts = asked.of_records(cluster.snapshot, now) or asked.of_objects(cluster.snapshot, now)
+    return facts if base is None else compared_with_base(base, args, facts)
 
-    from reconciler.observed.identity import identified
-    from reconciler.observed.state import cluster_state
-    from reconciler.plan.make.inputs import Inputs
 
-    known = identified(snapshot)
-    inputs = Inputs(
-        fleet=fleet,
-        cluster=cluster_state(known.snapshot),
-        catalog=catalog,
-        settings=resolved.settings,
-        now=now,
-        revision=replace(head.revision, base=base.head) if base is not None else head.revision,
-        base=base.objects if base is not None else snapshot.live or None,
-        compared_with="base" if base is not None else "cluster" if snapshot.live else "",
-        live=snapshot.live,
-        diagnostics=(*findings, *more, *known.findings),
-        any_class=args.catalog is not None,
-        allow_removal=frozenset(args.allow_removal),
-        digests=given.digests_of(fleet, observed, catalog, resolved),
-    )
-    return inputs if base is None else replace(inputs, against=asked_of(base, args, inputs))
+class _Asked(NamedTuple):
+    """What is asked of a cluster: a revision, what it can launch, and how to plan it."""
+
+    args: argparse.Namespace
+    revision: Revision
+    fleet: Fleet
+    findings: tuple[Diagnostic, ...]
+    resolved: Resolved
+    catalog: Catalog
+
+    def of_objects(self, snapshot: Snapshot, now: datetime) -> Inputs:
+        """Return the question, asked of objects alone: nothing of ours is recorded in them."""
+        from reconciler.observed.fingerprint import joined
+        from reconciler.observed.identity import identified
+        from reconciler.observed.state import cluster_state
+        from reconciler.plan.make.inputs import Inputs
+
+        args, known = self.args, identified(snapshot)
+        is_captured = args.snapshot is not None
+        marks = _evidence(snapshot) if is_captured else {}
+        return Inputs(
+            fleet=self.fleet,
+            cluster=cluster_state(known.snapshot),
+            catalog=self.catalog,
+            settings=self.resolved.settings,
+            now=now,
+            revision=self.revision,
+            base=snapshot.live or None,
+            compared_with="cluster" if snapshot.live else "",
+            live=snapshot.live,
+            unready_classes=snapshot.unready_classes,
+            diagnostics=(*self.findings, *known.findings),
+            any_class=args.catalog is not None,
+            allow_removal=frozenset(args.allow_removal),
+            digests=given.digests_of(self.fleet, joined(marks), self.catalog, self.resolved),
+            observation="snapshot" if is_captured else "workloads",
+            observed=marks,
+        )
+
+    def of_records(self, snapshot: Snapshot, now: datetime) -> Inputs | None:
+        """Return the question, asked as the engine would; None of a snapshot without its records.
+
+        Raises:
+            UnreadableError: the records are not of this release.
+            UsageError: they are those of another fleet.
+        """
+        from msgspec.structs import replace
+
+        from reconciler.cli.wiring.captured import captured, classes_of, settings_for
+
+        found = captured(snapshot)
+        if found is None:
+            return None
+        from reconciler.desired.lock import pinned
+        from reconciler.desired.objects import node_classes, node_pools
+        from reconciler.engine.discovery import Discovery
+        from reconciler.engine.planning import PlannedFleet
+
+        args, fleet = self.args, self.fleet
+        settings = settings_for(found.records, self.resolved, "--snapshot")
+        classes = classes_of({c.name: c for c in node_classes(fleet)}, snapshot)
+        lock = fleet.lock_for(settings.region)
+        if lock is not None:
+            classes = {name: pinned(c, lock.entry(name)) for name, c in classes.items()}
+        digests = given.digests_of(fleet, b"", self.catalog, self.resolved)
+        desired = PlannedFleet(
+            fleet=fleet,
+            head=self.revision,
+            tree=digests.git,
+            node_pools=node_pools(fleet),
+            classes=classes,
+            settings=settings,
+            catalog=self.catalog,
+            diagnostics=self.findings,
+            allow_removal=frozenset(args.allow_removal),
+            digests=digests,
+            discovery=Discovery(found.records.memory),
+        )
+        return replace(
+            found.inputs(desired, now),
+            any_class=args.catalog is not None,
+            unready_classes=snapshot.unready_classes,
+        )
+
+
+def _evidence(snapshot: Snapshot) -> dict[str, str]:
+    """Return what an approval of a plan from a file rests on."""
+    from reconciler.model.decode import decode
+    from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
+    from reconciler.observed.fingerprint import fingerprint, fingerprints, node_class_facts
+
+    found = dict(fingerprints(snapshot))
+    for item in snapshot.live:
+        if item["kind"] == "EC2NodeClass":
+            status = decode(item.get("status") or {}, EC2NodeClassStatus)
+            found[f"EC2NodeClass {item['metadata']['name']}"] = fingerprint(
+                node_class_facts(status)
+            )
+    return found
 
 
 def read_types(args: argparse.Namespace, resolved: Resolved, lock: Lock | None) -> Catalog:
@@ -87,10 +177,29 @@ def read_types(args: argparse.Namespace, resolved: Resolved, lock: Lock | None) 
     return catalogs.read_types(args, resolved, lock, asking)
 
 
-def asked_of(base: given.Base, args: argparse.Namespace, head: Inputs) -> Inputs | None:
+def compared_with_base(
+    base: given.Base, args: argparse.Namespace, facts: Inputs, resolve: Resolve | None = None
+) -> Inputs:
+    """Return the facts with the changes since ``base``, and with the question asked of that too."""
+    from msgspec.structs import replace
+
+    facts = replace(
+        facts,
+        base=base.objects,
+        compared_with="base",
+        revision=replace(facts.revision, base=base.head),
+    )
+    return replace(facts, against=asked_of(base, args, facts, resolve))
+
+
+def asked_of(
+    base: given.Base, args: argparse.Namespace, head: Inputs, resolve: Resolve | None = None
+) -> Inputs | None:
     """Return the question that ``head`` asks, asked of the base; None if that is not valid.
 
-    Without a snapshot the cluster is to run the base's own workloads, on the nodes that are there.
+    Both are asked of one observation. Where there is no real cluster, the base is to run its own
+    workloads, on the nodes that are there. ``resolve`` looks the base's own node classes up in the
+    account.
     """
     if base.fleet is None:
         return None
@@ -98,13 +207,19 @@ def asked_of(base: given.Base, args: argparse.Namespace, head: Inputs) -> Inputs
 
     from reconciler.observed.state import cluster_state
 
-    cluster = head.cluster
-    if args.snapshot is None:
-        cluster = cluster_state(given.read_cluster(args, base.fleet, head.now)[0])
+    cluster, live = head.cluster, head.live
+    if head.observation in ("embedded", "workloads"):
+        own = given.read_cluster(args, base.fleet, head.now).snapshot
+        cluster = cluster_state(own)
         if head.cluster.nodes:
             from reconciler.plan.rest.world import with_workloads
 
             cluster = with_workloads(head.cluster, cluster, head.now)
+    if resolve is not None:
+        from reconciler.desired.objects import node_classes
+        from reconciler.engine.planning import looked_up
+
+        live = [looked_up(resolve(c)) for c in node_classes(base.fleet)]
     resolved = given.settings_of(args, base.fleet)
     catalog = head.catalog
     if _locked(base.fleet) != _locked(head.fleet):
@@ -116,6 +231,7 @@ def asked_of(base: given.Base, args: argparse.Namespace, head: Inputs) -> Inputs
         catalog=catalog,
         settings=resolved.settings,
         base=None,
+        live=live,
         diagnostics=(),
     )
 
@@ -126,5 +242,31 @@ def _locked(fleet: Fleet) -> str:
 
 
 def is_live(args: argparse.Namespace, resolved: Resolved) -> bool:
-    """Return whether the plan is of the fleet that runs, and not of a snapshot or of files."""
-    return args.snapshot is None and resolved.settings.cluster == "embedded"
+    """Return whether the plan is of the fleet that runs, and not of a snapshot or of files.
+
+    ``cluster`` is ``kubeconfig`` where nobody says otherwise, for those who act. Without a
+    cluster to be found, and on the machine of somebody who only wants to see what a folder means,
+    a plan is made from the workloads in it. So a cluster counts where something names it: the
+    settings, the environment (``KUBECONFIG``, a pod's service account), or records of this fleet.
+    """
+    from reconciler.desired.settings.layers import DEFAULT
+
+    cluster = resolved.settings.cluster
+    if args.snapshot is not None or cluster != "kubeconfig":
+        return args.snapshot is None and cluster == "embedded"
+    if any(resolved.origins[key] != DEFAULT for key in _NAMING_A_CLUSTER):
+        return True
+    return any(os.environ.get(name) for name in _ENVIRONMENT) or _is_recorded(args, resolved)
+
+
+_NAMING_A_CLUSTER: Final = ("cluster", "kubernetes.kubeconfig", "kubernetes.context")
+_ENVIRONMENT: Final = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST")
+
+
+def _is_recorded(args: argparse.Namespace, resolved: Resolved) -> bool:
+    """Return whether the folder has a state: who has applied a fleet plans it as it runs."""
+    from reconciler.adapters.database.connection import FILE, is_url
+    from reconciler.cli.shared.records import state_location
+
+    location = state_location(args.path, resolved)
+    return is_url(location) or os.path.exists(os.path.join(location, FILE))  # noqa: PTH110, PTH118

@@ -114,6 +114,23 @@ def recorded(
         yield Recorded(state, meant, state.database.place, now)
 
 
+def is_recorded(args: argparse.Namespace) -> bool:
+    """Return whether the state that the arguments name knows their fleet; nothing is created.
+
+    Raises:
+        StateError: there is a state, and it cannot be used.
+    """
+    from reconciler.adapters.database.connection import FILE, is_url
+    from reconciler.adapters.database.state import open_state
+
+    resolved = settings_of(args.path, args.state, args.settings, args.config)
+    location, fleet = state_location(args.path, resolved), resolved.settings.fleet
+    if not is_url(location) and not (Path(location) / FILE).exists():
+        return False
+    with open_state(location, fleet, create=False) as state:
+        return fleet in state.history.fleets()
+
+
 def _meant(fleet: str, known: Sequence[str], resolved: Resolved, place: str) -> str:
     """Return the fleet to read."""
     from reconciler.desired.settings.layers import DEFAULT

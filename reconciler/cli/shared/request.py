@@ -213,21 +213,24 @@ def fleet_name(args: argparse.Namespace) -> str:
     return os.path.basename(folder)  # noqa: PTH119
 
 
-def read_cluster(
-    args: argparse.Namespace, fleet: Fleet, now: datetime
-) -> tuple[Snapshot, bytes, tuple[Diagnostic, ...]]:
-    """Return the snapshot, its canonical bytes, and findings.
+class SeenCluster(NamedTuple):
+    """The objects of a cluster, and what is to be said about them."""
 
-    The order of objects and keys in the file makes no difference to the bytes, nor does what no
-    decision reads. Without ``--snapshot`` it is an empty cluster that is to run the fleet's own
-    workloads.
+    snapshot: Snapshot
+    findings: tuple[Diagnostic, ...]
+
+
+def read_cluster(args: argparse.Namespace, fleet: Fleet, now: datetime) -> SeenCluster:
+    """Return the cluster of ``--snapshot``.
+
+    Without it, it is an empty cluster that is to run the fleet's own workloads.
     """
-    from reconciler.observed.snapshot import canonical, read_snapshot, snapshot_of
+    from reconciler.observed.snapshot import read_snapshot, snapshot_of
 
     if args.snapshot is not None:
         source = "stdin" if args.snapshot == "-" else args.snapshot
         snapshot = read_snapshot(read_bytes(args.snapshot), source)
-        return snapshot, canonical(snapshot), snapshot.findings
+        return SeenCluster(snapshot, snapshot.findings)
     from reconciler.desired.workloads.pods import expand
 
     made, findings = expand(fleet.workloads, now=now)
@@ -236,7 +239,7 @@ def read_cluster(
         *made.volumes, *made.storage_classes, *made.csi_nodes, *made.namespaces,
         *made.priority_classes,
     ]  # fmt: skip
-    return snapshot_of(objects), b"", without_errors(findings)
+    return SeenCluster(snapshot_of(objects), without_errors(findings))
 
 
 BYTES_MAX: Final = 2**31

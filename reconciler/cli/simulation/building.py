@@ -26,18 +26,19 @@ from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
 from reconciler.cli.simulation.driver import SimulationStage
 from reconciler.cli.simulation.killing import Steps, mortal
 from reconciler.cli.simulation.script import Script
-from reconciler.desired.fleet import Fleet
+from reconciler.cli.wiring.captured import captured, classes_of, settings_for
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_classes, node_pools
 from reconciler.desired.workloads.pods import Workloads, expand
+from reconciler.engine.discovery import Discovery
 from reconciler.engine.observation import Observation
 from reconciler.engine.planning import PlannedFleet, PoolBlueprint
 from reconciler.engine.reconcile import owner_of
+from reconciler.engine.records import recollect
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
-from reconciler.model.decode import decode
 from reconciler.model.karpenter.labels import NODEPOOL
-from reconciler.model.karpenter.nodeclass import EC2NodeClass, EC2NodeClassStatus
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.observed.identity import identified
 from reconciler.observed.snapshot import Snapshot, read_snapshot
@@ -57,6 +58,7 @@ class SimulatedFleet(PlannedFleet):
     """
 
     any_class: bool = False
+    unready_classes: frozenset[tuple[str, str]] = frozenset()
     workloads: Workloads = field(default_factory=Workloads)
     compute: SimulatedCompute | None = None
     _priced: dict[str, SimulatedFleet] = field(default_factory=dict, init=False)
@@ -113,7 +115,11 @@ class SimulatedFleet(PlannedFleet):
         interrupted = self.compute.interrupted() if self.compute is not None else {}
         heard = {**facts.interrupted, **interrupted}
         return msgspec.structs.replace(
-            facts, lists_blockers=False, any_class=self.any_class, interrupted=heard
+            facts,
+            lists_blockers=False,
+            any_class=self.any_class,
+            unready_classes=self.unready_classes,
+            interrupted=heard,
         )
 
 
@@ -191,6 +197,11 @@ def fleet_of(args: argparse.Namespace, snapshot: Snapshot, phase: Phase) -> Simu
         source, any_class=any_class, allow_empty=request.may_be_empty(args)
     )
     resolved = request.settings_of(args, fleet)
+    settings, memory = resolved.settings, Discovery({})
+    found = captured(snapshot)
+    if found is not None:
+        settings = settings_for(found.records, resolved, "--snapshot")
+        memory = Discovery(found.records.memory)
     workloads, more = (Workloads(), ()) if args.snapshot else expand(fleet.workloads)
     with phase("catalog"):
         catalog = read_types(args, resolved, fleet.lock)
@@ -200,32 +211,18 @@ def fleet_of(args: argparse.Namespace, snapshot: Snapshot, phase: Phase) -> Simu
         head=source.revision,
         tree=digests.git,
         node_pools=node_pools(fleet),
-        classes=_classes(fleet, snapshot),
-        settings=resolved.settings,
+        classes=dict(classes_of({c.name: c for c in node_classes(fleet)}, snapshot)),
+        settings=settings,
         catalog=catalog,
         diagnostics=request.without_errors((*findings, *more, *snapshot.findings)),
         allow_removal=frozenset(args.allow_removal),
         digests=digests,
+        discovery=memory,
         any_class=any_class,
+        unready_classes=snapshot.unready_classes,
         workloads=workloads,
         phase=phase,
     )
-
-
-def _classes(fleet: Fleet, snapshot: Snapshot) -> dict[str, EC2NodeClass]:
-    """Return the classes of a fleet; what was looked up for them may stand in the snapshot."""
-    live = {
-        o["metadata"]["name"]: o["status"]
-        for o in snapshot.live
-        if o.get("kind") == "EC2NodeClass" and o.get("status")
-    }
-    classes = {}
-    for node_class in node_classes(fleet):
-        if node_class.name in live and node_class.status == EC2NodeClassStatus():
-            status = decode(live[node_class.name], EC2NodeClassStatus)
-            node_class = msgspec.structs.replace(node_class, status=status)
-        classes[node_class.name] = node_class
-    return classes
 
 
 def _stage(
@@ -269,9 +266,15 @@ def _record_first(
     chronicle.knows(claims)
     store.put_node_claims(claims)
     ours = owner_of(desired.settings).tags
-    for instance in first.instances:
+    found = captured(snapshot)
+    shown = {i.id: i.instance for i in found.records.instances} if found is not None else {}
+    for derived in first.instances:
+        instance = replace(shown.get(derived.id, derived), state=derived.state)
         tagged = replace(instance, tags={**instance.tags, **ours})
         stage.compute.add(tagged, _price(instance, desired))
+    if found is not None:
+        recollect(found.records, store)
+        return
     known = [
         RecordedObject(o["kind"], o["metadata"]["name"], (object_hash(o) or ("",))[0], o)
         for o in snapshot.live

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from reconciler.cli.maintenance.takeover import Takeover
     from reconciler.cli.shared.catalogs import CatalogInForce
     from reconciler.cli.wiring.standby import Standby
+    from reconciler.engine.observation import Observation
+    from reconciler.engine.planning import PlannedFleet
     from reconciler.engine.world import World
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
@@ -194,26 +196,49 @@ def _renewed(before: Ground, now: Ground) -> Ground:
     return now
 
 
-def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) -> Inputs:
-    """Return what a plan of the live fleet is made from, and write nothing anywhere.
+@dataclass(frozen=True)
+class Look:
+    """One observation of the running fleet, made as a pass makes it, with nothing written.
+
+    ``serial`` is that of the records, which ``world`` has a copy of. ``compute`` looks up node
+    classes in the account.
+    """
+
+    world: World
+    compute: Compute
+    desired: PlannedFleet
+    seen: Observation
+    serial: int
+    settings: Settings
+
+    def inputs(self) -> Inputs:
+        """Return what a plan is made from."""
+        import msgspec
+
+        from reconciler.engine.steps.provision import refused_now
+
+        store, desired, seen = self.world.store, self.desired, self.seen
+        facts = desired.inputs(seen, refused_now(store, seen.at), store.objects(), self.serial)
+        is_real = self.settings.cluster == "kubeconfig"
+        return msgspec.structs.replace(
+            facts,
+            observation="cluster" if is_real else "embedded",
+            observed=desired.evidence(seen),
+        )
+
+
+def look(args: argparse.Namespace, imitation: Imitation | None = None) -> Look:
+    """Observe the running fleet as a pass does, and write nothing anywhere.
 
     The look is the engine's own, at a copy of what is recorded: an imitated cluster keeps its
-    books on a shelf, and a preview must not turn its pages. With ``--base`` the changes are told
-    since that commit instead of since what was carried out last.
+    books on a shelf, and a preview must not turn its pages.
 
     Raises:
         TransientCloudError: EC2 could not be looked at.
+        ClusterError: the cluster could not be looked at.
     """
-    import msgspec
-
     from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
-    from reconciler.cli.shared import request
-    from reconciler.cli.shared.question import asked_of
     from reconciler.cli.shared.stopping import Silence
-    from reconciler.engine.history import history_of
-    from reconciler.engine.observation import observe
-    from reconciler.engine.reconcile import owner_of, restamp
-    from reconciler.engine.steps.provision import refused_now
     from reconciler.engine.world import World
 
     ground = ground_of(args, imitation)
@@ -226,26 +251,44 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     if settings.cluster == "kubeconfig":
         from reconciler.adapters.kubernetes.onlooker import Onlooker
 
-        cluster = Onlooker(cluster)
+        cluster = Onlooker(cluster.observe)
     desired = source.read()
     if is_real(settings, imitation) and not is_named(ground.resolved):
         desired = with_fields(desired, diagnostics=(*desired.diagnostics, UNNAMED))
     journal = recorded_journal(ground.location, settings.fleet)
     world = World(clock, compute, cluster, store, journal, Silence())
+    seen = observed(world, desired, settings)
+    return Look(world, compute, desired, seen, serial, settings)
+
+
+def observed(world: World, desired: PlannedFleet, settings: Settings) -> Observation:
+    """Return what a pass sees, with what is remembered of earlier ones."""
+    from reconciler.engine.history import history_of
+    from reconciler.engine.observation import observe
+    from reconciler.engine.reconcile import owner_of, restamp
+
     restamp(world, desired)
     seen = observe(world, desired.node_pools, owner_of(settings))
-    seen = with_fields(seen, history=history_of(store, settings, seen.at))
-    facts = desired.inputs(seen, refused_now(store, seen.at), store.objects(), serial)
+    return with_fields(seen, history=history_of(world.store, settings, seen.at))
+
+
+def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) -> Inputs:
+    """Return what a plan of the live fleet is made from, and write nothing anywhere.
+
+    With ``--base`` the changes are told since that commit instead of since what was carried out
+    last, and the base is asked of the same look.
+
+    Raises:
+        TransientCloudError: EC2 could not be looked at.
+        ClusterError: the cluster could not be looked at.
+    """
+    from reconciler.cli.shared import request
+    from reconciler.cli.shared.question import compared_with_base
+
+    found = look(args, imitation)
     base = request.read_base(args)
-    if base is None:
-        return facts
-    facts = msgspec.structs.replace(
-        facts,
-        base=base.objects,
-        compared_with="base",
-        revision=msgspec.structs.replace(facts.revision, base=base.head),
-    )
-    return msgspec.structs.replace(facts, against=asked_of(base, args, facts))
+    facts = found.inputs()
+    return facts if base is None else compared_with_base(base, args, facts, found.compute.resolve)
 
 
 @contextmanager

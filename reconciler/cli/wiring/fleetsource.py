@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,40 @@ def no_workloads() -> Workloads:
     from reconciler.desired.workloads.pods import Workloads
 
     return Workloads()
+
+
+def follow_commits(args: argparse.Namespace) -> None:
+    """Let the arguments mean the commits of a working tree, and not the files that lie in it.
+
+    A file that is being edited is nobody's decision yet. A folder outside git has no commits, and
+    is followed as it is. What is not committed is told on stderr.
+
+    Raises:
+        UsageError: the repository has no commit yet.
+    """
+    from reconciler.adapters.git.repository import find
+    from reconciler.adapters.git.revision import working_revision
+    from reconciler.adapters.git.source import WorkingTree
+    from reconciler.cli.shared.request import source_of
+    from reconciler.model.errors import UsageError
+
+    source = source_of(args)
+    if not isinstance(source, WorkingTree) or find(source.path) is None:
+        return
+    at = working_revision(source.path)
+    if at.head is None:
+        raise UsageError(
+            "the repository has no commit yet",
+            where=source.path,
+            remedy="commit the fleet, or pass --dirty to act on the files as they are",
+        )
+    if at.dirty:
+        print(
+            f"Note: {source.path} has uncommitted changes, which are not acted on; "
+            "commit them, or pass --dirty",
+            file=sys.stderr,
+        )
+    args.ref, args.is_watched = "HEAD", True
 
 
 @dataclass
@@ -102,6 +137,8 @@ class FleetSource:
 
     @property
     def _is_polled(self) -> bool:
+        if getattr(self.args, "is_watched", False):
+            return False
         return self.args.repo is not None or self.args.ref is not None
 
     @contextmanager

@@ -23,7 +23,7 @@ _LONGEST_PAUSE: Final = timedelta(hours=4)
 
 
 def failed_attempts(claim: NodeClaim) -> int:
-    """Return how often something was launched to replace the node, and the node stayed."""
+    """Return how often the node was to go and stayed: nothing could replace or taint it."""
     known = claim.condition(IN_VAIN)
     return int(known.message) if known is not None else 0
 
@@ -47,7 +47,7 @@ def resting(candidates: Sequence[Candidate], now: datetime) -> tuple[datetime, s
     at, candidate = max(until, key=lambda row: (row[0], row[1].name))
     times = failed_attempts(candidate.claim)
     text = (
-        f"replacements of {candidate.name} failed {times} times; the next attempt waits until "
+        f"replacing {candidate.name} failed {times} times; the next attempt waits until "
         f"{at:%Y-%m-%d %H:%M %Z} or until the next commit is synced"
     )
     return at, text

@@ -147,8 +147,12 @@ Objection = Callable[[RunningCommand], str | None]
 """Says why a command may no longer go on, None if it may."""
 
 
-def start(effects: Effects, command: PlannedCommand, seen: Observation) -> None:
-    """Record a command and taint its nodes; its replacements are launched by the same pass."""
+def start(effects: Effects, command: PlannedCommand, seen: Observation) -> bool:
+    """Record a command and taint its nodes; its replacements are launched by the same pass.
+
+    Returns whether every node could be tainted. Where one could not, the command is rolled back at
+    once: pods would go on being scheduled to a node that is to be replaced.
+    """
     world = effects.world
     pools = {claim.name: claim.node_pool for claim in seen.claims}
     running = RunningCommand(
@@ -175,15 +179,45 @@ def start(effects: Effects, command: PlannedCommand, seen: Observation) -> None:
         command=command.id,
         reason=command.reason,
     )
-    for node in command.nodes:
-        taint = effects.intent(
-            Verb.TAINT,
-            node,
-            {"command": command.id},
-            command=command.id,
-            reason=because(command.reason, command.event),
-        )
-        effects.carry_out([taint], partial(world.cluster.taint, node))
+    refused = [node for node in command.nodes if not _taint(effects, running, node)]
+    if refused:
+        _withdraw(effects, running, refused, seen)
+    return not refused
+
+
+def _taint(effects: Effects, command: RunningCommand, node: str) -> bool:
+    taint = effects.intent(
+        Verb.TAINT,
+        node,
+        {"command": command.id},
+        command=command.id,
+        reason=because(command.reason, command.message),
+    )
+    return effects.carry_out([taint], partial(effects.world.cluster.taint, node))
+
+
+def _withdraw(
+    effects: Effects, command: RunningCommand, refused: Sequence[str], seen: Observation
+) -> None:
+    """Roll back a command whose nodes could not all be tainted; nothing was launched for it.
+
+    The nodes that refused are left alone for longer each time, so that they hold up no other. A
+    taint that cannot be taken back now is one that no command needs: the next pass does it.
+    """
+    world = effects.world
+    nodes = seen.nodes()
+    hosts = {c.name: nodes.get(c.status.provider_id) for c in seen.claims}
+    named = {name: node.name for name, node in hosts.items() if node is not None}
+    for name in command.node_claims:
+        node = named.get(name)
+        if node is not None and node not in refused:
+            untaint = effects.intent(Verb.UNTAINT, node, {"command": command.id})
+            effects.carry_out([untaint], partial(world.cluster.untaint, node))
+    stuck = [c for c in world.store.node_claims() if named.get(c.name) in refused]
+    world.store.put_node_claims([_failed_again(c, effects.revision, seen.at) for c in stuck])
+    why = f"the taint of {', '.join(refused)} was refused"
+    _record(effects, replace(command, failed=True), CommandPhase.ROLLED_BACK, why)
+    world.notify("CommandRolledBack", f"{command.reason}: {why}", command=command.id)
 
 
 def untaint_strays(effects: Effects, seen: Observation) -> None:

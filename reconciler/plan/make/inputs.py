@@ -14,8 +14,13 @@ from reconciler.desired.fleet import Fleet
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState
-from reconciler.plan.make.pools import OfferingKey
-from reconciler.plan.value.plan import ComparedWith, InputDigests, Revision
+from reconciler.plan.make.pools import ClassKey, OfferingKey
+from reconciler.plan.value.plan import (
+    ComparedWith,
+    InputDigests,
+    ObservationSource,
+    Revision,
+)
 
 if TYPE_CHECKING:
     from reconciler.diff.nodeclass import LiveInstance
@@ -41,7 +46,10 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     ``nominated`` are NodeClaims whose pods are still on their way from nodes that go.
     ``history`` is what the guards remember, None where nobody keeps a record;
     ``lists_blockers`` says whether anybody wants to know what keeps nodes from going, and what
-    that costs. ``withheld`` says why nothing may be launched or removed now, empty where it may.
+    that costs. ``unready_classes`` are the kind and name of node classes that are not ready.
+    ``observation`` says where ``cluster`` was seen, and ``observed`` what an approval of the plan
+    rests on: a fingerprint for each object. ``withheld`` says why nothing may be launched or
+    removed now, empty where it may.
     """
 
     fleet: Fleet
@@ -67,6 +75,9 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     history: History | None = None
     lists_blockers: bool = True
     withheld: str = ""
+    unready_classes: frozenset[ClassKey] = frozenset()
+    observation: ObservationSource | msgspec.UnsetType = msgspec.UNSET
+    observed: Mapping[str, str] = {}
 
     @property
     def known_before(self) -> tuple[Object, ...]:

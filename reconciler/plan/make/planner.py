@@ -113,6 +113,7 @@ def facts_of(inputs: Inputs) -> Facts:
             inputs.catalog,
             inputs.settings,
             any_class=inputs.any_class,
+            unready=inputs.unready_classes,
             refused=inputs.refused,
             memory=_memory(inputs, classes),
             covers=covers,
@@ -257,6 +258,8 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
         deferred=deferred,
         blockers=_blockers(inputs, decisions),
         cost=cost,
+        observation=inputs.observation,
+        observed=dict(inputs.observed) or UNSET,
         diagnostics=(
             *_overdue(inputs, drifted, commands, blocked, deferred),
             *_findings(inputs, facts, decisions, claims),

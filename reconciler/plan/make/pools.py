@@ -97,6 +97,9 @@ def _rounded(preference: Preference) -> Iterator[PlanFinding]:
 OfferingKey = tuple[str, str, str]
 """Instance type, zone and capacity type of an offering."""
 
+ClassKey = tuple[str, str]
+"""Kind and name of a node class."""
+
 Memory = tuple[tuple[str, int], ...]
 """Memory by instance type, in thousandths of a byte, sorted by type."""
 
@@ -123,6 +126,7 @@ def pool_types(
     settings: Settings,
     *,
     any_class: bool = False,
+    unready: Collection[ClassKey] = (),
     refused: Collection[OfferingKey] = (),
     memory: Mapping[str, Memory] = _NONE_SEEN,
     covers: Sequence[Cover] = (),
@@ -130,9 +134,10 @@ def pool_types(
     """Return what the pools may launch.
 
     ``any_class`` takes every class as known and ready that does not say otherwise of itself: a
-    catalogue file lists types as resolved already. ``refused`` offerings cannot be had now.
-    ``memory`` is what nodes of a class were seen to have, by the name of the class; ``covers`` are
-    the commitments that have room.
+    catalogue file lists types as resolved already. ``unready`` are node classes of which the
+    cluster says that they are not ready, whatever their kind. ``refused`` offerings cannot be had
+    now. ``memory`` is what nodes of a class were seen to have, by the name of the class;
+    ``covers`` are the commitments that have room.
     """
     ordered = sorted(pools, key=lambda p: p.name)
     resolved = _resolved(ordered, classes, _without(catalog, refused), settings, memory)
@@ -142,7 +147,7 @@ def pool_types(
     every = {pool.name: LaunchPool(pool, catalogs[pool.name]) for pool in ordered}
     ready: list[LaunchPool] = []
     for pool in ordered:
-        finding = _unready(pool, classes, any_class=any_class)
+        finding = _unready(pool, classes, unready, any_class=any_class)
         if finding is None:
             ready.append(every[pool.name])
         else:
@@ -244,12 +249,17 @@ def _wished(
 
 
 def _unready(
-    pool: NodePool, classes: Mapping[str, EC2NodeClass], *, any_class: bool
+    pool: NodePool,
+    classes: Mapping[str, EC2NodeClass],
+    unready: Collection[ClassKey],
+    *,
+    any_class: bool,
 ) -> PlanFinding | None:
     """Return why the pool launches nothing, None if it may."""
     ref = pool.spec.template.spec.node_class_ref
     node_class = node_class_of(pool, classes)
-    if node_class is not None and not node_class.is_ready:
+    said = (ref.kind, ref.name) in unready
+    if said or (node_class is not None and not node_class.is_ready):
         return _launches_nothing(pool, "nodeclass-not-ready", f"{ref.kind} {ref.name} is not ready")
     if node_class is None and not any_class:
         missing = f"{ref.kind or 'node class'} {ref.name} not found in the fleet folder"

@@ -16,6 +16,7 @@ from reconciler.plan.render.wording import (
     fields_summary,
     format_findings,
     format_forgone_savings,
+    format_observation,
     format_pods,
     format_revision,
     format_value,
@@ -154,6 +155,7 @@ def page_head(title: str, style: str) -> str:
 
 def _header(plan: Plan) -> str:
     facts = [f"plan {plan.digest}", f"of {moment(plan.at)}", plan.revision.repo or ""]
+    facts.append(format_observation(plan))
     lines = "".join(f"<p>{html_text(line)}</p>" for line in summary_lines(plan))
     return (
         f"<h1>{html_text(plan.fleet)} "

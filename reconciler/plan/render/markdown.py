@@ -20,6 +20,7 @@ from reconciler.plan.render.wording import (
     fields_summary,
     format_findings,
     format_forgone_savings,
+    format_observation,
     format_pods,
     format_revision,
     format_value,
@@ -314,7 +315,8 @@ class _Comment:
     def _foot(self) -> str:
         plan = self._plan
         of = markdown_code(clipped(format_revision(plan), _SUMMARY_MAX))
-        return f"<sub>Plan {markdown_code(plan.digest)} of {of}, {moment(plan.at)}</sub>"
+        seen = f"; {format_observation(plan)}" if format_observation(plan) else ""
+        return f"<sub>Plan {markdown_code(plan.digest)} of {of}, {moment(plan.at)}{seen}</sub>"
 
 
 def _moved(before: str, after: str) -> str:

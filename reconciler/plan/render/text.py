@@ -24,6 +24,7 @@ from reconciler.plan.render.wording import (
     fields_summary,
     format_findings,
     format_forgone_savings,
+    format_observation,
     format_pods,
     format_revision,
     format_value,
@@ -121,6 +122,8 @@ def _header(paper: Canvas, plan: Plan) -> None:
     if place and not beside:
         paper.wrapped(place, 0, "dim")
     paper.wrapped(f"plan {plan.digest} of {moment(plan.at)}", 0, "dim")
+    if format_observation(plan):
+        paper.wrapped(format_observation(plan), 0, "dim")
 
 
 def _changes(paper: Canvas, plan: Plan) -> None:

@@ -210,6 +210,19 @@ def format_revision(plan: Plan) -> str:
     return f"{text} with uncommitted changes" if revision.dirty else text
 
 
+_OBSERVED = {
+    "cluster": "observed: the cluster and EC2",
+    "embedded": "observed: EC2 and the simulated cluster",
+    "snapshot": "observed: the snapshot",
+    "workloads": "no cluster observed: pods of the workloads in the fleet folder",
+}
+
+
+def format_observation(plan: Plan) -> str:
+    """Return where the plan saw its cluster, empty where that is not recorded."""
+    return "" if isinstance(plan.observation, UnsetType) else _OBSERVED[plan.observation]
+
+
 def compared(plan: Plan) -> str:
     """Return what the changes in git are compared with."""
     match plan.compared_with:

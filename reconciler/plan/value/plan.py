@@ -27,6 +27,10 @@ API_VERSION: Final = "reconciler/v1"
 DIGEST_LENGTH: Final = 12
 
 
+ObservationSource = Literal["cluster", "embedded", "snapshot", "workloads"]
+"""Where a plan saw its cluster: a real one, an imitated one, a file, or none at all: then it plans
+the workloads of the fleet folder."""
+
 ComparedWith = Literal["", "base", "records", "cluster"]
 
 
@@ -87,6 +91,8 @@ class Plan(Part, frozen=True, kw_only=True):
     the ``changes`` are: another commit, our records, or the cluster's own objects.
     ``headroom`` is written where there are CapacityBuffers. ``node_classes`` are those that the
     plan launches with. ``at_rest`` is what the change since a base costs.
+    ``observation`` says where the cluster was seen. ``observed`` has a fingerprint for each object
+    that decisions rest on, so that a refused approval can name what has changed.
     ``approved_as`` is the digest of the saved plan that approved this one.
     """
 
@@ -117,6 +123,8 @@ class Plan(Part, frozen=True, kw_only=True):
     node_classes: tuple[PlannedNodeClass, ...] | msgspec.UnsetType = msgspec.UNSET
     approved_as: str | msgspec.UnsetType = msgspec.UNSET
     at_rest: AtRest | msgspec.UnsetType = msgspec.UNSET
+    observation: ObservationSource | msgspec.UnsetType = msgspec.UNSET
+    observed: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def change(self) -> AtRest | None:

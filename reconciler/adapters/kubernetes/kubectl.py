@@ -1,0 +1,71 @@
+"""The objects of a cluster as kubectl prints them, with the credentials that this already has.
+
+Kinds that a cluster does not know, such as NodePools where Karpenter never was, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+KINDS: Final = (
+    "nodepools.karpenter.sh",
+    "nodeclaims.karpenter.sh",
+    "nodeoverlays.karpenter.sh",
+    "ec2nodeclasses.karpenter.k8s.aws",
+    "nodes",
+    "pods",
+    "poddisruptionbudgets",
+    "persistentvolumeclaims",
+    "persistentvolumes",
+    "storageclasses",
+    "csinodes",
+    "daemonsets",
+    "namespaces",
+    "priorityclasses",
+    "capacitybuffers.autoscaling.x-k8s.io",
+    "podtemplates",
+    "deployments.apps",
+    "statefulsets.apps",
+    "services",
+)
+_OPTIONAL: Final = ("karpenter.sh", "karpenter.k8s.aws", "autoscaling.x-k8s.io")
+_UNKNOWN: Final = "the server doesn't have a resource type"
+
+
+def objects_of_cluster(kubectl: str, context: str | None) -> Sequence[Any]:
+    """Return every object that a plan reads.
+
+    Raises:
+        ClusterError: kubectl is missing, or the cluster refused.
+    """
+    return [item for kind in KINDS for item in _objects_of(kind, kubectl, context)]
+
+
+def _objects_of(kind: str, kubectl: str, context: str | None) -> Sequence[Any]:
+    import subprocess
+
+    import msgspec
+
+    from reconciler.model.errors import ClusterError
+
+    flags = ["--context", context] if context else []
+    command = [kubectl, *flags, "get", kind, "--all-namespaces", "--output", "json"]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - no shell
+    except OSError as error:
+        why = f"cannot run kubectl: {error.strerror}"
+        remedy = "install kubectl, or leave --kubectl out"
+        raise ClusterError(why, where=kubectl, remedy=remedy) from error
+    said = done.stderr.decode(errors="replace").strip()
+    if done.returncode:
+        if _UNKNOWN in said and kind.endswith(_OPTIONAL):
+            return ()
+        last = said.splitlines()[-1] if said else f"exit {done.returncode}"
+        remedy = "run the same kubectl command by hand to see why"
+        raise ClusterError(last, where=f"kubectl get {kind}", remedy=remedy)
+    try:
+        items: list[Any] = msgspec.json.decode(done.stdout)["items"]
+    except (msgspec.DecodeError, KeyError, TypeError) as error:
+        raise ClusterError("the output is not a List", where=f"kubectl get {kind}") from error
+    return items

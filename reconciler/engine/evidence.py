@@ -1,0 +1,61 @@
+"""What an approval of a plan rests on: a fingerprint for each fact that the plan was made from.
+
+The facts of a look are those that the world showed, and our records as the look found them. What
+the look itself writes into our records follows from these, and from the moment at which it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from reconciler.engine.observation import Observation
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.observed.fingerprint import (
+    Fingerprints,
+    fingerprint,
+    fingerprints,
+    node_class_facts,
+)
+from reconciler.ports.cloud import Instance
+from reconciler.ports.state import RunningCommand
+
+_OWNERSHIP: Final = ("reconciler/", "karpenter.sh/", "eks:eks-cluster-name")
+"""How the tags begin that say whose an instance is, and which launch made it."""
+
+
+def evidence(seen: Observation, classes: Mapping[str, EC2NodeClass]) -> Fingerprints:
+    """Return the fingerprints of a look and of what was found in the account for node classes."""
+    found = dict(fingerprints(replace(seen.snapshot, node_claims=seen.before.node_claims)))
+    for instance in seen.instances:
+        if not instance.is_going:
+            found[f"Instance {instance.id}"] = fingerprint(_instance(instance))
+    for command in seen.before.commands:
+        found[f"Command {command.id}"] = fingerprint(_command(command))
+    for rollout in seen.history.rollouts:
+        found[f"Rollout {rollout.node_pool}"] = fingerprint(
+            (rollout.wave, rollout.stopped_at is not None)
+        )
+    for name, node_class in classes.items():
+        found[f"EC2NodeClass {name}"] = fingerprint(node_class_facts(node_class.status))
+    return found
+
+
+def _instance(instance: Instance) -> object:
+    """Return what is read of an instance that runs or starts: drift, price and its owner."""
+    return (
+        instance.instance_type,
+        instance.zone,
+        instance.capacity_type,
+        instance.image_id,
+        instance.subnet_id,
+        sorted(instance.security_groups),
+        instance.reservation_id,
+        instance.tenancy,
+        {key: value for key, value in instance.tags.items() if key.startswith(_OWNERSHIP)},
+    )
+
+
+def _command(command: RunningCommand) -> object:
+    return (command.phase, command.node_claims, command.replacements)

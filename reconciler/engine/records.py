@@ -1,0 +1,166 @@
+"""What the engine has recorded, as a snapshot carries it: with it a plan in CI is the plan there.
+
+NodeClaims are objects of the snapshot like any other. Everything else that a plan reads of our own
+records, and what EC2 showed, is one object of the kind ``FleetRecords`` (``schemas/``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Final
+
+import msgspec
+
+from reconciler.catalog.adjusted.discovered import Memory
+from reconciler.engine.observation import Observation
+from reconciler.engine.ownership import INTENT_TAG, came_of_a_launch
+from reconciler.model.diagnostics import Diagnostic
+from reconciler.model.errors import UnreadableError
+from reconciler.model.history import DAY, Obstacle, Rollout
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.observed.snapshot import RECORDS_KIND, RawRecords
+from reconciler.ports.cloud import Instance
+from reconciler.ports.journal import Journal, JournalEntry
+from reconciler.ports.state import RecordedObject, RunningCommand, StateStore, Unavailable
+
+API_VERSION: Final = "reconciler/v1"
+
+
+class SeenInstance(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """An instance as EC2 showed it (``ports.cloud.Instance``)."""
+
+    id: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+    state: str
+    launched_at: Annotated[datetime, msgspec.Meta(tz=True)]
+    tags: dict[str, str] = {}
+    image_id: str = ""
+    subnet_id: str = ""
+    security_groups: tuple[str, ...] = ()
+    private_dns_name: str = ""
+    reservation_id: str = ""
+    tenancy: str = ""
+
+    @property
+    def instance(self) -> Instance:
+        """The instance as the engine knows it."""
+        return Instance(**msgspec.structs.asdict(self))
+
+
+class FleetRecords(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """What was recorded for a fleet at ``at``, and the instances that EC2 showed then.
+
+    ``commands`` are those under way and those that began within the day before, which daily
+    maxima count. ``objects`` are the desired objects as last carried out. ``unavailable`` are
+    offerings that EC2 refused; ``memory`` is what nodes were seen to have, by the images of a class
+    and by type. ``launches`` are journalled launches, without their parameters, of instances that
+    no NodeClaim has. ``findings`` are about objects of the cluster that could not be believed.
+    """
+
+    api_version: str = ""
+    kind: str = ""
+    fleet: str
+    at: Annotated[datetime, msgspec.Meta(tz=True)]
+    serial: int = 0
+    instances: tuple[SeenInstance, ...] = ()
+    commands: tuple[RunningCommand, ...] = ()
+    rollouts: tuple[Rollout, ...] = ()
+    obstacles: tuple[Obstacle, ...] = ()
+    objects: tuple[RecordedObject, ...] = ()
+    unavailable: tuple[Unavailable, ...] = ()
+    memory: dict[str, dict[str, Memory]] = {}
+    launches: tuple[JournalEntry, ...] = ()
+    findings: tuple[Diagnostic, ...] = ()
+
+
+def records_of(
+    store: StateStore,
+    journal: Journal,
+    seen: Observation,
+    fleet: str,
+    serial: int,
+    memory: Mapping[str, Mapping[str, Memory]],
+) -> FleetRecords:
+    """Return what is recorded of a fleet, beside its NodeClaims, and what EC2 showed."""
+    return FleetRecords(
+        api_version=API_VERSION,
+        kind=RECORDS_KIND,
+        fleet=fleet,
+        at=seen.at,
+        serial=serial,
+        instances=tuple(SeenInstance(**dataclasses.asdict(i)) for i in seen.instances),
+        commands=_commands(store, seen.at),
+        rollouts=tuple(store.rollouts()),
+        obstacles=tuple(store.obstacles()),
+        objects=tuple(store.objects()),
+        unavailable=tuple(store.unavailable(seen.at)),
+        memory={key: dict(types) for key, types in memory.items()},
+        launches=tuple(_launches(seen, journal)),
+        findings=seen.findings,
+    )
+
+
+def _commands(store: StateStore, now: datetime) -> tuple[RunningCommand, ...]:
+    known = {c.id: c for c in (*store.commands_since(now - DAY), *store.commands())}
+    return tuple(known[name] for name in sorted(known))
+
+
+def _launches(seen: Observation, journal: Journal) -> Iterable[JournalEntry]:
+    """Yield the launches that made instances without a NodeClaim; a plan must not doubt those."""
+    claimed = {c.status.provider_id.rpartition("/")[2] for c in seen.claims}
+    for instance in seen.instances:
+        if instance.id in claimed or not came_of_a_launch(instance, journal, seen.owner):
+            continue
+        entry = journal.entry(instance.tags.get(INTENT_TAG, ""))
+        if entry is not None:
+            plain = msgspec.structs.replace(entry.intent, parameters={})
+            yield msgspec.structs.replace(entry, intent=plain, message="")
+
+
+def read_records(raw: RawRecords) -> FleetRecords:
+    """Return the records that a snapshot carries.
+
+    Raises:
+        UnreadableError: they are not records of this release.
+    """
+    remedy = "capture the snapshot again with `reconciler snapshot` of this release"
+    try:
+        records = msgspec.json.decode(raw.content, type=FleetRecords)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise UnreadableError(
+            f"invalid {RECORDS_KIND}: {error}", where=raw.place, remedy=remedy
+        ) from error
+    if records.api_version != API_VERSION:
+        raise UnreadableError(
+            f"unsupported {RECORDS_KIND} of apiVersion {records.api_version[:60]!r}",
+            where=raw.place,
+            remedy=remedy,
+        )
+    return records
+
+
+def restore(
+    records: FleetRecords, claims: Sequence[NodeClaim], store: StateStore, journal: Journal
+) -> None:
+    """Write records and NodeClaims into a store and a journal that are empty."""
+    store.put_node_claims(claims)
+    recollect(records, store)
+    for entry in records.launches:
+        journal.begin([entry.intent])
+        if entry.outcome is not None and entry.finished_at is not None:
+            journal.finish(entry.intent.id, entry.outcome, entry.finished_at)
+
+
+def recollect(records: FleetRecords, store: StateStore) -> None:
+    """Write everything that is remembered, beside NodeClaims, into a store that is empty."""
+    for command in records.commands:
+        store.put_command(command)
+    for rollout in records.rollouts:
+        store.put_rollout(rollout)
+    store.put_obstacles(records.obstacles)
+    store.put_objects(records.objects, "", records.at)
+    store.put_unavailable(records.unavailable)

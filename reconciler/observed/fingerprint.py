@@ -1,0 +1,177 @@
+"""What decisions read of a cluster's objects, as one short fingerprint for each object.
+
+An approval holds for as long as the facts hold that it rests on. A cluster changes all the time in
+ways that no rule reads: resource versions, heartbeats, messages, pods that have ended. Those leave
+the fingerprints as they are. The tables below are the one place that says what counts.
+
+What changes with time alone is not here either: a node that is ``Consolidatable`` now is compared
+by what the plan does about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from reconciler.model.karpenter.labels import DO_NOT_DISRUPT, FAKE_POD, POD_DELETION_COST
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
+from reconciler.model.kubernetes.metadata import Condition, Metadata
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.pod import Pod
+
+if TYPE_CHECKING:
+    from reconciler.observed.snapshot import Snapshot
+
+Fingerprints = Mapping[str, str]
+"""A fingerprint by the kind and name of its object, such as ``Pod shop/web-1``."""
+
+_ANNOTATIONS: Final = frozenset(
+    {
+        DO_NOT_DISRUPT,
+        FAKE_POD,
+        POD_DELETION_COST,
+        "pv.kubernetes.io/bind-completed",
+        "storageclass.kubernetes.io/is-default-class",
+    }
+)
+"""The annotations that a rule reads, of objects that are not ours."""
+
+_OURS: Final = ("karpenter.sh/", "karpenter.k8s.aws/", "reconciler/")
+"""How the annotations of NodeClaims begin that we write: hashes, nominated pods, and the like."""
+
+_POD_CONDITIONS: Final = frozenset({"PodScheduled", "Ready"})
+_TIMED: Final = frozenset({"Consolidatable"})
+"""Conditions of a NodeClaim that follow from the clock and from facts that count themselves."""
+
+_SIZE: Final = 8
+_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
+
+
+def fingerprint(facts: object) -> str:
+    """Return the fingerprint of facts that can be written as JSON; the order of keys is none."""
+    return blake2b(_ENCODER.encode(facts), digest_size=_SIZE).hexdigest()
+
+
+def fingerprints(snapshot: Snapshot) -> Fingerprints:
+    """Return the fingerprint of every object that a decision reads."""
+    found = {name: fingerprint(facts) for name, facts in _facts(snapshot)}
+    return {**found, **snapshot.indexed_pods.fingerprints}
+
+
+def joined(found: Fingerprints) -> bytes:
+    """Return the fingerprints as bytes, for a digest: a line for each, sorted."""
+    return "".join(f"{name} {mark}\n" for name, mark in sorted(found.items())).encode()
+
+
+def difference(before: Fingerprints, after: Fingerprints) -> list[str]:
+    """Return what is gone, new or changed, in words and sorted by kind and name."""
+    found = []
+    for name in sorted(before.keys() | after.keys()):
+        if name not in after:
+            found.append(f"{name} is gone")
+        elif name not in before:
+            found.append(f"{name} is new")
+        elif before[name] != after[name]:
+            found.append(f"{name} has changed")
+    return found
+
+
+def _facts(snapshot: Snapshot) -> Iterator[tuple[str, object]]:
+    """Yield the name of every object but the pods, with what is read of it."""
+    for node in snapshot.nodes:
+        yield f"Node {node.name}", _node(node)
+    for claim in snapshot.node_claims:
+        yield f"NodeClaim {claim.name}", _node_claim(claim)
+    for kind, item in snapshot.objects():
+        if kind not in ("Pod", "Node", "NodeClaim"):
+            yield f"{kind} {_key(item.metadata)}", _plain(item)
+
+
+def _key(metadata: Metadata) -> str:
+    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+
+
+def _metadata(metadata: Metadata) -> tuple[object, ...]:
+    annotations = metadata.annotations
+    if annotations:
+        annotations = {k: v for k, v in annotations.items() if k in _ANNOTATIONS}
+    return (
+        metadata.labels,
+        annotations,
+        metadata.owner_references,
+        metadata.deletion_timestamp,
+    )
+
+
+def pod_facts(pod: Pod) -> object:
+    """Return what is read of a pod.
+
+    Its uid decides between pods that are otherwise alike, and stands for its age: an object keeps
+    the moment of its creation for as long as it lives.
+    """
+    status = pod.status
+    return (
+        pod.metadata.uid,
+        _metadata(pod.metadata),
+        pod.spec,
+        status.phase,
+        status.nominated_node_name,
+        status.start_time,
+        status.resize,
+        [s for s in status.container_statuses if s.resources is not None],
+        [(c.type, c.status, c.reason) for c in status.conditions if c.type in _POD_CONDITIONS],
+    )
+
+
+def _node(node: Node) -> object:
+    """Return what is read of a Node: since when a condition holds decides about its repair."""
+    return (
+        _metadata(node.metadata),
+        node.spec,
+        node.status.capacity,
+        node.status.allocatable,
+        [(c.type, c.status, c.last_transition_time) for c in node.status.conditions],
+    )
+
+
+def _node_claim(claim: NodeClaim) -> object:
+    conditions = [c for c in claim.status.conditions if c.type not in _TIMED]
+    annotations = claim.metadata.annotations
+    return (
+        {key: value for key, value in annotations.items() if key.startswith(_OURS)},
+        claim.metadata.creation_timestamp,
+        _metadata(claim.metadata),
+        claim.spec,
+        msgspec.structs.replace(claim.status, conditions=()),
+        [(c.type, c.status, c.reason, c.last_transition_time) for c in _by_type(conditions)],
+    )
+
+
+def _by_type(conditions: Iterable[Condition]) -> list[Condition]:
+    return sorted(conditions, key=lambda c: c.type)
+
+
+def _plain(item: Any) -> object:
+    return _metadata(item.metadata), msgspec.structs.replace(item, metadata=_NO_METADATA)
+
+
+_NO_METADATA: Final = Metadata()
+
+
+def node_class_facts(status: EC2NodeClassStatus) -> object:
+    """Return what is read of what a node class was found to select.
+
+    How many instances a reservation still holds is compared by what the plan launches.
+    """
+    return (
+        status.subnets,
+        status.security_groups,
+        status.amis,
+        [(r.id, r.state) for r in status.capacity_reservations],
+        status.placement_group,
+        [c.status for c in status.conditions if c.type == "Ready"],
+    )

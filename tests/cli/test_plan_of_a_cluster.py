@@ -1,0 +1,238 @@
+"""``plan`` of a fleet that runs on a Kubernetes API: live, and from a snapshot of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from git import Actor, Repo
+from jsonschema import Draft202012Validator
+
+from reconciler._resources import resource
+from reconciler.adapters.aws.clients import connector
+from reconciler.cli.commands import apply
+from reconciler.cli.main import main
+from reconciler.cli.shared.planfile import load
+from reconciler.cli.wiring.assembly import assembled
+from reconciler.cli.wiring.imitation import Imitation
+from reconciler.engine.reconcile import Pass, reconcile
+from reconciler.model.errors import StalePlanError
+from reconciler.model.settings import Settings
+from reconciler.observed.snapshot import RECORDS_KIND, read_snapshot
+from tests.adapters.kubernetes.apiserver import Object
+from tests.cli.test_kubernetes_end_to_end import Site, site
+
+__all__ = ["site"]
+
+
+def launched(site: Site) -> None:
+    """Run the daemon until the two pods run."""
+    town = site.town
+    site.keep(lambda: town.settled() and len(site.ears.said("Initialized")) == 2)
+
+
+def planned(site: Site, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main([*site.words("plan"), *words, "-o", "json"]) == 0, capsys.readouterr().err
+    plan: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return plan
+
+
+def drift(site: Site) -> None:
+    """Make every node differ from what git would launch."""
+    site.town.cloud.publish("ami-second", "shop-2", site.clock.now())
+    site.clock.advance(600)
+
+
+def the_pass(site: Site, path: Path | None = None) -> Pass:
+    """Run one pass as ``apply`` does, of a saved plan or of git."""
+    parser = argparse.ArgumentParser()
+    apply.add_arguments(parser)
+    args = parser.parse_args(site.words("apply")[1:])
+    connect = cache(connector(Settings(endpoint_url=site.url)))
+    imitation = Imitation(site.clock, connect, workers=1)
+    with assembled(args, site.ears, imitation) as assembly:
+        approved = load(str(path)) if path is not None else None
+        mandate = apply.mandate_of(assembly.settings, approved)
+        return reconcile(assembly.world, assembly.source.read(), mandate)
+
+
+def save(site: Site) -> Path:
+    path = site.folder.parent / "plan.json"
+    assert main([*site.words("plan"), "--out", str(path)]) == 0
+    return path
+
+
+def captured(site: Site) -> str:
+    path = site.folder.parent / "cluster.json"
+    assert main([*site.words("snapshot"), "--out", str(path)]) == 0
+    return str(path)
+
+
+def heartbeat(node: Object) -> None:
+    node["metadata"]["managedFields"] = [{"manager": "kubelet"}]
+    for condition in node["status"]["conditions"]:
+        condition["lastHeartbeatTime"] = "2026-03-02T10:00:00Z"
+        condition["message"] = "kubelet is posting ready status"
+
+
+def is_same(live: dict[str, Any], snapshot: dict[str, Any]) -> bool:
+    """Return whether two plans are equal but for where they saw the cluster."""
+    assert (live.pop("observation"), snapshot.pop("observation")) == ("cluster", "snapshot")
+    live.pop("at"), snapshot.pop("at")  # the clock of a live plan runs
+    assert live.pop("digest") != snapshot.pop("digest"), "it covers where the cluster was seen"
+    differing = {key for key in live.keys() | snapshot.keys() if live.get(key) != snapshot.get(key)}
+    assert not differing, {key: (live.get(key), snapshot.get(key)) for key in differing}
+    return True
+
+
+def node_of(site: Site) -> str:
+    """Return the name of a node that is to be replaced."""
+    return min(site.town.kube.of("nodes"))
+
+
+def test_a_plan_of_a_running_fleet(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is a single story because it takes seconds until the fleet runs."""
+    launched(site)
+    drift(site)
+    before = len(site.town.kube.calls)
+    live = planned(site, capsys)
+    assert len(live["drift"]) == 2
+    assert {c["reason"] for c in live["commands"]} == {"Drifted"}
+    path = save(site)
+    file = captured(site)
+    assert {call.method for call in site.town.kube.calls[before:]} == {"GET"}
+
+    assert is_same(live, planned(site, capsys, "--snapshot", file))
+
+    _, *rest = site.words("explain")
+    assert main(["explain", "node", node_of(site), *rest, "--snapshot", file]) == 0
+    assert "Drifted" in capsys.readouterr().out
+
+    site.town.kube.change("pods", "web-1", lambda pod: pod["metadata"].update(labels={"app": "x"}))
+    with pytest.raises(StalePlanError, match="Pod default/web-1 has changed"):
+        the_pass(site, path)
+    assert len(site.town.cloud.living()) == 2, "nothing was launched"
+    site.town.kube.change(
+        "pods", "web-1", lambda pod: pod["metadata"].update(labels={"app": "web"})
+    )
+
+    site.clock.advance(60)
+    for name in site.town.kube.of("nodes"):
+        site.town.kube.change("nodes", name, heartbeat)
+    assert the_pass(site, path).plan.approved_as == load(str(path)).digest
+    assert len(site.town.cloud.living()) > 2, "the replacement was launched"
+
+    live = planned(site, capsys)
+    assert live["commands"] == [], "the command is under way"
+    file = captured(site)
+    records = next(
+        item for item in json.loads(Path(file).read_text())["items"] if item["kind"] == RECORDS_KIND
+    )
+    assert records["commands"][0]["phase"] == "marked"
+    schema = json.loads(Path(resource("schemas", "fleetrecords.v1.json")).read_bytes())
+    Draft202012Validator(schema).validate(records)
+    assert is_same(live, planned(site, capsys, "--snapshot", file))
+
+    launched_already = len(site.town.cloud.living()) - 2
+    assert main([*site.words("simulate"), "--snapshot", file, "-o", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["converged"]
+    created = [e for e in told["events"] if e["kind"] == "NodeClaimCreated"]
+    assert len(created) == 2 - launched_already, "what is under way is not launched again"
+    assert len(told["fleet"]) == 2
+
+
+def test_a_launch_that_is_on_its_way_is_not_planned_again(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.town._deployment()
+    first = planned(site, capsys)
+    assert len(first["nodeClaims"]) == 2
+    assert is_same(first, planned(site, capsys, "--snapshot", captured(site)))
+    site.town.kube.fault = lambda call: None  # no kubelet: the instances start, and no node joins
+    the_pass(site)
+    assert len(site.town.cloud.living()) == 2
+    live = planned(site, capsys)
+    assert live["actions"] == []
+    assert is_same(live, planned(site, capsys, "--snapshot", captured(site)))
+
+
+def test_a_base_is_asked_of_the_same_cluster(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository = Repo.init(site.folder)
+    repository.git.add(all=True)
+    repository.index.commit("a fleet", author=Actor("a", "a@b"), committer=Actor("a", "a@b"))
+    site.town._deployment()
+    plan = planned(site, capsys, "--base", "HEAD")
+    assert plan["atRest"]["before"] == plan["atRest"]["after"]
+    assert plan["atRest"]["before"]["nodes"] == 2, "the pods of the cluster count on both sides"
+    assert plan["atRest"]["perHour"] == 0
+
+
+def test_without_any_cluster_a_plan_says_that_it_is_of_the_workloads(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = planned(site, capsys, "--set", "cluster=none")
+    assert plan["observation"] == "workloads"
+    assert site.town.kube.calls == []
+
+
+def test_a_cluster_without_a_fleet_is_captured_through_the_api(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kube = site.town.kube
+    kube.rules = None  # a person's credentials
+    site.town._deployment()
+    empty = site.folder.parent / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    monkeypatch.setenv("KUBECONFIG", str(site.folder.parent / "kubeconfig"))
+    assert main(["snapshot", "--out", "cluster.json"]) == 0, capsys.readouterr().err
+    found = read_snapshot(Path("cluster.json").read_bytes(), "cluster.json")
+    assert [pod.metadata.name for pod in found.pods] == ["web-1", "web-2"]
+    assert found.records is None
+    assert Path("cluster.json").stat().st_mode & 0o077 == 0
+    assert {"nodepools", "nodeclaims"} <= {call.resource for call in kube.calls}
+    assert {call.method for call in kube.calls} == {"GET"}
+
+
+def test_the_records_of_another_fleet_are_refused(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.town._deployment()
+    file = captured(site)
+    capsys.readouterr()
+    assert main([*site.words("plan"), "--snapshot", file, "--set", "fleet=other"]) == 1
+    assert "records of fleet 'shop', but this is fleet 'other'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        (lambda records: records.update(apiVersion="reconciler/v9"), "unsupported FleetRecords"),
+        (lambda records: records.update(serial="x"), "invalid FleetRecords"),
+    ],
+    ids=["of another release", "of another shape"],
+)
+def test_records_that_cannot_be_read_stop_the_plan(
+    site: Site,
+    capsys: pytest.CaptureFixture[str],
+    broken: Callable[[Object], None],
+    says: str,
+) -> None:
+    path = Path(captured(site))
+    content = json.loads(path.read_text())
+    broken(next(item for item in content["items"] if item["kind"] == RECORDS_KIND))
+    path.write_text(json.dumps(content))
+    capsys.readouterr()
+    assert main([*site.words("plan"), "--snapshot", str(path)]) == 1
+    said = capsys.readouterr().err
+    assert says in said
+    assert "capture the snapshot again" in said
