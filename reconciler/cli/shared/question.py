@@ -71,8 +71,10 @@ def read_types(args: argparse.Namespace, resolved: Resolved, lock: Lock | None) 
 
     It is the bundled one, unless there is a lock or the settings say otherwise.
     """
+    from reconciler.model.settings import DataSource
+
     settings = resolved.settings
-    wants_live = "live" in (settings.instance_types_from, settings.prices_from)
+    wants_live = DataSource.LIVE in (settings.instance_types_from, settings.prices_from)
     if args.catalog is None and lock is None and not wants_live and settings.price_book is None:
         from reconciler.catalog.catalog import bundled
 
@@ -127,4 +129,6 @@ def _locked(fleet: Fleet) -> str:
 
 def is_live(args: argparse.Namespace, resolved: Resolved) -> bool:
     """Return whether the plan is of the fleet that runs, and not of a snapshot or of files."""
-    return args.snapshot is None and resolved.settings.cluster == "embedded"
+    from reconciler.model.settings import ClusterKind
+
+    return args.snapshot is None and resolved.settings.cluster is ClusterKind.EMBEDDED

@@ -172,6 +172,7 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     from reconciler.engine.observation import observe
     from reconciler.engine.reconcile import owner_of, restamp
     from reconciler.engine.world import World
+    from reconciler.model.settings import ClusterKind
 
     ground = ground_of(args, imitation)
     settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
@@ -180,7 +181,7 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     compute = compute_of(settings, catalog, imitation)
     source = FleetSource(args, compute, catalog, discovery_of(args, ground.resolved, keeps=False))
     cluster = cluster_of(settings, catalog, imitation, shelf, source)
-    if settings.cluster == "kubeconfig":
+    if settings.cluster is ClusterKind.KUBECONFIG:
         from reconciler.adapters.kubernetes.onlooker import Onlooker
 
         cluster = Onlooker(cluster)
