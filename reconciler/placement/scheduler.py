@@ -89,15 +89,13 @@ class Scheduler:
         )
         self._books: dict[int, SpaceBook] = {}
         self._daemons = daemons(cluster)
-        best_effort = settings.min_values_policy is MinValuesPolicy.BEST_EFFORT
+        best_effort = settings.min_values_policy == MinValuesPolicy.BEST_EFFORT
         self._all_templates = [
             PoolTemplate(p.node_pool, self._book(p), self._daemons, best_effort=best_effort)
             for p in self._pools
         ]
         self._templates = [t for t in self._all_templates if t.types]
-        self._shapes = self._sorter(
-            respect=settings.preference_policy is not PreferencePolicy.IGNORE
-        )
+        self._shapes = self._sorter(respect=settings.preference_policy != PreferencePolicy.IGNORE)
         self._well_known = frozenset(k for t in self._all_templates for k in t.book.well_known)
 
     def _book(self, pool: LaunchPool) -> SpaceBook:

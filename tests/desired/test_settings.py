@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.desired.settings.layers import Layer, environment_name, resolve
+from reconciler.desired.settings.keys import environment_name
+from reconciler.desired.settings.layers import Layer, resolve
 from reconciler.model.errors import UsageError
-from reconciler.model.settings import PlacementGroup, PoolOptions, Settings
+from reconciler.model.settings import (
+    Packing,
+    PlacementGroup,
+    PoolOptions,
+    PreferencePolicy,
+    Settings,
+)
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "reconciler.v1.json"
 
@@ -31,8 +38,8 @@ def test_each_layer_wins_over_the_one_before() -> None:
     resolved = resolve(config, environ, ["clusterName=one", "clusterName=two"])
     assert resolved.settings == replace(
         Settings(),
-        preference_policy="Ignore",
-        packing="cheapest",
+        preference_policy=PreferencePolicy.IGNORE,
+        packing=Packing.CHEAPEST,
         region="eu-west-3",
         cluster_name="two",
     )
@@ -74,7 +81,9 @@ def test_gates_subnets_groups_and_pools_have_names_of_the_authors() -> None:
     ]
     assert settings.subnet_free_addresses == {"subnet-1": 10, "subnet-2": 20, "subnet-3": 0}
     assert settings.placement_group == PlacementGroup(id="pg-1", partition_count=7)
-    assert settings.node_pools == {"team.a": PoolOptions("cheapest", 0.01)}
+    assert settings.node_pools == {
+        "team.a": PoolOptions(packing=Packing.CHEAPEST, per_node_cost=0.01)
+    }
 
 
 def test_what_disruption_may_do_comes_from_the_file_or_as_json() -> None:
@@ -89,8 +98,9 @@ def test_what_disruption_may_do_comes_from_the_file_or_as_json() -> None:
     ]
     assert [(b.nodes, b.reasons) for b in made.fleet_budgets] == [("3", None)]
     assert [(w.schedule, w.time_zone) for w in made.windows] == [("0 22 * * *", "Europe/Berlin")]
-    assert (made.option("web", "minimum_age"), made.option("api", "minimum_age")) == ("30m", "0s")
-    assert made.option("web", "minimum_savings") == 0.05
+    assert made.pool("web").minimum_age == timedelta(minutes=30)
+    assert made.pool("api").minimum_age == timedelta(0)
+    assert made.pool("web").minimum_savings == 0.05
     assert resolved.values["disruption.windows"] == [nightly]
     assert json.loads(json.dumps(resolved.values["disruption.suspend"]))[0]["owner"] == "platform"
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from reconciler.engine.loop import READ_AGAIN, Pulse, run
 from reconciler.engine.reconcile import Mandate
+from reconciler.model.duration import Duration
 from reconciler.model.errors import StateError, TransientCloudError, UnreadableError
 from tests.engine.trouble import moved, three_nodes
 from tests.engine.world import TAGS, World
@@ -74,7 +75,9 @@ def test_pods_that_wait_wake_it_and_a_look_hears_them_all() -> None:
 
 def pruned(world: World, keep: str, hours: int, **broken: Any) -> list[tuple[timedelta, frozenset]]:
     """Let a quiet daemon run for so long, and return which spans it pruned to, and sparing what."""
-    world.settings = replace(world.settings, history_keep=keep)
+    world.settings = replace(
+        world.settings, history_keep=None if keep == "Never" else Duration(keep)
+    )
     engine = world.engine()
     asked: list[tuple[timedelta, frozenset]] = []
     end = world.clock.now() + timedelta(hours=hours)

@@ -198,7 +198,7 @@ def _cluster(settings: Settings, *, writes: bool) -> Iterator[Check]:
     """Yield what the cluster's API says, and whether the address that new nodes join answers."""
     from reconciler.model.settings import ClusterKind
 
-    if settings.cluster is not ClusterKind.KUBECONFIG:
+    if settings.cluster != ClusterKind.KUBECONFIG:
         yield unknown(
             "cluster",
             "",

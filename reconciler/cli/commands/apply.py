@@ -177,7 +177,7 @@ def mandate_of(settings: Settings, approved: Plan | None = None) -> Mandate:
         tags_of(settings),
         approved,
         batch_from=settings.batch_launches_from,
-        replaces_rebalanced=settings.rebalance_recommendation is RebalanceRecommendation.REPLACE,
+        replaces_rebalanced=settings.rebalance_recommendation == RebalanceRecommendation.REPLACE,
     )
 
 

@@ -133,8 +133,8 @@ class _Found:
         """Return how to ask, None where the bundled data is wanted."""
         if self._asking is None:
             return None
-        by_default = source is DataSource.AUTO and self._asking.by_default
-        wanted = source is DataSource.LIVE or by_default
+        by_default = source == DataSource.AUTO and self._asking.by_default
+        wanted = source == DataSource.LIVE or by_default
         return self._asking.facts() if wanted else None
 
     def data(self) -> tuple[Header, Bundle]:

@@ -131,4 +131,4 @@ def is_live(args: argparse.Namespace, resolved: Resolved) -> bool:
     """Return whether the plan is of the fleet that runs, and not of a snapshot or of files."""
     from reconciler.model.settings import ClusterKind
 
-    return args.snapshot is None and resolved.settings.cluster is ClusterKind.EMBEDDED
+    return args.snapshot is None and resolved.settings.cluster == ClusterKind.EMBEDDED

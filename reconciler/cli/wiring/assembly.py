@@ -181,7 +181,7 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
     compute = compute_of(settings, catalog, imitation)
     source = FleetSource(args, compute, catalog, discovery_of(args, ground.resolved, keeps=False))
     cluster = cluster_of(settings, catalog, imitation, shelf, source)
-    if settings.cluster is ClusterKind.KUBECONFIG:
+    if settings.cluster == ClusterKind.KUBECONFIG:
         from reconciler.adapters.kubernetes.onlooker import Onlooker
 
         cluster = Onlooker(cluster)

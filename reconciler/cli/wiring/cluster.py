@@ -29,7 +29,7 @@ def cluster_of(
 ) -> Cluster:
     from reconciler.model.settings import ClusterKind
 
-    if settings.cluster is ClusterKind.NONE:
+    if settings.cluster == ClusterKind.NONE:
         raise UsageError(
             "no cluster is configured",
             where="cluster",
@@ -38,7 +38,7 @@ def cluster_of(
                 "from the EC2 instances"
             ),
         )
-    if settings.cluster is ClusterKind.KUBECONFIG:
+    if settings.cluster == ClusterKind.KUBECONFIG:
         from reconciler.adapters.kubernetes.access import expect_one_cluster
         from reconciler.adapters.kubernetes.cluster import KubernetesCluster
 
@@ -85,7 +85,7 @@ def arrivals(settings: Settings, clock: Clock, sleeps: bool) -> Iterator[Arrival
     from reconciler.engine.world import NoArrivals
     from reconciler.model.settings import ClusterKind
 
-    if not sleeps or settings.cluster is not ClusterKind.KUBECONFIG:
+    if not sleeps or settings.cluster != ClusterKind.KUBECONFIG:
         yield NoArrivals()
         return
     from reconciler.adapters.kubernetes.arrivals import PendingPods

@@ -201,4 +201,4 @@ def is_thorough(candidate: Candidate, work: Deliberation) -> bool:
 
 
 def _is_thorough(pool: str, work: Deliberation) -> bool:
-    return work.settings.pool(pool).consolidation_search is ConsolidationSearch.THOROUGH
+    return work.settings.pool(pool).consolidation_search == ConsolidationSearch.THOROUGH

@@ -136,7 +136,7 @@ def too_little(
 
 def expires_gracefully(pool: str, settings: Settings) -> bool:
     """Return whether nodes of the pool that are too old go within the budgets."""
-    return settings.pool(pool).expiration_policy is ExpirationPolicy.GRACEFUL
+    return settings.pool(pool).expiration_policy == ExpirationPolicy.GRACEFUL
 
 
 def is_due(claim: NodeClaim, pool: str, settings: Settings, now: datetime) -> bool:

@@ -22,6 +22,7 @@ from reconciler.engine.observation import Observation
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
 from reconciler.model.history import Move, Rollout
+from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.metadata import is_true
 from reconciler.model.kubernetes.pod import Pod
@@ -40,7 +41,7 @@ def begin(world: World, plan: Plan, seen: Observation, settings: Settings) -> No
     known = {rollout.node_pool: rollout for rollout in world.store.rollouts()}
     fresh: dict[str, Rollout] = {}
     for command in plan.commands:
-        if command.forceful or command.reason == "Empty":
+        if command.forceful or command.reason == DisruptionReason.EMPTY:
             continue
         for pool, nodes in sorted(look.pools_of(command.node_claims).items()):
             if not is_followed(pool, settings):

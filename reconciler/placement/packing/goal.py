@@ -65,7 +65,7 @@ class Goal(msgspec.Struct, frozen=True):
 
     def packs(self, template: PoolTemplate) -> bool:
         """Return whether the nodes of a NodePool are to be packed for their price."""
-        return self.packings.get(template.name, self.packing) is Packing.CHEAPEST
+        return self.packings.get(template.name, self.packing) == Packing.CHEAPEST
 
     def packs_some(self, templates: Iterable[PoolTemplate]) -> bool:
         """Return whether any of the NodePools takes part."""

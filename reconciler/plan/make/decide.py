@@ -203,7 +203,7 @@ def vanished_pools(recorded: Iterable[Object], pools: Iterable[NodePool]) -> tup
 
 def _removable(inputs: Inputs, facts: Facts) -> frozenset[str]:
     """Return the NodePools whose removal is allowed: by name, or all that vanished."""
-    if inputs.settings.removal_policy is not RemovalPolicy.ALLOW:
+    if inputs.settings.removal_policy != RemovalPolicy.ALLOW:
         return inputs.allow_removal
     desired = {pool.name for pool in facts.pools}
     owned = {n.node_pool for n in facts.cluster.nodes if n.is_managed and n.node_pool}

@@ -78,10 +78,10 @@ def _interface(
         return row
     if spec.associate_public_ip_address is not None:
         row["AssociatePublicIpAddress"] = spec.associate_public_ip_address
-    if ip_family is IPFamily.IPV6:
+    if ip_family == IPFamily.IPV6:
         row.update({"PrimaryIpv6": True, "Ipv6AddressCount": 1})
     if spec.ip_prefix_count is not None:
-        row["Ipv6PrefixCount" if ip_family is IPFamily.IPV6 else "Ipv4PrefixCount"] = (
+        row["Ipv6PrefixCount" if ip_family == IPFamily.IPV6 else "Ipv4PrefixCount"] = (
             spec.ip_prefix_count
         )
     tracking = _tracking(spec.connection_tracking)

@@ -46,7 +46,7 @@ def profile_path(settings: Settings) -> str:
 
 def is_imitated(settings: Settings) -> bool:
     """Return whether no real machine will boot."""
-    return bool(settings.endpoint_url) or settings.cluster is ClusterKind.EMBEDDED
+    return bool(settings.endpoint_url) or settings.cluster == ClusterKind.EMBEDDED
 
 
 class Profiles:

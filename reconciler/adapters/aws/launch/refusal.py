@@ -20,7 +20,7 @@ def lacks_service_cidr(node_class: EC2NodeClass, settings: Settings) -> bool:
     return (
         node_class.ami_family == "AL2023"
         and not settings.cluster_cidr
-        and settings.cluster is ClusterKind.KUBECONFIG
+        and settings.cluster == ClusterKind.KUBECONFIG
     )
 
 
@@ -38,7 +38,7 @@ def check_launch(
             where=f"NodeClaim {launch.node_claim.name}",
             remedy="set clusterCIDR",
         )
-    if settings.min_values_policy is MinValuesPolicy.STRICT:
+    if settings.min_values_policy == MinValuesPolicy.STRICT:
         _check_min_values(launch, options, types)
 
 
