@@ -13,7 +13,7 @@ import msgspec
 
 from reconciler.model.karpenter.nodeclass import BlockDeviceMapping, EC2NodeClass
 from reconciler.model.resources import parse_quantity
-from reconciler.model.settings import PlacementGroup, Settings
+from reconciler.model.settings import FeatureGate, PlacementGroup, Settings
 
 GIB: Final = 2**30 * 1000
 _DEFAULT_VOLUME: Final = 20 * GIB
@@ -185,7 +185,9 @@ def class_facts(
         placement_group=group.id or None if group else None,
         strategy=group.strategy or None if group else None,
         partitions=group.partition_count if group else 0,
-        reservations=_reservations(node_class) if settings.gate("ReservedCapacity") else (),
+        reservations=_reservations(node_class)
+        if settings.gate(FeatureGate.RESERVED_CAPACITY)
+        else (),
         zones=tuple(sorted({(s.zone, s.zone_id) for s in status.subnets})) or None,
         vm_memory_overhead_percent=settings.vm_memory_overhead_percent,
         reserved_enis=settings.reserved_enis,

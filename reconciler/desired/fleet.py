@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.desired import spellings
-from reconciler.desired.settings.layers import flattened, misplaced, remedy_of_misplaced
+from reconciler.desired.settings.layers import flattened
+from reconciler.desired.settings.repository import misplaced, remedy_of_misplaced
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.text.nearest import nearest
 from reconciler.source.document import Document, Pointer, parse_documents

@@ -21,7 +21,7 @@ from reconciler.model.karpenter.budget import Budget
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.settings import Settings
+from reconciler.model.settings import FeatureGate, Settings
 from reconciler.observed.state import ClusterState, StateNode
 
 
@@ -66,7 +66,7 @@ def _of_budgets(budgets: Iterable[Budget], now: datetime) -> Iterator[datetime |
 def _of_node(
     node: StateNode, pool: NodePool | None, settings: Settings
 ) -> Iterator[datetime | None]:
-    if node.node is not None and settings.gate("NodeRepair"):
+    if node.node is not None and settings.gate(FeatureGate.NODE_REPAIR):
         yield patience_ends(node.node.status.conditions)
     if node.claim is None:
         return

@@ -21,7 +21,7 @@ from reconciler.engine.observation import Observation
 from reconciler.engine.ownership import INTENT_TAG
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.engine.world import World
-from reconciler.model.duration import NEVER, format_duration, parse_span
+from reconciler.model.duration import format_duration
 from reconciler.model.errors import (
     ClockSetBackError,
     ClusterError,
@@ -59,13 +59,13 @@ class Pruning:
 
         Records that cannot be used now are tried again a day later: nothing waits for it.
         """
-        if settings.history_keep == NEVER:
+        keep = settings.history_keep
+        if keep is None:
             return
         now = self.world.clock.now()
         if self._done_at is not None and now - self._done_at < EVERY:
             return
         self._done_at = now
-        keep = parse_span(settings.history_keep)
         needed = frozenset(instance.tags.get(INTENT_TAG, "") for instance in seen.instances)
         try:
             gone = self.world.prune(now, keep, needed)

@@ -18,8 +18,10 @@ from reconciler.engine.observation import Observation
 from reconciler.engine.steps import batching, commands, provision, rollouts
 from reconciler.engine.tracking import Records, run_of, tell_mistakes
 from reconciler.engine.world import World
+from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.settings import Settings
+from reconciler.plan.value.actions import ActionKind
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.cloud import Launch
 
@@ -55,7 +57,7 @@ def start(
                 run.mark(command.id)
             else:
                 run.withdraw(command.id)
-    ready = {action.node_claim for action in run.ready() if action.kind == "provision"}
+    ready = {action.node_claim for action in run.ready() if action.kind == ActionKind.PROVISION}
     wanted, calls = _launches(world, desired, plan, seen, tags, ready)
     wishes = batching.wishes(effects, calls, batch_from)
     return provision.launch(effects, wishes, desired.instance_type) == 0 and wanted > 0
@@ -104,7 +106,7 @@ def _marked(
     gone = {
         name: [known[old] for old in command.node_claims if old in known]
         for command in plan.commands
-        if command.reason == "Underutilized"
+        if command.reason == DisruptionReason.UNDERUTILIZED
         for name in command.replacements
     }
     marked = []

@@ -16,7 +16,7 @@ from reconciler.engine.world import World
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.plan.make.actions import OwnedNode, UnlaunchedClaim, actions_of
 from reconciler.plan.run import ActionEvent, ActionState, PlanRun, RunEvent
-from reconciler.plan.value.actions import Action
+from reconciler.plan.value.actions import Action, ActionKind
 from reconciler.plan.value.disruption import PlannedCommand
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.journal import JournalEntry, Outcome
@@ -110,11 +110,11 @@ def _events(action: Action, records: Records) -> Iterator[Happened]:
     """Yield what happened to an action, in the order in which it did."""
     command = records.command(action.command) if action.command else None
     match action.kind:
-        case "provision":
+        case ActionKind.PROVISION:
             yield from _of_provision(action, command, records)
-        case "replace":
+        case ActionKind.REPLACE:
             yield from _of_replace(command)
-        case "terminate":
+        case ActionKind.TERMINATE:
             yield from _of_terminate(action, command, records)
 
 

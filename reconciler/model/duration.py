@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from functools import lru_cache
-from typing import Final
+from typing import Final, Self
 
 NEVER: Final = "Never"
 
@@ -101,3 +101,34 @@ def format_duration(value: timedelta) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return sign + ("".join(parts[:2]) or "0s")
+
+
+class Duration(timedelta):
+    """A duration that keeps the text it was read from: ``str(Duration("90m"))`` is ``90m``.
+
+    It is a ``timedelta`` for every calculation, whose results are plain ``timedelta`` values.
+    Users see a setting as they wrote it, which a ``timedelta`` alone cannot give back.
+    """
+
+    __slots__ = ("_text",)
+    _text: str
+
+    def __new__(cls, text: str) -> Self:
+        """Read a duration, which may begin with days as in ``parse_span``.
+
+        Raises:
+            ValueError: ``text`` is not a duration, or longer than 292 years.
+        """
+        length = parse_span(text)
+        made = super().__new__(cls, length.days, length.seconds, length.microseconds)
+        made._text = text
+        return made
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Duration({self._text!r})"
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str]]:
+        return type(self), (self._text,)

@@ -1,16 +1,18 @@
-"""What our config adds to disruption for a whole fleet: suspensions and windows.
+"""The settings of an engine, with Karpenter's names and defaults where Karpenter has them.
 
-Neither is Karpenter's. A suspension says no until it ends, a window says no outside itself; both
-hold for every voluntary reason that they name, or for all where they name none.
+Durations are ``Duration`` values, shares are floats, and choices are enums: a text is converted
+once, when the layers of settings are read (``desired/settings``), which also keep the origin of
+each value. ``Settings.pool`` returns the options as they apply to one NodePool.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.model.duration import parse_duration
+from reconciler.model.duration import Duration
 from reconciler.model.schedule import next_change, parse_schedule, steady_until, time_zone
 
 if TYPE_CHECKING:
@@ -21,25 +23,128 @@ if TYPE_CHECKING:
         ReservedInstancesTerms,
         SavingsPlanTerms,
     )
-    from reconciler.model.karpenter.budget import Budget
+    from reconciler.model.karpenter.budget import Budget, DisruptionReason
 
 
-# The settings of an engine, with Karpenter's names and defaults where Karpenter has them.
-#
-# Where each value came from is kept beside it by whoever reads them
-# (``desired/settings/layers.py``).
+class FeatureGate(StrEnum):
+    """A feature that can be switched on or off, by Karpenter's name."""
+
+    DRIFT = "Drift"
+    NODE_REPAIR = "NodeRepair"
+    RESERVED_CAPACITY = "ReservedCapacity"
+    SPOT_TO_SPOT_CONSOLIDATION = "SpotToSpotConsolidation"
+    NODE_OVERLAY = "NodeOverlay"
+    STATIC_CAPACITY = "StaticCapacity"
+    CAPACITY_BUFFER = "CapacityBuffer"
+    NODE_CLASS_CEL = "NodeClassCEL"
 
 
-DEFAULT_FEATURE_GATES = {
-    "Drift": True,
-    "NodeRepair": False,
-    "ReservedCapacity": True,
-    "SpotToSpotConsolidation": False,
-    "NodeOverlay": False,
-    "StaticCapacity": False,
-    "CapacityBuffer": False,
-    "NodeClassCEL": False,
+DEFAULT_FEATURE_GATES: Final = {
+    gate: gate in (FeatureGate.DRIFT, FeatureGate.RESERVED_CAPACITY) for gate in FeatureGate
 }
+
+
+class ClusterKind(StrEnum):
+    """Which cluster the nodes belong to."""
+
+    KUBECONFIG = "kubeconfig"
+    EMBEDDED = "embedded"
+    NONE = "none"
+
+
+class DataSource(StrEnum):
+    """Where instance types or prices are read from."""
+
+    AUTO = "auto"
+    LIVE = "live"
+    BUNDLED = "bundled"
+
+
+class IPFamily(StrEnum):
+    """The address family of the cluster's Services."""
+
+    IPV4 = "IPv4"
+    IPV6 = "IPv6"
+
+
+class RebalanceRecommendation(StrEnum):
+    """What EC2's rebalance recommendation for a spot instance leads to."""
+
+    IGNORE = "Ignore"
+    REPLACE = "Replace"
+
+
+class PreferencePolicy(StrEnum):
+    """Whether the soft preferences of pods count for scheduling."""
+
+    RESPECT = "Respect"
+    IGNORE = "Ignore"
+
+
+class MinValuesPolicy(StrEnum):
+    """Whether ``minValues`` of a requirement may be relaxed."""
+
+    STRICT = "Strict"
+    BEST_EFFORT = "BestEffort"
+
+
+class RemovalPolicy(StrEnum):
+    """Whether a NodePool that vanished from git is removed without further questions."""
+
+    GUARDED = "Guarded"
+    ALLOW = "Allow"
+
+
+class PlacementStrategy(StrEnum):
+    """The strategies of an EC2 placement group."""
+
+    CLUSTER = "cluster"
+    PARTITION = "partition"
+    SPREAD = "spread"
+
+
+class Packing(StrEnum):
+    """How pods are packed on new nodes: as Karpenter does it, or for the lowest price."""
+
+    DEFAULT = "default"
+    CHEAPEST = "cheapest"
+
+
+class ConsolidationSearch(StrEnum):
+    """Which sets of nodes consolidation considers: those of Karpenter, or more."""
+
+    DEFAULT = "default"
+    THOROUGH = "thorough"
+
+
+class ExpirationPolicy(StrEnum):
+    """Whether an expired node is disrupted by force, or within the budgets."""
+
+    FORCEFUL = "Forceful"
+    GRACEFUL = "Graceful"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLimit:
+    """A number of nodes, or a percentage of a number of nodes; false where nothing limits."""
+
+    count: int | None = None
+    is_percentage: bool = False
+
+    def __bool__(self) -> bool:
+        return self.count is not None
+
+    def __str__(self) -> str:
+        """Return it as a user writes it: ``5``, ``10%``, empty without a limit."""
+        return "" if self.count is None else f"{self.count}{'%' if self.is_percentage else ''}"
+
+    def of(self, total: int) -> int:
+        """Return how many of ``total`` nodes it allows; a percentage rounds up, as in budgets."""
+        assert self.count is not None, "nothing limits"
+        return -(-self.count * total // 100) if self.is_percentage else self.count
+
+
+UNLIMITED: Final = NodeLimit()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,53 +169,115 @@ class DefaultConstraint:
     node_taints_policy: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PoolOptions:
-    """What our config adds to one NodePool; None where the fleet's value holds."""
+class PoolOption(StrEnum):
+    """The key of an option that a NodePool may set for itself, as the configuration spells it."""
 
-    packing: str | None = None
+    PACKING = "packing"
+    PER_NODE_COST = "perNodeCost"
+    CONSOLIDATION_SEARCH = "consolidation.search"
+    MINIMUM_SAVINGS = "minimumSavings"
+    MINIMUM_SAVINGS_PERCENT = "minimumSavingsPercent"
+    MINIMUM_AGE = "minimumAge"
+    UNDO_PERIOD = "undoPeriod"
+    MAXIMUM_PER_DAY = "maximumPerDay"
+    WAVE_SIZE = "waveSize"
+    WAVE_SOAK = "waveSoak"
+    WAVE_DEADLINE = "waveDeadline"
+    STOP_AFTER_FAILURES = "stopAfterFailures"
+    PROGRESS_DEADLINE = "progressDeadline"
+    EXPIRATION_POLICY = "expirationPolicy"
+    EXPIRATION_CEILING = "expirationCeiling"
+
+    @property
+    def attribute(self) -> str:
+        """The attribute of ``PoolSettings`` and of ``PoolOptions`` that holds its value."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSettings:
+    """The options that apply to one NodePool; money is USD an hour.
+
+    A duration of zero and a count of zero switch their option off.
+    """
+
+    packing: Packing = Packing.DEFAULT
+    per_node_cost: float = 0.0
+    consolidation_search: ConsolidationSearch = ConsolidationSearch.DEFAULT
+    minimum_savings: float = 0.0
+    minimum_savings_percent: float = 0.0
+    minimum_age: Duration = Duration("0s")
+    undo_period: Duration = Duration("0s")
+    maximum_per_day: NodeLimit = UNLIMITED
+    wave_size: NodeLimit = UNLIMITED
+    wave_soak: Duration = Duration("0s")
+    wave_deadline: Duration = Duration("15m")
+    stop_after_failures: int = 0
+    progress_deadline: Duration = Duration("0s")
+    expiration_policy: ExpirationPolicy = ExpirationPolicy.FORCEFUL
+    expiration_ceiling: Duration = Duration("24h")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolOptions:
+    """The options that a NodePool sets for itself; None where the fleet's value applies."""
+
+    packing: Packing | None = None
     per_node_cost: float | None = None
-    consolidation_search: str | None = None
+    consolidation_search: ConsolidationSearch | None = None
     minimum_savings: float | None = None
     minimum_savings_percent: float | None = None
-    minimum_age: str | None = None
-    undo_period: str | None = None
-    maximum_per_day: str | None = None
-    wave_size: str | None = None
-    wave_soak: str | None = None
-    wave_deadline: str | None = None
+    minimum_age: Duration | None = None
+    undo_period: Duration | None = None
+    maximum_per_day: NodeLimit | None = None
+    wave_size: NodeLimit | None = None
+    wave_soak: Duration | None = None
+    wave_deadline: Duration | None = None
     stop_after_failures: int | None = None
-    progress_deadline: str | None = None
-    expiration_policy: str | None = None
-    expiration_ceiling: str | None = None
+    progress_deadline: Duration | None = None
+    expiration_policy: ExpirationPolicy | None = None
+    expiration_ceiling: Duration | None = None
+
+    def over(self, fleet: PoolSettings) -> PoolSettings:
+        """Return the options of the NodePool: its own values, otherwise those of the fleet."""
+        chosen: dict[str, Any] = {}
+        for option in fields(PoolSettings):
+            own = getattr(self, option.name)
+            chosen[option.name] = getattr(fleet, option.name) if own is None else own
+        return PoolSettings(**chosen)
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Everything that tunes a decision; times are seconds, money USD an hour."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(PoolSettings):
+    """Everything that tunes a decision; money is USD an hour.
+
+    The options inherited from ``PoolSettings`` are the fleet's. They apply to each NodePool
+    that does not set its own in ``node_pools``; ``pool`` returns the result.
+    ``history_keep`` is None where nothing is ever removed.
+    """
 
     fleet: str = "fleet"
     state: str = ""
-    cluster: str = "kubeconfig"
+    cluster: ClusterKind = ClusterKind.KUBECONFIG
     cluster_name: str = "default"
     cluster_endpoint: str = ""
     cluster_ca_bundle: str = ""
     cluster_dns: str = ""
     cluster_cidr: str = ""
-    ip_family: str = ""
+    ip_family: IPFamily | None = None
     kubeconfig: str = ""
     kube_context: str = ""
-    kube_timeout: str = "30s"
+    kube_timeout: Duration = Duration("30s")
     region: str = "us-east-1"
     endpoint_url: str = ""
     role_arn: str = ""
     external_id: str = ""
     session_name: str = ""
     batch_launches_from: int = 100
-    instance_types_from: str = "auto"
-    prices_from: str = "auto"
-    refresh_interval: str = "12h"
-    history_keep: str = "90d"
+    instance_types_from: DataSource = DataSource.AUTO
+    prices_from: DataSource = DataSource.AUTO
+    refresh_interval: Duration = Duration("12h")
+    history_keep: Duration | None = Duration("90d")
     isolated_vpc: bool = False
     price_discount_percent: float = 0.0
     price_rules: tuple[PriceRule, ...] = ()
@@ -118,43 +285,45 @@ class Settings:
     reserved_instances: tuple[ReservedInstancesTerms, ...] = ()
     commitment_threshold_percent: float = 95.0
     interruption_queue: str = ""
-    rebalance_recommendation: str = "Ignore"
-    preference_policy: str = "Respect"
-    min_values_policy: str = "Strict"
+    rebalance_recommendation: RebalanceRecommendation = RebalanceRecommendation.IGNORE
+    preference_policy: PreferencePolicy = PreferencePolicy.RESPECT
+    min_values_policy: MinValuesPolicy = MinValuesPolicy.STRICT
     vm_memory_overhead_percent: float = 0.075
     reserved_enis: int = 0
-    batch_max_duration: str = "10s"
-    batch_idle_duration: str = "1s"
-    packing: str = "default"
-    per_node_cost: float = 0.0
+    batch_max_duration: Duration = Duration("10s")
+    batch_idle_duration: Duration = Duration("1s")
     maximum_preference_cost_percent: float = 10.0
-    removal_policy: str = "Guarded"
-    consolidation_search: str = "default"
-    minimum_savings: float = 0.0
-    minimum_savings_percent: float = 0.0
-    minimum_age: str = "0s"
-    undo_period: str = "0s"
-    maximum_per_day: str = ""
-    wave_size: str = ""
-    wave_soak: str = "0s"
-    wave_deadline: str = "15m"
-    stop_after_failures: int = 0
-    progress_deadline: str = "0s"
-    expiration_policy: str = "Forceful"
-    expiration_ceiling: str = "24h"
+    removal_policy: RemovalPolicy = RemovalPolicy.GUARDED
     fleet_budgets: tuple[Budget, ...] = ()
-    fleet_maximum_per_day: str = ""
+    fleet_maximum_per_day: NodeLimit = UNLIMITED
     default_constraints: tuple[DefaultConstraint, ...] = ()
     windows: tuple[Window, ...] = ()
     suspensions: tuple[Suspension, ...] = ()
-    feature_gates: dict[str, bool] = field(default_factory=lambda: dict(DEFAULT_FEATURE_GATES))
+    feature_gates: dict[FeatureGate, bool] = field(
+        default_factory=lambda: dict(DEFAULT_FEATURE_GATES)
+    )
     subnet_free_addresses: dict[str, int] = field(default_factory=dict)
     placement_group: PlacementGroup | None = None
     node_pools: dict[str, PoolOptions] = field(default_factory=dict)
+    _pools: dict[str, PoolSettings] = field(init=False, repr=False, compare=False)
 
-    def gate(self, name: str) -> bool:
-        """Return whether the feature gate is on; an unknown one is off."""
-        return self.feature_gates.get(name, DEFAULT_FEATURE_GATES.get(name, False))
+    def __post_init__(self) -> None:
+        pools = {name: own.over(self) for name, own in self.node_pools.items()}
+        object.__setattr__(self, "_pools", pools)
+
+    def pool(self, name: str) -> PoolSettings:
+        """Return the options that apply to a NodePool: its own, otherwise the fleet's."""
+        return self._pools.get(name, self)
+
+    def key_of(self, node_pool: str, option: PoolOption) -> str:
+        """Return the key of the configuration that an option of a NodePool comes from."""
+        own = self.node_pools.get(node_pool)
+        is_own = own is not None and getattr(own, option.attribute) is not None
+        return f"nodePools.{node_pool}.{option}" if is_own else option.value
+
+    def gate(self, gate: FeatureGate) -> bool:
+        """Return whether the feature gate is on."""
+        return self.feature_gates.get(gate, DEFAULT_FEATURE_GATES[gate])
 
     @property
     def price_book(self) -> PriceBook | None:
@@ -176,18 +345,6 @@ class Settings:
             self.savings_plans, self.reserved_instances, self.commitment_threshold_percent
         )
 
-    def option(self, node_pool: str, name: str) -> Any:
-        """Return an option as it holds for a NodePool: its own value, else the fleet's."""
-        own = self.node_pools.get(node_pool)
-        value = getattr(own, name) if own is not None else None
-        return getattr(self, name) if value is None else value
-
-    def option_key(self, node_pool: str, name: str, key: str) -> str:
-        """Return under which key of the config the value stands that holds for a NodePool."""
-        own = self.node_pools.get(node_pool)
-        is_own = own is not None and getattr(own, name) is not None
-        return f"nodePools.{node_pool}.{key}" if is_own else key
-
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
@@ -196,10 +353,10 @@ class Suspension:
     owner: str
     until: datetime | None = None
     node_pools: tuple[str, ...] = ()
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[DisruptionReason, ...] = ()
     note: str = ""
 
-    def covers(self, node_pool: str, reason: str) -> bool:
+    def covers(self, node_pool: str, reason: DisruptionReason) -> bool:
         """Return whether it is about the pool and the reason; none named means all."""
         return _covers(self.node_pools, node_pool) and _covers(self.reasons, reason)
 
@@ -213,13 +370,13 @@ class Window:
     """A time in which disruption is allowed; ``time_zone`` is an IANA name, UTC without one."""
 
     schedule: str
-    duration: str
+    duration: Duration
     time_zone: str | None = None
     node_pools: tuple[str, ...] = ()
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[DisruptionReason, ...] = ()
     owner: str = ""
 
-    def covers(self, node_pool: str, reason: str) -> bool:
+    def covers(self, node_pool: str, reason: DisruptionReason) -> bool:
         """Return whether it is about the pool and the reason; none named means all."""
         return _covers(self.node_pools, node_pool) and _covers(self.reasons, reason)
 
@@ -227,11 +384,10 @@ class Window:
         """Return whether it is open; one whose schedule never hits never is.
 
         Raises:
-            ValueError: schedule, duration or time zone cannot be read.
+            ValueError: schedule or time zone cannot be read.
         """
-        length = self._length
         began = parse_schedule(self.schedule).next_after(
-            (now - length).replace(microsecond=0), time_zone(self.time_zone)
+            (now - self.duration).replace(microsecond=0), time_zone(self.time_zone)
         )
         return began is not None and began <= now
 
@@ -239,25 +395,21 @@ class Window:
         """Return when it opens or closes next, None if never.
 
         Raises:
-            ValueError: schedule, duration or time zone cannot be read.
+            ValueError: schedule or time zone cannot be read.
         """
         schedule, zone = parse_schedule(self.schedule), time_zone(self.time_zone)
-        if schedule.next_after(now - self._length, zone) is None:
+        if schedule.next_after(now - self.duration, zone) is None:
             return None
-        return next_change(schedule, self._length, now, zone)
+        return next_change(schedule, self.duration, now, zone)
 
     def steady_until(self, now: datetime) -> datetime:
         """Return when it may first answer otherwise than at ``now``.
 
         Raises:
-            ValueError: schedule, duration or time zone cannot be read.
+            ValueError: schedule or time zone cannot be read.
         """
         schedule, zone = parse_schedule(self.schedule), time_zone(self.time_zone)
-        return steady_until(schedule, self._length, now, zone)
-
-    @property
-    def _length(self) -> timedelta:
-        return parse_duration(self.duration)
+        return steady_until(schedule, self.duration, now, zone)
 
 
 def _covers(named: tuple[str, ...], one: str) -> bool:

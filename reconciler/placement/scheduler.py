@@ -19,7 +19,7 @@ from reconciler.catalog.table import table_of
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import Resources, add, subtract
-from reconciler.model.settings import Settings
+from reconciler.model.settings import FeatureGate, MinValuesPolicy, PreferencePolicy, Settings
 from reconciler.observed.state import ClusterState, StateNode, quiet_since
 from reconciler.placement.answer import Attempt, answer
 from reconciler.placement.approach import ApproachScore, approaches, queue, score
@@ -89,13 +89,13 @@ class Scheduler:
         )
         self._books: dict[int, SpaceBook] = {}
         self._daemons = daemons(cluster)
-        best_effort = settings.min_values_policy == "BestEffort"
+        best_effort = settings.min_values_policy == MinValuesPolicy.BEST_EFFORT
         self._all_templates = [
             PoolTemplate(p.node_pool, self._book(p), self._daemons, best_effort=best_effort)
             for p in self._pools
         ]
         self._templates = [t for t in self._all_templates if t.types]
-        self._shapes = self._sorter(respect=settings.preference_policy != "Ignore")
+        self._shapes = self._sorter(respect=settings.preference_policy != PreferencePolicy.IGNORE)
         self._well_known = frozenset(k for t in self._all_templates for k in t.book.well_known)
 
     def _book(self, pool: LaunchPool) -> SpaceBook:
@@ -322,7 +322,7 @@ class Scheduler:
             limits=self._limits(world.without),
             reservations=Reservations(
                 [t.table for t in self._templates],
-                enabled=self._settings.gate("ReservedCapacity"),
+                enabled=self._settings.gate(FeatureGate.RESERVED_CAPACITY),
                 strict=world.strict_reservations,
             ),
             demands=self._demands,

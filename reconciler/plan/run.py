@@ -106,8 +106,7 @@ def _rows() -> tuple[Transition, ...]:
         (s.WAITING, e.ROLLED_BACK, s.SKIPPED, "its command was rolled back"),
         (s.RUNNING, e.GONE, s.SUCCEEDED, "the instance is gone"),
     )
-    kinds: tuple[ActionKind, ...] = ("provision", "replace", "terminate")
-    tables = zip(kinds, (provision, replace, terminate), strict=True)
+    tables = zip(ActionKind, (provision, replace, terminate), strict=True)
     return tuple(Transition(kind, *row) for kind, rows in tables for row in rows)
 
 
@@ -141,7 +140,7 @@ class PlanRun:
         self._messages: dict[str, str] = {}
         self._by_command: dict[str, list[str]] = {}
         for name, action in self.graph.actions.items():
-            if action.command and action.kind != "provision":
+            if action.command and action.kind != ActionKind.PROVISION:
                 self._by_command.setdefault(action.command, []).append(name)
 
     @property

@@ -15,7 +15,7 @@ from reconciler.catalog.classfacts import (
 )
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.resources import parse_quantity
-from reconciler.model.settings import PlacementGroup, Settings
+from reconciler.model.settings import FeatureGate, PlacementGroup, Settings
 
 AL2023 = {"amiSelectorTerms": [{"alias": "al2023@latest"}]}
 
@@ -128,7 +128,7 @@ def test_reservations_count_while_their_gate_is_open() -> None:
         ]
     }
     assert facts(status=status).reservations == (Reservation("cr-1", "m5.large", "us-east-1a"),)
-    closed = Settings(feature_gates={"ReservedCapacity": False})
+    closed = Settings(feature_gates={FeatureGate.RESERVED_CAPACITY: False})
     assert facts(status=status, settings=closed).reservations == ()
 
 

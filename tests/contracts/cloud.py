@@ -12,10 +12,10 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, EC2NodeClassSpec, SelectorTerm
 from reconciler.model.karpenter.requirements import Requirements, equals
 from reconciler.model.kubernetes.metadata import Metadata
-from reconciler.model.settings import Settings
+from reconciler.model.settings import ClusterKind, Settings
 from reconciler.ports.cloud import Launch, LaunchOption
 
-SETTINGS = Settings(fleet="web", cluster="embedded", cluster_name="web")
+SETTINGS = Settings(fleet="web", cluster=ClusterKind.EMBEDDED, cluster_name="web")
 PRICES = {"m7g.large": 0.08, "m7i.large": 0.1, "c7i.xlarge": 0.18}
 ZONES = ("us-east-1a", "us-east-1b")
 GIB = 2**30 * 1000

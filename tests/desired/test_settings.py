@@ -1,8 +1,8 @@
 """The layers of settings, their order, and what is said about a wrong one."""
 
 import json
-from dataclasses import replace
-from datetime import UTC, datetime
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.desired.settings.layers import Layer, environment_name, resolve
+from reconciler.desired.settings.keys import environment_name
+from reconciler.desired.settings.layers import Layer, resolve
+from reconciler.model.duration import Duration
 from reconciler.model.errors import UsageError
-from reconciler.model.settings import PlacementGroup, PoolOptions, Settings
+from reconciler.model.settings import (
+    ExpirationPolicy,
+    NodeLimit,
+    Packing,
+    PlacementGroup,
+    PoolOption,
+    PoolOptions,
+    PoolSettings,
+    PreferencePolicy,
+    Settings,
+)
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "reconciler.v1.json"
 
@@ -31,8 +43,8 @@ def test_each_layer_wins_over_the_one_before() -> None:
     resolved = resolve(config, environ, ["clusterName=one", "clusterName=two"])
     assert resolved.settings == replace(
         Settings(),
-        preference_policy="Ignore",
-        packing="cheapest",
+        preference_policy=PreferencePolicy.IGNORE,
+        packing=Packing.CHEAPEST,
         region="eu-west-3",
         cluster_name="two",
     )
@@ -75,7 +87,9 @@ def test_gates_subnets_groups_and_pools_have_names_of_the_authors() -> None:
     ]
     assert settings.subnet_free_addresses == {"subnet-1": 10, "subnet-2": 20, "subnet-3": 0}
     assert settings.placement_group == PlacementGroup(id="pg-1", partition_count=7)
-    assert settings.node_pools == {"team.a": PoolOptions("cheapest", 0.01)}
+    assert settings.node_pools == {
+        "team.a": PoolOptions(packing=Packing.CHEAPEST, per_node_cost=0.01)
+    }
 
 
 def test_what_disruption_may_do_comes_from_the_file_or_as_json() -> None:
@@ -90,10 +104,58 @@ def test_what_disruption_may_do_comes_from_the_file_or_as_json() -> None:
     ]
     assert [(b.nodes, b.reasons) for b in made.fleet_budgets] == [("3", None)]
     assert [(w.schedule, w.time_zone) for w in made.windows] == [("0 22 * * *", "Europe/Berlin")]
-    assert (made.option("web", "minimum_age"), made.option("api", "minimum_age")) == ("30m", "0s")
-    assert made.option("web", "minimum_savings") == 0.05
+    assert made.pool("web").minimum_age == timedelta(minutes=30)
+    assert made.pool("api").minimum_age == timedelta(0)
+    assert made.pool("web").minimum_savings == 0.05
     assert resolved.values["disruption.windows"] == [nightly]
     assert json.loads(json.dumps(resolved.values["disruption.suspend"]))[0]["owner"] == "platform"
+
+
+def test_a_node_pool_has_the_options_of_the_fleet_where_it_sets_none() -> None:
+    fleet = ["waveSoak=10m", "waveSize=10%", "maximumPerDay=5", "expirationPolicy=Graceful"]
+    own = ["nodePools.web.waveSoak=90m", "nodePools.web.maximumPerDay="]
+    settings = resolve({}, {}, [*fleet, *own]).settings
+    web, api = settings.pool("web"), settings.pool("api")
+    assert (web.wave_soak, api.wave_soak) == (timedelta(minutes=90), timedelta(minutes=10))
+    assert web.expiration_policy is api.expiration_policy is ExpirationPolicy.GRACEFUL
+    assert (web.wave_size.of(25), api.wave_size.of(25)) == (3, 3)
+    assert (bool(web.maximum_per_day), api.maximum_per_day) == (False, NodeLimit(5))
+    assert settings.key_of("web", PoolOption.WAVE_SOAK) == "nodePools.web.waveSoak"
+    assert settings.key_of("api", PoolOption.WAVE_SOAK) == "waveSoak"
+    assert replace(settings, wave_deadline=Duration("2h")).pool("web").wave_deadline == timedelta(
+        hours=2
+    )
+
+
+def test_every_option_of_a_node_pool_has_a_key() -> None:
+    names = [field.name for field in fields(PoolSettings)]
+    assert [option.attribute for option in PoolOption] == names
+    assert [field.name for field in fields(PoolOptions)] == names
+
+
+@pytest.mark.parametrize(
+    ("setting", "shown"),
+    [
+        ("minimumAge=90m", "90m"),
+        ("nodePools.web.waveSoak=1h30m", "1h30m"),
+        ("batchIdleDuration=1500ms", "1500ms"),
+        ("history.keep=30d", "30d"),
+        ("history.keep=Never", "Never"),
+        ("waveSize=10%", "10%"),
+        ("disruption.maximumPerDay=5", "5"),
+        ("ipFamily=IPv6", "IPv6"),
+        ("removalPolicy=Allow", "Allow"),
+    ],
+)
+def test_a_value_is_shown_as_it_was_written(setting: str, shown: str) -> None:
+    value = resolve({}, {}, [setting]).values[setting.partition("=")[0]]
+    assert (type(value), value) == (str, shown)
+
+
+def test_defaults_are_shown_as_a_user_writes_them() -> None:
+    values = resolve({}, {}).values
+    keys = ("expirationCeiling", "history.keep", "minimumAge", "waveSize", "ipFamily", "packing")
+    assert [values[key] for key in keys] == ["24h", "90d", "0s", "", "", "default"]
 
 
 def test_a_fleet_is_named_by_its_folder_unless_named() -> None:

@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from reconciler.disruption.command import BlockCode
-from reconciler.model.settings import DEFAULT_FEATURE_GATES, Settings
+from reconciler.model.settings import DEFAULT_FEATURE_GATES, FeatureGate, MinValuesPolicy, Settings
 from tests.disruption.builders import (
     NOW,
     a_catalog,
@@ -15,7 +15,9 @@ from tests.disruption.builders import (
     refusal_of,
 )
 
-SPOT_TO_SPOT = Settings(feature_gates={**DEFAULT_FEATURE_GATES, "SpotToSpotConsolidation": True})
+SPOT_TO_SPOT = Settings(
+    feature_gates={**DEFAULT_FEATURE_GATES, FeatureGate.SPOT_TO_SPOT_CONSOLIDATION: True}
+)
 
 
 def _pool(*capacity_types: str, **disruption: object) -> object:
@@ -273,7 +275,7 @@ def test_a_wish_for_choice_is_not_lowered_to_consolidate(least: int) -> None:
         a_node("n1", "huge"),
         a_pod("p", "n1", "1"),
         pools=[a_pool(spec={"template": template})],
-        settings=Settings(min_values_policy="BestEffort"),
+        settings=Settings(min_values_policy=MinValuesPolicy.BEST_EFFORT),
     )
 
     assert "minValues requirement is not met" in refusal_of(decisions, "n1")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.model.settings import DEFAULT_FEATURE_GATES, Settings
+from reconciler.model.settings import DEFAULT_FEATURE_GATES, FeatureGate, Settings
 from tests.disruption.builders import (
     a_catalog,
     a_node,
@@ -100,7 +100,9 @@ def test_a_node_becomes_one_of_the_same_type_that_is_reserved(capacity_type: str
         a_pod("p", "n1", "3"),
         pools=[any_type],
         catalog=a_catalog(types),
-        settings=Settings(feature_gates={**DEFAULT_FEATURE_GATES, "ReservedCapacity": True}),
+        settings=Settings(
+            feature_gates={**DEFAULT_FEATURE_GATES, FeatureGate.RESERVED_CAPACITY: True}
+        ),
     )
 
     assert brief(decisions) == [("Underutilized", "replace", ("n1",))]

@@ -17,7 +17,7 @@ from reconciler.disruption.decide import decide
 from reconciler.disruption.simulation import after
 from reconciler.disruption.situation import open_pass
 from reconciler.model.karpenter.budget import DisruptionReason
-from reconciler.model.settings import PoolOptions, Settings
+from reconciler.model.settings import ConsolidationSearch, PoolOptions, Settings
 from reconciler.observed.state import ClusterState
 from reconciler.placement.question import Placement
 from tests.disruption.builders import (
@@ -31,7 +31,7 @@ from tests.disruption.builders import (
 )
 from tests.examples import examples
 
-THOROUGH = Settings(consolidation_search="thorough")
+THOROUGH = Settings(consolidation_search=ConsolidationSearch.THOROUGH)
 
 
 def a_lonely_pair() -> list[Any]:
@@ -58,15 +58,21 @@ def test_whatever_ec2_makes_of_several_replacements_they_cost_less_together() ->
 
 
 def test_a_node_pool_may_be_searched_thoroughly_by_itself() -> None:
-    named = Settings(node_pools={"default": PoolOptions(consolidation_search="thorough")})
-    other = Settings(node_pools={"other": PoolOptions(consolidation_search="thorough")})
+    named = Settings(
+        node_pools={"default": PoolOptions(consolidation_search=ConsolidationSearch.THOROUGH)}
+    )
+    other = Settings(
+        node_pools={"other": PoolOptions(consolidation_search=ConsolidationSearch.THOROUGH)}
+    )
 
     assert len(decided(*a_lonely_pair(), settings=named).commands) == 1
     assert decided(*a_lonely_pair(), settings=other).commands == ()
 
 
 def test_the_least_savings_of_the_config_hold_for_several_replacements() -> None:
-    settings = Settings(consolidation_search="thorough", minimum_savings_percent=90.0)
+    settings = Settings(
+        consolidation_search=ConsolidationSearch.THOROUGH, minimum_savings_percent=90.0
+    )
 
     assert decided(*a_lonely_pair(), settings=settings).commands == ()
 

@@ -16,6 +16,7 @@ from reconciler.adapters.simulated.moto.wire import Request, Response
 from reconciler.catalog.file import read_catalog
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.settings import FeatureGate
 from tests.engine.trouble import wire
 from tests.engine.world import (
     SETTINGS,
@@ -53,7 +54,7 @@ def a_fleet(by_overlay: bool) -> World:
     clock = SimulatedClock()
     cloud = EmbeddedEC2(clock)
     cloud.seed(decode(a_node_class(), EC2NodeClass))
-    settings = replace(SETTINGS, feature_gates={"NodeOverlay": True})
+    settings = replace(SETTINGS, feature_gates={FeatureGate.NODE_OVERLAY: True})
     catalog = read_catalog(twins(), "catalogue")
     world = World(clock, cloud, settings=settings, catalog=catalog)
     pool = a_pool("web", capacity_types=["spot"], template={"requirements": BOTH})

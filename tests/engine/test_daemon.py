@@ -16,6 +16,7 @@ import pytest
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.engine.loop import READ_AGAIN, Pulse, run
 from reconciler.engine.reconcile import Mandate
+from reconciler.model.duration import Duration
 from reconciler.model.errors import (
     ClockSetBackError,
     LeaseLostError,
@@ -86,7 +87,9 @@ def test_pods_that_wait_wake_it_and_a_look_hears_them_all() -> None:
 
 def pruned(world: World, keep: str, hours: int, **broken: Any) -> list[tuple[timedelta, frozenset]]:
     """Let a quiet daemon run for so long, and return which spans it pruned to, and sparing what."""
-    world.settings = replace(world.settings, history_keep=keep)
+    world.settings = replace(
+        world.settings, history_keep=None if keep == "Never" else Duration(keep)
+    )
     engine = world.engine()
     asked: list[tuple[timedelta, frozenset]] = []
     end = world.clock.now() + timedelta(hours=hours)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from reconciler.engine.steps import lifecycle
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.pod import ResourceRequirements
+from reconciler.model.settings import FeatureGate
 from tests.engine.world import World, a_deployment, a_pool, a_world
 
 FUSE = "smarter-devices/fuse"
@@ -64,7 +65,7 @@ def test_an_imitated_node_registers_what_an_overlay_adds() -> None:
     container["resources"]["requests"][FUSE] = "1"
     container["resources"]["limits"] = {FUSE: "1"}
     world = a_world(a_pool("web"), deployment, OVERLAY)
-    world.settings = with_fields(world.settings, feature_gates={"NodeOverlay": True})
+    world.settings = with_fields(world.settings, feature_gates={FeatureGate.NODE_OVERLAY: True})
     seen = world.converge().seen
     (node,) = seen.snapshot.nodes
     assert node.status.allocatable[FUSE] == "1"

@@ -14,13 +14,14 @@ from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, SelectorTerm
+from reconciler.model.settings import ClusterKind
 from reconciler.ports.cloud import LaunchAnswer
 from reconciler.ports.journal import Verb
 from tests.contracts.cloud import SETTINGS, a_class, a_launch, a_type
 from tests.engine.trouble import moved, three_nodes
 from tests.engine.world import World
 
-REAL = replace(SETTINGS, cluster="kubeconfig", cluster_cidr="10.0.0.0/16")
+REAL = replace(SETTINGS, cluster=ClusterKind.KUBECONFIG, cluster_cidr="10.0.0.0/16")
 
 
 def templates(world: World) -> set[str]:

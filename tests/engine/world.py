@@ -34,7 +34,7 @@ from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.model.errors import UnreadableError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
-from reconciler.model.settings import Settings
+from reconciler.model.settings import ClusterKind, Settings
 from reconciler.plan.value.plan import InputDigests, Revision
 from reconciler.ports.cloud import Compute
 from reconciler.ports.journal import Journal
@@ -42,7 +42,9 @@ from reconciler.ports.progress import Progress
 from reconciler.ports.state import Shelf, StateStore
 from tests.yamltext import dump_all
 
-SETTINGS = Settings(fleet="test", cluster="embedded", cluster_name="test", region="us-east-1")
+SETTINGS = Settings(
+    fleet="test", cluster=ClusterKind.EMBEDDED, cluster_name="test", region="us-east-1"
+)
 TAGS = {"reconciler/fleet": "test", "eks:eks-cluster-name": "test"}
 ZONES = ("us-east-1a", "us-east-1b")
 PRICES = {"m7i.large": 0.10, "c7i.large": 0.11, "m7i.xlarge": 0.20}

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from reconciler.adapters.git.clone import remote_head
 from reconciler.cli.main import main
-from reconciler.desired.settings.layers import environment_name
+from reconciler.desired.settings.keys import environment_name
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.text.urls import without_secrets
 from tests.examples import examples

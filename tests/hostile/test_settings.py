@@ -15,7 +15,8 @@ from reconciler.adapters.aws.facts.latest import Folder
 from reconciler.adapters.git.source import Remote, read
 from reconciler.adapters.kubernetes.access import access_of
 from reconciler.cli.main import main
-from reconciler.desired.settings.layers import environment_name, resolve
+from reconciler.desired.settings.keys import environment_name
+from reconciler.desired.settings.layers import resolve
 from reconciler.model.errors import StateError, UsageError
 from reconciler.model.settings import Settings
 from tests.adapters.git.conftest import Repository

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from reconciler.model.settings import FeatureGate, MinValuesPolicy
 from tests.placement.builders import (
     ARCH,
     CAPACITY_TYPE,
@@ -109,7 +110,7 @@ def test_best_effort_lowers_min_values_and_says_so() -> None:
     several = wanted("node.kubernetes.io/instance-type", "Exists", min_values=3)
     world = [a_pool("default", several), *pods(1, cpu="10")]
     assert [r.code for r in placed(world).unschedulable["default/app-00"]] == ["MinValuesUnmet"]
-    (claim,) = placed(world, min_values_policy="BestEffort").claims
+    (claim,) = placed(world, min_values_policy=MinValuesPolicy.BEST_EFFORT).claims
     assert claim.min_values_relaxed
     assert claim.requirements["node.kubernetes.io/instance-type"].min_values == 1
 
@@ -190,7 +191,7 @@ def test_reserved_capacity_is_taken_first_and_a_second_node_waits_for_it() -> No
 
 def test_without_the_gate_reserved_offerings_hold_nobody_up() -> None:
     world = [a_pool(), *pods(2, cpu="6")]
-    off = placed(world, types=[*TYPES, RESERVED], gates={"ReservedCapacity": False})
+    off = placed(world, types=[*TYPES, RESERVED], gates={FeatureGate.RESERVED_CAPACITY: False})
     assert (len(off.claims), off.deferred) == (1, {})
 
 

@@ -9,6 +9,7 @@ import pytest
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.capacitybuffer import CapacityBuffer, Scalable
 from reconciler.model.kubernetes.cluster import PodTemplate
+from reconciler.model.settings import Packing
 from reconciler.placement.pods.headroom import (
     PODS_MAX,
     PRIORITY,
@@ -158,7 +159,7 @@ def test_the_same_holds_of_packing_for_the_price() -> None:
     pool = a_pool(limits={"cpu": "8"})
     world = [pool, *pods(7, cpu="1"), *_virtual(7, "1")]
 
-    placement = placed(world, packing="cheapest")
+    placement = placed(world, packing=Packing.CHEAPEST)
 
     homeless = [key for key in placement.unschedulable if "virtual" not in key]
     assert homeless == []

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as how_often
 from hypothesis import strategies as st
 
-from reconciler.model.settings import PoolOptions
+from reconciler.model.settings import Packing, PoolOptions
 from reconciler.placement.question import Placement
 from tests.examples import examples
 from tests.placement.builders import (
@@ -53,7 +53,7 @@ def without_place(placement: Placement) -> int:
 
 
 def cheapest(objects: list[Object], **how: Any) -> Placement:
-    return placed(objects, **{"types": UNEVEN, "packing": "cheapest", **how})
+    return placed(objects, **{"types": UNEVEN, "packing": Packing.CHEAPEST, **how})
 
 
 @given(worlds(), st.sampled_from([0.0, 0.3]))
@@ -106,7 +106,7 @@ def test_a_node_cost_may_be_that_of_one_nodepool() -> None:
 
 def test_a_nodepool_may_keep_the_default_packing() -> None:
     world = [a_pool(), *pods(12, cpu="3500m")]
-    kept = cheapest(world, node_pools={"default": PoolOptions(packing="default")})
+    kept = cheapest(world, node_pools={"default": PoolOptions(packing=Packing.DEFAULT)})
     assert plan_of(kept) == plan_of(placed(world, types=UNEVEN))
 
 

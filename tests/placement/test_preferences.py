@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.model.settings import PoolOptions
+from reconciler.model.settings import Packing, PoolOptions
 from reconciler.placement.question import Placement
 from tests.placement.builders import (
     ARCH,
@@ -39,7 +39,7 @@ def apart(app: str = "app") -> Object:
 
 
 def cheapest(world: list[Object], **how: Any) -> Placement:
-    return placed(world, **{"types": TYPES, "packing": "cheapest", **how})
+    return placed(world, **{"types": TYPES, "packing": Packing.CHEAPEST, **how})
 
 
 def cost(placement: Placement) -> float:
@@ -126,12 +126,12 @@ def test_they_may_share_a_node_that_is_there_instead_of_new_ones() -> None:
 
 def test_a_nodepool_with_the_default_packing_keeps_them() -> None:
     world = [a_pool(), *pods(4, affinity=apart())]
-    placement = cheapest(world, node_pools={"default": PoolOptions(packing="default")})
+    placement = cheapest(world, node_pools={"default": PoolOptions(packing=Packing.DEFAULT)})
     assert placement.given_up is None
     other = a_pool("other", wanted(ZONE, "In", "zone-b"))
     first = a_pool("default", weight=10)
     mixed = [first, other, *pods(4, affinity=apart())]
-    placement = cheapest(mixed, node_pools={"default": PoolOptions(packing="default")})
+    placement = cheapest(mixed, node_pools={"default": PoolOptions(packing=Packing.DEFAULT)})
     assert placement.given_up is None
     assert len(placement.claims) == 4
 
@@ -143,7 +143,7 @@ def test_the_bound_holds_for_pods_without_their_preferences() -> None:
     affinity["nodeAffinity"][PREFERRED] = [liked]
     types = (*TYPES, a_type("arm", 2, 0.9, arch="arm64"))
     world = [a_pool(), *pods(4, affinity=affinity)]
-    scheduler, cluster = a_scheduler(world, types=types, packing="cheapest")
+    scheduler, cluster = a_scheduler(world, types=types, packing=Packing.CHEAPEST)
     placement = scheduler.place(cluster.pods)
     assert given_up(placement) == {"app"}
     assert scheduler.bound(cluster.pods).cost <= cost(placement) + 1e-9

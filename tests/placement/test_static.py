@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodepool import NodePool
-from reconciler.model.settings import DEFAULT_FEATURE_GATES, Settings
+from reconciler.model.settings import DEFAULT_FEATURE_GATES, FeatureGate, Settings
 from reconciler.placement.nodes.static import static_claims
 from reconciler.placement.question import LaunchPool, PlannedClaim
 from tests.placement.builders import (
@@ -29,7 +29,7 @@ def _claims(objects: list[Object], *, gate: bool = True) -> tuple[PlannedClaim, 
     _, cluster = a_scheduler(objects)
     catalog = a_catalog(TYPES)
     pools = [decode(o, NodePool) for o in objects if o["kind"] == "NodePool"]
-    settings = Settings(feature_gates={**DEFAULT_FEATURE_GATES, "StaticCapacity": gate})
+    settings = Settings(feature_gates={**DEFAULT_FEATURE_GATES, FeatureGate.STATIC_CAPACITY: gate})
     return static_claims([LaunchPool(p, catalog) for p in pools], cluster, settings)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from reconciler.model.settings import PreferencePolicy
 from tests.placement.builders import (
     CAPACITY_TYPE,
     HOST,
@@ -190,7 +191,7 @@ def test_ignoring_preferences_packs_as_if_there_were_none() -> None:
     lonely = {"podAntiAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": rule(HOST)}]}}
     world = [a_pool(), *pods(3, affinity=lonely)]
     assert len(placed(world).claims) == 3
-    assert len(placed(world, preference_policy="Ignore").claims) == 1
+    assert len(placed(world, preference_policy=PreferencePolicy.IGNORE).claims) == 1
 
 
 @pytest.mark.parametrize("effect", ["PreferNoSchedule", "NoSchedule"])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.model.settings import DEFAULT_FEATURE_GATES, Settings
+from reconciler.model.settings import DEFAULT_FEATURE_GATES, FeatureGate, Settings
 from reconciler.plan.explain.reasons import explain_buffer, explain_pod
 from reconciler.plan.make.planner import make_plan
 from reconciler.plan.render.html import render_html
@@ -32,7 +32,7 @@ from tests.plan.test_planner import (
 
 Object = dict[str, Any]
 SCHEMAS = Path(__file__).parents[2] / "schemas"
-ON = Settings(feature_gates={**DEFAULT_FEATURE_GATES, "CapacityBuffer": True})
+ON = Settings(feature_gates={**DEFAULT_FEATURE_GATES, FeatureGate.CAPACITY_BUFFER: True})
 EAGER = {"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}}
 ON_DEMAND = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}
 

@@ -14,7 +14,7 @@ from reconciler.catalog.file import read_catalog
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.disruption.decide import decide
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
-from reconciler.model.settings import Settings
+from reconciler.model.settings import FeatureGate, Packing, Settings
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import cluster_state
 from reconciler.plan.graph import ActionGraph
@@ -274,7 +274,7 @@ def test_overlays_need_their_gate_and_show_the_price_before() -> None:
     off = make_plan(inputs(desired, [a_pod("p")]))
     assert off.node_claims[0].launch.price == 0.05
     assert "overlay-gate-off" in {d.code for d in off.diagnostics}
-    gates = Settings(feature_gates={"NodeOverlay": True})
+    gates = Settings(feature_gates={FeatureGate.NODE_OVERLAY: True})
     on = make_plan(inputs(desired, [a_pod("p")], settings=gates))
     assert (on.node_claims[0].launch.price, on.node_claims[0].launch.base_price) == (0.01, 0.1)
 
@@ -287,7 +287,7 @@ def test_a_refused_offering_is_not_asked_for_again() -> None:
 
 def test_static_pools_get_what_they_lack() -> None:
     static = a_pool("fixed", replicas=2)
-    gates = Settings(feature_gates={"StaticCapacity": True})
+    gates = Settings(feature_gates={FeatureGate.STATIC_CAPACITY: True})
     plan = make_plan(inputs([static, a_class()], settings=gates))
     assert [c.reason for c in plan.node_claims] == ["Static", "Static"]
     assert plan.cost.by_node_pool["fixed"].nodes_after == 2
@@ -317,7 +317,9 @@ def test_preferences_that_are_given_up_are_named_with_what_that_saves() -> None:
     pods = [a_pod(f"web-{i}") for i in range(3)]
     for pod in pods:
         pod["spec"]["affinity"] = affinity
-    plan = make_plan(inputs([a_class(), a_pool()], pods, settings=Settings(packing="cheapest")))
+    plan = make_plan(
+        inputs([a_class(), a_pool()], pods, settings=Settings(packing=Packing.CHEAPEST))
+    )
     (said,) = (f for f in plan.diagnostics if f.code == "preferences-given-up")
     assert said.severity == "warning"  # so that a pull request shows it unfolded
     assert said.message == (

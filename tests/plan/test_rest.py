@@ -22,7 +22,7 @@ from reconciler.cli.main import main
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.workloads.pods import expand
 from reconciler.model.diagnostics import Severity
-from reconciler.model.settings import Settings
+from reconciler.model.settings import NodeLimit, Settings
 from reconciler.observed.snapshot import snapshot_of
 from reconciler.observed.state import cluster_state
 from reconciler.plan.make.inputs import Inputs
@@ -270,7 +270,7 @@ def test_a_removed_pool_goes_once_its_removal_is_allowed() -> None:
 
 def test_a_daily_maximum_stretches_the_rollout_over_days() -> None:
     web = a_deployment("web", "web", 4)
-    limited = Settings(fleet="test", fleet_maximum_per_day="2")
+    limited = Settings(fleet="test", fleet_maximum_per_day=NodeLimit(2))
     base = [a_pool("web", template=SMALL, budgets=FREE), web]
     head = [a_pool("web", template=OTHER, budgets=FREE), web]
     found = change(base, head, settings=limited)

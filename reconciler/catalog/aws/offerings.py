@@ -22,6 +22,7 @@ from reconciler.catalog.columns import OfferingColumns, append_offerings
 from reconciler.model.karpenter.instancetype import Offering, PriceOrigin
 from reconciler.model.karpenter.labels import ON_DEMAND, RESERVED, SPOT
 from reconciler.model.karpenter.requirements import Operator, Requirement, equals, requirement
+from reconciler.model.settings import PlacementStrategy
 
 if TYPE_CHECKING:
     from reconciler.catalog.aws.prices import Pricer, QuotedPrice
@@ -48,7 +49,7 @@ def refusal(machine: MachineType, facts: ClassFacts) -> str | None:
         return "it does not support nested virtualization"
     if facts.connection_tracking and machine.hypervisor != "nitro":
         return "connection tracking requires the nitro hypervisor"
-    if facts.strategy == "cluster" and not machine.cluster_placement:
+    if facts.strategy == PlacementStrategy.CLUSTER and not machine.cluster_placement:
         return "it cannot join a cluster placement group"
     return _interface_refusal(machine, facts) if facts.interfaces else None
 

@@ -196,7 +196,9 @@ def _launches(args: argparse.Namespace, imitation: Imitation | None) -> Sequence
 
 def _cluster(settings: Settings, *, writes: bool) -> Iterator[Check]:
     """Yield what the cluster's API says, and whether the address that new nodes join answers."""
-    if settings.cluster != "kubeconfig":
+    from reconciler.model.settings import ClusterKind
+
+    if settings.cluster != ClusterKind.KUBECONFIG:
         yield unknown(
             "cluster",
             "",

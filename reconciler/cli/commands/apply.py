@@ -171,12 +171,13 @@ def refuse_repetition(assembly: Assembly, approved: Plan) -> None:
 def mandate_of(settings: Settings, approved: Plan | None = None) -> Mandate:
     """Return what a pass may do, as the settings have it."""
     from reconciler.engine.reconcile import Mandate
+    from reconciler.model.settings import RebalanceRecommendation
 
     return Mandate(
         tags_of(settings),
         approved,
         batch_from=settings.batch_launches_from,
-        replaces_rebalanced=settings.rebalance_recommendation == "Replace",
+        replaces_rebalanced=settings.rebalance_recommendation == RebalanceRecommendation.REPLACE,
     )
 
 

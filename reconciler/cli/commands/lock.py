@@ -147,11 +147,12 @@ def _public_catalog(args: argparse.Namespace, resolved: Resolved) -> Catalog:
     from reconciler.cli.shared.catalogs import unlocked
     from reconciler.cli.wiring.account import asking_of
     from reconciler.model.errors import CloudError
+    from reconciler.model.settings import DataSource
 
     settings = replace(resolved.settings, price_rules=(), price_discount_percent=0.0)
     by_default = args.snapshot is None and not is_imitated(settings)
     catalog = unlocked(settings, asking_of(args, resolved, by_default=by_default, refresh=True))
-    wants_live = "live" in (settings.instance_types_from, settings.prices_from)
+    wants_live = DataSource.LIVE in (settings.instance_types_from, settings.prices_from)
     if catalog.warnings and wants_live:
         raise CloudError(
             catalog.warnings[0],

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.engine.tracking import run_of_command
 from reconciler.plan.render.wording import counted, listed
+from reconciler.plan.value.actions import ActionKind
 from reconciler.ports.progress import Progress
 from reconciler.ports.state import RunningCommand
 
@@ -87,7 +88,9 @@ class Reporter:
     def _count(self, claims: Sequence[NodeClaim], commands: Sequence[RunningCommand]) -> None:
         by_name = {claim.name: claim for claim in claims}
         runs = [run_of_command(command, by_name) for command in commands]
-        going = {a.node_claim for run in runs for a in run.unfinished() if a.kind == "terminate"}
+        going = {
+            a.node_claim for run in runs for a in run.unfinished() if a.kind == ActionKind.TERMINATE
+        }
         for pool in self._pools:
             ours = [c for c in claims if c.node_pool == pool]
             ready = sum(_sign(c) == READY for c in ours)

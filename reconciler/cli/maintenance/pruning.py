@@ -70,27 +70,29 @@ def _keep(args: argparse.Namespace) -> timedelta:
     """
     from datetime import timedelta
 
-    from reconciler.model.duration import NEVER, parse_span
+    from reconciler.model.duration import NEVER, Duration
     from reconciler.model.errors import UsageError
 
     resolved = records.settings_of(args.path, args.state, args.settings, args.config)
-    said = resolved.settings.history_keep
-    text = args.keep or said
-    if text == NEVER:
+    keep = resolved.settings.history_keep
+    if args.keep:
+        try:
+            keep = None if args.keep == NEVER else Duration(args.keep)
+        except ValueError as error:
+            raise UsageError(
+                f"invalid duration {args.keep[:60]!r}",
+                where="--keep",
+                remedy="write it as 30d or 36h",
+            ) from error
+    if keep is None:
         raise UsageError(
             "history.keep is Never, and --keep is not set",
             where="--keep",
             remedy="set how long to keep records, such as --keep 90d",
         )
-    try:
-        keep = parse_span(text)
-    except ValueError as error:
-        raise UsageError(
-            f"invalid duration {text[:60]!r}", where="--keep", remedy="write it as 30d or 36h"
-        ) from error
     if keep < timedelta(days=1):
         raise UsageError(
-            f"{text} is shorter than a day, which the daily disruption limit needs",
+            f"{keep} is shorter than a day, which the daily disruption limit needs",
             where="--keep",
             remedy="keep at least 24h",
         )

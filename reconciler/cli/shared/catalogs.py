@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.catalog.aws.bundle import Bundle, Header
 from reconciler.catalog.aws.live import live_bundle
@@ -17,8 +17,8 @@ from reconciler.catalog.aws.prices import OnDemandQuotes, Pricing, SpotQuotes
 from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled, bundled_data
 from reconciler.cli.output.listing import clock_time
 from reconciler.cli.shared.request import read_bytes
-from reconciler.model.duration import parse_duration
 from reconciler.model.karpenter.instancetype import PriceOrigin
+from reconciler.model.settings import DataSource, Settings
 
 if TYPE_CHECKING:
     import argparse
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from reconciler.desired.lock import Lock
     from reconciler.desired.settings.layers import Resolved
     from reconciler.model.karpenter.instancetype import InstanceType
-    from reconciler.model.settings import Settings
-
-_LIVE: Final = "live"
 
 
 class Asking(NamedTuple):
@@ -132,11 +129,12 @@ class _Found:
         self.notes: list[str] = []
         self.warnings: list[str] = []
 
-    def _facts(self, mode: str) -> AccountFacts | None:
+    def _facts(self, source: DataSource) -> AccountFacts | None:
         """Return how to ask, None where the bundled data is wanted."""
         if self._asking is None:
             return None
-        wanted = mode == _LIVE or (mode == "auto" and self._asking.by_default)
+        by_default = source == DataSource.AUTO and self._asking.by_default
+        wanted = source == DataSource.LIVE or by_default
         return self._asking.facts() if wanted else None
 
     def data(self) -> tuple[Header, Bundle]:
@@ -191,7 +189,7 @@ class _Found:
 
 def max_age(settings: Settings) -> timedelta:
     """Return how old what AWS said may become."""
-    return parse_duration(settings.refresh_interval)
+    return settings.refresh_interval
 
 
 class CatalogInForce:

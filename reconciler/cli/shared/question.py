@@ -161,8 +161,10 @@ def read_types(args: argparse.Namespace, resolved: Resolved, lock: Lock | None) 
 
     It is the bundled one, unless there is a lock or the settings say otherwise.
     """
+    from reconciler.model.settings import DataSource
+
     settings = resolved.settings
-    wants_live = "live" in (settings.instance_types_from, settings.prices_from)
+    wants_live = DataSource.LIVE in (settings.instance_types_from, settings.prices_from)
     if args.catalog is None and lock is None and not wants_live and settings.price_book is None:
         from reconciler.catalog.catalog import bundled
 
@@ -250,10 +252,11 @@ def is_live(args: argparse.Namespace, resolved: Resolved) -> bool:
     settings, the environment (``KUBECONFIG``, a pod's service account), or records of this fleet.
     """
     from reconciler.desired.settings.layers import DEFAULT
+    from reconciler.model.settings import ClusterKind
 
     cluster = resolved.settings.cluster
-    if args.snapshot is not None or cluster != "kubeconfig":
-        return args.snapshot is None and cluster == "embedded"
+    if args.snapshot is not None or cluster != ClusterKind.KUBECONFIG:
+        return args.snapshot is None and cluster == ClusterKind.EMBEDDED
     if any(resolved.origins[key] != DEFAULT for key in _NAMING_A_CLUSTER):
         return True
     return any(os.environ.get(name) for name in _ENVIRONMENT) or _is_recorded(args, resolved)

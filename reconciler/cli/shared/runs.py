@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from reconciler.plan.value.actions import ActionKind
 from reconciler.ports.journal import Verb
 
 if TYPE_CHECKING:
@@ -116,11 +117,11 @@ def _targets(plan: str, run: PlanRun) -> dict[tuple[str, str], Served]:
 
 
 _SERVES: Final = {
-    Verb.LAUNCH: "provision",
-    Verb.TAINT: "terminate",
-    Verb.UNTAINT: "terminate",
-    Verb.DRAIN: "terminate",
-    Verb.TERMINATE: "terminate",
-    Verb.DELETE_NODE: "terminate",
+    Verb.LAUNCH: ActionKind.PROVISION,
+    Verb.TAINT: ActionKind.TERMINATE,
+    Verb.UNTAINT: ActionKind.TERMINATE,
+    Verb.DRAIN: ActionKind.TERMINATE,
+    Verb.TERMINATE: ActionKind.TERMINATE,
+    Verb.DELETE_NODE: ActionKind.TERMINATE,
 }
 """The kind of action that an operation serves."""

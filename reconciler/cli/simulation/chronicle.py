@@ -4,34 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Final
 
 import msgspec
 
 from reconciler.adapters.simulated.memory import MemoryStateStore
+from reconciler.disruption.command import ForcefulReason
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.ports.clock import Clock
 from reconciler.ports.progress import Notifier, Progress
 from reconciler.ports.state import RunningCommand
 
-KINDS: Final = (
-    "NodeClaimCreated",
-    "Launched",
-    "Registered",
-    "Initialized",
-    "LaunchFailed",
-    "CommandStarted",
-    "CommandValidated",
-    "CommandRolledBack",
-    "Tainted",
-    "Drained",
-    "Terminated",
-    "PodBound",
-    "PodEvicted",
-    "Interrupted",
-    "Expired",
-)
-"""The kinds of events that the contract names; whatever else is told is a note."""
+
+class EventKind(StrEnum):
+    """The kinds of events that the contract names; whatever else is told is a note."""
+
+    NODE_CLAIM_CREATED = "NodeClaimCreated"
+    LAUNCHED = "Launched"
+    REGISTERED = "Registered"
+    INITIALIZED = "Initialized"
+    LAUNCH_FAILED = "LaunchFailed"
+    COMMAND_STARTED = "CommandStarted"
+    COMMAND_VALIDATED = "CommandValidated"
+    COMMAND_ROLLED_BACK = "CommandRolledBack"
+    TAINTED = "Tainted"
+    DRAINED = "Drained"
+    TERMINATED = "Terminated"
+    POD_BOUND = "PodBound"
+    POD_EVICTED = "PodEvicted"
+    INTERRUPTED = "Interrupted"
+    EXPIRED = "Expired"
+
+
+_EVENTS: Final = frozenset(EventKind)
 
 
 class Event(msgspec.Struct, frozen=True, rename="camel"):
@@ -63,8 +69,8 @@ class Chronicle:
     def notify(self, progress: Progress) -> None:
         """Write it down; must not fail."""
         event = self._event(progress)
-        (self.events if event.kind in KINDS else self.notes).append(event)
-        if event.kind == "CommandStarted" and event.reason == "Expired":
+        (self.events if event.kind in _EVENTS else self.notes).append(event)
+        if event.kind == EventKind.COMMAND_STARTED and event.reason == ForcefulReason.EXPIRED:
             self._expired(event)
 
     def knows(self, claims: Sequence[NodeClaim]) -> list[NodeClaim]:
@@ -119,7 +125,7 @@ class Chronicle:
             self.events.append(
                 msgspec.structs.replace(
                     started,
-                    kind="Expired",
+                    kind=EventKind.EXPIRED,
                     node_claim=name,
                     node_pool=self._pools.get(name, ""),
                     node=self._nodes.get(name, ""),

@@ -10,8 +10,9 @@ import msgspec
 
 from reconciler.adapters.simulated.compute import CLAIM_TAG
 from reconciler.adapters.simulated.machine import SimulatedInstance
-from reconciler.cli.simulation.chronicle import Event
+from reconciler.cli.simulation.chronicle import Event, EventKind
 from reconciler.cli.simulation.driver import Played, Sample, SimulationStage
+from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.plan.value.nodes import UnschedulablePod
@@ -214,9 +215,9 @@ def _lives(stage: SimulationStage, start: datetime) -> tuple[Life, ...]:
     ready: dict[str, datetime] = {}
     going: dict[str, Event] = {}
     for event in stage.chronicle.events:
-        if event.kind == "Initialized":
+        if event.kind == EventKind.INITIALIZED:
             ready.setdefault(event.node_claim, event.at)
-        elif event.kind in ("Tainted", "Interrupted"):
+        elif event.kind in (EventKind.TAINTED, EventKind.INTERRUPTED):
             going.setdefault(event.node_claim, event)
     lives = []
     for machine in stage.compute.machines.values():
@@ -254,7 +255,7 @@ def _stuck(played: Played) -> tuple[Stuck, ...]:
         for p in plan.unschedulable
     ]
     waits = {d.node_claim: d.message for d in plan.deferred}
-    refuses = {b.node: b.message for b in plan.blocked if b.reason == "Drifted"}
+    refuses = {b.node: b.message for b in plan.blocked if b.reason == DisruptionReason.DRIFTED}
     refuses |= {b.node: b.message for b in plan.blocked if b.node not in refuses}
     going = {name for command in plan.commands for name in command.node_claims}
     going |= {c.name for c in seen.claims if c.metadata.deletion_timestamp is not None}
@@ -296,7 +297,7 @@ def merge_of(
 ) -> Merge:
     """Return what became of the nodes that the base ``had``."""
     begin, cost = report.started_at, report.cost
-    gone = {e.node_claim: e.at for e in report.events if e.kind == "Terminated"}
+    gone = {e.node_claim: e.at for e in report.events if e.kind == EventKind.TERMINATED}
     replaced, kept = [], 0
     for claim in had:
         command = stage.chronicle.command_of(claim.name)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
-from reconciler.cli.simulation.chronicle import Event
+from reconciler.cli.simulation.chronicle import Event, EventKind
 from reconciler.cli.simulation.report import Merge, Money, Report
 from reconciler.plan.render.wording import dollars
 from reconciler.plan.render.wording import monthly as month_of
@@ -73,10 +73,10 @@ def story_of(report: Report) -> list[str]:
 
 def _what(kind: str, pool: str, reason: str, events: list[Event]) -> str:
     count, where = len(events), f"{pool}: " if pool else ""
-    if kind in ("PodBound", "PodEvicted"):
+    if kind in (EventKind.POD_BOUND, EventKind.POD_EVICTED):
         places = sorted({e.node for e in events if e.node})
         return f"{where}{count} on {_some(places)}"
-    if kind == "CommandStarted":
+    if kind == EventKind.COMMAND_STARTED:
         if count == 1:
             return f"{where}{_some(events[0].message.split(', '))}"
         return f"{where}{count} commands ({reason})"
@@ -110,9 +110,9 @@ def outcome_of(report: Report) -> str:
     """Return the outcome in one sentence."""
     after = span(report.at - report.started_at)
     how = f"Converged after {after}" if report.converged else f"Not converged after {after}"
-    launched = sum(e.kind == "Launched" for e in report.events)
-    gone = sum(e.kind == "Terminated" for e in report.events)
-    moved = sum(e.kind == "PodEvicted" for e in report.events)
+    launched = sum(e.kind == EventKind.LAUNCHED for e in report.events)
+    gone = sum(e.kind == EventKind.TERMINATED for e in report.events)
+    moved = sum(e.kind == EventKind.POD_EVICTED for e in report.events)
     return (
         f"{how}: {launched} nodes launched, {gone} terminated, {moved} pods evicted, "
         f"{len(report.fleet)} NodeClaims at the end."

@@ -240,6 +240,7 @@ def look(args: argparse.Namespace, imitation: Imitation | None = None) -> Look:
     from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
     from reconciler.cli.shared.stopping import Silence
     from reconciler.engine.world import World
+    from reconciler.model.settings import ClusterKind
 
     ground = ground_of(args, imitation)
     settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
@@ -248,7 +249,7 @@ def look(args: argparse.Namespace, imitation: Imitation | None = None) -> Look:
     compute = compute_of(settings, catalog, imitation)
     source = FleetSource(args, compute, catalog, discovery_of(args, ground.resolved, keeps=False))
     cluster = cluster_of(settings, catalog, imitation, shelf, source)
-    if settings.cluster == "kubeconfig":
+    if settings.cluster == ClusterKind.KUBECONFIG:
         from reconciler.adapters.kubernetes.onlooker import Onlooker
 
         cluster = Onlooker(cluster.observe)

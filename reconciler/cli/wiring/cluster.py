@@ -29,7 +29,9 @@ def cluster_of(
     confirm: Callable[[], None] | None = None,
 ) -> Cluster:
     """Return the cluster. ``confirm`` is called before each attempt of a call to a real one."""
-    if settings.cluster == "none":
+    from reconciler.model.settings import ClusterKind
+
+    if settings.cluster == ClusterKind.NONE:
         raise UsageError(
             "no cluster is configured",
             where="cluster",
@@ -38,7 +40,7 @@ def cluster_of(
                 "from the EC2 instances"
             ),
         )
-    if settings.cluster == "kubeconfig":
+    if settings.cluster == ClusterKind.KUBECONFIG:
         from reconciler.adapters.kubernetes.access import expect_one_cluster
         from reconciler.adapters.kubernetes.cluster import KubernetesCluster
 
@@ -64,12 +66,11 @@ def api_of(settings: Settings, clock: Clock) -> Api:
     """Return the API of the cluster; nothing connects before it is asked."""
     from reconciler.adapters.kubernetes.access import access_of
     from reconciler.adapters.kubernetes.api import Api
-    from reconciler.model.duration import parse_duration
 
     return Api(
         lambda: access_of(settings),
         lambda seconds: clock.wait(seconds, lambda: False),
-        parse_duration(settings.kube_timeout).total_seconds(),
+        settings.kube_timeout.total_seconds(),
     )
 
 
@@ -85,18 +86,18 @@ def cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:
 def arrivals(settings: Settings, clock: Clock, sleeps: bool) -> Iterator[Arrivals]:
     """Hear of pods that wait for as long as the block lasts, where there is a real cluster."""
     from reconciler.engine.world import NoArrivals
+    from reconciler.model.settings import ClusterKind
 
-    if not sleeps or settings.cluster != "kubeconfig":
+    if not sleeps or settings.cluster != ClusterKind.KUBECONFIG:
         yield NoArrivals()
         return
     from reconciler.adapters.kubernetes.arrivals import PendingPods
-    from reconciler.model.duration import parse_duration
 
     pods = PendingPods(
         api_of(settings, clock),
         clock,
-        idle=parse_duration(settings.batch_idle_duration),
-        most=parse_duration(settings.batch_max_duration),
+        idle=settings.batch_idle_duration,
+        most=settings.batch_max_duration,
     )
     with pods.listening():
         yield pods

@@ -9,22 +9,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from reconciler.model.duration import parse_duration
+from reconciler.model.duration import Duration, parse_duration
 from reconciler.model.schedule import parse_schedule, time_zone
-from reconciler.model.settings import Suspension, Window
+from reconciler.model.settings import UNLIMITED, NodeLimit, Suspension, Window
 
 if TYPE_CHECKING:
-    from reconciler.model.karpenter.budget import Budget
+    from reconciler.model.karpenter.budget import Budget, DisruptionReason
 
 _T = TypeVar("_T")
 _REASONS: Final = ("Drifted", "Empty", "Underutilized")
 _NODES: Final = re.compile(r"(100|[0-9]{1,2})%|[0-9]{1,9}", re.ASCII)
 
 
-def nodes(value: Any) -> str:
-    """Return a number of nodes, or a share of them, as text; nothing where none is named.
+def nodes(value: Any) -> NodeLimit:
+    """Return a number of nodes, or a percentage of them; no limit where none is named.
 
     Raises:
         ValueError: it is neither.
@@ -32,7 +33,9 @@ def nodes(value: Any) -> str:
     text = str(value)
     if isinstance(value, (bool, float)) or (text and not _NODES.fullmatch(text)):
         raise ValueError(f"{text[:40]!r} is not a number or percentage (5, 10%)")
-    return text
+    if not text:
+        return UNLIMITED
+    return NodeLimit(int(text.removesuffix("%")), is_percentage=text.endswith("%"))
 
 
 def budgets(value: Any) -> tuple[Budget, ...]:
@@ -71,10 +74,10 @@ def windows(value: Any) -> tuple[Window, ...]:
         made.append(
             Window(
                 schedule=entry["schedule"],
-                duration=entry["duration"],
+                duration=Duration(entry["duration"]),
                 time_zone=entry.get("timeZone"),
                 node_pools=names_in(entry, "nodePools"),
-                reasons=names_in(entry, "reasons", _REASONS),
+                reasons=_reasons(entry),
                 owner=text_in(entry, "owner"),
             )
         )
@@ -97,7 +100,7 @@ def suspensions(value: Any) -> tuple[Suspension, ...]:
                 owner=owner,
                 until=until(entry["until"]) if "until" in entry else None,
                 node_pools=names_in(entry, "nodePools"),
-                reasons=names_in(entry, "reasons", _REASONS),
+                reasons=_reasons(entry),
                 note=text_in(entry, "note"),
             )
         )
@@ -116,8 +119,15 @@ def _fields(entry: Any) -> Iterator[tuple[str, Any]]:
         if value not in (None, "", ()):
             first, *rest = name.split("_")
             key = first + "".join(map(str.title, rest))
-            plain = list(value) if isinstance(value, tuple) else value
-            yield key, plain.isoformat() if isinstance(plain, datetime) else plain
+            yield key, _written(value)
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_written(one) for one in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value) if isinstance(value, (Duration, StrEnum)) else value
 
 
 def list_entries(value: Any, allowed: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
@@ -177,6 +187,15 @@ def names_in(entry: Mapping[str, Any], key: str, allowed: tuple[str, ...] = ()) 
     if wrong:
         raise ValueError(f"{key}: {wrong[0][:40]!r} is not allowed (one of {', '.join(allowed)})")
     return tuple(value)
+
+
+def _reasons(entry: Mapping[str, Any]) -> tuple[DisruptionReason, ...]:
+    names = names_in(entry, "reasons", _REASONS)
+    if not names:
+        return ()
+    from reconciler.model.karpenter.budget import DisruptionReason  # loads msgspec, as above
+
+    return tuple(map(DisruptionReason, names))
 
 
 def text_in(entry: Mapping[str, Any], key: str) -> str:

@@ -19,10 +19,9 @@ from typing import Final
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode
-from reconciler.model.duration import parse_duration
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.model.settings import Settings
+from reconciler.model.settings import PoolOption, Settings
 from reconciler.placement.question import PlannedClaim
 
 GAVE_UP: Final = "reconciler/gave-up"
@@ -87,7 +86,7 @@ def remembered(claims: Iterable[NodeClaim], settings: Settings, now: datetime) -
 
 def undo_period(node_pool: str, settings: Settings) -> timedelta:
     """Return for how long consolidation of the pool's nodes is not undone."""
-    return parse_duration(settings.option(node_pool, "undo_period"))
+    return settings.pool(node_pool).undo_period
 
 
 def in_memory(claim: NodeClaim, settings: Settings) -> Iterator[tuple[AbandonedOffering, datetime]]:
@@ -116,7 +115,7 @@ def undoes(
         return None
     until, node, one = max(found)
     pool = next(c.pool.name for c in candidates if c.name == node)
-    key = settings.option_key(pool, "undo_period", "undoPeriod")
+    key = settings.key_of(pool, PoolOption.UNDO_PERIOD)
     text = (
         f"would undo a consolidation: {node} replaced {one} at {one.at:%Y-%m-%d %H:%M %Z},"
         f" and its replacement could be the same offering again ({key})"

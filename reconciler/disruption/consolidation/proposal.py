@@ -31,6 +31,7 @@ from reconciler.disruption.gates.retries import resting
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, ON_DEMAND, SPOT
 from reconciler.model.karpenter.nodepool import WHEN_EMPTY
+from reconciler.model.settings import FeatureGate
 from reconciler.placement.question import Placement, PlannedClaim
 
 SPOT_FLEXIBILITY: Final = 15
@@ -178,7 +179,7 @@ def spot_to_spot(
 
     ``single`` is for one spot node: then enough types must be left.
     """
-    if not work.settings.gate("SpotToSpotConsolidation"):
+    if not work.settings.gate(FeatureGate.SPOT_TO_SPOT_CONSOLIDATION):
         text = "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
         return CandidateRefusal(BlockCode.SPOT_TO_SPOT, text)
     narrowed = cheaper(narrowed_to(claim, SPOT), price)

@@ -28,6 +28,7 @@ from reconciler.disruption.consolidation.proposal import (
 from reconciler.disruption.deliberation import Deliberation
 from reconciler.model.karpenter.labels import CAPACITY_TYPE
 from reconciler.model.resources import PODS, Resources
+from reconciler.model.settings import FeatureGate
 from reconciler.placement.question import Placement, PlannedClaim
 
 # Which nodes of a set are better kept, so that the others can go.
@@ -221,7 +222,7 @@ def compute_several(
     ``worth`` says which part of a new node's price each of its pods has to bear. Nodes that are
     ``closed`` take none of the pods.
     """
-    gate = work.settings.gate("SpotToSpotConsolidation")
+    gate = work.settings.gate(FeatureGate.SPOT_TO_SPOT_CONSOLIDATION)
     chosen = tuple(candidates)
     for turn in range(_TURNS_MAX):
         if not chosen or work.simulation.spent >= work.work_max:

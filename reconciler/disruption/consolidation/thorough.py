@@ -22,6 +22,7 @@ from reconciler.disruption.consolidation.waste import (
 )
 from reconciler.disruption.deliberation import Deliberation
 from reconciler.disruption.gates.retries import resting
+from reconciler.model.settings import ConsolidationSearch
 
 # The search behind thorough consolidation.
 #
@@ -143,9 +144,6 @@ class Search:
             self._work.limits_hit.append(text)
 
 
-THOROUGH: Final = "thorough"
-
-
 class ThoroughConsolidation:
     """Asks about all wasteful nodes at once, and then about those whose pods need the same.
 
@@ -194,10 +192,13 @@ def _may_go(candidate: Candidate, work: Deliberation) -> bool:
 
 
 def _is_wanted(work: Deliberation) -> bool:
-    names = work.pools.keys()
-    return any(work.settings.option(name, "consolidation_search") == THOROUGH for name in names)
+    return any(_is_thorough(name, work) for name in work.pools)
 
 
 def is_thorough(candidate: Candidate, work: Deliberation) -> bool:
     """Return whether the config asks for the thorough search of the node's NodePool."""
-    return bool(work.settings.option(candidate.pool.name, "consolidation_search") == THOROUGH)
+    return _is_thorough(candidate.pool.name, work)
+
+
+def _is_thorough(pool: str, work: Deliberation) -> bool:
+    return work.settings.pool(pool).consolidation_search == ConsolidationSearch.THOROUGH

@@ -15,10 +15,9 @@ from typing import Final
 
 from reconciler.disruption.command import WaitsFor
 from reconciler.disruption.gates.policy import Hold, Holds
-from reconciler.model.duration import parse_duration
 from reconciler.model.history import DAY, History, Rollout, free_again
-from reconciler.model.karpenter.budget import Budget, DisruptionReason
-from reconciler.model.settings import Settings
+from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.settings import NodeLimit, PoolOption, Settings
 from reconciler.observed.state import StateNode
 
 EVERY_REASON: Final = frozenset(DisruptionReason)
@@ -74,16 +73,16 @@ def caps_for(
         total = by_pool.total()
         caps.append(_daily(None, most, total, history, "disruption.maximumPerDay", now))
     for pool in sorted(pools):
-        total = by_pool[pool]
-        most = settings.option(pool, "maximum_per_day")
+        total, options = by_pool[pool], settings.pool(pool)
+        most = options.maximum_per_day
         if most:
-            key = settings.option_key(pool, "maximum_per_day", "maximumPerDay")
+            key = settings.key_of(pool, PoolOption.MAXIMUM_PER_DAY)
             caps.append(_daily(pool, most, total, history, key, now))
         rollout = history.rollout(pool)
-        stops = bool(settings.option(pool, "stop_after_failures"))
+        stops = options.stop_after_failures > 0
         if stops and rollout is not None and rollout.stopped_at is not None:
             caps.append(_stopped(rollout))
-        elif settings.option(pool, "wave_size"):
+        elif options.wave_size:
             caps.append(_wave(pool, rollout, total, settings, now))
     return caps
 
@@ -113,9 +112,9 @@ def exhausted(caps: Sequence[Cap], pools: Iterable[str]) -> Holds:
 
 
 def _daily(
-    pool: str | None, text: str, total: int, history: History, key: str, now: datetime
+    pool: str | None, limit: NodeLimit, total: int, history: History, key: str, now: datetime
 ) -> Cap:
-    most = Budget(nodes=text).allowed(total, now)
+    most = limit.of(total)
     taken = history.of_last_day(now, pool)
     used = sum(row.nodes for row in taken)
     left = max(most - used, 0)
@@ -138,19 +137,19 @@ def _stopped(rollout: Rollout) -> Cap:
     return Cap(pool, WAVE_REASONS, 0, Hold(WaitsFor.APPROVAL, None, message))
 
 
-def wave_size(pool: str, total: int, settings: Settings, now: datetime) -> int:
+def wave_size(pool: str, total: int, settings: Settings) -> int:
     """Return how many of the ``total`` nodes of a pool go in one wave."""
-    return Budget(nodes=settings.option(pool, "wave_size")).allowed(total, now)
+    return settings.pool(pool).wave_size.of(total)
 
 
 def _wave(pool: str, rollout: Rollout | None, total: int, settings: Settings, now: datetime) -> Cap:
-    key = settings.option_key(pool, "wave_size", "waveSize")
+    key = settings.key_of(pool, PoolOption.WAVE_SIZE)
     if rollout is None or not rollout.moves:
-        size = wave_size(pool, total, settings, now)
+        size = wave_size(pool, total, settings)
         number = (rollout.wave if rollout is not None else 0) + 1
         message = f"wave {number} of NodePool {pool} is limited to {size} nodes ({key})"
         return Cap(pool, WAVE_REASONS, size, Hold(WaitsFor.POLICY, None, message))
-    soak = parse_duration(settings.option(pool, "wave_soak"))
+    soak = settings.pool(pool).wave_soak
     open_ = [move for move in rollout.moves if not move.is_settled(soak, now)]
     waiting = next((m.waits_for for m in open_ if m.healthy_at is None), "")
     well = [m.healthy_at + soak for m in open_ if m.healthy_at is not None]
@@ -169,12 +168,11 @@ def _wave(pool: str, rollout: Rollout | None, total: int, settings: Settings, no
 def rollout_moments(rollouts: Iterable[Rollout], settings: Settings) -> Iterable[datetime]:
     """Yield when a wave has been well for long enough, and when patience with it ends."""
     for rollout in rollouts:
-        soak = parse_duration(settings.option(rollout.node_pool, "wave_soak"))
-        patience = parse_duration(settings.option(rollout.node_pool, "wave_deadline"))
+        options = settings.pool(rollout.node_pool)
         for move in rollout.moves:
             if move.failure:
                 continue
             if move.healthy_at is not None:
-                yield move.healthy_at + soak
+                yield move.healthy_at + options.wave_soak
             elif move.ended_at is not None:
-                yield move.ended_at + patience
+                yield move.ended_at + options.wave_deadline

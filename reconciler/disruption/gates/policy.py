@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode, WaitsFor
-from reconciler.model.duration import parse_duration
 from reconciler.model.karpenter.budget import DisruptionReason, next_change_of
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.model.settings import Settings, Suspension, Window
-
-GRACEFUL = "Graceful"
+from reconciler.model.settings import ExpirationPolicy, PoolOption, Settings, Suspension, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +96,7 @@ def _format(moment: datetime | None) -> str:
 
 def old_enough_at(claim: NodeClaim, pool: str, settings: Settings) -> datetime | None:
     """Return when a node is old enough for consolidation; None without a minimum age."""
-    age = parse_duration(settings.option(pool, "minimum_age"))
+    age = settings.pool(pool).minimum_age
     created = claim.metadata.creation_timestamp
     return created + age if age and created is not None else None
 
@@ -110,8 +107,8 @@ def too_young(candidate: Candidate, settings: Settings, now: datetime) -> Hold |
     at = old_enough_at(candidate.claim, pool, settings)
     if at is None or now >= at:
         return None
-    age = settings.option(pool, "minimum_age")
-    key = settings.option_key(pool, "minimum_age", "minimumAge")
+    age = settings.pool(pool).minimum_age
+    key = settings.key_of(pool, PoolOption.MINIMUM_AGE)
     text = f"younger than {age}, the minimum age for consolidation ({key})"
     return Hold(WaitsFor.POLICY, at, text)
 
@@ -123,23 +120,23 @@ def too_little(
     price = sum(candidate.price for candidate in candidates)
     percent = 100 * savings / price if price > 0 else 0.0
     for pool in sorted({candidate.pool.name for candidate in candidates}):
-        least = settings.option(pool, "minimum_savings")
-        share = settings.option(pool, "minimum_savings_percent")
+        least = settings.pool(pool).minimum_savings
+        share = settings.pool(pool).minimum_savings_percent
         saved = f"saves ${savings:.4f} an hour ({percent:.1f}%), NodePool {pool} requires"
         if savings < least:
-            key = settings.option_key(pool, "minimum_savings", "minimumSavings")
+            key = settings.key_of(pool, PoolOption.MINIMUM_SAVINGS)
             return CandidateRefusal(
                 BlockCode.MINIMUM_SAVINGS, f"{saved} ${least:.4f} an hour ({key})"
             )
         if percent < share:
-            key = settings.option_key(pool, "minimum_savings_percent", "minimumSavingsPercent")
+            key = settings.key_of(pool, PoolOption.MINIMUM_SAVINGS_PERCENT)
             return CandidateRefusal(BlockCode.MINIMUM_SAVINGS, f"{saved} {share:g}% ({key})")
     return None
 
 
 def expires_gracefully(pool: str, settings: Settings) -> bool:
     """Return whether nodes of the pool that are too old go within the budgets."""
-    return bool(settings.option(pool, "expiration_policy") == GRACEFUL)
+    return settings.pool(pool).expiration_policy == ExpirationPolicy.GRACEFUL
 
 
 def is_due(claim: NodeClaim, pool: str, settings: Settings, now: datetime) -> bool:
@@ -153,8 +150,7 @@ def forced_out_at(claim: NodeClaim, pool: str, settings: Settings) -> datetime |
     expires = claim.expires_at
     if expires is None or not expires_gracefully(pool, settings):
         return expires
-    ceiling: timedelta = parse_duration(settings.option(pool, "expiration_ceiling"))
-    return expires + ceiling
+    return expires + settings.pool(pool).expiration_ceiling
 
 
 def policy_changes(settings: Settings, now: datetime) -> Iterator[datetime | None]:

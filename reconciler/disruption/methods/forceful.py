@@ -17,7 +17,7 @@ from reconciler.disruption.gates.policy import forced_out_at
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.metadata import Condition
-from reconciler.model.settings import Settings
+from reconciler.model.settings import FeatureGate, Settings
 from reconciler.observed.state import ClusterState, StateNode
 
 UNHEALTHY_SHARE_PERCENT: Final = 20
@@ -113,7 +113,7 @@ def _unhealthy(
     cluster: ClusterState, settings: Settings, now: datetime
 ) -> tuple[list[StateNode], list[Block]]:
     """Return the nodes to repair, and blocks where too many of a pool are ill at once."""
-    if not settings.gate("NodeRepair"):
+    if not settings.gate(FeatureGate.NODE_REPAIR):
         return [], []
     total: dict[str, int] = {}
     ill: dict[str, int] = {}
@@ -162,7 +162,7 @@ def _overprovisioned(
 
     A pod that must not be disrupted makes its node the last to go, but does not keep it.
     """
-    if not settings.gate("StaticCapacity"):
+    if not settings.gate(FeatureGate.STATIC_CAPACITY):
         return
     for name in sorted(pools):
         pool = pools[name]
@@ -176,7 +176,7 @@ def _overprovisioned(
 
 def ranks_by_age(cluster: ClusterState, pool: NodePool, settings: Settings) -> bool:
     """Return whether the pool is about to choose by age whom to let go: each moment may differ."""
-    if not settings.gate("StaticCapacity") or not pool.is_static or pool.is_deleting:
+    if not settings.gate(FeatureGate.STATIC_CAPACITY) or not pool.is_static or pool.is_deleting:
         return False
     return sum(1 for _ in _owned(cluster, pool.name)) > (pool.spec.replicas or 0)
 

@@ -32,6 +32,7 @@ from reconciler.model.resources import NODES, parse_resources, pods
 from reconciler.plan.make.actions import provision_id
 from reconciler.plan.make.decide import vanished_pools
 from reconciler.plan.run import ActionEvent, ActionState, PlanRun, RunEvent
+from reconciler.plan.value.actions import ActionKind
 from reconciler.plan.value.disruption import PlannedCommand
 from reconciler.ports.journal import Verb
 from reconciler.ports.state import CommandPhase, RunningCommand
@@ -282,9 +283,9 @@ def _advance_waiting(
 def _released(run: PlanRun, seen: Observation) -> list[NodeClaim]:
     """Return the claims whose termination may start, now that their command is validated."""
     for action in run.ready():
-        if action.kind == "replace":
+        if action.kind == ActionKind.REPLACE:
             run.feed(RunEvent(action.id, ActionEvent.VALIDATED))
-    ready = {action.node_claim for action in run.ready() if action.kind == "terminate"}
+    ready = {action.node_claim for action in run.ready() if action.kind == ActionKind.TERMINATE}
     return [claim for claim in seen.claims if claim.name in ready]
 
 

@@ -21,8 +21,8 @@ from reconciler.disruption.gates.guards import staying, wave_size
 from reconciler.engine.observation import Observation
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
-from reconciler.model.duration import parse_duration
 from reconciler.model.history import Move, Rollout
+from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.metadata import is_true
 from reconciler.model.kubernetes.pod import Pod
@@ -41,7 +41,7 @@ def begin(world: World, plan: Plan, seen: Observation, settings: Settings) -> No
     known = {rollout.node_pool: rollout for rollout in world.store.rollouts()}
     fresh: dict[str, Rollout] = {}
     for command in plan.commands:
-        if command.forceful or command.reason == "Empty":
+        if command.forceful or command.reason == DisruptionReason.EMPTY:
             continue
         for pool, nodes in sorted(look.pools_of(command.node_claims).items()):
             if not is_followed(pool, settings):
@@ -60,7 +60,8 @@ def begin(world: World, plan: Plan, seen: Observation, settings: Settings) -> No
 
 def is_followed(pool: str, settings: Settings) -> bool:
     """Return whether a guard of the pool needs the outcome of its replacements."""
-    return bool(settings.option(pool, "wave_size") or settings.option(pool, "stop_after_failures"))
+    options = settings.pool(pool)
+    return bool(options.wave_size) or options.stop_after_failures > 0
 
 
 def _move(command: PlannedCommand, nodes: int, look: _Look, now: datetime) -> Move:
@@ -93,21 +94,17 @@ def resumed(rollout: Rollout) -> Rollout:
 def unsettled(rollouts: Iterable[Rollout], settings: Settings, now: datetime) -> int:
     """Return how many moves have not come to their end, well or not."""
     return sum(
-        not move.is_settled(_soak(rollout.node_pool, settings), now)
+        not move.is_settled(settings.pool(rollout.node_pool).wave_soak, now)
         for rollout in rollouts
         for move in rollout.moves
     )
 
 
-def _soak(pool: str, settings: Settings) -> timedelta:
-    return parse_duration(settings.option(pool, "wave_soak"))
-
-
 def _followed(
     world: World, rollout: Rollout, look: _Look, settings: Settings, now: datetime
 ) -> Rollout:
-    patience = parse_duration(settings.option(rollout.node_pool, "wave_deadline"))
-    soak = _soak(rollout.node_pool, settings)
+    options = settings.pool(rollout.node_pool)
+    soak, patience = options.wave_soak, options.wave_deadline
     moves = []
     for move in rollout.moves:
         if move.is_settled(soak, now):
@@ -150,7 +147,7 @@ def _looked_at(move: Move, look: _Look, patience: timedelta, now: datetime) -> M
 
 def _closed(world: World, rollout: Rollout, settings: Settings, now: datetime) -> Rollout:
     """Return the rollout between two waves if all of this one has come to its end."""
-    soak = _soak(rollout.node_pool, settings)
+    soak = settings.pool(rollout.node_pool).wave_soak
     if not all(move.is_settled(soak, now) for move in rollout.moves):
         return rollout
     failed = [move for move in rollout.moves if move.failure]
@@ -166,7 +163,7 @@ def _closed(world: World, rollout: Rollout, settings: Settings, now: datetime) -
 
 def _stopped(world: World, rollout: Rollout, settings: Settings, now: datetime) -> Rollout:
     """Return the rollout stopped if too much of it has failed."""
-    most = settings.option(rollout.node_pool, "stop_after_failures")
+    most = settings.pool(rollout.node_pool).stop_after_failures
     if not most or rollout.stopped_at is not None or rollout.failed < most:
         return rollout
     failed = [move.failure for move in rollout.moves if move.failure]
@@ -193,9 +190,9 @@ class _Look:
 
     def size_of_wave(self, pool: str, settings: Settings) -> int:
         """Return how many nodes a wave may take, 0 where there are no waves to speak of."""
-        if not settings.option(pool, "wave_size"):
+        if not settings.pool(pool).wave_size:
             return 0
-        return wave_size(pool, staying(self.seen.state().nodes)[pool], settings, self.seen.at)
+        return wave_size(pool, staying(self.seen.state().nodes)[pool], settings)
 
     def pools_of(self, claims: Iterable[str]) -> Counter[str]:
         """Return how many of the claims are of which NodePool."""

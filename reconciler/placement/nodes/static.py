@@ -12,7 +12,7 @@ from reconciler.catalog.table import indices, table_of
 from reconciler.model.karpenter.labels import INITIALIZED, REGISTERED
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import MILLI, NODES
-from reconciler.model.settings import Settings
+from reconciler.model.settings import FeatureGate, Settings
 from reconciler.observed.state import ClusterState
 from reconciler.placement.answer import claim_name, labels
 from reconciler.placement.nodes.space import SpaceBook
@@ -28,7 +28,7 @@ def static_claims(
     They have no pods and no requests. None are asked for while as many nodes as wanted are there
     or about to be replaced, nor beyond ``limits.nodes``.
     """
-    if not settings.gate("StaticCapacity"):
+    if not settings.gate(FeatureGate.STATIC_CAPACITY):
         return ()
     found = []
     for pool in sorted(pools, key=lambda p: p.node_pool.name):

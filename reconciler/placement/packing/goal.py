@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from reconciler.model.settings import Settings
+from reconciler.model.settings import Packing, Settings
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.pods.cohort import Cohort
 from reconciler.placement.solve import PlacementPass
@@ -30,7 +30,6 @@ class Effort:
         return max(0, self.most - self.done)
 
 
-CHEAPEST = "cheapest"
 Depth = Literal["whole", "third", "brief"]
 """How much is tried: less where the same is asked again and again."""
 
@@ -42,8 +41,8 @@ class Goal(msgspec.Struct, frozen=True):
     ``preference_cost_max`` is what preferences may cost, as a share of what new nodes cost.
     """
 
-    packing: str = ""
-    packings: dict[str, str] = {}
+    packing: Packing = Packing.DEFAULT
+    packings: dict[str, Packing] = {}
     node_cost: float = 0.0
     node_costs: dict[str, float] = {}
     preference_cost_max: float = 1.0
@@ -62,11 +61,11 @@ class Goal(msgspec.Struct, frozen=True):
 
     def for_all(self) -> Goal:
         """Return the goal with every NodePool taking part."""
-        return msgspec.structs.replace(self, packing=CHEAPEST, packings={})
+        return msgspec.structs.replace(self, packing=Packing.CHEAPEST, packings={})
 
     def packs(self, template: PoolTemplate) -> bool:
         """Return whether the nodes of a NodePool are to be packed for their price."""
-        return self.packings.get(template.name, self.packing) == CHEAPEST
+        return self.packings.get(template.name, self.packing) == Packing.CHEAPEST
 
     def packs_some(self, templates: Iterable[PoolTemplate]) -> bool:
         """Return whether any of the NodePools takes part."""

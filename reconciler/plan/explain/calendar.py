@@ -20,12 +20,11 @@ from reconciler.disruption.consolidation.memory import in_memory
 from reconciler.disruption.gates.budgets import Count, counts, fleet_states
 from reconciler.disruption.gates.guards import Cap, caps_for, rollout_moments, staying
 from reconciler.disruption.gates.policy import holds_of, old_enough_at, policy_changes
-from reconciler.model.duration import parse_duration
 from reconciler.model.history import DAY, NO_HISTORY, History, Rollout
 from reconciler.model.karpenter.budget import Budget, DisruptionReason, allowance, next_change_of
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.schedule import parse_schedule
-from reconciler.model.settings import Settings
+from reconciler.model.settings import PoolOption, Settings
 from reconciler.observed.state import StateNode
 from reconciler.plan.explain.answer import Explanation
 from reconciler.plan.explain.decisions import Decision
@@ -75,12 +74,12 @@ class Guards:
 
     @property
     def _any(self) -> bool:
-        names = ("maximum_per_day", "wave_size", "stop_after_failures")
-        own = any(self.settings.option(self.pool, name) for name in names)
-        return own or bool(self.settings.fleet_maximum_per_day)
+        own = self.settings.pool(self.pool)
+        limits = (own.maximum_per_day, own.wave_size, self.settings.fleet_maximum_per_day)
+        return any(limits) or own.stop_after_failures > 0
 
     def _ended(self, rollout: Rollout, at: datetime) -> Rollout:
-        soak = parse_duration(self.settings.option(rollout.node_pool, "wave_soak"))
+        soak = self.settings.pool(rollout.node_pool).wave_soak
         over = all(move.is_settled(soak, at) for move in rollout.moves)
         return replace(rollout, moves=()) if over else rollout
 
@@ -108,14 +107,14 @@ def memories(
     claims = [n.claim for n in nodes if n.claim is not None and n.node_pool == pool]
     young = [at for c in claims if (at := old_enough_at(c, pool, settings)) and at > now]
     if young:
-        key = settings.option_key(pool, "minimum_age", "minimumAge")
+        key = settings.key_of(pool, PoolOption.MINIMUM_AGE)
         last = moment(max(young))
         text = f"{counted(len(young), 'node')} younger than {key}: consolidation ignores"
         yield "TooYoung", f"{text} them until they are old enough, the last until {last}"
     ends = [[until for _, until in in_memory(c, settings) if until > now] for c in claims]
     kept = [max(row) for row in ends if row]
     if kept:
-        key = settings.option_key(pool, "undo_period", "undoPeriod")
+        key = settings.key_of(pool, PoolOption.UNDO_PERIOD)
         text = f"consolidation of {counted(len(kept), 'node')} must not be undone"
         yield "Remembered", f"{text} ({key}), the last until {moment(max(kept))}"
 

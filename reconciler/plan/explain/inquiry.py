@@ -37,7 +37,7 @@ from reconciler.plan.make.actions import launch_offering, unlaunched_claim
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import facts_of
 from reconciler.plan.render.wording import dollars
-from reconciler.plan.value.nodes import LaunchOffering, PlannedNodeClaim
+from reconciler.plan.value.nodes import LaunchOffering, LaunchReason, PlannedNodeClaim
 from reconciler.plan.value.plan import Plan
 
 CONSTRAINTS_MAX: Final = 16
@@ -213,7 +213,7 @@ class Inquiry:
     def _asked(self, planned: PlannedNodeClaim) -> _Question | None:
         """Return the question that the claim is part of the answer to; None where nothing asks."""
         facts, plan = self._facts, self._plan
-        if planned.reason in ("Unschedulable", "Headroom"):
+        if planned.reason in (LaunchReason.UNSCHEDULABLE, LaunchReason.HEADROOM):
             return _Question(pods_to_place(facts.cluster, self._inputs.now))
         command = next((c for c in plan.commands if planned.name in c.replacements), None)
         if command is None:

@@ -138,7 +138,7 @@ def _held_verdict(plan: Plan, names: set[str]) -> str:
     """Return what considered a node that cannot be disrupted now."""
     reasons = {b.reason for b in plan.blocked if b.node in names}
     reasons |= {d.reason for d in plan.deferred if names & {d.node_claim, d.node or ""}}
-    if reasons <= {"Underutilized", "Empty"}:
+    if reasons <= {DisruptionReason.UNDERUTILIZED, DisruptionReason.EMPTY}:
         return "consolidation considered this node but cannot disrupt it now"
     return f"this node cannot be disrupted now ({listed(sorted(filter(None, reasons)))})"
 

@@ -21,7 +21,7 @@ from reconciler.model.karpenter.requirements import RequirementSpec
 from reconciler.model.resources import format_resources
 from reconciler.placement.question import LaunchCatalog, LaunchPool, PlannedClaim
 from reconciler.plan.graph import in_waves
-from reconciler.plan.value.actions import Action
+from reconciler.plan.value.actions import Action, ActionKind
 from reconciler.plan.value.disruption import PlannedCommand
 from reconciler.plan.value.nodes import LaunchOffering, PlannedImage, PlannedNodeClaim, PriceSource
 
@@ -228,7 +228,7 @@ def _provision(
 ) -> Action:
     return Action(
         id=provision_id(name),
-        kind="provision",
+        kind=ActionKind.PROVISION,
         node_pool=node_pool,
         node_claim=name,
         command=command,
@@ -252,7 +252,7 @@ def _carry_out(command: PlannedCommand, nodes: Mapping[str, OwnedNode]) -> list[
         actions.append(
             Action(
                 id=hinge,
-                kind="replace",
+                kind=ActionKind.REPLACE,
                 node_pool=pools.pop() if len(pools) == 1 else None,
                 command=command.id,
                 reason=command.reason,
@@ -265,7 +265,7 @@ def _carry_out(command: PlannedCommand, nodes: Mapping[str, OwnedNode]) -> list[
 def _terminate(node: OwnedNode, command: PlannedCommand, waits_for: tuple[str, ...]) -> Action:
     return Action(
         id=terminate_id(node.node_claim or node.name),
-        kind="terminate",
+        kind=ActionKind.TERMINATE,
         node_pool=node.node_pool or None,
         node_claim=node.node_claim or None,
         node=node.name if node.has_node else None,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import add, format_resources
 from reconciler.observed.state import ClusterState
@@ -25,7 +26,13 @@ from reconciler.plan.value.disruption import (
     PlannedCommand,
     PoolBudget,
 )
-from reconciler.plan.value.nodes import PlacedPod, PlannedNodeClaim, Reason, UnschedulablePod
+from reconciler.plan.value.nodes import (
+    LaunchReason,
+    PlacedPod,
+    PlannedNodeClaim,
+    Reason,
+    UnschedulablePod,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -116,8 +123,8 @@ class Seating:
         types = self._pools[claim.node_pool.name].types
         name = self._names[claim.name]
         own = sorted(pod for pod in pods if pod not in self._virtual)
-        if pods and not own and reason == "Unschedulable":
-            reason = "Headroom"
+        if pods and not own and reason == LaunchReason.UNSCHEDULABLE:
+            reason = LaunchReason.HEADROOM.value
         made = planned_node_claim(claim, name, reason, types, own)
         known = set(claim.pods)
         later = [by_key[pod].requests() for pod in pods if pod not in known and pod in by_key]
@@ -152,9 +159,9 @@ def seated(
     """Return every new claim and every place: pods that wait first, then what commands move."""
     seating = Seating(namer, pools, virtual)
     for claim in static:
-        seating.take_claim(claim, "Static")
+        seating.take_claim(claim, LaunchReason.STATIC.value)
     if decisions.placement is not None:
-        seating.take(decisions.placement, "Unschedulable")
+        seating.take(decisions.placement, LaunchReason.UNSCHEDULABLE.value)
     for command in decisions.commands:
         for claim in command.replacements:
             seating.take_claim(claim, command.reason.value)
@@ -184,7 +191,8 @@ def planned_command(command: Command, seating: Seating) -> PlannedCommand:
 def _per_eviction(command: Command) -> float | UnsetType:
     """Return what a consolidation saves for each pod that it moves."""
     saved = command.savings_per_eviction
-    if command.reason.value != "Underutilized" or not command.pods_evicted or saved is None:
+    is_consolidation = command.reason is DisruptionReason.UNDERUTILIZED
+    if not is_consolidation or not command.pods_evicted or saved is None:
         return UNSET
     return round(saved, 9)
 

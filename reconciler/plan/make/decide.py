@@ -17,6 +17,7 @@ from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.settings import RemovalPolicy
 from reconciler.observed.state import ClusterState
 from reconciler.placement.pods.pending import pods_to_place
 from reconciler.placement.question import Placement
@@ -202,7 +203,7 @@ def vanished_pools(recorded: Iterable[Object], pools: Iterable[NodePool]) -> tup
 
 def _removable(inputs: Inputs, facts: Facts) -> frozenset[str]:
     """Return the NodePools whose removal is allowed: by name, or all that vanished."""
-    if inputs.settings.removal_policy != "Allow":
+    if inputs.settings.removal_policy != RemovalPolicy.ALLOW:
         return inputs.allow_removal
     desired = {pool.name for pool in facts.pools}
     owned = {n.node_pool for n in facts.cluster.nodes if n.is_managed and n.node_pool}

@@ -17,9 +17,8 @@ import msgspec
 from reconciler.catalog.catalog import Catalog
 from reconciler.disruption.methods.drift import drifted_since
 from reconciler.model.diagnostics import Diagnostic
-from reconciler.model.duration import parse_duration
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.model.settings import Settings
+from reconciler.model.settings import PoolOption, Settings
 from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.daemons import unreadable
 from reconciler.placement.question import DroppedPreferences
@@ -195,8 +194,8 @@ def overdue(
                 node=item.node,
                 node_pool=pool,
                 since=since,
-                deadline=settings.option(pool, "progress_deadline"),
-                key=settings.option_key(pool, "progress_deadline", "progressDeadline"),
+                deadline=str(settings.pool(pool).progress_deadline),
+                key=settings.key_of(pool, PoolOption.PROGRESS_DEADLINE),
                 why=held or "other nodes come first",
             )
         )
@@ -205,6 +204,6 @@ def overdue(
 
 def due_at(claim: NodeClaim, settings: Settings) -> datetime | None:
     """Return when a drifted claim should have been replaced; None where nobody asks that."""
-    deadline = parse_duration(settings.option(claim.node_pool, "progress_deadline"))
+    deadline = settings.pool(claim.node_pool).progress_deadline
     since = drifted_since(claim)
     return since + deadline if since is not None and deadline > timedelta(0) else None

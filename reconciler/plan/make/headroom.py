@@ -15,6 +15,7 @@ from reconciler.desired.objects import capacity_buffers, templates
 from reconciler.model.karpenter.capacitybuffer import CapacityBuffer
 from reconciler.model.kubernetes.metadata import LabelSelector
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.settings import FeatureGate
 from reconciler.observed.state import ClusterState
 from reconciler.placement.pods.headroom import BufferTemplates, Headroom, headroom
 from reconciler.placement.question import Placement, Rejection
@@ -65,7 +66,7 @@ _QUIET: Final = ("OtherStrategy", "BufferEmpty")
 
 def headroom_of(inputs: Inputs) -> tuple[Headroom, ...]:
     """Return what every CapacityBuffer asks for, by name; nothing while the gate is off."""
-    if not inputs.settings.gate("CapacityBuffer"):
+    if not inputs.settings.gate(FeatureGate.CAPACITY_BUFFER):
         return ()
     buffers = _buffers(inputs)
     known = _templates(inputs, buffers)
@@ -158,7 +159,7 @@ def _said(total: int, there: int, new: int, left: int) -> str:
 
 def of_buffers(inputs: Inputs, rooms: Iterable[Headroom]) -> Iterator[PlanFinding]:
     """Report the buffers that have no effect, where that is probably not intended."""
-    if not inputs.settings.gate("CapacityBuffer"):
+    if not inputs.settings.gate(FeatureGate.CAPACITY_BUFFER):
         names = ", ".join(buffer.key for buffer in _buffers(inputs))
         yield PlanFinding(
             severity="warning",

@@ -10,6 +10,7 @@ import msgspec
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.settings import FeatureGate
 from reconciler.plan.make.disclosure import disclosed_field
 from reconciler.plan.make.inputs import Inputs, Object
 from reconciler.plan.make.pools import PoolTypes
@@ -35,7 +36,7 @@ def drift_of(
     inputs: Inputs, pools: PoolTypes, classes: Mapping[str, EC2NodeClass]
 ) -> tuple[Drift, ...]:
     """Return the NodeClaims that drifted, by name; none while the feature gate ``Drift`` is off."""
-    if not inputs.settings.gate("Drift") or not any(
+    if not inputs.settings.gate(FeatureGate.DRIFT) or not any(
         node.is_managed for node in inputs.cluster.nodes
     ):
         return ()

@@ -25,7 +25,7 @@ from reconciler.model.karpenter.labels import NODECLASS
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay
 from reconciler.model.karpenter.nodepool import NodePool
-from reconciler.model.settings import Settings
+from reconciler.model.settings import FeatureGate, Settings
 from reconciler.placement.question import LaunchPool
 from reconciler.plan.value.plan import PlanFinding
 
@@ -208,7 +208,7 @@ def _overlaid(
     settings: Settings,
 ) -> tuple[Mapping[str, Catalog], list[PlanFinding]]:
     wished, findings = _wished(pools, overlays)
-    if overlays and not settings.gate("NodeOverlay"):
+    if overlays and not settings.gate(FeatureGate.NODE_OVERLAY):
         names = ", ".join(o.name for o in overlays)
         message = f"NodeOverlays are not applied because their feature gate is off: {names}"
         hint = "set featureGates.NodeOverlay=true"

@@ -28,7 +28,7 @@ from reconciler.plan.render.wording import (
     short_node,
     until,
 )
-from reconciler.plan.value.actions import Action
+from reconciler.plan.value.actions import Action, ActionKind
 from reconciler.plan.value.changes import PlannedChange
 from reconciler.plan.value.plan import Plan
 from reconciler.plan.value.summary import summary_lines
@@ -76,7 +76,7 @@ def _edge(start: tuple[int, int], end: tuple[int, int]) -> str:
 
 
 def _box(action: Action, x: int, y: int) -> str:
-    verb = {"provision": "launch", "replace": "validate", "terminate": "remove"}[action.kind]
+    verb = _ACTION_VERBS[action.kind]
     name = short_node(action.node or "") or action.node_claim or action.command or ""
     kind = " ".join(filter(None, (action.instance_type, action.capacity_type)))
     lines = (f"{verb} {name}", kind or action.reason)
@@ -122,6 +122,11 @@ fill:var(--ink)}svg .box{fill:var(--wash);stroke:var(--line)}
 svg .edge{fill:none;stroke:var(--soft)}
 svg .provision{stroke:var(--go)}svg .replace{stroke:var(--swap)}svg .terminate{stroke:var(--gone)}
 """
+_ACTION_VERBS: Final = {
+    ActionKind.PROVISION: "launch",
+    ActionKind.REPLACE: "validate",
+    ActionKind.TERMINATE: "remove",
+}
 _VERBS: Final = {"launch": "go", "replace": "swap", "remove": "gone"}
 _OPS: Final = {"create": "go", "update": "swap", "delete": "gone"}
 

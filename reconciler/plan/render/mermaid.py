@@ -6,7 +6,7 @@ from typing import Final
 
 from reconciler.model.text.visible import mermaid_text
 from reconciler.plan.render.wording import counted
-from reconciler.plan.value.actions import Action
+from reconciler.plan.value.actions import Action, ActionKind
 from reconciler.plan.value.plan import Plan
 
 ACTIONS_MAX: Final = 120
@@ -42,10 +42,14 @@ def render_mermaid(plan: Plan) -> str:
 
 
 def _label(action: Action) -> str:
-    words = {"provision": "launch", "replace": "validate", "terminate": "remove"}
+    words = {
+        ActionKind.PROVISION: "launch",
+        ActionKind.REPLACE: "validate",
+        ActionKind.TERMINATE: "remove",
+    }
     what = action.node or action.node_claim or action.command or ""
     kind = " ".join(filter(None, (action.instance_type, action.capacity_type, action.zone)))
-    detail = kind if action.kind != "replace" else action.reason
+    detail = kind if action.kind != ActionKind.REPLACE else action.reason
     parts = [f"{words[action.kind]} {what}", detail]
     return "<br/>".join(escaped(part) for part in parts if part)
 

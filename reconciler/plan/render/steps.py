@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
+from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.plan.render.wording import (
     counted,
     dollars,
@@ -21,10 +22,10 @@ from reconciler.plan.render.wording import (
     listed,
     zones_text,
 )
-from reconciler.plan.value.actions import Action
+from reconciler.plan.value.actions import Action, ActionKind
 from reconciler.plan.value.changes import DriftedClaim
 from reconciler.plan.value.disruption import PlannedCommand
-from reconciler.plan.value.nodes import PlannedNodeClaim
+from reconciler.plan.value.nodes import LaunchReason, PlannedNodeClaim
 from reconciler.plan.value.plan import Plan
 
 T = TypeVar("T")
@@ -94,7 +95,7 @@ def _launch(group: Sequence[Action], claims: dict[str, PlannedNodeClaim]) -> Act
     made = [claims[a.node_claim] for a in group if a.node_claim in claims]
     pods = [pod for claim in made for pod in claim.pods]
     why = format_reason(first.reason)
-    if first.reason == "Unschedulable":
+    if first.reason == LaunchReason.UNSCHEDULABLE:
         why = f"{counted(len(pods), 'pending pod')}: {format_pods(pods)}"
     return ActionGroup(
         verb="launch",
@@ -130,8 +131,8 @@ def _command(
     group: Sequence[tuple[PlannedCommand, Sequence[Action]]], drift: dict[str, DriftedClaim]
 ) -> ActionGroup:
     actions = [action for _, part in group for action in part]
-    going = [a for a in actions if a.kind == "terminate"]
-    coming = [a for a in actions if a.kind == "provision"]
+    going = [a for a in actions if a.kind == ActionKind.TERMINATE]
+    coming = [a for a in actions if a.kind == ActionKind.PROVISION]
     first = group[0][0]
     pools = sorted({a.node_pool for a in going if a.node_pool})
     where = (f"NodePools: {', '.join(pools)}",) if len(pools) > 1 else ()
@@ -155,7 +156,7 @@ def _why(
     commands = [command for command, _ in group]
     claims = [name for command in commands for name in command.node_claims]
     causes = list(dict.fromkeys(_cause(drift[name]) for name in claims if name in drift))
-    why = "; ".join(causes) if causes and commands[0].reason == "Drifted" else ""
+    why = "; ".join(causes) if causes and commands[0].reason == DisruptionReason.DRIFTED else ""
     moved = sum(command.pods_evicted for command in commands)
     moves = f"{counted(moved, 'pod')} rescheduled" if moved else ""
     if moves and all(command.saved_for_each_pod is not None for command in commands):

@@ -38,6 +38,7 @@ from reconciler.plan.value.actions import DeferredClaim
 from reconciler.plan.value.changes import PlannedChange, PlannedFieldChange
 from reconciler.plan.value.costs import PoolCost
 from reconciler.plan.value.disruption import BlockedNode, PlannedBlocker
+from reconciler.plan.value.nodes import LaunchReason
 from reconciler.plan.value.plan import Plan
 from reconciler.plan.value.summary import summary_lines, summed
 
@@ -248,7 +249,7 @@ def _delta(step: ActionGroup) -> str:
 
 def _reasons(paper: Canvas, step: ActionGroup) -> None:
     force = " (forceful)" if step.forceful else ""
-    why = "" if step.reason == "Unschedulable" else f"{step.reason}{force}: "
+    why = "" if step.reason == LaunchReason.UNSCHEDULABLE else f"{step.reason}{force}: "
     paper.wrapped(f"{why}{step.details[0]}", 6)
     for detail in step.details[1:]:
         paper.wrapped(detail, 6)

@@ -28,10 +28,9 @@ from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.disruption.gates.policy import forced_out_at
 from reconciler.disruption.methods.forceful import patience_ends
 from reconciler.disruption.simulation import nodes_for
-from reconciler.model.duration import parse_duration
 from reconciler.model.history import DAY, History, Move, Rollout, Taken
 from reconciler.model.karpenter.nodepool import NodePool
-from reconciler.model.settings import Settings
+from reconciler.model.settings import FeatureGate, Settings
 from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.static import static_claims
 from reconciler.placement.question import Placement, PlannedClaim
@@ -69,7 +68,7 @@ def remembered(
         counts = Counter(pools.get(name, "") for name in command.node_claims)
         for pool, nodes in sorted(counts.items()):
             taken.append(Taken(now, pool, nodes))
-            if command.reason in WAVE_REASONS and settings.option(pool, "wave_size"):
+            if command.reason in WAVE_REASONS and settings.pool(pool).wave_size:
                 known = rollouts.get(pool) or Rollout(pool)
                 rollouts[pool] = _moved(known, command, nodes, cluster, settings, now, done)
     ordered = tuple(rollouts[pool] for pool in sorted(rollouts))
@@ -87,7 +86,7 @@ def _moved(
 ) -> Rollout:
     pool = rollout.node_pool
     if not rollout.moves:
-        size = wave_size(pool, staying(cluster.nodes)[pool], settings, now)
+        size = wave_size(pool, staying(cluster.nodes)[pool], settings)
         rollout = replace(rollout, wave=rollout.wave + 1, size=size)
     move = Move(command.id, started_at=now, nodes=nodes, ended_at=done, healthy_at=done)
     return replace(rollout, moves=(*rollout.moves, move))
@@ -101,7 +100,7 @@ def settled(history: History, settings: Settings, now: datetime) -> History:
 
 
 def _closed(rollout: Rollout, settings: Settings, now: datetime) -> Rollout:
-    soak = parse_duration(settings.option(rollout.node_pool, "wave_soak"))
+    soak = settings.pool(rollout.node_pool).wave_soak
     over = all(move.is_settled(soak, now) for move in rollout.moves)
     return replace(rollout, moves=()) if over else rollout
 
@@ -174,7 +173,7 @@ def _forced(cluster: ClusterState, settings: Settings) -> Iterator[datetime]:
         at = forced_out_at(node.claim, node.node_pool, settings)
         if at is not None:
             yield at
-        if node.node is not None and settings.gate("NodeRepair"):
+        if node.node is not None and settings.gate(FeatureGate.NODE_REPAIR):
             ends = patience_ends(node.node.status.conditions)
             if ends is not None:
                 yield ends

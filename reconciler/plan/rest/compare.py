@@ -91,7 +91,9 @@ def _range(rest: Rest, side: RestingSide) -> tuple[float, float]:
 def _outstanding(rest: Rest) -> list[StateNode]:
     """Return the nodes that are drifted and not blocked: they will be replaced."""
     drifted = {drift.node_claim for drift in rest.drift}
-    blocked = {block.node for block in rest.decisions.blocked if block.reason == "Drifted"}
+    blocked = {
+        block.node for block in rest.decisions.blocked if block.reason == DisruptionReason.DRIFTED
+    }
     return [
         node
         for node in rest.world.cluster.nodes

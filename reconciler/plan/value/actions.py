@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from enum import StrEnum
 
 import msgspec
 
@@ -11,7 +11,13 @@ from reconciler.plan.value.disruption import Wait
 from reconciler.plan.value.nodes import PlannedImage
 from reconciler.plan.value.part import Part
 
-ActionKind = Literal["provision", "replace", "terminate"]
+
+class ActionKind(StrEnum):
+    """What an action does: launch a NodeClaim, validate a command, or remove a node."""
+
+    PROVISION = "provision"
+    REPLACE = "replace"
+    TERMINATE = "terminate"
 
 
 class Action(Part, frozen=True, kw_only=True):

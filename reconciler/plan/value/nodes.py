@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -59,6 +60,14 @@ class LaunchOffering(Part, frozen=True, kw_only=True):
     base_price: float | None = None
     estimated: bool = False
     price_source: PriceSource | msgspec.UnsetType = msgspec.UNSET
+
+
+class LaunchReason(StrEnum):
+    """Why a NodeClaim is launched that replaces nothing."""
+
+    UNSCHEDULABLE = "Unschedulable"
+    HEADROOM = "Headroom"
+    STATIC = "Static"
 
 
 class PlannedNodeClaim(Part, frozen=True, kw_only=True):

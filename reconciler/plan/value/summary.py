@@ -16,6 +16,7 @@ from reconciler.plan.render.wording import (
     readable_duration,
     short_node,
 )
+from reconciler.plan.value.actions import ActionKind
 from reconciler.plan.value.costs import AtRest, PoolCost
 from reconciler.plan.value.plan import Plan
 
@@ -87,8 +88,8 @@ def unschedulable(plan: Plan) -> list[str]:
 
 def _now(plan: Plan) -> Now:
     return Now(
-        sum(1 for action in plan.actions if action.kind == "provision"),
-        sum(1 for action in plan.actions if action.kind == "terminate"),
+        sum(1 for action in plan.actions if action.kind == ActionKind.PROVISION),
+        sum(1 for action in plan.actions if action.kind == ActionKind.TERMINATE),
     )
 
 

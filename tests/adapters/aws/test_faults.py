@@ -37,6 +37,7 @@ from reconciler.model.karpenter.nodeclass import (
     PlacementGroupSelector,
     SelectorTerm,
 )
+from reconciler.model.settings import ClusterKind
 from reconciler.ports.cloud import LaunchAnswer, Leftover
 from tests.adapters.aws.test_events import SPOT
 from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_launch, a_type
@@ -44,7 +45,7 @@ from tests.examples import in_turn
 
 pytestmark = pytest.mark.usefixtures("tireless")
 
-REAL = replace(SETTINGS, cluster="kubeconfig", cluster_cidr="10.0.0.0/16")
+REAL = replace(SETTINGS, cluster=ClusterKind.KUBECONFIG, cluster_cidr="10.0.0.0/16")
 SSM = SelectorTerm(
     ssm_parameter="/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
 )

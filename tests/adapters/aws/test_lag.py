@@ -26,11 +26,11 @@ from reconciler.adapters.simulated.faults import Fault
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, EC2NodeClassStatus, SelectorTerm
-from reconciler.model.settings import Settings
+from reconciler.model.settings import ClusterKind, Settings
 from reconciler.ports.cloud import Launch, LaunchAnswer
 from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_launch, a_type
 
-REAL = replace(SETTINGS, cluster="kubeconfig", cluster_cidr="10.0.0.0/16")
+REAL = replace(SETTINGS, cluster=ClusterKind.KUBECONFIG, cluster_cidr="10.0.0.0/16")
 ONCE_THRICE_FOR_EVER = pytest.mark.parametrize("times", [1, 3, None])
 
 

@@ -21,13 +21,14 @@ from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.faults import Fault
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
+from reconciler.model.settings import ClusterKind
 from reconciler.ports.cloud import LaunchAnswer
 from tests.contracts.cloud import PRICES, SETTINGS, a_class, a_cloud, a_compute, a_launch, a_type
 from tests.examples import in_turn
 
 pytestmark = pytest.mark.usefixtures("tireless")
 
-REAL = replace(SETTINGS, cluster="kubeconfig", cluster_cidr="10.0.0.0/16")
+REAL = replace(SETTINGS, cluster=ClusterKind.KUBECONFIG, cluster_cidr="10.0.0.0/16")
 SOLD = {**PRICES, "m7i.metal-24xl": 5.0}
 GROUPS = ("nodes-a", "nodes-b", "nodes-c")
 ONCE_THRICE_FOR_EVER = (1, 3, None)

@@ -13,10 +13,11 @@ from reconciler.adapters.simulated.faults import Fault
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.errors import CloudError
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, SelectorTerm
+from reconciler.model.settings import ClusterKind
 from reconciler.ports.cloud import LaunchAnswer
 from tests.contracts.cloud import SETTINGS, a_class, a_compute, a_launch, a_type
 
-REAL = replace(SETTINGS, cluster="kubeconfig", cluster_cidr="10.0.0.0/16")
+REAL = replace(SETTINGS, cluster=ClusterKind.KUBECONFIG, cluster_cidr="10.0.0.0/16")
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.karpenter.requirements import Operator
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.kubernetes.taint import Taint
+from reconciler.model.settings import ClusterKind, MinValuesPolicy
 from reconciler.ports.cloud import Launch, LaunchOption
 from tests.awsmodels import session
 from tests.contracts.cloud import SETTINGS, a_class, a_launch, a_type
@@ -202,11 +203,13 @@ def test_too_little_choice_for_min_values_is_refused_unless_it_is_best_effort() 
         CloudError, match=r"only 1 values of kubernetes.io/arch remain .* minValues is 2"
     ):
         launch_requests(narrow, a_type, SETTINGS)
-    assert launch_requests(narrow, a_type, replace(SETTINGS, min_values_policy="BestEffort"))
+    assert launch_requests(
+        narrow, a_type, replace(SETTINGS, min_values_policy=MinValuesPolicy.BEST_EFFORT)
+    )
 
 
 def test_al2023_on_a_real_cluster_needs_its_service_cidr() -> None:
-    real = replace(SETTINGS, cluster="kubeconfig")
+    real = replace(SETTINGS, cluster=ClusterKind.KUBECONFIG)
     with pytest.raises(CloudError, match="set clusterCIDR"):
         launch_requests(a_launch("i", a_resolved_class()), a_type, real)
     other = a_resolved_class(ami_family="Bottlerocket")

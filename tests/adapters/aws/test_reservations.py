@@ -15,6 +15,7 @@ from reconciler.adapters.simulated.moto.reserved import Reserved
 from reconciler.catalog.classfacts import class_facts
 from reconciler.model.karpenter.nodeclass import CapacityReservation, EC2NodeClass, SelectorTerm
 from reconciler.model.kubernetes.metadata import condition
+from reconciler.model.settings import FeatureGate
 from reconciler.ports.cloud import Launch, LaunchAnswer, LaunchOption
 from tests.adapters.aws.test_lost_pages import assert_addressed, outcome
 from tests.contracts.cloud import SETTINGS, a_class, a_cloud, a_compute, a_launch
@@ -115,7 +116,7 @@ def test_none_that_is_found_is_no_lack_and_none_that_is_selected_no_call(
     assert ready.status == "True"
     cloud.calls.clear()
     assert a_compute(cloud, clock).resolve(a_class()).is_ready
-    gated = replace(SETTINGS, feature_gates={"ReservedCapacity": False})
+    gated = replace(SETTINGS, feature_gates={FeatureGate.RESERVED_CAPACITY: False})
     closed = a_compute(cloud, clock, gated).resolve(reserving(id="cr-1"))
     assert closed.status.capacity_reservations == ()
     assert condition(closed.status.conditions, "CapacityReservationsReady") is None

@@ -19,7 +19,7 @@ from reconciler.model.karpenter.nodeclass import (
     SelectorTerm,
 )
 from reconciler.model.kubernetes.metadata import condition
-from reconciler.model.settings import PlacementGroup
+from reconciler.model.settings import ClusterKind, PlacementGroup
 from tests.contracts.cloud import SETTINGS, a_class, a_compute, a_launch, a_type
 
 
@@ -149,7 +149,7 @@ def test_al2023_needs_the_service_cidr_of_a_real_cluster(
 ) -> None:
     node_class = a_class(ami_selector_terms=(SelectorTerm(name="x"),), ami_family="AL2023")
     cloud.seed(node_class)
-    real = replace(SETTINGS, cluster="kubeconfig")
+    real = replace(SETTINGS, cluster=ClusterKind.KUBECONFIG)
     (found,) = (a_compute(cloud, clock, real).resolve(node_class),)
     assert reasons(found)["ValidationSucceeded"] == "ClusterCIDRResolutionFailed"
     told = replace(real, cluster_cidr="10.100.0.0/16")

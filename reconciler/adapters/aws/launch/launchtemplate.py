@@ -23,13 +23,19 @@ from reconciler.model.karpenter.nodeclass import (
 )
 from reconciler.model.karpenter.nodepool import requirements_of
 from reconciler.model.resources import MILLI, parse_quantity
-from reconciler.model.settings import PlacementGroup, Settings
+from reconciler.model.settings import (
+    FeatureGate,
+    IPFamily,
+    PlacementGroup,
+    PlacementStrategy,
+    Settings,
+)
 from reconciler.ports.cloud import Launch
 
 # The network interfaces of a machine.
 
 
-def interfaces(node_class: EC2NodeClass, build: Build, ip_family: str) -> list[dict[str, Any]]:
+def interfaces(node_class: EC2NodeClass, build: Build, ip_family: IPFamily) -> list[dict[str, Any]]:
     """Return one entry for each interface: the class's own, else EFA ones, else a single one.
 
     An interface for EFA alone carries no address, hence neither prefixes nor tracking.
@@ -64,7 +70,7 @@ def interfaces(node_class: EC2NodeClass, build: Build, ip_family: str) -> list[d
 
 
 def _interface(
-    node_class: EC2NodeClass, ip_family: str, groups: list[str], **place: Any
+    node_class: EC2NodeClass, ip_family: IPFamily, groups: list[str], **place: Any
 ) -> dict[str, Any]:
     spec = node_class.spec
     row: dict[str, Any] = {**place, "Groups": groups}
@@ -72,10 +78,12 @@ def _interface(
         return row
     if spec.associate_public_ip_address is not None:
         row["AssociatePublicIpAddress"] = spec.associate_public_ip_address
-    if ip_family == "IPv6":
+    if ip_family == IPFamily.IPV6:
         row.update({"PrimaryIpv6": True, "Ipv6AddressCount": 1})
     if spec.ip_prefix_count is not None:
-        row["Ipv6PrefixCount" if ip_family == "IPv6" else "Ipv4PrefixCount"] = spec.ip_prefix_count
+        row["Ipv6PrefixCount" if ip_family == IPFamily.IPV6 else "Ipv4PrefixCount"] = (
+            spec.ip_prefix_count
+        )
     tracking = _tracking(spec.connection_tracking)
     if tracking:
         row["ConnectionTrackingSpecification"] = tracking
@@ -187,7 +195,7 @@ def template_data(launch: Launch, build: Build, settings: Settings) -> dict[str,
         data["BlockDeviceMappings"] = devices
     if node_class.status.instance_profile:
         data["IamInstanceProfile"] = {"Name": node_class.status.instance_profile}
-    if settings.gate("ReservedCapacity"):
+    if settings.gate(FeatureGate.RESERVED_CAPACITY):
         data["CapacityReservationSpecification"] = _reservation(build)
     if build.market:
         data["InstanceMarketOptions"] = {"MarketType": build.market}
@@ -201,11 +209,11 @@ def template_data(launch: Launch, build: Build, settings: Settings) -> dict[str,
     return data
 
 
-def ip_family(settings: Settings) -> str:
+def ip_family(settings: Settings) -> IPFamily:
     """Return ``IPv4`` or ``IPv6``: as set, else that of the cluster's DNS service."""
     if settings.ip_family:
         return settings.ip_family
-    return "IPv6" if ":" in settings.cluster_dns else "IPv4"
+    return IPFamily.IPV6 if ":" in settings.cluster_dns else IPFamily.IPV4
 
 
 def _setup(
@@ -268,7 +276,7 @@ def _placement(claim: NodeClaim, group: PlacementGroup | None) -> Mapping[str, A
     placement: dict[str, Any] = {"Tenancy": "dedicated" if dedicated else "default"}
     if group is not None and (group.id or group.name):
         placement.update({"GroupId": group.id} if group.id else {"GroupName": group.name})
-        if group.strategy == "partition" and _PARTITION in allowed:
+        if group.strategy == PlacementStrategy.PARTITION and _PARTITION in allowed:
             partitions = [str(n) for n in range(1, group.partition_count + 1)]
             fitting = sorted(p for p in partitions if allowed.allowed(_PARTITION).has(p))
             placement.update({"PartitionNumber": int(fitting[0])} if fitting else {})

@@ -16,7 +16,7 @@ from reconciler.adapters.aws.tags import CLUSTER, FLEET, as_list
 from reconciler.model.errors import TransientCloudError
 from reconciler.model.karpenter.labels import NODECLASS
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
-from reconciler.model.settings import Settings
+from reconciler.model.settings import ClusterKind, Settings
 
 _ATTEMPTS: Final = 5
 _FULL: Final = "LimitExceeded"
@@ -46,7 +46,7 @@ def profile_path(settings: Settings) -> str:
 
 def is_imitated(settings: Settings) -> bool:
     """Return whether no real machine will boot."""
-    return bool(settings.endpoint_url) or settings.cluster == "embedded"
+    return bool(settings.endpoint_url) or settings.cluster == ClusterKind.EMBEDDED
 
 
 class Profiles:

@@ -8,7 +8,7 @@ from reconciler.adapters.aws.nodeclass.images import Types
 from reconciler.model.errors import CloudError
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import requirements_of
-from reconciler.model.settings import Settings
+from reconciler.model.settings import ClusterKind, MinValuesPolicy, Settings
 from reconciler.ports.cloud import Launch, LaunchOption
 
 
@@ -20,7 +20,7 @@ def lacks_service_cidr(node_class: EC2NodeClass, settings: Settings) -> bool:
     return (
         node_class.ami_family == "AL2023"
         and not settings.cluster_cidr
-        and settings.cluster == "kubeconfig"
+        and settings.cluster == ClusterKind.KUBECONFIG
     )
 
 
@@ -38,7 +38,7 @@ def check_launch(
             where=f"NodeClaim {launch.node_claim.name}",
             remedy="set clusterCIDR",
         )
-    if settings.min_values_policy == "Strict":
+    if settings.min_values_policy == MinValuesPolicy.STRICT:
         _check_min_values(launch, options, types)
 
 

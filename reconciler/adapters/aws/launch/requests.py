@@ -24,7 +24,7 @@ from reconciler.adapters.aws.launch.refusal import check_launch
 from reconciler.adapters.aws.nodeclass.images import Build, Types, build_of
 from reconciler.adapters.aws.tags import shared_tags, specification
 from reconciler.model.errors import CloudError
-from reconciler.model.settings import Settings
+from reconciler.model.settings import FeatureGate, Settings
 from reconciler.ports.cloud import Launch, LaunchOption
 
 TEMPLATE_PREFIX: Final = "reconciler/"
@@ -96,7 +96,9 @@ def _builds(
         if key not in known:
             kind = types(option.instance_type)
             known[key] = (
-                build_of(launch, kind, *key[1:], expressions=settings.gate("NodeClassCEL"))
+                build_of(
+                    launch, kind, *key[1:], expressions=settings.gate(FeatureGate.NODE_CLASS_CEL)
+                )
                 if kind is not None
                 else None
             )

@@ -39,7 +39,7 @@ from reconciler.model.karpenter.nodeclass import (
     Subnet,
 )
 from reconciler.model.kubernetes.metadata import Condition
-from reconciler.model.settings import Settings
+from reconciler.model.settings import FeatureGate, Settings
 from reconciler.ports.clock import Clock
 
 # The placement group that a class selects; who selects none needs no permission to look.
@@ -240,7 +240,7 @@ class Resolver:
         groups = self._security_groups(spec.security_group_selector_terms)
         amis, image_problem = self._images.of(node_class)
         terms = spec.capacity_reservation_selector_terms
-        is_reserving = self._settings.gate("ReservedCapacity")
+        is_reserving = self._settings.gate(FeatureGate.RESERVED_CAPACITY)
         reserved = reservations(self._ec2, terms, now) if is_reserving and terms else []
         selector = spec.placement_group_selector
         group = placement_group(self._ec2, selector) if selector is not None else None

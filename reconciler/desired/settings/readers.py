@@ -1,0 +1,200 @@
+"""Reads one value of a setting: a text of the environment or a flag, or data of YAML.
+
+Each function returns the value in its type, or raises a ValueError that names what was read and
+what is allowed. The types are not left to msgspec: a text such as ``True`` or ``1e3`` means the
+same in every layer, and ``reconciler validate`` starts without loading msgspec.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from reconciler.model.duration import NEVER, Duration, parse_nanoseconds
+from reconciler.model.settings import DefaultConstraint
+from reconciler.model.text.urls import is_unencrypted
+
+if TYPE_CHECKING:
+    from reconciler.model.billing import PriceRule, ReservedInstancesTerms, SavingsPlanTerms
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+_DAY: Final = timedelta(days=1)
+_URL: Final = r"https?://(?:[^/?#\s@:\[\]]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?:/[^\s?#]*)?"
+
+
+def read_text(value: Any) -> str:
+    """Return a text; what YAML reads as something else is not one."""
+    if not isinstance(value, str):
+        raise ValueError(f"must be a string, not {value!r}")  # noqa: TRY004 - of the author's making
+    return value
+
+
+def read_name(value: Any) -> str:
+    """Return the name of a fleet: a label value of Kubernetes."""
+    text = read_text(value)
+    if not re.fullmatch(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", text, re.ASCII):
+        raise ValueError(
+            f"{text[:80]!r} is not a valid name: use letters, digits and '-', at most 63 characters"
+        )
+    return text
+
+
+def one_of(choices: type[_Choice]) -> Callable[[Any], _Choice]:
+    """Return the function that reads one of the choices."""
+    allowed = tuple(choice.value for choice in choices)
+
+    def read(value: Any) -> _Choice:
+        if value not in allowed:
+            raise ValueError(f"{value!r} is not allowed (one of {', '.join(allowed)})")
+        return choices(value)
+
+    return read
+
+
+def read_flag(value: Any) -> bool:
+    """Return a truth value."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    raise ValueError(f"{value!r} must be true or false")
+
+
+def read_count(value: Any) -> int:
+    """Return an integer of at least 0."""
+    text = str(value)
+    if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,12}", text, re.ASCII):
+        raise ValueError(f"{value!r} must be an integer of at least 0")
+    return int(text)
+
+
+def read_share(value: Any) -> float:
+    """Return a share from 0 to 1."""
+    number = read_amount(value)
+    if number > 1:
+        raise ValueError(f"{value!r} must be a number from 0 to 1 (7.5% is 0.075)")
+    return number
+
+
+def read_amount(value: Any) -> float:
+    """Return a number of at least 0."""
+    if isinstance(value, bool) or not re.fullmatch(r"[0-9]+(\.[0-9]+)?", str(value), re.ASCII):
+        raise ValueError(f"{value!r} must be a number of at least 0")
+    return float(value)
+
+
+def read_duration(value: Any) -> Duration:
+    """Return a duration longer than zero."""
+    text = read_text(value)
+    if parse_nanoseconds(text) <= 0:
+        raise ValueError(f"{text!r} must be longer than 0s")
+    return Duration(text)
+
+
+def read_wait(value: Any) -> Duration:
+    """Return a duration that may be zero, which switches its option off."""
+    text = read_text(value)
+    if parse_nanoseconds(text) < 0:
+        raise ValueError(f"{text!r} must not be negative")
+    return Duration(text)
+
+
+def read_kept(value: Any) -> Duration | None:
+    """Return for how long records are kept, None for ``Never``: they are not removed at all."""
+    text = read_text(value)
+    if text == NEVER:
+        return None
+    kept = Duration(text)
+    if kept < _DAY:
+        raise ValueError(f"{text!r} must be at least 24h, the period of the daily maximum")
+    return kept
+
+
+def read_percent(value: Any) -> float:
+    """Return a percentage from 0 to 100."""
+    number = read_amount(value)
+    if number > 100:
+        raise ValueError(f"{value!r} must be a percentage from 0 to 100")
+    return number
+
+
+def read_constraints(value: Any) -> tuple[DefaultConstraint, ...]:
+    """Return the default topology spread constraints."""
+    from reconciler.desired.settings.spreading import constraints  # only where there are any
+
+    return constraints(value)
+
+
+def read_region(value: Any) -> str:
+    """Return the name of a region."""
+    text = read_text(value)
+    if not re.fullmatch(r"[a-z]{2,}(-[a-z0-9]+)+", text, re.ASCII):
+        raise ValueError(f"{text[:80]!r} is not a region (example: eu-central-1)")
+    return text
+
+
+def read_price_rules(value: Any) -> tuple[PriceRule, ...]:
+    """Return the rules of the price book."""
+    from reconciler.desired.settings.billing import price_rules
+
+    return price_rules(value)
+
+
+def read_savings_plans(value: Any) -> tuple[SavingsPlanTerms, ...]:
+    """Return the savings plans."""
+    from reconciler.desired.settings.billing import savings_plans
+
+    return savings_plans(value)
+
+
+def read_reserved_instances(value: Any) -> tuple[ReservedInstancesTerms, ...]:
+    """Return the reserved instances."""
+    from reconciler.desired.settings.billing import reserved_instances
+
+    return reserved_instances(value)
+
+
+def read_discount(value: Any) -> float:
+    """Return the discount of the price book in percent."""
+    from reconciler.desired.settings.billing import discount
+
+    return discount(value)
+
+
+def read_endpoint(value: Any) -> str:
+    """Return the URL of an endpoint: https, or plain http on this machine."""
+    text = read_text(value)
+    if text and "://" in text and not re.match(r"https?://[^/?#\s]", text, re.IGNORECASE):
+        raise ValueError("is not an http or https URL")
+    if is_unencrypted(text):
+        raise ValueError("plain http is allowed only for 127.0.0.1; use https")
+    return text
+
+
+def read_url(value: Any) -> str:
+    """Return the URL of an endpoint without a user or a query in it."""
+    text = read_endpoint(value)
+    if text and not re.fullmatch(_URL, text, re.IGNORECASE):
+        raise ValueError("is not an http or https URL (example: https://ec2.example.com:8443)")
+    return text
+
+
+def read_role(value: Any) -> str:
+    """Return the ARN of a role."""
+    text = read_text(value)
+    if not re.fullmatch(r"arn:[a-z-]+:iam::[0-9]{12}:role/\S+", text, re.ASCII):
+        raise ValueError(f"{text[:80]!r} is not a role ARN (arn:aws:iam::ACCOUNT:role/NAME)")
+    return text
+
+
+def read_session(value: Any) -> str:
+    """Return the name of a session of AssumeRole."""
+    text = read_text(value)
+    if not re.fullmatch(r"[A-Za-z0-9_+=,.@-]{2,64}", text, re.ASCII):
+        raise ValueError(
+            f"{text[:80]!r} is not a valid session name: use 2 to 64 of A-Z a-z 0-9 _+=,.@-"
+        )
+    return text

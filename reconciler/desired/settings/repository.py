@@ -1,0 +1,42 @@
+"""What a repository may not set, because it comes with a pull request.
+
+What says where credentials go, or which programs run, is the operator's alone.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from reconciler.desired.settings.keys import environment_name
+
+OPERATOR_ONLY: Final = frozenset(
+    {
+        "aws.endpointUrl",
+        "aws.externalId",
+        "aws.roleArn",
+        "kubernetes.context",
+        "kubernetes.kubeconfig",
+    }
+)
+"""What a repository may not set at all; of ``state`` it may only set a folder of its own."""
+
+
+def misplaced(key: str, value: Any) -> str:
+    """Return why a repository may not set ``key`` to ``value``, empty where it may."""
+    if key in OPERATOR_ONLY:
+        return "can be set only by the operator: it controls where credentials go or what runs"
+    if key == "state" and isinstance(value, str):
+        if "://" in value:
+            return "can be a server only if the operator sets it: it controls where credentials go"
+        if value.startswith(("/", "~", "\\")) or ".." in re.split(r"[/\\]", value):
+            return "is outside the fleet folder; only the operator can set that"
+    return ""
+
+
+def remedy_of_misplaced(key: str) -> str:
+    """Return where the operator can set what a repository may not."""
+    return (
+        f"remove it here; use --set {key}=VALUE, {environment_name(key)}, or the operator's "
+        "configuration file (--config FILE or RECONCILER_CONFIG)"
+    )
