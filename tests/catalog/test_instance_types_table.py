@@ -49,7 +49,7 @@ def newer_than_the_table(name: str, key: str, expected: str | None) -> bool:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_labels_and_allocatable_are_those_that_karpenter_publishes(name: str) -> None:
+def test_labels_and_allocatable_match_karpenters_table(name: str) -> None:
     kind, expected = found(name), TYPES[name]
     labels = kind.requirements.fixed_labels()
     actual = {k: v for k, v in labels.items() if k not in NOT_OF_THE_TYPE}

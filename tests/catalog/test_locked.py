@@ -74,7 +74,7 @@ def test_types_zones_prices_and_their_origins_come_back_as_they_were() -> None:
         ] == then
 
 
-def test_what_is_as_bundled_has_prices_alone() -> None:
+def test_an_unchanged_type_has_only_prices_in_the_lock() -> None:
     types = a_lock(a_live_catalog()).types
     assert types["m7g.large"].machine is None
     assert types["m99.large"].machine is not None
@@ -97,7 +97,7 @@ def test_a_type_that_is_not_locked_is_as_bundled() -> None:
     assert any(o.available for o in kind.offerings if o.capacity_type == "spot")
 
 
-def test_those_that_any_pool_allows_are_locked() -> None:
+def test_types_that_any_pool_allows_are_locked() -> None:
     wanted = (
         NodeSelectorRequirement(
             "node.kubernetes.io/instance-type", Operator.IN, ("m7g.large", "q1.none")

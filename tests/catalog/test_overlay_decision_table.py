@@ -218,7 +218,7 @@ FATE = {"note", "error", "lumina_data_available_gauge", "existing_sp_overlays"}
 
 
 @pytest.mark.parametrize("case", cases("overlay_decision"))
-def test_commitments_are_judged_as_veneer_does(case: Case) -> None:
+def test_decisions_on_commitments_match_veneer(case: Case) -> None:
     given = case["input"]
     expected = {key: value for key, value in case["expect"].items() if key not in FATE}
     actual = ADAPTERS[given["kind"]](given)
@@ -231,7 +231,7 @@ def test_commitments_are_judged_as_veneer_does(case: Case) -> None:
     assert {key: actual[key] for key in expected} == expected
 
 
-def test_a_configuration_of_veneer_says_how_commitments_are_judged() -> None:
+def test_a_veneer_configuration_affects_the_decisions() -> None:
     file = {
         "aws": {"accountId": "123456789012", "region": "eu-central-1"},
         "overlays": {
@@ -247,13 +247,13 @@ def test_a_configuration_of_veneer_says_how_commitments_are_judged() -> None:
     assert decide_compute([SavingsPlan(10, 1.9)], found).wanted is False
 
 
-def test_the_environment_wins_over_the_file_of_veneer_unless_it_is_empty() -> None:
+def test_the_environment_overrides_the_veneer_file_unless_empty() -> None:
     file = {"aws": {"accountId": "123456789012", "region": "eu-central-1"}}
     environ = {"VENEER_AWS_REGION": "", "VENEER_OVERLAY_DISABLED": "true"}
     found = read_config(file, environ)
     assert (found["aws.region"], found["overlays.disabled"]) == ("eu-central-1", True)
 
 
-def test_veneer_without_a_file_goes_on_with_nothing_set() -> None:
+def test_veneer_without_a_file_has_no_settings() -> None:
     found = read_config(None, {"VENEER_AWS_REGION": "eu-central-1"})
     assert (found["overlays.utilizationThreshold"], found["aws.region"]) == (0.0, "")

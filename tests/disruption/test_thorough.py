@@ -40,7 +40,7 @@ def a_lonely_pair() -> list[Any]:
     return [a_node("n1", "huge"), *pods]
 
 
-def test_one_node_goes_for_two_that_are_cheaper_together() -> None:
+def test_one_node_is_replaced_by_two_cheaper_ones() -> None:
     assert decided(*a_lonely_pair()).commands == ()
 
     (command,) = decided(*a_lonely_pair(), settings=THOROUGH).commands
@@ -51,13 +51,13 @@ def test_one_node_goes_for_two_that_are_cheaper_together() -> None:
     assert command.savings >= SIZES["huge"][1] * LEAST_SAVED
 
 
-def test_whatever_ec2_makes_of_several_replacements_they_cost_less_together() -> None:
+def test_any_launch_of_several_replacements_costs_less() -> None:
     (command,) = decided(*a_lonely_pair(), settings=THOROUGH).commands
 
     assert dearest(command) < SIZES["huge"][1]
 
 
-def test_a_node_pool_may_be_searched_thoroughly_by_itself() -> None:
+def test_the_thorough_search_can_be_enabled_for_one_nodepool() -> None:
     named = Settings(node_pools={"default": PoolOptions(consolidation_search="thorough")})
     other = Settings(node_pools={"other": PoolOptions(consolidation_search="thorough")})
 
@@ -65,13 +65,13 @@ def test_a_node_pool_may_be_searched_thoroughly_by_itself() -> None:
     assert decided(*a_lonely_pair(), settings=other).commands == ()
 
 
-def test_the_least_savings_of_the_config_hold_for_several_replacements() -> None:
+def test_the_minimum_savings_apply_to_several_replacements() -> None:
     settings = Settings(consolidation_search="thorough", minimum_savings_percent=90.0)
 
     assert decided(*a_lonely_pair(), settings=settings).commands == ()
 
 
-def test_spot_is_not_replaced_by_several_spot_nodes_while_the_gate_is_shut() -> None:
+def test_spot_is_not_replaced_by_several_spot_nodes_without_the_gate() -> None:
     spot = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}
     pool = a_pool(spec={"template": {"spec": {"requirements": [spot], "expireAfter": "Never"}}})
     pods = [a_pod(f"p{i}", "n1", cpu="900m") for i in range(9)]
@@ -80,7 +80,7 @@ def test_spot_is_not_replaced_by_several_spot_nodes_while_the_gate_is_shut() -> 
     assert decided(*fleet, pools=[pool], settings=THOROUGH).commands == ()
 
 
-def test_a_node_that_would_only_be_bought_back_stays() -> None:
+def test_a_node_that_would_be_launched_again_stays() -> None:
     """Of a huge node and a small one that is full, the small one has nothing to give."""
     full = [a_pod("s1", "n2", cpu="900m"), a_pod("s2", "n2", cpu="900m")]
 
@@ -100,7 +100,7 @@ def half_empty(name: str, size: str = "huge") -> list[Any]:
     return [a_node(name, size), *pods]
 
 
-def test_a_set_goes_without_the_nodes_that_stand_in_its_way() -> None:
+def test_a_set_is_removed_without_the_nodes_that_block_it() -> None:
     fleet = [*half_empty("n1"), *half_empty("n2"), *full("f1"), *full("f2")]
 
     decisions = decided(*fleet, settings=THOROUGH)
@@ -125,7 +125,7 @@ def test_a_node_that_is_closed_takes_no_pods_though_it_has_room() -> None:
     assert len(closed.placement.claims) == 1
 
 
-def test_room_that_is_there_goes_to_the_pods_that_are_dear_on_new_nodes() -> None:
+def test_existing_room_goes_to_the_pods_that_are_expensive_on_new_nodes() -> None:
     """Of two pods of one size one may be on spot; there is room for one of them."""
     either = {
         "key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]
@@ -147,7 +147,7 @@ def test_room_that_is_there_goes_to_the_pods_that_are_dear_on_new_nodes() -> Non
     assert dear_first.placement.on_nodes == {"default/b-dear": "n2"}
 
 
-def test_the_sets_asked_about_first_waste_most() -> None:
+def test_the_most_wasteful_sets_are_evaluated_first() -> None:
     cluster = a_cluster(
         a_node("idle", "huge"), a_pod("a", "idle", cpu="1"),
         a_node("busy", "small"), a_pod("b", "busy", cpu="1800m"),
@@ -203,7 +203,7 @@ def a_budget(allowed: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("decision", ["delete", "replace"])
-def test_these_laws_are_tried_on_commands_of_both_kinds(decision: str) -> None:
+def test_the_generated_fleets_cover_both_kinds_of_commands(decision: str) -> None:
     pool = a_pool()
 
     def has_one(fleet: list[Any]) -> bool:
@@ -218,7 +218,7 @@ def test_these_laws_are_tried_on_commands_of_both_kinds(decision: str) -> None:
 
 @given(fleet=fleets(), allowed=st.integers(0, 1), nodes=st.integers(0, 3))
 @tuned(deadline=None, max_examples=examples(30))
-def test_no_command_costs_more_or_breaks_a_budget_or_leaves_a_pod_without_a_place(
+def test_no_command_raises_the_cost_exceeds_a_budget_or_leaves_a_pod_unschedulable(
     fleet: list[Any], allowed: int, nodes: int
 ) -> None:
     pool = a_pool(budgets=[{"nodes": str(nodes)}])

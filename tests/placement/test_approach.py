@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.placement.builders import ARCH, ZONE, a_pod, a_pool, apart, groups, placed, rule
 
 
-def test_which_pods_have_to_wait_is_for_the_queue_to_say() -> None:
+def test_the_queue_decides_which_pods_wait() -> None:
     """To leave out the large pod instead would leave as many, and take a cheaper node."""
     large = a_pod("large", "3", labels={"app": "db"}, nodeSelector={ZONE: "zone-a"})
     away = apart(rule(ZONE, "db"))

@@ -49,7 +49,7 @@ def test_no_placement_costs_less(world: list[Object], packing: str) -> None:
     assert bound.cost <= cost(placement) * (1 + 1e-9)
 
 
-def test_it_is_met_where_pods_fill_nodes_exactly() -> None:
+def test_the_bound_is_exact_if_pods_fill_nodes_exactly() -> None:
     world = [a_pool("default", wanted(CAPACITY_TYPE, "In", "spot")), *pods(4, cpu="7900m")]
     placement, bound = bounded(world, "cheapest")
     assert bound.cost == pytest.approx(cost(placement))
@@ -65,7 +65,7 @@ def test_free_room_counts_as_free() -> None:
     assert with_room_for_all.cost == 0
 
 
-def test_many_shapes_are_merged_into_a_bound_that_still_is_one() -> None:
+def test_merging_many_shapes_gives_a_valid_bound() -> None:
     sizes = [(100 + 37 * i, 200 + 91 * (i * 7 % 40)) for i in range(40)]
     world = [a_pool()]
     for i, (cpu, memory) in enumerate(sizes):
@@ -75,7 +75,7 @@ def test_many_shapes_are_merged_into_a_bound_that_still_is_one() -> None:
     assert cost(placement) / 2 < bound.cost <= cost(placement)
 
 
-def test_it_names_what_holds_a_placement_above_it() -> None:
+def test_the_bound_names_why_a_placement_costs_more() -> None:
     dear = a_pool("dear", wanted(CAPACITY_TYPE, "In", "on-demand"), weight=10)
     placement, bound = bounded([dear, a_pool("cheap"), *pods(8, cpu="900m")], "cheapest")
     assert bound.held_by(cost(placement)) is HeldBy.WEIGHTS

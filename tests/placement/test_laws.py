@@ -60,7 +60,7 @@ def test_an_independent_check_accepts_every_placement(world: list[Object], polic
 
 @given(worlds())
 @thorough
-def test_every_pod_that_needs_a_place_is_answered_once(world: list[Object]) -> None:
+def test_every_pod_to_place_has_exactly_one_result(world: list[Object]) -> None:
     placement = placed(world)
     answered = [key for claim in placement.claims for key in claim.pods]
     answered += [*placement.on_nodes, *placement.unschedulable, *placement.deferred]
@@ -81,7 +81,7 @@ def test_every_pod_that_needs_a_place_is_answered_once(world: list[Object]) -> N
 
 @given(worlds(), st.randoms(use_true_random=False))
 @thorough
-def test_the_order_of_the_input_changes_nothing(world: list[Object], random: Any) -> None:
+def test_the_result_does_not_depend_on_the_input_order(world: list[Object], random: Any) -> None:
     shuffled = list(world)
     random.shuffle(shuffled)
     once, again = placed(world), placed(shuffled)
@@ -99,7 +99,7 @@ def digest_of_a_placement() -> str:
     return sha256(json.dumps(plan_of(placed(world))).encode()).hexdigest()
 
 
-def test_the_hash_seed_changes_nothing() -> None:
+def test_the_result_does_not_depend_on_the_hash_seed() -> None:
     program = "from tests.placement.test_laws import digest_of_a_placement as d; print(d())"
     found = {
         subprocess.check_output(

@@ -38,7 +38,7 @@ def _moved(*others: Object, **pod: Any) -> bool:
         [_budget("b", maxUnavailable=9), _budget("c", maxUnavailable=9)],
     ],
 )
-def test_a_pod_that_its_budgets_never_let_go_needs_no_other_node(budgets: list[Object]) -> None:
+def test_a_pod_whose_budgets_block_permanently_needs_no_other_node(budgets: list[Object]) -> None:
     assert not _moved(*budgets)
 
 
@@ -52,11 +52,11 @@ def test_a_pod_that_its_budgets_never_let_go_needs_no_other_node(budgets: list[O
         [{**_budget(maxUnavailable=0), "metadata": {"name": "b", "namespace": "other"}}],
     ],
 )
-def test_a_budget_that_may_allow_it_does_not_keep_a_pod(budgets: list[Object]) -> None:
+def test_a_budget_that_blocks_temporarily_does_not_exclude_a_pod(budgets: list[Object]) -> None:
     assert _moved(*budgets)
 
 
-def test_a_pod_that_is_not_ready_may_go_where_the_budget_lets_such_pods_go() -> None:
+def test_an_unready_pod_is_evictable_if_the_budget_policy_allows_it() -> None:
     budget = _budget(maxUnavailable=0, unhealthyPodEvictionPolicy="AlwaysAllow")
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     unready = {"conditions": [{"type": "Ready", "status": "False"}]}

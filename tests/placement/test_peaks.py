@@ -34,9 +34,7 @@ def _container(cpu: str, *, sidecar: bool = False, limits: bool = False) -> Obje
         ({"containers": [_container("10", limits=True)]}, "eleven"),
     ],
 )
-def test_the_smallest_type_that_holds_the_peak_is_the_first(
-    spec: dict[str, Any], kind: str
-) -> None:
+def test_the_smallest_type_that_fits_the_peak_comes_first(spec: dict[str, Any], kind: str) -> None:
     pod = a_pod("app-0")
     pod["spec"] |= {"containers": [_container("6")], **spec}
 

@@ -16,8 +16,7 @@ from reconciler.disruption.candidates import Candidate
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 
 IN_VAIN: Final = "ReplacedInVain"
-"""Condition of a claim in our records: the number of attempts (message), and the revision (reason).
-"""
+"""Condition of a claim in our records: message and reason are the attempts and the revision."""
 
 _FIRST_PAUSE: Final = timedelta(minutes=15)
 _LONGEST_PAUSE: Final = timedelta(hours=4)

@@ -1,4 +1,4 @@
-"""Multi-part user data, as cloud-init reads it."""
+"""Multi-part user data in the format of cloud-init."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class MimePart:
 
 
 def is_mime(text: str) -> bool:
-    """Return whether user data is multi-part already, whichever header comes first."""
+    """Return whether user data is already multi-part, whichever header comes first."""
     return text.lstrip().startswith(("MIME-Version:", "Content-Type:"))
 
 
 def parts_of(text: str) -> list[MimePart]:
-    """Return the parts of multi-part user data, in order; nested ones are laid flat."""
+    """Return the parts of multi-part user data, in order; nested parts are flattened."""
     import email
 
     parts = []
@@ -37,7 +37,7 @@ def parts_of(text: str) -> list[MimePart]:
 
 
 def compose(parts: list[MimePart]) -> str:
-    """Return the multi-part text; the boundary is ``//``, as EKS' own tools write it."""
+    """Return the multi-part text; the boundary is ``//``, as in EKS' own tools."""
     head = 'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="//"\n\n'
     body = "".join(
         f"--//\nContent-Type: {part.content_type}\n\n{part.body.rstrip()}\n\n" for part in parts
