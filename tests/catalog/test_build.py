@@ -1,4 +1,4 @@
-"""The script that writes the bundle: the same data gives the same bytes."""
+"""The script that writes the bundle: equal data gives equal bytes."""
 
 import os
 from pathlib import Path

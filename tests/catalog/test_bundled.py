@@ -1,4 +1,4 @@
-"""The bundled catalogue: what it holds, how node classes change it, how it fails."""
+"""The bundled catalog: its content, the effect of node classes, and errors."""
 
 import gc
 import weakref

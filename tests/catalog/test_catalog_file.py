@@ -1,4 +1,4 @@
-"""Catalogue files: what they mean, and that a bad one is refused with its place."""
+"""Catalog files: their meaning, and the positions of errors."""
 
 import json
 from pathlib import Path

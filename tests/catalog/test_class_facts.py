@@ -1,4 +1,4 @@
-"""Which facts of an EC2NodeClass decide its instance types."""
+"""The facts of an EC2NodeClass that determine its instance types."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is left of commitments once running nodes have taken their part."""
+"""What is left of commitments after the running nodes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_reservations_apply_before_plans_of_a_family_and_those_before_compute_pl
     )
     assert list(found.paid) == ["n1", "n2", "n3", "n4"]
     [compute] = found.covers
-    assert compute.room == pytest.approx(0.8)  # n3 and n4: the others were paid for before
+    assert compute.room == pytest.approx(0.8)  # n3 and n4: the others were covered before
     assert compute.note == "compute savings plan, 20% used"
 
 
@@ -75,7 +75,7 @@ def test_an_offering_costs_what_exceeds_the_remaining_commitment() -> None:
     [cover] = covered(plans=(SavingsPlanTerms(COMPUTE, 0.5, used_elsewhere=0.0),)).covers
     assert cover.price(2.0) == pytest.approx(1.5)
     assert cover.price(0.4) == pytest.approx(0.4 * PAID_SHARE)
-    assert 0 < cover.price(0.1) < cover.price(0.2)  # what is worth less is still taken first
+    assert 0 < cover.price(0.1) < cover.price(0.2)  # the cheaper type is still preferred
 
 
 def test_partial_use_of_a_reservation_is_rounded_up() -> None:

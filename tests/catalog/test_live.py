@@ -1,4 +1,4 @@
-"""Instance types as EC2 answers them, against the bundled ones: one path for both."""
+"""Instance types from EC2's responses, compared with the bundled ones: both use one code path."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REGION = "us-east-1"
 
 @cache
 def answers() -> tuple[list[dict[str, Any]], Zones]:
-    """What EC2 answers, through boto3 and page by page."""
+    """EC2's responses, through boto3 and page by page."""
     ec2 = EmbeddedEC2(SimulatedClock()).connect("ec2", 1)
     return describe_types(ec2), describe_offerings(ec2)
 

@@ -1,4 +1,4 @@
-"""A catalogue written into a lock and read out of it again."""
+"""A catalog written to a lock file and read back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMES = ("m7g.large", "m7g.xlarge", "m99.large")
 
 
 def a_live_catalog() -> BundledCatalog:
-    """A catalogue with a type that the release does not know, and one that has left a zone."""
+    """A catalog with a type that the release does not contain, and one that has left a zone."""
     header, bundle = bundled_data()
     machines = {m.name: m for m in bundle.machines if m.name in NAMES}
     machines["m99.large"] = msgspec.structs.replace(machines["m7g.large"], name="m99.large")

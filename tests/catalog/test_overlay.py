@@ -1,4 +1,4 @@
-"""NodeOverlays on the bundled catalogue: what Karpenter's tables do not ask."""
+"""NodeOverlays on the bundled catalog: cases that Karpenter's tables do not cover."""
 
 import re
 from typing import Any

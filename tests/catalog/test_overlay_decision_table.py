@@ -1,4 +1,4 @@
-"""Veneer's decisions on savings plans and reserved instances, against its own cases."""
+"""Veneer's decisions on savings plans and reserved instances, tested with its own cases."""
 
 from collections.abc import Callable
 from typing import Any
@@ -89,7 +89,7 @@ def reserved_instances(given: Case) -> Case:
 
 
 def decision(fields: Case) -> OverlayDecision:
-    """Return a decision as the case tells it, with what Veneer would read in its name."""
+    """Return the decision of a case, with what Veneer would parse from its name."""
     kind = CommitmentKind(fields.get("capacity_type", CommitmentKind.COMPUTE))
     family = region = instance_type = ""
     if kind is CommitmentKind.EC2_INSTANCE:
@@ -214,7 +214,7 @@ ADAPTERS: dict[str, Callable[[Case], Case]] = {
     ),
 }
 FATE = {"note", "error", "lumina_data_available_gauge", "existing_sp_overlays"}
-"""What a case says of Veneer's process and not of the decision."""
+"""Fields of a case about Veneer's process instead of the decision."""
 
 
 @pytest.mark.parametrize("case", cases("overlay_decision"))

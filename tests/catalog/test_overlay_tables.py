@@ -1,4 +1,4 @@
-"""NodeOverlays against Karpenter's own cases: arithmetic, precedence, conflicts, admission."""
+"""NodeOverlays tested with Karpenter's own cases: arithmetic, precedence, conflicts, admission."""
 
 import json
 from typing import Any
@@ -39,7 +39,7 @@ def test_overlays_accepted_by_the_api_are_checked_again(case: Any) -> None:
     expected = case["expect"]
     try:
         fields = [path for path, _ in problems(overlay(case["input"]["overlay"]))]
-    except msgspec.ValidationError as error:  # an operator that does not exist is no overlay
+    except msgspec.ValidationError as error:  # an unknown operator is rejected when decoding
         fields = [str(error).rpartition("`$.")[2].rstrip("`")]
     assert sorted(set(fields)) == expected.get("runtime_fields", [])
 

@@ -1,4 +1,4 @@
-"""Veneer's preference annotations against its own cases."""
+"""Veneer's preference annotations tested with its own cases."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whence prices come: the bundle, AWS' quotes, the user's book, and in which order."""
+"""Price sources and their precedence: the bundle, AWS' quotes, and the user's price book."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_the_time_of_a_quote_is_not_part_of_the_digest() -> None:
 def test_the_first_matching_rule_applies_plus_the_flat_discount(
     name: str, capacity_type: str, price: float, origin: PriceOrigin
 ) -> None:
-    """m5: 20 % by its rule and 4 % flat, to the billionth; a fixed price stays as it is."""
+    """m5: 20 % by its rule and 4 % flat, to the billionth; a fixed price is not discounted."""
     book = PriceBook(
         (
             PriceRule(families=("m5",), capacity_types=("on-demand",), discount_percent=20.0),

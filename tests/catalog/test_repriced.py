@@ -1,4 +1,4 @@
-"""A catalogue made of another one is the other but for what was changed."""
+"""A derived catalog equals its base except for what was changed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_overlaid_types_are_retained_by_derived_catalogs() -> None:
 
 
 def test_derived_catalogs_inherit_all_fields() -> None:
-    """What is added to a catalogue one day is not forgotten here."""
+    """This also covers fields that are added later."""
     base = bundled("us-east-1")
     own = {"rows", "types", "names", "digest", "columns"}
     said = {name for name in vars(base) if not name.startswith("_")} - own - {"pricing"}

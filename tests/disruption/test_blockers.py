@@ -1,4 +1,4 @@
-"""What keeps nodes from going stands once, with every node that it holds, and what that costs."""
+"""Each blocker is listed once, with every node that it blocks and the forgone savings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def a_pdb(name: str, allowed: int = 0) -> dict[str, Any]:
 
 
 def wide(name: str, pod: dict[str, Any], **node: Any) -> list[dict[str, Any]]:
-    """Return a node that costs 0.80 an hour, for a pod that one of 0.20 would hold."""
+    """Return a node that costs 0.80 an hour, for a pod that fits one of 0.20."""
     return [*a_node(name, "huge", **node), a_pod(f"p-{name}", name, "3", **pod)]
 
 
@@ -44,7 +44,7 @@ def test_a_pod_disruption_budget_is_one_blocker_with_all_nodes_and_savings() -> 
         "default/web",
         ("a", "b"),
     )
-    # Both pods fit on one of the two: one goes for nothing, the other stays for the pods of both.
+    # Both pods fit on one node: the other is deleted, and the first stays for the pods of both.
     assert found.forgone == pytest.approx(0.8)
     assert found.unpriced == 0
 

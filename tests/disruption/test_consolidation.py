@@ -112,7 +112,7 @@ def _many_spot_types(count: int) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize(("types", "kept"), [(16, 15), (30, 15), (15, 0)])
 def test_spot_needs_fifteen_cheaper_types_and_keeps_the_cheapest(types: int, kept: int) -> None:
-    """Of n types, the node runs on the dearest: n - 1 are cheaper."""
+    """The node has the most expensive of n types: n - 1 are cheaper."""
     decisions = decided(
         a_node("n1", f"t{types - 1:02}", capacity_type="spot"),
         a_pod("p", "n1"),
@@ -142,7 +142,7 @@ def test_several_nodes_are_replaced_by_one() -> None:
 
 
 def test_a_replacement_does_not_have_the_type_of_a_removed_node() -> None:
-    """Then the other is deleted, which moves fewer pods."""
+    """Deleting the other node instead moves fewer pods."""
     decisions = decided(
         a_node("n1", "medium"),
         a_pod("p", "n1", "0.5"),

@@ -90,7 +90,7 @@ def test_without_the_gate_nothing_is_repaired() -> None:
 
 @pytest.mark.parametrize(("healthy", "repaired"), [(2, 1), (0, 1), (7, 0)])
 def test_nothing_is_repaired_if_too_many_nodes_are_unhealthy(healthy: int, repaired: int) -> None:
-    """One of three and one of one are within a fifth, rounded up; three of ten are not."""
+    """One of three and one of one are within 20%, rounded up; three of ten are not."""
     ill = [_ill(f"i{n}", 60) for n in range(1 if repaired else 3)]
     well = [a_node(f"n{n}") for n in range(healthy)]
 

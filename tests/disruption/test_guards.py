@@ -1,4 +1,4 @@
-"""The guards that count over time, one at a time, on what a record says of the past."""
+"""The rate limits, one at a time, on recorded past disruptions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def configured(**config: Any) -> Settings:
 
 
 def four_drifted(history: History, settings: Settings) -> Decisions:
-    """Return what is decided on four drifted nodes, a pod on each."""
+    """Return the decisions on four drifted nodes with a pod each."""
     names = ("a", "b", "c", "d")
     nodes = [[*a_node(n), a_pod(f"p-{n}", n, "3")] for n in names]
     return decided(*nodes, drifted=drifted(*names), settings=settings, history=history)
@@ -55,7 +55,7 @@ def taken(*ages: timedelta) -> tuple[Taken, ...]:
     return tuple(Taken(NOW - age, "default") for age in ages)
 
 
-# a day
+# daily maximum
 
 
 @pytest.mark.parametrize(("most", "left"), [("3", 2), ("50%", 1), ("26%", 1), ("4", 3), ("0", 0)])
@@ -81,7 +81,7 @@ def test_the_daily_maximum_reports_when_the_next_node_is_allowed() -> None:
 
 
 def test_a_node_that_waits_for_this_plans_disruptions_has_no_time() -> None:
-    """Until somebody carries it out the day has not begun, however often the plan is made."""
+    """The day begins when the plan is executed, however often it is computed."""
     decisions = four_drifted(History(), configured(maximumPerDay="1"))
     assert len(decisions.commands) == 1
     assert [d.not_before for d in decisions.deferred] == [None] * 3
@@ -187,11 +187,11 @@ def test_a_halted_rollout_stays_halted_until_resumed() -> None:
     assert len(four_drifted(history, configured()).commands) == 4, "nobody asks for stops any more"
 
 
-# memory
+# flap damping
 
 
 def fresh(at: str, offering: str = "medium,zone-a,on-demand") -> list[dict[str, Any]]:
-    """Return a dear node that came in place of a medium one, and a pod that a medium one holds."""
+    """Return an expensive node that replaced a medium one, and a pod that fits a medium one."""
     memory = {"annotations": {GAVE_UP: f"{offering}@{at}"}}
     return [*a_node("n", "huge", claim_metadata=memory), a_pod("p", "n", "3")]
 
@@ -264,7 +264,7 @@ def test_a_replacement_inherits_the_replaced_offerings(claim: NodeClaim) -> None
     assert remembered([claim], configured(), NOW) == ""
 
 
-# config
+# configuration
 
 
 @pytest.mark.parametrize(

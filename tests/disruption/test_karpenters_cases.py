@@ -1,4 +1,4 @@
-"""Rules that Karpenter proves by one case each and that no other file here asks for."""
+"""Rules that Karpenter tests with a single case each and that no other file here covers."""
 
 from typing import Any
 

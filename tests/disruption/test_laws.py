@@ -1,4 +1,4 @@
-"""What holds of every pass, whatever the fleet: budgets, one command a node, the same answer."""
+"""Properties of every pass on any fleet: budgets, one command a node, deterministic results."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_no_pass_exceeds_a_budget(
         for reason in DisruptionReason:
             of_reason = sum(1 for row in taken if row == (pool, reason))
             assert of_reason <= allowed[pool, reason]
-    # every voluntary command counts for every reason, so the most generous bounds them all
+    # every voluntary command counts for every reason, so the largest budget is an upper bound
     for pool in POOLS:
         together = sum(1 for row in taken if row[0] == pool)
         assert together <= max(allowed[pool, reason] for reason in DisruptionReason)
@@ -172,7 +172,7 @@ def test_graceful_expiry_respects_budgets_and_places_every_pod(
 def _expire_gracefully(
     drawn: list[tuple[int, int, bool]], of_pool: list[dict[str, Any]]
 ) -> tuple[Decisions, int]:
-    """Return what is decided, and how many nodes the budgets allow."""
+    """Return the decisions, and how many nodes the budgets allow."""
     objects: list[Any] = []
     for index, (hours, pods, ready) in enumerate(drawn):
         born = stamp(NOW - timedelta(hours=24 + hours))

@@ -1,4 +1,4 @@
-"""Commands of one pass know of each other: room, limits, spread, and who repels whom."""
+"""Commands of one pass take each other into account: room, limits, spread, anti-affinity."""
 
 from typing import Any
 
@@ -98,7 +98,7 @@ def test_a_limit_with_room_for_one_allows_one() -> None:
 
 
 def test_pods_moved_by_one_command_count_for_the_spread_of_the_next() -> None:
-    """One pod a zone, and both nodes in zone-a: the two replacements take both zones."""
+    """One pod in each zone, and both nodes in zone-a: the two replacements use both zones."""
     nodes = [a_node(f"n{i}") for i in range(2)]
     pods = [
         a_pod(f"p{i}", f"n{i}", "3", metadata={"labels": APP}, spec=_spread(ZONE)) for i in range(2)
@@ -131,7 +131,7 @@ def test_two_commands_do_not_join_pods_with_anti_affinity() -> None:
 
 
 def test_anti_affinity_applies_at_the_new_node_of_a_pod() -> None:
-    """p0 goes to zone-b and keeps web pods out of it; p1 may only go there."""
+    """p0 moves to zone-b and repels web pods from it; p1 can only move there."""
     term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": APP}}
     repelling = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     in_b = {"nodeSelector": {ZONE: "zone-b"}}

@@ -1,4 +1,4 @@
-"""What our config adds to disruption: each «no» names its setting, and nothing passes beside it."""
+"""Additional disruption settings: each rejection names its setting, and none is bypassed."""
 
 from __future__ import annotations
 

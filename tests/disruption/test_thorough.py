@@ -1,4 +1,4 @@
-"""The thorough search: sets of nodes by what they waste, and several nodes in place of one."""
+"""The thorough search: sets of nodes by waste, and several replacements for one node."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ THOROUGH = Settings(consolidation_search="thorough")
 
 
 def a_lonely_pair() -> list[Any]:
-    """Return a large node of nine cores' work, for which a huge one would do and two do better."""
+    """Return a large node with nine cores of pods, which fit a huge one or, cheaper, two nodes."""
     pods = [a_pod(f"p{i}", "n1", cpu="900m") for i in range(9)]
     return [a_node("n1", "huge"), *pods]
 
@@ -81,7 +81,7 @@ def test_spot_is_not_replaced_by_several_spot_nodes_without_the_gate() -> None:
 
 
 def test_a_node_that_would_be_launched_again_stays() -> None:
-    """Of a huge node and a small one that is full, the small one has nothing to give."""
+    """A huge node and a full small one: the small one has no waste."""
     full = [a_pod("s1", "n2", cpu="900m"), a_pod("s2", "n2", cpu="900m")]
 
     (command,) = decided(*a_lonely_pair(), a_node("n2", "small"), *full, settings=THOROUGH).commands
@@ -90,7 +90,7 @@ def test_a_node_that_would_be_launched_again_stays() -> None:
 
 
 def full(name: str, size: str = "small") -> list[Any]:
-    """Return a node of the type that is cheapest for its pods, which leave no room."""
+    """Return a node of the cheapest type for its pods, which leave no room."""
     half = f"{SIZES[size][0] * 500 - 100}m"
     return [a_node(name, size), a_pod(f"{name}-a", name, half), a_pod(f"{name}-b", name, half)]
 
@@ -126,7 +126,7 @@ def test_a_node_that_is_closed_takes_no_pods_though_it_has_room() -> None:
 
 
 def test_existing_room_goes_to_the_pods_that_are_expensive_on_new_nodes() -> None:
-    """Of two pods of one size one may be on spot; there is room for one of them."""
+    """Of two pods of the same size one may use spot; there is room for one of them."""
     either = {
         "key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]
     }  # fmt: skip
@@ -163,7 +163,7 @@ def test_the_most_wasteful_sets_are_evaluated_first() -> None:
 
 
 def dearest(command: Command) -> float:
-    """Return the most that the replacements can cost together."""
+    """Return the maximum total cost of the replacements."""
     return sum(
         max(OfferingChoice(claim.requirements).worst_launch(kind) for kind in claim.types)
         for claim in command.replacements
@@ -172,7 +172,7 @@ def dearest(command: Command) -> float:
 
 @st.composite
 def fleets(draw: st.DrawFn) -> list[Any]:
-    """Small fleets whose pods fit where they run; some are protected, some keep apart."""
+    """Small fleets whose pods fit their nodes; some are protected, some have anti-affinity."""
     objects: list[Any] = []
     for number in range(draw(st.integers(1, 5))):
         size = draw(st.sampled_from(sorted(SIZES)))

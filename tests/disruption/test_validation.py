@@ -1,4 +1,4 @@
-"""What may stop a command between its decision and its nodes' departure."""
+"""What can stop a command between its decision and the removal of its nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bound: no placement costs less, an independent solver agrees, and it says what holds."""
+"""The bound: no placement costs less, an independent solver agrees, and it explains the gap."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.placement.worlds import worlds
 
 
 def bounded(world: Iterable[Object], packing: str = "default") -> tuple[Placement, Bound]:
-    """Return where the pods of a world go, and the bound for those that have a place."""
+    """Return the placement of a cluster's pods, and the bound for those that were placed."""
     scheduler, cluster = a_scheduler(world, types=UNEVEN, packing=packing)
     waiting = pods_to_place(cluster, NOW)
     placement = scheduler.place(waiting)

@@ -1,4 +1,4 @@
-"""New nodes: how pods share them, which types they may become, and what they cost a limit."""
+"""New nodes: how pods share them, their possible types, and how they count towards a limit."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_daemon_set_counts_only_on_the_types_that_it_runs_on() -> None:
 
 
 def test_each_alternative_of_a_daemon_sets_affinity_counts_for_every_type() -> None:
-    """Karpenter drops an alternative for good once one type did not suit it."""
+    """Karpenter drops an alternative for good once one type does not match it."""
     either = on([wanted("example.com/size", "In", "16")], [wanted("example.com/size", "In", "2")])
     world = [a_pool(), a_daemon_set("agent", "1500m", affinity=either), *pods(1)]
     (claim,) = placed(world).claims
@@ -201,5 +201,5 @@ def test_unconstrained_pods_join_nodes_of_spread_pods() -> None:
     large = pods(2, "large", cpu="7500m", memory="2Gi")
     apart_in_zones = pods(3, cpu="7", topologySpreadConstraints=[spread(ZONE)])
     placement = placed([a_pool(), *large, *apart_in_zones], types=sixteen)
-    # largest first, the large ones fill a node of their own and there would be four
+    # served largest first, the large ones fill nodes of their own and there would be four
     assert sorted(len(c.pods) for c in placement.claims) == [1, 2, 2]

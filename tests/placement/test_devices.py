@@ -1,4 +1,4 @@
-"""Devices by ResourceClaim (DRA): refused with a reason, as Karpenter refuses them by default."""
+"""Devices by ResourceClaim (DRA): rejected with a reason, as in Karpenter by default."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_pod_that_claims_devices_is_rejected_with_a_reason(how: str) -> None:
 
 
 def test_a_running_pod_that_claims_devices_keeps_its_node() -> None:
-    """Nobody knows whether another node had such a device: so it is not moved."""
+    """It is not known whether another node has such a device, so the pod is not moved."""
     running = _asking("the pod", node="n-1")
     scheduler, cluster = a_scheduler([a_pool(), *a_node("n-1"), *a_node("n-2"), running])
 

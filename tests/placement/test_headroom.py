@@ -1,4 +1,4 @@
-"""CapacityBuffers: how many virtual pods each comes to, what they are like, and who goes first."""
+"""CapacityBuffers: the number of virtual pods, their spec, and their order."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DEPLOYMENT = {"scalableRef": {"kind": "Deployment", "name": "web"}}
 
 
 def _room(_scale: int | None = 10, **spec: Any) -> Headroom:
-    """Return what a buffer asks for beside a PodTemplate and a Deployment, both ``web``."""
+    """Return the pods of a buffer, given a PodTemplate and a Deployment, both ``web``."""
     template = decode(TEMPLATE, PodTemplate)
     workload = {"metadata": {"name": "web"}, "spec": {"template": TEMPLATE, "replicas": _scale}}
     known = BufferTemplates(

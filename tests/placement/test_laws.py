@@ -1,7 +1,7 @@
-"""Laws that every placement keeps, on worlds drawn at random.
+"""Properties of every placement, tested on random clusters.
 
-Feasible: a check that shares no code with the scheduler accepts what it answers. Deterministic:
-the order of the input and the hash seed change nothing.
+Feasible: a check that shares no code with the scheduler accepts the result. Deterministic: the
+result does not depend on the order of the input or the hash seed.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def test_the_result_does_not_depend_on_the_input_order(world: list[Object], rand
 
 
 def digest_of_a_placement() -> str:
-    """Return a digest of a placement in which many things are equal."""
+    """Return a digest of a placement with many ties."""
     world = [a_pool("a"), a_pool("b")]
     for app in ("x", "y", "z"):
         rules = [spread("topology.kubernetes.io/zone", app)]

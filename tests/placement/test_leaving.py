@@ -1,4 +1,4 @@
-"""Pods of nodes that go away: which of them come to need a place, and which are left alone."""
+"""Pods of deleting nodes: which of them need another node, and which are left alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _budget(name: str = "b", **spec: Any) -> Object:
 
 
 def _moved(*others: Object, **pod: Any) -> bool:
-    """Return whether the one pod of a node that goes away gets another node."""
+    """Return whether the one pod of a deleting node gets another node."""
     running = a_pod("app-0", node="n-1", labels=LABELS, owner=pod.pop("owner", ("apps/v1", "RS")))
     for part, fields in pod.items():
         running[part] |= fields

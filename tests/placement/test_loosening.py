@@ -1,4 +1,4 @@
-"""Constraints are found, and left out one at a time."""
+"""Constraints are listed, and removed one at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that are there: which take a pod, in which order, and how much is left on them."""
+"""Existing nodes: which take a pod, in which order, and how much is left on them."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_a_volume_restricts_its_pod_to_its_zone() -> None:
 
 
 def test_a_volume_of_one_host_keeps_its_pod_off_new_nodes() -> None:
-    """A volume that no path of its host is: the host's name holds, and no new node has it."""
+    """Not a local path: the hostname of the volume applies, and no new node has it."""
     claim, volume = _bound("data", "zone-a")
     terms = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
     terms[0]["matchExpressions"] = [wanted(HOST, "In", "n2")]
@@ -217,7 +217,7 @@ def test_pods_that_fit_only_an_existing_node_use_it() -> None:
 
 
 def _class(name: str, *terms: tuple[str, ...], mode: str = "WaitForFirstConsumer") -> Object:
-    """Return a StorageClass; each term lists zones, and any one of the terms will do."""
+    """Return a StorageClass; each term lists zones, and any of the terms may match."""
     topologies = [{"matchLabelExpressions": [{"key": ZONE, "values": list(t)}]} for t in terms]
     return {
         "kind": "StorageClass",
@@ -237,7 +237,7 @@ def _unbound(name: str, storage_class: str) -> Object:
 
 
 def test_each_zone_of_a_storage_class_is_an_alternative() -> None:
-    """Two pods that repel each other, and volumes that may be in either of two zones."""
+    """Two pods that repel each other, with volumes that may be in either of two zones."""
     spec = {"affinity": apart(rule(ZONE)), "labels": {"app": "app"}}
     world = [
         _class("two", ("zone-b",), ("zone-c",)),
@@ -282,7 +282,7 @@ def test_a_volume_zone_remains_when_the_pod_drops_an_alternative() -> None:
 
 
 def test_a_missing_hostname_label_defaults_to_the_node_name() -> None:
-    """A pod that runs there keeps others off, as it does elsewhere."""
+    """A running pod with anti-affinity repels others there as on any node."""
     runs = a_pod("alone", node="n1", affinity=apart(rule(HOST)), labels={"app": "db"})
     node, claim = a_node("n1")
     del node["metadata"]["labels"][HOST]

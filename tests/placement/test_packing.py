@@ -1,4 +1,4 @@
-"""The second packing: never worse, held to the same rules, and led by what nodes really cost."""
+"""The cost packing: never worse, subject to the same rules, and based on actual node costs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.placement.builders import (
 from tests.placement.test_laws import CHECK, thorough
 from tests.placement.worlds import worlds
 
-# large nodes are dear here, as on EC2: what is bought whole is rarely what is needed
+# large nodes are expensive here, as on EC2: a complete one is rarely needed
 UNEVEN = (
     *TYPES,
     a_type("tiny", 1, 0.04, memory="1Gi"),
@@ -87,7 +87,7 @@ def test_the_total_cost_of_nodes_is_minimized() -> None:
     world = [a_pool(), *pods(12, cpu="3500m", memory="1Gi")]
     usual = placed(world, types=UNEVEN)
     packed = cheapest(world)
-    # a large node alone holds them all; lean ones hold two each at a third of its price
+    # one large node fits all of them; two pods fit a lean one at a third of its price
     assert [c.launch[0].name for c in usual.claims] == ["giant"]
     assert {c.launch[0].name for c in packed.claims} == {"lean"}
     assert cost(packed) < cost(usual) / 2
@@ -152,7 +152,7 @@ def test_spread_pods_use_room_on_other_nodes(zone: str) -> None:
     pinned = pods(2, "big", cpu="11", memory="4Gi", affinity=on([wanted(ZONE, "In", zone)]))
     spreading = pods(2, cpu="3500m", memory="1Gi", topologySpreadConstraints=[spread(ZONE)])
     packed = cheapest([a_pool(), *pinned, *spreading], types=kinds)
-    # one of the two beside a big pod, the other on a node of its own in another zone
+    # one of the two beside a big pod, the other on its own node in another zone
     assert sorted(c.launch[0].name for c in packed.claims) == ["broad", "broad", "lean"]
 
 

@@ -1,4 +1,4 @@
-"""Preferences have a price: packed for dollars, pods do without those that are too dear."""
+"""Preferences have a cost: pods packed for cost drop those that are too expensive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.placement.builders import (
     wanted,
 )
 
-# four pods of a core share one `medium`, or have a `small` each at twice the price
+# four pods of a core share one `medium`, or each has a `small` at twice the total price
 TYPES = (a_type("small", 2, 0.1), a_type("medium", 6, 0.2))
 DEAR = "on-demand"
 LIKED = "preferred pod anti-affinity on kubernetes.io/hostname"
@@ -47,7 +47,7 @@ def cost(placement: Placement) -> float:
 
 
 def given_up(placement: Placement) -> set[str]:
-    """Return the workloads whose pods do without what they would like."""
+    """Return the workloads whose pods dropped their preferences."""
     keys = placement.given_up.preferences if placement.given_up is not None else ()
     return {key.removeprefix("default/").rpartition("-")[0] for key in keys}
 
@@ -79,7 +79,7 @@ def test_the_maximum_cost_of_preferences_is_a_share_of_the_node_cost(
 
 
 def test_free_preferences_remain_when_others_are_dropped() -> None:
-    # the even zones of `wide` are free: each of its pods fills a node
+    # even zones cost nothing for `wide`: each of its pods fills a node
     wide = pods(3, "wide", cpu="5", topologySpreadConstraints=[spread(ZONE, "wide", soft=True)])
     placement = cheapest([a_pool(), *wide, *pods(4, "lone", affinity=apart("lone"))])
     assert given_up(placement) == {"lone"}

@@ -1,4 +1,4 @@
-"""Why a pod has no place: a code for machines, a sentence that says what would help."""
+"""Why a pod is unschedulable: a code for programs, and a sentence that suggests a fix."""
 
 from __future__ import annotations
 

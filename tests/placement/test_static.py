@@ -1,4 +1,4 @@
-"""NodePools that keep a number of nodes, whatever the pods."""
+"""NodePools with a fixed number of replicas, whatever the pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every place that one pod could have: what is there, and what each NodePool would launch."""
+"""The options of one pod: existing nodes, and what each NodePool would launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules about other pods: spread, affinity, anti-affinity, and what a pod gives up for a place."""
+"""Topology rules: spread, affinity, anti-affinity, and the preferences that a pod drops."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_spread_evens_out_over_zones_that_are_still_empty() -> None:
 
 
 def test_running_pods_count_and_a_zone_outside_the_pool_counts_as_empty() -> None:
-    """The emptiest zone is sought among all that are known, so the third pod has no place."""
+    """The minimum is taken over all known zones, so the third pod is unschedulable."""
     pool = a_pool("default", wanted(ZONE, "In", "zone-a", "zone-b"))
     old = [a_pod("app-old", node="n1", labels={"app": "app"})]
     world = [pool, *a_node("n1", cpu="1", zone="zone-c"), *old]
@@ -125,7 +125,7 @@ def test_pods_with_zone_affinity_share_a_zone_on_several_nodes() -> None:
 
 
 def test_a_chain_of_affinities_is_resolved_whatever_the_order() -> None:
-    """Each waits for the one before; the largest, which is asked first, comes last in the chain."""
+    """Each pod waits for the one before; the largest is served first and is last in the chain."""
     zonal = a_pod("db-0", "1", labels={"app": "db"}, nodeSelector={ZONE: "zone-b"})
     web = a_pod("web-0", "2", labels={"app": "web"}, affinity=near(rule(ZONE, app="db")))
     ui = a_pod("ui-0", "3", labels={"app": "ui"}, affinity=near(rule(ZONE, app="web")))
