@@ -193,7 +193,7 @@ class BundledCatalog(Catalog):
         )
         self._header, self._bundle, self._rows = header, bundle, rows
         self.pricing: Final = pricing
-        self._told = (source, notes, warnings)
+        self._descriptions = (source, notes, warnings)
         self._facts = facts
         self._resolve: Callable[[ClassFacts], BundledCatalog] = lru_cache(RESOLVED_MAX)(self._made)
 
@@ -216,7 +216,7 @@ class BundledCatalog(Catalog):
     def _made(self, facts: ClassFacts) -> BundledCatalog:
         if facts == self._facts:
             return self
-        source, notes, warnings = self._told
+        source, notes, warnings = self._descriptions
         made = BundledCatalog(
             self._header,
             self._bundle,

@@ -93,7 +93,7 @@ def _edited(text: str, pointer: Pointer, document: int, change: _Change) -> str:
             if _is_wanted(candidate, wanted):
                 return restored(candidate)
     except (LookupError, TypeError, AttributeError) as error:
-        raise EditError(f"{field_path(pointer)}: there is no such place") from error
+        raise EditError(f"{field_path(pointer)}: does not exist") from error
     raise EditError(f"{field_path(pointer)}: it is shared through an alias; edit it by hand")
 
 

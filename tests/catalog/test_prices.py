@@ -162,7 +162,8 @@ def test_an_overlay_adjusts_the_price_of_the_book() -> None:
     catalog = a_catalog(on_demand=quotes(m5_large=0.1), book=book)
     wanted = NodeSelectorRequirement(INSTANCE_TYPE, Operator.IN, ("m5.large",))
     overlay = NodeOverlay(
-        Metadata(name="dearer"), NodeOverlaySpec(requirements=(wanted,), price_adjustment="+10%")
+        Metadata(name="more-expensive"),
+        NodeOverlaySpec(requirements=(wanted,), price_adjustment="+10%"),
     )
     evaluation = evaluate([OverlayPool("web", {}, catalog)], [overlay])
     kind = evaluation.catalogs["web"].get("m5.large")

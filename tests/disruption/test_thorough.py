@@ -133,7 +133,7 @@ def test_existing_room_goes_to_the_pods_that_are_expensive_on_new_nodes() -> Non
     pool = a_pool(spec={"template": {"spec": {"requirements": [either], "expireAfter": "Never"}}})
     on_demand = {"nodeSelector": {"karpenter.sh/capacity-type": "on-demand"}}
     cluster = a_cluster(
-        a_node("n1", "medium"), a_pod("a-cheap", "n1"), a_pod("b-dear", "n1", spec=on_demand),
+        a_node("n1", "medium"), a_pod("a-cheap", "n1"), a_pod("b-expensive", "n1", spec=on_demand),
         a_node("n2", "small"), a_pod("other", "n2", "900m"),
     )  # fmt: skip
     work = open_pass(a_situation(cluster, [pool], settings=THOROUGH)).work
@@ -141,10 +141,10 @@ def test_existing_room_goes_to_the_pods_that_are_expensive_on_new_nodes() -> Non
     worth = work.simulation.worth(going[0].moving)
 
     as_queued = work.simulation.without(going, consolidating=True)
-    dear_first = work.simulation.without(going, consolidating=True, worth=worth)
+    expensive_first = work.simulation.without(going, consolidating=True, worth=worth)
 
     assert as_queued.placement.on_nodes == {"default/a-cheap": "n2"}
-    assert dear_first.placement.on_nodes == {"default/b-dear": "n2"}
+    assert expensive_first.placement.on_nodes == {"default/b-expensive": "n2"}
 
 
 def test_the_most_wasteful_sets_are_evaluated_first() -> None:

@@ -76,8 +76,8 @@ def test_merging_many_shapes_gives_a_valid_bound() -> None:
 
 
 def test_the_bound_names_why_a_placement_costs_more() -> None:
-    dear = a_pool("dear", wanted(CAPACITY_TYPE, "In", "on-demand"), weight=10)
-    placement, bound = bounded([dear, a_pool("cheap"), *pods(8, cpu="900m")], "cheapest")
+    on_demand = a_pool("on-demand", wanted(CAPACITY_TYPE, "In", "on-demand"), weight=10)
+    placement, bound = bounded([on_demand, a_pool("cheap"), *pods(8, cpu="900m")], "cheapest")
     assert bound.held_by(cost(placement)) is HeldBy.WEIGHTS
     placement, bound = bounded([a_pool(), *pods(8, cpu="900m")])
     assert bound.held_by(cost(placement)) is HeldBy.PACKING

@@ -95,9 +95,9 @@ def test_the_total_cost_of_nodes_is_minimized() -> None:
 
 def test_a_node_cost_reduces_the_number_of_nodes() -> None:
     world = [a_pool(), *pods(12, cpu="900m", memory="512Mi")]
-    free, dear = cheapest(world), cheapest(world, per_node_cost=1.0)
-    assert len(dear.claims) < len(free.claims)
-    assert cost(free) < cost(dear)
+    free, expensive = cheapest(world), cheapest(world, per_node_cost=1.0)
+    assert len(expensive.claims) < len(free.claims)
+    assert cost(free) < cost(expensive)
 
 
 def test_a_node_cost_can_be_set_for_one_nodepool() -> None:
@@ -113,9 +113,9 @@ def test_a_nodepool_may_keep_the_default_packing() -> None:
 
 
 def test_the_nodepool_of_greatest_weight_comes_first_even_if_it_costs_more() -> None:
-    dear = a_pool("dear", wanted(CAPACITY_TYPE, "In", "on-demand"), weight=10)
-    packed = cheapest([dear, a_pool("cheap"), *pods(4)])
-    assert {c.node_pool.name for c in packed.claims} == {"dear"}
+    expensive = a_pool("expensive", wanted(CAPACITY_TYPE, "In", "on-demand"), weight=10)
+    packed = cheapest([expensive, a_pool("cheap"), *pods(4)])
+    assert {c.node_pool.name for c in packed.claims} == {"expensive"}
 
 
 def test_pods_beyond_the_limits_use_the_next_nodepool() -> None:

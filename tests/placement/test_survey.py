@@ -42,7 +42,7 @@ def test_every_pool_has_a_launch_or_a_rejection() -> None:
         a_pod("app-0", "10"),
         a_pool("any"),
         a_pool("arm", wanted(ARCH, "In", "arm64")),
-        a_pool("dear", taints=[{"key": "team", "value": "red", "effect": "NoSchedule"}]),
+        a_pool("expensive", taints=[{"key": "team", "value": "red", "effect": "NoSchedule"}]),
     )
     option = _pool(found, "any").cheapest
     assert option is not None
@@ -63,7 +63,7 @@ def test_every_pool_has_a_launch_or_a_rejection() -> None:
     )
     assert arm.rejection.facts["nearest type"] == "arm"
     assert arm.filters[-1] == ("resources", 0)
-    assert _pool(found, "dear").filters[-1] == ("team=red:NoSchedule", 0)
+    assert _pool(found, "expensive").filters[-1] == ("team=red:NoSchedule", 0)
 
 
 def test_existing_nodes_and_suitable_nodes_are_counted_separately() -> None:

@@ -86,7 +86,7 @@ class AwsCompute:
         return self._resolver.resolve(node_class)
 
     def launch(self, wishes: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
-        """Launch the instances; the results have the order of the requests (``wishes``).
+        """Launch the instances; the results have the order of the requests.
 
         A request that was fulfilled before, in this process or an earlier one, returns its instance
         and launches none. A batch is one call.
