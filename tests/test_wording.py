@@ -1,17 +1,40 @@
-"""Strings and docstrings use the vocabulary of the wording guide, not the forms that it forbids."""
+"""Strings, docstrings, comments and docs avoid the forms that the wording guide forbids."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-CHECKED = ("reconciler/cli", "reconciler/engine", "reconciler/adapters")
-"""Folders that pass; add a folder once its strings are rewritten."""
+CHECKED = ("reconciler/cli", "reconciler/engine", "reconciler/adapters", "docs")
+"""Folders that avoid the forms in ``FORBIDDEN``; those in ``REWRITTEN`` avoid them as well."""
+
+REWRITTEN = (
+    "reconciler/adapters/aws",
+    "reconciler/catalog",
+    "reconciler/diff",
+    "reconciler/disruption",
+    "reconciler/model/karpenter",
+    "reconciler/model/kubernetes",
+    "reconciler/placement",
+    "reconciler/source",
+    "tests/catalog",
+    "tests/disruption",
+    "tests/placement",
+)
+"""Folders that also avoid the forms in ``DIALECT``; add a folder once its text is rewritten."""
+
+NAMED = ("reconciler/catalog", "reconciler/diff", "reconciler/placement", "reconciler/source")
+"""Folders whose identifiers avoid the words in ``NAMES``."""
+
+NAMES = frozenset({"said", "told", "wish", "wishes", "wished", "heed", "vain", "whence", "anew"})
+"""Words that no identifier contains between its underscores."""
 
 FORBIDDEN = {
     r"whence": "name the source",
@@ -45,10 +68,26 @@ FORBIDDEN = {
 }
 """A form that no text may contain (a regular expression of words) → what to write instead."""
 
-_PATTERN = re.compile(
-    "|".join(rf"(?P<w{number}>\b(?:{form})\b)" for number, form in enumerate(FORBIDDEN)),
-    re.IGNORECASE,
-)
+DIALECT = {
+    r"anew": "again",
+    r"heed(s|ed|ing)?": "respect, follow",
+    r"wish(es|ed|ing)?": "request, preference",
+    r"vain": "failed attempt",
+    r"dear|dearest": "expensive, most expensive",
+    r"word of": "message, event",
+    r"looks? (at|of)|looked at|(a|each|next|every) look(?!-)": "read, check, observation",
+    r"as it stands|as things stand": "current, unchanged",
+    r"(speak|speaks|spoke) of": "mention, contain",
+    r"is thought (of as|to be)": "estimated",
+    r"held there": "constrained by",
+    r"(is|are|be) told|told apart": "is reported, distinguished",
+    r"(is|are|be) said": "is reported",
+    r"bears? (a|an|its|the)": "has",
+    r"(find|finds|found|has|have) no place": "does not fit, is unschedulable",
+    r"(git|world|we) moved": "configuration, infrastructure or release changed",
+    r"whose it is": "the owner",
+}
+"""The same for the folders in ``REWRITTEN``."""
 
 
 def texts(source: str) -> Iterator[tuple[int, str]]:
@@ -73,27 +112,100 @@ def _text(value: ast.expr) -> str:
     return str(value.value) if isinstance(value, ast.Constant) else "…"
 
 
-def forbidden(source: str) -> list[str]:
-    """Return a line for each forbidden form in a module: line number, form, and better words."""
-    better = list(FORBIDDEN.values())
+def comments(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each comment; those on consecutive lines are one text.
+
+    A line is searched for ``#`` without parsing it, which is fast: the rest of a string that
+    contains one is checked twice.
+    """
+    first, lines = 0, list[str]()
+    for number, line in enumerate([*source.splitlines(), ""], 1):
+        _, mark, text = f" {line}".partition(" #")
+        if mark:
+            first = first if lines else number
+            lines.append(text)
+        elif lines:
+            yield first, " ".join(lines)
+            lines = []
+
+
+def identifiers(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each name, attribute, parameter and definition."""
+    for node in ast.walk(ast.parse(source)):
+        for field in ("id", "attr", "arg", "name"):
+            name = getattr(node, field, None)
+            if isinstance(name, str):
+                yield getattr(node, "lineno", 0), name
+
+
+def paragraphs(page: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each paragraph of a Markdown page, code left out."""
+    plain = re.sub(r"(?ms)^```.*?^```|`[^`\n]*`", lambda code: "\n" * code[0].count("\n"), page)
+    line = 1
+    for text in re.split(r"(\n\s*\n)", plain):
+        yield line, text
+        line += text.count("\n")
+
+
+def forbidden(parts: Iterable[tuple[int, str]], forms: Mapping[str, str]) -> list[str]:
+    """Return a line for each forbidden form in a text: line number, form, and better words."""
+    pattern = re.compile(rf"\b(?:{'|'.join(forms)})\b")
     found = []
-    for line, text in texts(source):
-        for match in _PATTERN.finditer(" ".join(text.split())):
-            number = next(n for n in range(len(better)) if match[f"w{n}"])
-            found.append(f'line {line}: "{match[0]}" (write: {better[number]})')
+    for line, text in parts:
+        for match in pattern.finditer(" ".join(text.lower().split())):
+            better = next(words for form, words in forms.items() if re.fullmatch(form, match[0]))
+            found.append(f'line {line}: "{match[0]}" (write: {better})')
     return found
 
 
-@pytest.mark.parametrize("folder", CHECKED)
-def test_strings_avoid_the_words_that_the_guide_forbids(folder: str) -> None:
-    modules = sorted((ROOT / folder).rglob("*.py"))
-    assert modules
+@cache
+def parts_of(folder: str) -> list[tuple[Path, list[tuple[int, str]]]]:
+    """Return the texts of the modules and pages of a folder, with their lines."""
+    found = []
+    for path in sorted((ROOT / folder).rglob("*")):
+        if path.suffix in {".py", ".md"}:
+            content = path.read_text(encoding="utf-8")
+            is_page = path.suffix == ".md"
+            parts = paragraphs(content) if is_page else chain(texts(content), comments(content))
+            found.append((path, list(parts)))
+    return found
+
+
+def faults(folder: str, forms: Mapping[str, str]) -> list[str]:
+    """Return the forbidden forms in the modules and pages of a folder."""
+    return [
+        f"{path.relative_to(ROOT)}, {fault}"
+        for path, parts in parts_of(folder)
+        for fault in forbidden(parts, forms)
+    ]
+
+
+@pytest.mark.parametrize("folder", [*CHECKED, *REWRITTEN])
+def test_text_avoids_the_words_that_the_guide_forbids(folder: str) -> None:
+    found = faults(folder, FORBIDDEN)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("folder", REWRITTEN)
+def test_rewritten_text_avoids_dialect(folder: str) -> None:
+    found = faults(folder, DIALECT)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("folder", NAMED)
+def test_identifiers_avoid_dialect(folder: str) -> None:
     found = [
-        f"{module.relative_to(ROOT)}, {fault}"
-        for module in modules
-        for fault in forbidden(module.read_text(encoding="utf-8"))
+        f"{path.relative_to(ROOT)}, line {line}: {name}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for line, name in identifiers(path.read_text(encoding="utf-8"))
+        if NAMES & set(name.lower().split("_"))
     ]
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("folder", sorted({*CHECKED, *REWRITTEN, *NAMED}))
+def test_checked_folders_contain_text(folder: str) -> None:
+    assert any(parts for _, parts in parts_of(folder))
 
 
 @pytest.mark.parametrize(
@@ -104,12 +216,27 @@ def test_strings_avoid_the_words_that_the_guide_forbids(folder: str) -> None:
         ('x = f"give the command again when {y} is mended"', "mended"),
         ('x = ("Said so " "long ago")', "so long"),
         ('x = f"Mend{1} it, or mend\\nit"', "mend"),
+        ("x = 1  # dearer than y", "dearer"),
+        ("# for so\n# long as it takes\nx = 1", "so long"),
     ],
-    ids=["string", "docstring", "f-string", "joined", "lines"],
+    ids=["string", "docstring", "f-string", "joined", "lines", "comment", "comment-block"],
 )
 def test_a_forbidden_word_is_found(source: str, form: str) -> None:
-    assert any(f'"{form}"' in fault for fault in forbidden(source))
+    found = forbidden([*texts(source), *comments(source)], FORBIDDEN)
+    assert any(f'"{form}"' in fault for fault in found)
 
 
-def test_identifiers_and_parts_of_words_are_not_meant() -> None:
-    assert forbidden('mend = recommend("amendment, indeed, solong")') == []
+def test_a_forbidden_word_in_a_page_is_found_with_its_line() -> None:
+    page = "# Prices\n\n```\nwhence\n```\n\nThe plan says `whence`\nand names so\nmany prices.\n"
+    assert forbidden(paragraphs(page), FORBIDDEN) == ['line 7: "so many" (write: the number)']
+
+
+def test_a_dialect_word_in_an_identifier_is_found() -> None:
+    source = "def price_said(wish): return wish.told_at"
+    found = {name for _, name in identifiers(source) if NAMES & set(name.split("_"))}
+    assert found == {"price_said", "wish", "told_at"}
+
+
+def test_identifiers_and_parts_of_words_are_not_text() -> None:
+    source = 'mend = recommend("amendment, indeed, solong")  # mended_at'
+    assert forbidden([*texts(source), *comments(source)], FORBIDDEN) == []

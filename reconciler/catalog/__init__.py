@@ -1,1 +1,1 @@
-"""What can be bought: instance types, offerings and prices, bundled or from a file."""
+"""What can be launched: instance types, offerings and prices, bundled or from a file."""

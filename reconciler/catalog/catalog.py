@@ -1,7 +1,7 @@
-"""A catalogue: the instance types that can be had, in one region or as a file lists them.
+"""A catalog: the instance types of one region, or those listed in a file.
 
-Types are made when they are looked at and kept. A catalogue is a value: what a node class or
-NodeOverlays change gives another one, and ``digest`` tells any two apart.
+Types are created on access and cached. A catalog is a value: a node class or NodeOverlays produce a
+new one, and ``digest`` identifies its content.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEFAULT_FACTS: Final = ClassFacts()
 
 
 class LazyTypes(Sequence[InstanceType]):
-    """The types of a catalogue in order, each made at its first use."""
+    """The types of a catalog in order, each created on first use."""
 
     __slots__ = ("_made", "_rows")
 
@@ -56,12 +56,13 @@ class LazyTypes(Sequence[InstanceType]):
 
 
 class Catalog:
-    """Instance types in a stated order: by name where bundled, as written where from a file.
+    """Instance types in a fixed order: by name if bundled, as written if from a file.
 
-    ``version`` and ``source`` are for people; ``digest`` is the SHA-256 of all that the types
-    follow from. ``well_known`` are the label keys that a pod may ask for without a NodePool
-    naming them. ``notes`` say what is estimated or missing, ``warnings`` what should not be so.
-    ``price_overlaid`` and ``capacity_overlaid`` name the types that NodeOverlays changed.
+    ``version`` and ``source`` are for people; ``digest`` is the SHA-256 of the data from which the
+    types are computed. ``well_known`` are the label keys that a pod may use without a NodePool
+    defining them. ``notes`` list what is estimated or missing, ``warnings`` what should be
+    corrected. ``price_overlaid`` and ``capacity_overlaid`` name the types that NodeOverlays
+    changed.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Catalog:
         self.capacity_overlaid: Final = capacity_overlaid
 
     def traits(self) -> dict[str, Any]:
-        """Return all that a catalogue made of this one hands on, beside its rows and digest."""
+        """Return the fields that a derived catalog inherits: all but its rows and digest."""
         return {
             "version": self.version,
             "source": self.source,
@@ -109,7 +110,7 @@ class Catalog:
 
     @cached_property
     def columns(self) -> Columns:
-        """The types by column, for work on all of them at once."""
+        """The types by column, for operations on all of them."""
         return self.rows.columns()
 
     @cached_property
@@ -126,37 +127,37 @@ class Catalog:
         return name in self._index
 
     def get(self, name: str) -> InstanceType | None:
-        """Return the type of that name, the first where a file repeats it, or None."""
+        """Return the type with that name (the first if a file repeats it), or None."""
         index = self._index.get(name)
         return None if index is None else self.types[index]
 
     def for_node_class(self, facts: ClassFacts) -> Catalog:
-        """Return the types as a node class resolves them.
+        """Return the types resolved for a node class.
 
-        A file states types as already resolved, so there it is the same catalogue.
+        A file lists types that are already resolved, so the result is the same catalog.
         """
         del facts
         return self
 
     def why_not(self, name: str) -> str | None:
-        """Return why a type cannot be launched whatever is asked for, or None."""
+        """Return why a type can never be launched, or None."""
         del name
         return None
 
 
 RESOLVED_MAX: Final = 16
-"""For how many sets of facts a catalogue keeps its types: up to 7 MB each, made anew in 30 ms.
+"""Maximum number of node class facts for which types are cached: up to 7 MB each, 30 ms to build.
 
 Facts change while a daemon runs, with each capacity reservation and each node whose memory is
-measured: without a limit it would keep the types of every state that there ever was.
+measured. Without a limit the cache would retain every state that ever existed.
 """
 
 
 class BundledCatalog(Catalog):
-    """A region of the bundled data, or of data of that form, under the facts of a node class.
+    """A region of the bundled data, or of data in that format, resolved for a node class.
 
-    ``pricing`` are prices beside the bundle's; ``source`` names where the data comes from, and
-    ``notes`` are said beside those about prices; ``warnings`` about what stands in for what.
+    ``pricing`` overrides the bundle's prices and ``source`` names the origin of the data. ``notes``
+    are added to those about prices; ``warnings`` list substitutions.
     """
 
     def __init__(
@@ -192,30 +193,30 @@ class BundledCatalog(Catalog):
         )
         self._header, self._bundle, self._rows = header, bundle, rows
         self.pricing: Final = pricing
-        self._told = (source, notes, warnings)
+        self._descriptions = (source, notes, warnings)
         self._facts = facts
         self._resolve: Callable[[ClassFacts], BundledCatalog] = lru_cache(RESOLVED_MAX)(self._made)
 
     @property
     def data(self) -> tuple[Header, Bundle]:
-        """What the types follow from."""
+        """The data from which the types are computed."""
         return self._header, self._bundle
 
     @property
     def published(self) -> PriceOrigin:
-        """Whence the on-demand prices of the data come."""
+        """The source of the data's on-demand prices."""
         if self._rows.prices_are_estimated:
             return PriceOrigin("estimate")
         return PriceOrigin("bundled", _published(self._header))
 
     def for_node_class(self, facts: ClassFacts) -> Catalog:
-        """Return the types as a node class resolves them, made once for facts in use."""
+        """Return the types resolved for a node class, cached for facts in use."""
         return self if facts == self._facts else self._resolve(facts)
 
     def _made(self, facts: ClassFacts) -> BundledCatalog:
         if facts == self._facts:
             return self
-        source, notes, warnings = self._told
+        source, notes, warnings = self._descriptions
         made = BundledCatalog(
             self._header,
             self._bundle,
@@ -230,7 +231,7 @@ class BundledCatalog(Catalog):
         return made
 
     def why_not(self, name: str) -> str | None:
-        """Return why a type cannot be launched whatever is asked for, or None."""
+        """Return why a type can never be launched, or None."""
         return self._refusals.get(name)
 
     @cached_property
@@ -239,7 +240,7 @@ class BundledCatalog(Catalog):
 
 
 def _published(header: Header) -> datetime | None:
-    """Return when the on-demand list of the data was published."""
+    """Return the publication time of the data's on-demand price list."""
     text = header.priced_at or header.version
     try:
         return datetime.fromisoformat(text).replace(tzinfo=UTC)
@@ -275,16 +276,16 @@ def bundled_data() -> tuple[Header, Bundle]:
 
 
 def bundled_regions() -> tuple[str, ...]:
-    """Return the regions that the bundled data knows, sorted."""
+    """Return the regions in the bundled data, sorted."""
     return tuple(sorted(_load()[1].regions))
 
 
 @lru_cache(maxsize=8)
 def bundled(region: str = "us-east-1", facts: ClassFacts = DEFAULT_FACTS) -> Catalog:
-    """Return the bundled AWS catalogue of a region, for a node class that says nothing special.
+    """Return the bundled AWS catalog of a region, for a node class with default settings.
 
     Raises:
-        UsageError: the bundled data does not know the region.
+        UsageError: the bundled data does not contain the region.
         UnreadableError: the bundled file is damaged.
     """
     header, bundle = _load()

@@ -1,7 +1,7 @@
-"""What of a node class decides how large its nodes are and where they may stand.
+"""The parts of a node class that determine the size of its nodes and their zones.
 
-Two classes with the same facts resolve to the same instance types, whatever else they say, so
-the facts are the key under which a resolved catalogue is kept.
+Classes with the same facts resolve to the same instance types, so the facts are the cache key of a
+resolved catalog.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _DEFAULT_VOLUME: Final = 20 * GIB
 
 
 class ImageFamily(msgspec.Struct, frozen=True):
-    """What an image family does to capacity and overhead (Karpenter ``FeatureFlags``).
+    """The effects of an image family on capacity and overhead (Karpenter ``FeatureFlags``).
 
-    ``eni_density``: pods are limited by network interfaces, not to 110. ``pods_per_core``: the
-    kubelet setting counts. ``eni_overhead``: memory is reserved for as many pods as interfaces
-    carry, even where fewer are allowed. ``device`` is the volume that holds pods' files and
-    ``volume`` its size in thousandths of a byte.
+    With ``eni_density``, pods are limited by network interfaces, not to 110. With
+    ``pods_per_core``, that kubelet setting applies. With ``eni_overhead``, memory is reserved for
+    as many pods as interfaces support, even if fewer are allowed. ``device`` is the volume for
+    pods' files and ``volume`` its size in thousandths of a byte.
     """
 
     eni_density: bool = True
@@ -62,7 +62,7 @@ FAMILIES: Final = {
 
 
 class DeviceMapping(msgspec.Struct, frozen=True):
-    """A block device mapping: its device, its size in thousandths of a byte if it says one."""
+    """A block device mapping: its device, and its size in thousandths of a byte if set."""
 
     device: str | None
     size: int | None
@@ -70,7 +70,7 @@ class DeviceMapping(msgspec.Struct, frozen=True):
 
 
 class Interface(msgspec.Struct, frozen=True):
-    """A network interface that the class asks for, by card and device index."""
+    """A network interface that the class requests, by card and device index."""
 
     card: int
     device: int
@@ -78,7 +78,7 @@ class Interface(msgspec.Struct, frozen=True):
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """A capacity reservation that the class may use, and how much of it is left if known."""
+    """A capacity reservation that the class may use, and its remaining instances if known."""
 
     id: str
     instance_type: str
@@ -93,15 +93,15 @@ Texts = tuple[tuple[str, str], ...]
 
 
 class ClassFacts(msgspec.Struct, frozen=True):
-    """The facts; the defaults are a class that says nothing, of the family AL2023.
+    """The facts; the defaults are those of an AL2023 class without settings.
 
-    ``zones`` are the zones of the class's subnets with their ids; None is «not known», and then
-    every zone of the region will do. ``strategy`` is that of the class's placement group.
+    ``zones`` are the zones of the class's subnets with their ids; None means unknown, and every
+    zone of the region is then allowed. ``strategy`` is that of the class's placement group.
     Reserved amounts and eviction thresholds are pairs of key and quantity, sorted by key.
-    ``memory`` is what registered nodes of the class were seen to have, by instance type, in
-    thousandths of a byte; it replaces the estimate of what the hypervisor takes.
-    ``problem`` says why no type suits the class whatever it is: its kubelet settings cannot be
-    worked out, and a node of unknown size must not be launched.
+    ``memory`` is the memory reported by registered nodes of the class, by instance type, in
+    thousandths of a byte; it replaces the hypervisor estimate. ``problem`` is the reason why no
+    type suits the class: its kubelet settings cannot be evaluated, and a node of unknown size must
+    not be launched.
     """
 
     family: str = "AL2023"
@@ -127,22 +127,22 @@ class ClassFacts(msgspec.Struct, frozen=True):
 
     @property
     def flags(self) -> ImageFamily:
-        """What the image family does; an unknown one is treated as Custom."""
+        """The flags of the image family; an unknown family is treated as Custom."""
         return FAMILIES.get(self.family, FAMILIES["Custom"])
 
     @property
     def efa_only(self) -> int | None:
-        """EFA-only interfaces asked for; None where the class leaves interfaces to us."""
+        """The number of EFA-only interfaces; None if the class does not define interfaces."""
         return sum(i.efa_only for i in self.interfaces) if self.interfaces else None
 
     @property
     def efa_only_first_card(self) -> int:
-        """EFA-only interfaces on card 0, which carry no pods."""
+        """The number of EFA-only interfaces on card 0, which carry no pods."""
         return sum(i.efa_only and i.card == 0 for i in self.interfaces)
 
 
 def placement_group_of(node_class: EC2NodeClass, settings: Settings) -> PlacementGroup | None:
-    """Return the placement group of a class: as looked up, else as the settings state it."""
+    """Return the placement group of a class: as resolved, or else from the settings."""
     if node_class.spec.placement_group_selector is None:
         return None
     found = node_class.status.placement_group
@@ -154,10 +154,10 @@ def placement_group_of(node_class: EC2NodeClass, settings: Settings) -> Placemen
 def class_facts(
     node_class: EC2NodeClass, settings: Settings, memory: tuple[tuple[str, int], ...] = ()
 ) -> ClassFacts:
-    """Return the facts of a node class; ``memory`` is what its nodes were seen to have.
+    """Return the facts of a node class; ``memory`` is what its nodes reported.
 
-    Kubelet settings that are expressions (gate NodeClassCEL) are not evaluated here; they, like
-    what is no quantity at all, become the facts' ``problem``.
+    Kubelet settings that are expressions (gate NodeClassCEL) are not evaluated here. They become
+    the facts' ``problem``, as do invalid quantities.
 
     Raises:
         ValueError: a volume size is not a quantity.
@@ -197,7 +197,7 @@ def class_facts(
 
 
 def _kubelet_problem(kubelet: Mapping[str, Any]) -> str | None:
-    """Return why the kubelet settings cannot be worked out, or None."""
+    """Return why the kubelet settings cannot be evaluated, or None."""
     for name in ("maxPods", "podsPerCore"):
         value = kubelet.get(name)
         if value is not None and _count(value) is None:

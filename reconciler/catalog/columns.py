@@ -1,8 +1,8 @@
-"""A catalogue by column, for whoever works on all its types at once.
+"""A catalog by column, for operations on all types at once.
 
-Placement turns types into rows of arrays; making a thousand ``InstanceType`` objects only to
-take them apart again would cost more than the placement. So every source of types can give its
-columns directly, and an object is made only of a type that somebody looks at.
+Placement converts types into arrays. Creating a thousand ``InstanceType`` objects for that would
+cost more than the placement itself. Every source of types can therefore return its columns
+directly, and an object is created only for a type that is accessed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Cells = list[Requirement | None]
 
 
 class LazyColumns(Mapping[str, Cells]):
-    """Columns that are made when they are looked up, and kept."""
+    """Columns that are built on access and cached."""
 
     __slots__ = ("_made", "_makers")
 
@@ -44,11 +44,11 @@ class LazyColumns(Mapping[str, Cells]):
 
 
 class OfferingColumns(msgspec.Struct, frozen=True):
-    """All offerings of all types, in order of type and then of the type's own order.
+    """All offerings of all types, by type and then in the type's own order.
 
-    ``type`` is the index of the type. ``special`` holds those offerings, by position, that ask
-    for more than zone, zone id and capacity type (reservations, placement groups, further
-    requirements); the columns list them as well.
+    ``type`` is the index of the type. ``special`` holds, by position, the offerings that have more
+    requirements than zone, zone id and capacity type (reservations, placement groups, others); the
+    columns include them as well.
     """
 
     type: list[int]
@@ -63,10 +63,10 @@ class OfferingColumns(msgspec.Struct, frozen=True):
 class Columns(msgspec.Struct, frozen=True):
     """The types by column; position *i* of every list is the type ``names[i]``.
 
-    ``requirements[key][i]`` is None where the type does not define the key. Cells that are equal
-    are mostly one object, so ``id`` is a good key to group them by. A column may be made only
-    when its key is looked up: iterate over keys, not items. ``allocatable[resource][i]`` and
-    ``capacity[resource][i]`` are in thousandths, 0 where the type lacks the resource.
+    ``requirements[key][i]`` is None if the type does not define the key. Equal cells are mostly the
+    same object, so they can be grouped by ``id``. A column may be built on access, so iterate over
+    keys, not items. ``allocatable[resource][i]`` and ``capacity[resource][i]`` are in thousandths,
+    0 if the type lacks the resource.
     """
 
     names: tuple[str, ...]
@@ -77,13 +77,13 @@ class Columns(msgspec.Struct, frozen=True):
 
 
 class Rows(Protocol):
-    """A source of instance types: bundled, read from a file, or another with overlays."""
+    """A source of instance types: bundled, read from a file, or derived from another."""
 
     @property
     def names(self) -> tuple[str, ...]: ...
 
     def instance_type(self, index: int) -> InstanceType:
-        """Return the type at ``index``, made anew; the catalogue keeps it."""
+        """Return a new object for the type at ``index``; the catalog caches it."""
         ...
 
     def columns(self) -> Columns:
@@ -92,7 +92,7 @@ class Rows(Protocol):
 
 
 def columns_of(types: list[InstanceType]) -> Columns:
-    """Return the columns of types that are there as objects."""
+    """Return the columns of existing type objects."""
     count = len(types)
     requirements: dict[str, Cells] = {}
     allocatable: dict[str, list[int]] = {}

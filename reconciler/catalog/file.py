@@ -1,8 +1,7 @@
-"""A catalogue file: JSON as ``contract/catalog.md`` of the project describes it.
+"""Read a catalog file: JSON as described in the project's ``contract/catalog.md``.
 
-The whole file is decoded and checked when it is read, so that a bad one is refused before
-anything is planned with it; quantities and requirements become values of the model when a type
-is looked at.
+The whole file is decoded and validated when it is read, so an invalid one is rejected before
+planning. Quantities and requirements are converted to model values when a type is accessed.
 """
 
 from __future__ import annotations
@@ -63,10 +62,10 @@ _REMEDY: Final = "the documentation of --catalog describes the format"
 
 
 def read_catalog(content: bytes, source: str) -> Catalog:
-    """Return the catalogue that a file holds; ``source`` names the file.
+    """Return the catalog in a file; ``source`` names the file.
 
     Raises:
-        UnreadableError: the content is not a catalogue; the message says where and why.
+        UnreadableError: the content is not a catalog; the message has the position and the reason.
     """
     types = _decode(content, source)
     try:
@@ -97,7 +96,7 @@ def _decode(content: bytes, source: str) -> tuple[_Type, ...]:
 
 
 def _position(content: bytes, message: str) -> str:
-    """Return line:column of the byte that a decoding error names; the end where it names none."""
+    """Return line:column of the byte offset in a decoding error, or the end if it has none."""
     digits = message.rpartition("(byte ")[2].rstrip(")")
     offset = min(int(digits), len(content)) if digits.isdigit() else len(content)
     before = content[:offset]
@@ -106,7 +105,7 @@ def _position(content: bytes, message: str) -> str:
 
 
 def _check(types: Iterable[_Type]) -> None:
-    """Check what the types of the fields cannot say.
+    """Check what the field types cannot express.
 
     Raises:
         ValueError: the message begins with the path of the value.
@@ -123,7 +122,7 @@ def _check(types: Iterable[_Type]) -> None:
 
 
 def _repeated(types: Iterable[_Type]) -> list[str]:
-    """Return a note for each name that stands twice, as Karpenter's providers allow."""
+    """Return a note for each duplicate name, which Karpenter's providers allow."""
     counts = Counter(kind.name for kind in types)
     return [
         f"the instance type {name!r} is listed {count} times; the first entry is used"
@@ -157,7 +156,7 @@ def _amount(text: str | float) -> int:
 
 
 def _label_keys(types: Iterable[_Type]) -> set[str]:
-    """Return every label key that a type or an offering bears."""
+    """Return every label key of a type or an offering."""
     keys = {r.key for kind in types for r in kind.requirements}
     for kind in types:
         for offering in kind.offerings:
@@ -245,15 +244,15 @@ def _allocatable(kind: _Type) -> Resources:
 
 
 def _requirements(kind: _Type) -> Iterator[Requirement]:
-    """Yield what the type says; where it is silent, zone and capacity type of its offerings."""
-    said = set()
+    """Yield the type's requirements; zone and capacity type default to its offerings'."""
+    keys = set()
     for item in kind.requirements:
-        said.add(item.key)
+        keys.add(item.key)
         yield requirement(item.key, item.operator, item.values)
-    if ZONE not in said:
+    if ZONE not in keys:
         zones = sorted({offering.zone for offering in kind.offerings})
         yield requirement(ZONE, Operator.IN, zones)
-    if CAPACITY_TYPE not in said:
+    if CAPACITY_TYPE not in keys:
         names = sorted({offering.capacity_type for offering in kind.offerings})
         yield requirement(CAPACITY_TYPE, Operator.IN, names)
 

@@ -1,7 +1,7 @@
-"""A catalogue as a lock file has it, and a catalogue written into one.
+"""Convert between a catalog and the catalog section of a lock file.
 
-A lock holds what differs from the bundled data of the release, so that it stays readable: a type
-whose machine and zones are as bundled has a line with its prices and nothing else.
+To stay readable, a lock contains only what differs from the release's bundled data: a type whose
+machine and zones are as bundled has one line with its prices.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _ESTIMATE = "estimate"
 
 
 def locked_data(lock: Lock, bundled: tuple[Header, Bundle]) -> tuple[Header, Bundle]:
-    """Return the bundled data with what the lock says otherwise.
+    """Return the bundled data with the changes in the lock.
 
     Raises:
-        UnreadableError: the facts of a machine in the lock are not such.
+        UnreadableError: the facts of a machine in the lock are invalid.
     """
     header, bundle = bundled
     changed = {n: t for n, t in lock.types.items() if t.machine is not None or t.zones is not None}
@@ -103,7 +103,7 @@ def zones_of(bundle: Bundle, region: str) -> dict[str, frozenset[str]]:
 
 
 def locked_pricing(lock: Lock, book: PriceBook | None) -> Pricing:
-    """Return the prices of a lock, under the user's price book."""
+    """Return the prices of a lock, overridden by the user's price book."""
     listed = {n: t.on_demand for n, t in lock.types.items() if t.on_demand is not None}
     on_demand = OnDemandQuotes(listed, _origin(lock.catalog.on_demand))
     spot = None
@@ -132,7 +132,7 @@ def allowed_types(node_pools: Iterable[NodePool], catalog: BundledCatalog) -> tu
 def locked_types(
     catalog: BundledCatalog, names: Iterable[str], bundled: Bundle
 ) -> dict[str, LockedType]:
-    """Return what a lock says of the types; ``catalog`` is one without a price book."""
+    """Return the lock entries of the types; ``catalog`` is one without a price book."""
     _, data = catalog.data
     region = catalog.region
     here, before = zones_of(data, region), zones_of(bundled, region)
@@ -157,7 +157,7 @@ def locked_types(
 
 
 def _on_demand(kind: InstanceType, listed: str) -> float | None:
-    """Return the price by the list that is locked; what it lacks stays as bundled."""
+    """Return the price from the locked list; missing prices stay as bundled."""
     prices = (
         o.price
         for o in kind.offerings
@@ -179,7 +179,7 @@ def _spot(kind: InstanceType) -> dict[str, float] | None:
 
 
 def locked_catalog(catalog: BundledCatalog, types: FactSource, bundled: Header) -> LockedCatalog:
-    """Return what a lock says of the catalogue as a whole."""
+    """Return the lock entry of the catalog as a whole."""
     pricing = catalog.pricing
     published = catalog.published
     on_demand = FactSource(source=published.source, at=published.at)
@@ -202,12 +202,12 @@ def _source(origin: PriceOrigin) -> FactSource:
 
 
 def differences(before: Mapping[str, LockedType], after: Mapping[str, LockedType]) -> str:
-    """Return in half a sentence what became of the types, nothing where nothing did."""
+    """Return a phrase that summarizes the changes of the types, empty if there are none."""
     new, gone = after.keys() - before.keys(), before.keys() - after.keys()
     both = before.keys() & after.keys()
     priced = sum(
         (before[n].on_demand, before[n].spot) != (after[n].on_demand, after[n].spot) for n in both
     )
     parts = ((len(new), "new"), (len(gone), "gone"), (priced, "at other prices"))
-    said = [f"{number:,} {word}" for number, word in parts if number]
-    return f"instance types: {', '.join(said)}" if said else ""
+    changes = [f"{number:,} {word}" for number, word in parts if number]
+    return f"instance types: {', '.join(changes)}" if changes else ""

@@ -1,10 +1,10 @@
-"""A catalogue as tables of bits, made for asking «which types?» many thousand times.
+"""A catalog as bit tables, for finding matching types many thousand times.
 
-Type *i* of a catalogue is bit *i* of an integer, so a set of types is one integer and «both» is
-one ``&``. For each label the types are indexed by value; for each resource the allocatable
-amounts are sorted, with the types that have at least that much beside each; offerings that ask
-the same of a node form one class with the types that have it. Tables are made when a key is
-first asked for: most labels never are.
+Type *i* of a catalog is bit *i* of an integer, so a set of types is one integer and an intersection
+is one ``&``. For each label the types are indexed by value. For each resource the allocatable
+amounts are sorted, each with the types that have at least that much. Offerings with the same
+requirements form one class with the types that have it. Tables are built when a key is first used:
+most labels never are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FAR = float("inf")
 
 
 class TypeSource(Protocol):
-    """A catalogue, as far as tables need it; one that also has ``columns`` is read faster."""
+    """The parts of a catalog that tables need; one that also has ``columns`` is read faster."""
 
     @property
     def types(self) -> Sequence[InstanceType]: ...
@@ -47,7 +47,7 @@ def indices(mask: int) -> list[int]:
 
 
 class ChosenTypes(Sequence[InstanceType]):
-    """Some types of a catalogue in a chosen order, each made when it is looked at."""
+    """Some types of a catalog in a chosen order, each created on access."""
 
     __slots__ = ("_chosen", "_types")
 
@@ -78,9 +78,9 @@ class ChosenTypes(Sequence[InstanceType]):
 
 
 class OfferingClass:
-    """The offerings that put the same requirements on their node, and who has one available.
+    """Offerings with the same requirements, and the types that have one available.
 
-    ``prices`` is the cheapest price of each type that has one, by its index.
+    ``prices`` is the lowest price of each type that has one, by its index.
     """
 
     __slots__ = ("capacity_type", "mask", "prices", "requirements", "reservation_id")
@@ -94,7 +94,7 @@ class OfferingClass:
 
 
 class _Label:
-    """Which types bear which values of one label; ``undefined`` types do not mention it."""
+    """The types by value of one label; ``undefined`` types do not define it."""
 
     __slots__ = ("complements", "never", "undefined", "values")
 
@@ -159,7 +159,7 @@ class _Amounts:
         return self.masks[0] ^ self.at_least(amount + 1)
 
     def largest(self, mask: int) -> int:
-        """Return the largest amount that a type of ``mask`` has; ``mask`` is not empty."""
+        """Return the largest amount of any type in ``mask``; ``mask`` is not empty."""
         low, high = 0, len(self.thresholds) - 1
         while low < high:
             middle = (low + high + 1) // 2
@@ -171,9 +171,9 @@ class _Amounts:
 
 
 class TypeTable:
-    """The types of one catalogue as bits; a value made once and asked often.
+    """The types of one catalog as bits; a value that is built once and used often.
 
-    ``usable`` are the types on which anything fits at all: none of their amounts is negative.
+    ``usable`` are the types on which anything can fit: none of their amounts is negative.
     """
 
     def __init__(self, source: TypeSource) -> None:
@@ -194,7 +194,7 @@ class TypeTable:
         return len(self.names)
 
     def chosen(self, order: Sequence[int]) -> ChosenTypes:
-        """Return the types that these bits stand for, in this order."""
+        """Return the types of these bits, in this order."""
         return ChosenTypes(self._types, order)
 
     @cached_property
@@ -221,7 +221,7 @@ class TypeTable:
         return self._labels[key]
 
     def _from_offerings(self, key: str) -> list[Requirement | None]:
-        """Return the requirement that a type's available offerings amount to."""
+        """Return the requirement that a type's available offerings imply."""
         offerings = self._columns.offerings
         column = offerings.zone if key == ZONE else offerings.capacity_type
         values: list[set[str]] = [set() for _ in self.names]
@@ -249,7 +249,7 @@ class TypeTable:
         return mask
 
     def values(self, key: str) -> Mapping[str, int]:
-        """Return the types by value of a label; types with a complement stand nowhere."""
+        """Return the types by value of a label; types with a complement are not included."""
         label = self._label(key)
         return {} if label is None else label.values
 
@@ -273,13 +273,13 @@ class TypeTable:
         return mask
 
     def most(self, resource: str, mask: int) -> int:
-        """Return the most allocatable ``resource`` of any type of ``mask``, 0 if there is none."""
+        """Return the most allocatable ``resource`` of any type in ``mask``, 0 if there is none."""
         self.at_least(resource, 0)
         amounts = self._allocatable[resource]
         return amounts.largest(mask) if amounts is not None and mask else 0
 
     def allocatable(self, resource: str) -> Sequence[int]:
-        """Return how much of ``resource`` each type offers, 0 where it does not know it."""
+        """Return the allocatable ``resource`` of each type, 0 if it does not define it."""
         column = self._columns.allocatable.get(resource)
         return column if column is not None else [0] * len(self.names)
 
@@ -292,19 +292,19 @@ class TypeTable:
         return amounts
 
     def capacity_at_most(self, resource: str, amount: int) -> int:
-        """Return the types whose whole ``resource`` is at most ``amount``."""
+        """Return the types whose ``resource`` capacity is at most ``amount``."""
         return self._capacities(resource).at_most(amount)
 
     def most_capacity(self, resource: str, mask: int) -> int:
-        """Return the most ``resource`` that a type of ``mask`` has in all."""
+        """Return the largest ``resource`` capacity of any type in ``mask``."""
         return self._capacities(resource).largest(mask) if mask else 0
 
     def largest_capacity(self, mask: int) -> Resources:
-        """Return the most of each resource that a type of ``mask`` has in all."""
+        """Return the largest capacity of each resource among the types in ``mask``."""
         return largest(self._types[i].capacity for i in indices(mask))
 
     def least_allocatable(self, mask: int) -> Resources:
-        """Return what every type of ``mask`` offers at least."""
+        """Return what every type in ``mask`` offers at least."""
         rows = indices(mask)
         return {
             name: min(column[i] for i in rows) for name, column in self._columns.allocatable.items()
@@ -345,12 +345,12 @@ class TypeTable:
 
     @cached_property
     def offering_keys(self) -> tuple[str, ...]:
-        """The label keys that offerings bear."""
+        """The label keys that offerings define."""
         return tuple(sorted({key for c in self.offering_classes for key in c.requirements}))
 
     @cached_property
     def reservations(self) -> dict[str, int]:
-        """How many instances each reservation still has room for: the least of what is said."""
+        """The remaining instances of each reservation: the lowest number that an offering has."""
         left: dict[str, int] = {}
         for offering in self._columns.offerings.special.values():
             name = offering.reservation_id
@@ -361,7 +361,7 @@ class TypeTable:
 
     @cached_property
     def reservation_key(self) -> str:
-        """The label by which a node says to which reservation it belongs."""
+        """The label that identifies a node's reservation."""
         for c in self.offering_classes:
             for key, item in c.requirements.items():
                 if key != RESERVATION_ID and item.values == frozenset({c.reservation_id}):
@@ -369,7 +369,7 @@ class TypeTable:
         return RESERVATION_ID
 
     def offers(self, requirements: Requirements) -> tuple[OfferingClass, ...]:
-        """Return the classes of offerings that a claim with these requirements may take."""
+        """Return the classes of offerings that a claim with these requirements may use."""
         key = tuple(requirements.get(k) for k in self.offering_keys)
         known = self._offers.get(key)
         if known is None:
@@ -380,7 +380,7 @@ class TypeTable:
         return known
 
     def cheapest_price(self, offers: tuple[OfferingClass, ...], mask: int) -> float:
-        """Return the least that any type of ``mask`` costs among ``offers``, or infinity."""
+        """Return the lowest price of any type in ``mask`` among ``offers``, or infinity."""
         for index in self.by_price(offers):
             if mask >> index & 1:
                 return min(o.prices.get(index, _FAR) for o in offers) if offers else _FAR
@@ -389,7 +389,7 @@ class TypeTable:
     def by_price(self, offers: tuple[OfferingClass, ...]) -> list[int]:
         """Return all types by their cheapest offering among ``offers``, ties by name.
 
-        Types that have none come last.
+        Types without an offering come last.
         """
         order = self._orders.get(offers)
         if order is None:
@@ -407,5 +407,5 @@ class TypeTable:
 
 @lru_cache(maxsize=16)
 def table_of(source: TypeSource) -> TypeTable:
-    """Return the table of a catalogue; the same object is asked about again and again."""
+    """Return the table of a catalog; the same object is reused."""
     return TypeTable(source)

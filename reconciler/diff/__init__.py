@@ -1,1 +1,1 @@
-"""What differs between desired, recorded and observed, and which side moved."""
+"""Compare the desired, recorded and observed state, and determine which of them changed."""

@@ -1,7 +1,7 @@
-"""From one set of objects to another: what is created, changed, deleted, and which fields.
+"""Compare two sets of objects: created, changed and deleted objects, and changed fields.
 
-Objects are plain data, as read from YAML or from a cluster. Of each changed field it is said
-whether the change drifts running nodes: that is what a reviewer of a pull request must know.
+Objects are plain data, read from YAML or from a cluster. For each changed field the result includes
+whether the change drifts running nodes, which a reviewer of a pull request must know.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _REQUIREMENTS: Final = ("spec", "template", "spec", "requirements")
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One field that differs; ``old`` or ``new`` is None where it is not set on that side.
+    """One field that differs; ``old`` or ``new`` is None if it is not set on that side.
 
-    ``drifts`` says that nodes launched before the change have to be replaced.
+    ``drifts`` is whether nodes launched before the change have to be replaced.
     """
 
     path: str
@@ -37,7 +37,7 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One object that git creates, changes or deletes; ``file`` and ``line`` where it stands."""
+    """One object that git creates, changes or deletes, with its ``file`` and ``line``."""
 
     op: str
     kind: str
@@ -62,10 +62,10 @@ def _nowhere(_: Object) -> tuple[str | None, int | None]:
 def changes(
     base: Iterable[Object], head: Iterable[Object], *, place: Place = _nowhere
 ) -> tuple[Change, ...]:
-    """Return what changes from ``base`` to ``head``, ordered by kind and name.
+    """Return the changes from ``base`` to ``head``, ordered by kind and name.
 
-    ``place`` tells file and line of an object. Status, and metadata but labels and annotations,
-    do not count: they are not desired state.
+    ``place`` returns file and line of an object. Status, and metadata except for labels and
+    annotations, do not count: they are not desired state.
     """
     old, new = _by_key(base), _by_key(head)
     found: list[Change] = []
@@ -92,7 +92,7 @@ def _by_key(objects: Iterable[Object]) -> dict[tuple[str, str, str], Object]:
 def field_changes(before: Object, after: Object) -> tuple[FieldChange, ...]:
     """Return the leaves that differ between two versions of one object, ordered by path.
 
-    Lists are leaves: their entries have no names to be told by.
+    Lists are leaves, because their entries have no names.
     """
     leaves = sorted(_differing(_desired_part(before), _desired_part(after), ()))
     found: list[FieldChange] = []
@@ -110,7 +110,7 @@ def _desired_part(item: Object) -> dict[str, Any]:
 
 
 def _differing(old: Any, new: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of the leaves that differ; a branch that only one side has, leaf by leaf."""
+    """Yield the paths of the leaves that differ; a branch on one side only is expanded."""
     branches = [side for side in (old, new) if isinstance(side, Mapping)]
     others = [side for side in (old, new) if not isinstance(side, Mapping) and side is not None]
     if not branches or others:
@@ -119,7 +119,7 @@ def _differing(old: Any, new: Any, path: tuple[str, ...]) -> Iterator[tuple[str,
         return
     left, right = (side if isinstance(side, Mapping) else {} for side in (old, new))
     if left == right and old != new:
-        yield path  # an empty branch against none: there is no leaf to name
+        yield path  # an empty branch on one side only: there is no leaf to name
     for key in left.keys() | right.keys():
         yield from _differing(left.get(key), right.get(key), (*path, key))
 
@@ -131,7 +131,7 @@ def _at(item: Any, path: Sequence[str]) -> Any:
 
 
 def _with(item: Any, path: Sequence[str], value: Any) -> dict[str, Any]:
-    """Return a copy of ``item`` in which the leaf at ``path`` is ``value``; None removes it."""
+    """Return a copy of ``item`` with ``value`` at the leaf ``path``; None removes it."""
     copy = dict(item) if isinstance(item, Mapping) else {}
     if len(path) > 1:
         copy[path[0]] = _with(copy.get(path[0]), path[1:], value)
@@ -143,7 +143,7 @@ def _with(item: Any, path: Sequence[str], value: Any) -> dict[str, Any]:
 
 
 def dotted(path: Sequence[str]) -> str:
-    """Return the path as diagnostics write it; a key with dots or slashes stands in brackets."""
+    """Return the path as diagnostics write it; a key with dots or slashes is in brackets."""
     text = ""
     for step in path:
         if "." in step or "/" in step:
@@ -156,22 +156,22 @@ def dotted(path: Sequence[str]) -> str:
 def drifts_nodes(item: Object, path: Sequence[str], new: Any) -> bool:
     """Return whether setting this one field to ``new`` replaces running nodes.
 
-    Karpenter's own rule decides: the hash of the object with the change against that without.
-    Requirements have no part in the hash; they count where they may leave a node outside. What a
-    selector of an EC2NodeClass *finds* may drift nodes, its text does not.
+    Karpenter's own rule is applied: the hash of the object with the change is compared with the one
+    without it. Requirements are not part of the hash; they count if a node may no longer satisfy
+    them. What a selector of an EC2NodeClass *finds* may drift nodes, its text does not.
     """
     if item["kind"] == "NodePool" and tuple(path) == _REQUIREMENTS:
         return narrows(_at(item, path), new)
     try:
         return object_hash(_with(item, path, new)) != object_hash(item)
     except ValueError:
-        return True  # unreadable on one side: the reviewer should look
+        return True  # unreadable on one side: the reviewer should check it
 
 
 def narrows(old: Any, new: Any) -> bool:
     """Return whether a node that met the ``old`` requirements may not meet the ``new`` ones.
 
-    True as soon as a key allows less than before; labels of a given node may still fit.
+    True if any key allows less than before; the labels of a given node may still match.
     """
     before, after = _by_label(old), _by_label(new)
     for key, wanted in after.items():

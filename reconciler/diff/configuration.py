@@ -1,4 +1,4 @@
-"""What a change of ``reconciler.yaml`` does: settings by key, with the price book among them."""
+"""Compare two versions of ``reconciler.yaml`` by setting, including the price book."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KIND: Final = "Configuration"
 
 Object = Mapping[str, Any]
 Place = Callable[[str], tuple[str, int]]
-"""Finds file and line of a setting of the present file by its dotted key."""
+"""Finds file and line of a setting of the current file by its dotted key."""
 
 _NO_SETTINGS: Final = ("apiVersion", "kind", "metadata")
 
@@ -19,7 +19,7 @@ _NO_SETTINGS: Final = ("apiVersion", "kind", "metadata")
 def configuration_changes(
     base: Object | None, head: Object | None, place: Place
 ) -> tuple[Change, ...]:
-    """Return the settings that differ, each first-level key as a change of its own."""
+    """Return the settings that differ, one change for each first-level key."""
     old, new = _settings(base), _settings(head)
     found = []
     for key in sorted(old.keys() | new.keys()):

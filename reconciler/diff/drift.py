@@ -1,13 +1,13 @@
-"""Which NodeClaims are no longer what is wanted, why, and which side moved.
+"""Determine which NodeClaims have drifted, why, and which side changed.
 
-Karpenter's rules (``pkg/controllers/nodeclaim/disruption/drift.go`` and the AWS provider's
-``drift.go``), decided from facts rather than from the condition that Karpenter recorded:
+The rules are Karpenter's (``pkg/controllers/nodeclaim/disruption/drift.go`` and the AWS provider's
+``drift.go``), applied to facts instead of the condition that Karpenter recorded:
 
-1. What can be computed is computed, in Karpenter's order: the hash of the NodePool's template,
-   requirements, instance type, then the node class. The first that differs is the reason.
-2. A recorded ``Drifted`` condition stands where the facts to compute its reason anew are
-   missing: no hash on the claim, one of another version, a class without status. A reason that
-   can be computed and does not hold any more is gone, as Karpenter would clear it.
+1. Reasons that can be computed are computed, in Karpenter's order: the hash of the NodePool's
+   template, requirements, instance type, then the node class. The first difference is the reason.
+2. A recorded ``Drifted`` condition is used if the facts to compute its reason are missing: no
+   hash on the claim, one of another version, a class without status. A computable reason that
+   no longer applies is dropped, as Karpenter would clear it.
 3. A claim that has not launched, is being deleted, or whose NodePool is gone never drifts.
 """
 
@@ -47,7 +47,7 @@ _REQUIREMENTS_PATH: Final = "spec.template.spec.requirements"
 
 
 class Side(StrEnum):
-    """Who moved away from the state that was agreed before."""
+    """The side that changed since the last agreed state."""
 
     GIT = "git"
     WORLD = "world"
@@ -56,10 +56,10 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A NodeClaim that is to be replaced, and why.
+    """A NodeClaim that has to be replaced, and why.
 
-    The hashes are those of the object that the reason is about, None where it is not a hash that
-    differs; ``fields`` are the fields of that object that are known to differ.
+    The hashes are those of the object in the reason, None unless a hash differs; ``fields`` are the
+    fields of that object that are known to differ.
     """
 
     node_claim: str
@@ -74,7 +74,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class DesiredObjects:
-    """What the fleet's files say, as far as drift is concerned.
+    """The parts of the fleet's files that drift depends on.
 
     ``pool_hashes`` are by name of NodePool; a pool without one cannot drift by hash. ``classes``
     are by name of node class.
@@ -87,7 +87,7 @@ class DesiredObjects:
 
 @dataclass(frozen=True, slots=True)
 class _Finding:
-    """A reason before it is attached to a claim; ``reason`` None means checked and in order."""
+    """A reason before it is attached to a claim; a ``reason`` of None means no drift."""
 
     reason: str | None
     recorded_hash: str | None = None
@@ -100,7 +100,7 @@ _IN_ORDER: Final = _Finding(None)
 
 
 def find_drift(desired: DesiredObjects, cluster: ClusterState, now: datetime) -> tuple[Drift, ...]:
-    """Return the NodeClaims that drifted, ordered by their names."""
+    """Return the NodeClaims that drifted, ordered by name."""
     pools = {pool.node_pool.name: pool for pool in desired.pools}
     found: list[Drift] = []
     for node in cluster.nodes:
@@ -114,7 +114,7 @@ def find_drift(desired: DesiredObjects, cluster: ClusterState, now: datetime) ->
 
 
 def type_checked_from(claim: NodeClaim) -> datetime | None:
-    """Return the first moment at which the claim is old enough for its type to be looked for."""
+    """Return the time from which the claim is old enough for its type to be checked."""
     created = claim.metadata.creation_timestamp
     return None if created is None else created + _TYPE_CHECK_AGE + datetime.resolution
 
@@ -158,7 +158,7 @@ def _claim_drift(
 
 
 def _recorded(claim: NodeClaim, computed: set[str]) -> _Finding | None:
-    """Return what Karpenter recorded, where we cannot know better."""
+    """Return what Karpenter recorded, if the facts to compute it are missing."""
     condition = claim.condition("Drifted")
     if condition is None or condition.status != "True" or condition.reason in computed:
         return None
@@ -169,9 +169,9 @@ def _recorded(claim: NodeClaim, computed: set[str]) -> _Finding | None:
 
 
 def _hash_drift(claim: NodeClaim, pool: NodePool, hashes: Mapping[str, str]) -> _Finding | None:
-    """Compare the hash that the claim was made with; None where the two cannot be compared.
+    """Compare the hash that the claim was made with; None if the two cannot be compared.
 
-    Hashes of different versions say nothing about each other: an upgrade must not replace a fleet.
+    Hashes of different versions are not comparable: an upgrade must not replace a fleet.
     """
     recorded = claim.metadata.annotations.get(NODEPOOL_HASH)
     version = claim.metadata.annotations.get(NODEPOOL_HASH_VERSION)
@@ -184,7 +184,7 @@ def _hash_drift(claim: NodeClaim, pool: NodePool, hashes: Mapping[str, str]) -> 
 
 
 def _requirement_drift(claim: NodeClaim, pool: NodePool) -> _Finding:
-    """Ask whether the claim's labels satisfy the requirements: an absent label satisfies none."""
+    """Check whether the claim's labels satisfy the requirements: a missing label satisfies none."""
     labels = Requirements.from_labels(claim.metadata.labels)
     conflict = labels.first_conflict(pool.requirements())
     if conflict is None:
@@ -195,9 +195,10 @@ def _requirement_drift(claim: NodeClaim, pool: NodePool) -> _Finding:
 
 
 def _type_drift(claim: NodeClaim, types: LaunchCatalog, now: datetime) -> _Finding | None:
-    """Ask whether the catalogue still has what the claim runs on, available or not.
+    """Check whether the catalog still has the claim's offering, available or not.
 
-    Asked only of claims older than an hour, as Karpenter does; without any types we cannot know.
+    As in Karpenter, only claims older than an hour are checked. Without any types there is no
+    result.
     """
     created = claim.metadata.creation_timestamp
     if not types.types:
@@ -210,7 +211,7 @@ def _type_drift(claim: NodeClaim, types: LaunchCatalog, now: datetime) -> _Findi
         labels = dict(claim.metadata.labels)
         wanted = Requirements.from_labels(labels)
         if labels.get(CAPACITY_TYPE) == RESERVED:
-            # it may have been demoted to on-demand since, and its reservation is the provider's
+            # it may have been demoted to on-demand, and its reservation is set by the provider
             either = requirement(CAPACITY_TYPE, "In", (RESERVED, ON_DEMAND))
             own = {r.key for o in kind.offerings for r in o.extra if o.capacity_type == RESERVED}
             rest = wanted.without(own | {CAPACITY_TYPE, RESERVATION_ID})

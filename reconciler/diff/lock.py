@@ -1,7 +1,7 @@
-"""What a change of ``reconciler.lock`` does to launches: images, places, instance types, prices.
+"""Compare two versions of ``reconciler.lock``: images, networks, instance types, prices.
 
-What the file says of itself (when it was written, its digest, which selectors an entry fits) is not
-desired state and does not count.
+Data about the file itself (its time, its digest, which selectors an entry matches) is not desired
+state and does not count.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from reconciler.source.resource import LOCK_FILE
 
 KIND: Final = "Lock"
 IMAGES, SUBNETS, SECURITY_GROUPS = "amis", "subnets", "securityGroups"
-"""What is locked for a node class and may drift its nodes."""
+"""The locked facts of a node class that may drift its nodes."""
 
 Object = Mapping[str, Any]
 Line = Callable[[str], int]
-"""Finds the line of a field of the present file by its path, as ``nodeClasses.default.amis``."""
+"""Finds the line of a field of the current file by its path, as ``nodeClasses.default.amis``."""
 
 
 def lock_changes(base: Object | None, head: Object | None, line: Line) -> tuple[Change, ...]:
-    """Return what changes from one lock to another, each subject as a change of its own.
+    """Return the changes from one lock to another, one change for each subject.
 
-    A lock that appears or goes is told as such, and with the images and places that it brings or
-    takes along.
+    A lock that is created or deleted is itself a change, with the images and networks in it.
     """
     if base is None and head is None:
         return ()

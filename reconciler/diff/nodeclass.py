@@ -1,8 +1,8 @@
-"""Whether an instance is still what its EC2NodeClass would launch today.
+"""Check whether an instance still matches what its EC2NodeClass would launch now.
 
-The AWS provider's rules: the hash of the class, then what its selectors find in the account
-(image, security groups, subnets, capacity reservation, placement group). What the class's status
-does not say cannot be compared, and is not drift.
+The rules are the AWS provider's: the hash of the class, then what its selectors find in the account
+(image, security groups, subnets, capacity reservation, placement group). Facts that are missing
+from the class's status cannot be compared, and are not drift.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PLACEMENT_GROUP_DRIFT: Final = "PlacementGroupDrift"
 
 @dataclass(frozen=True, slots=True)
 class LiveInstance:
-    """What EC2 says of the instance behind a NodeClaim; what is empty was not said."""
+    """EC2's description of the instance behind a NodeClaim; empty fields are unknown."""
 
     image_id: str = ""
     subnet_id: str = ""
@@ -48,7 +48,7 @@ class LiveInstance:
 
 @dataclass(frozen=True, slots=True)
 class ClassState:
-    """A node class, its hash, and the instances that are known, by provider id."""
+    """A node class, its hash, and the known instances by provider id."""
 
     node_class: EC2NodeClass
     hash: str | None = None
@@ -57,7 +57,7 @@ class ClassState:
 
 @dataclass(frozen=True, slots=True)
 class ClassDrift:
-    """What differs; the hashes only where it is the hash of the class."""
+    """A difference; the hashes are set only if the hash of the class differs."""
 
     fields: tuple[FieldChange, ...] = ()
     recorded_hash: str | None = None
@@ -67,7 +67,7 @@ class ClassDrift:
 def class_drift(
     claim: NodeClaim, facts: ClassState | None, types: LaunchCatalog
 ) -> dict[str, ClassDrift | None]:
-    """Return each reason that could be examined, in the provider's order, None where in order."""
+    """Return each reason that could be checked, in the provider's order, None without drift."""
     if facts is None:
         return {}
     checks = {
@@ -82,7 +82,7 @@ def class_drift(
 
 
 _Check = ClassDrift | Literal[False] | None
-"""A drift, False where in order, None where it cannot be examined."""
+"""A drift, False without drift, None if it cannot be checked."""
 
 
 def _hash(claim: NodeClaim, facts: ClassState) -> _Check:
@@ -130,9 +130,9 @@ def _subnet(claim: NodeClaim, facts: ClassState) -> _Check:
 
 
 def _reservation(claim: NodeClaim, facts: ClassState) -> _Check:
-    """Ask whether its reservation is still selected; one demoted to on-demand has none.
+    """Check whether its reservation is still selected; one demoted to on-demand has none.
 
-    What EC2 says of the instance counts more than the claim's labels.
+    EC2's description of the instance takes precedence over the claim's labels.
     """
     labels, instance = claim.metadata.labels, facts.instances.get(claim.status.provider_id)
     if labels.get(CAPACITY_TYPE) != RESERVED or RESERVATION_ID not in labels:
@@ -147,7 +147,7 @@ def _reservation(claim: NodeClaim, facts: ClassState) -> _Check:
 
 
 def _placement_group(claim: NodeClaim, facts: ClassState) -> _Check:
-    """Ask whether the group that its instance is in is the one that its class selects now."""
+    """Check whether the instance is in the placement group that its class selects now."""
     found = facts.node_class.status.placement_group
     running = claim.metadata.labels.get(PLACEMENT_GROUP_ID)
     if found is None or running is None:

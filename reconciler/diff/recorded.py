@@ -1,4 +1,4 @@
-"""What a NodeClaim shows of the template that it was made from."""
+"""Compare a NodeClaim with the template that it was created from."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from reconciler.model.kubernetes.taint import Taint
 
 
 def template_fields(claim: NodeClaim, pool: NodePool) -> tuple[FieldChange, ...]:
-    """Return the hashed fields of the pool's template that the claim shows otherwise.
+    """Return the hashed fields of the pool's template that differ on the claim.
 
-    A claim also bears labels and annotations that others gave it, so one that the template no
-    longer has cannot be told: the hash may differ though no field is named.
+    A claim also has labels and annotations from other sources, so one that was removed from the
+    template cannot be detected: the hash may differ although no field is named.
     """
     return tuple(FieldChange(p, old, new, drifts=True) for p, old, new in _differing(claim, pool))
 

@@ -1,1 +1,1 @@
-"""Which nodes may go now, why, and what replaces them; and, for the others, why not."""
+"""Decide which nodes can be disrupted now, why, what replaces them, and why others cannot."""

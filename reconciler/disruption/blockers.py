@@ -37,9 +37,9 @@ The most expensive nodes come first; the others have no price.
 """
 
 EXACT_MAX: Final = 300
-"""Up to how many nodes the answer is exact; of a larger fleet it is an estimate.
+"""The maximum number of nodes for an exact result; for a larger fleet it is an estimate.
 
-There it is taken for granted that pods which the plan moves matter to no other pod's place.
+The estimate assumes that pods moved by the plan do not affect where other pods can be placed.
 """
 
 _KINDS: Final = {
@@ -51,7 +51,7 @@ _KINDS: Final = {
 
 
 def blockers_of(work: Deliberation) -> tuple[Blocker, ...]:
-    """Return what holds nodes once all methods have decided, by kind and name."""
+    """Return what blocks nodes after all methods have decided, by kind and name."""
     own = {c.name: c for c in _protected(work)}
     candidates = {**{c.name: c for c in work.roster.candidates}, **own}
     going = {name for command in work.commands for name in command.nodes}
@@ -70,7 +70,7 @@ def blockers_of(work: Deliberation) -> tuple[Blocker, ...]:
 
 
 def _protected(work: Deliberation) -> list[Candidate]:
-    """Return the nodes that an annotation of their own keeps from being candidates."""
+    """Return the nodes that are not candidates because of their own annotation."""
     nodes = [
         _without_annotation(node)
         for node, refusal in work.roster.refusals
@@ -89,7 +89,7 @@ def _without_annotation(node: StateNode) -> StateNode:
 
 
 def _of_candidate(candidate: Candidate, own: Collection[str]) -> Iterator[Blocker]:
-    """Yield what holds a node; ``own`` are those that an annotation of their own protects."""
+    """Yield what blocks a node; ``own`` are the nodes protected by their own annotation."""
     pool = candidate.pool
     reason = DisruptionReason.DRIFTED if candidate.drift else DisruptionReason.UNDERUTILIZED
     if pool.is_static and candidate.drift is None:
@@ -154,7 +154,7 @@ def _owner(pod: Pod) -> str:
 
 
 def _of_deferral(deferral: Deferral, work: Deliberation) -> Blocker | None:
-    """Return what a node waits for, unless it is only its turn or a quiet while."""
+    """Return what a node waits for, unless it only waits its turn or for consolidateAfter."""
     kind = _KINDS.get(deferral.waits_for)
     if kind is None or deferral.node is None:
         return None
@@ -173,7 +173,7 @@ def _of_deferral(deferral: Deferral, work: Deliberation) -> Blocker | None:
 
 
 def _is_closed(deferral: Deferral, work: Deliberation) -> bool:
-    """Return whether budgets let nothing go at all, and not only so many at once."""
+    """Return whether budgets allow no disruption at all, rather than a limited number at a time."""
     reason = deferral.reason
     gate = reason if isinstance(reason, DisruptionReason) else DisruptionReason.DRIFTED
     return any(
@@ -184,7 +184,7 @@ def _is_closed(deferral: Deferral, work: Deliberation) -> bool:
 
 
 def _joined(held: Iterable[Blocker]) -> list[Blocker]:
-    """Return the blockers by kind and name, each once with all that it holds."""
+    """Return the blockers by kind and name, each once with all nodes that it blocks."""
     found: dict[tuple[str, str], Blocker] = {}
     for one in held:
         known = found.get((one.kind, one.name))
@@ -193,7 +193,7 @@ def _joined(held: Iterable[Blocker]) -> list[Blocker]:
 
 
 def _saved(candidates: Iterable[Candidate], work: Deliberation) -> Mapping[str, float | None]:
-    """Return what consolidation of each would save in USD an hour, None where that is not known."""
+    """Return what consolidating each node would save in USD an hour, None if unknown."""
     simulation, start, asked = work.simulation, work.simulation.spent, 0
     if len(work.nodes) > EXACT_MAX:
         simulation.estimate()
@@ -205,7 +205,7 @@ def _saved(candidates: Iterable[Candidate], work: Deliberation) -> Mapping[str, 
             saved[name] = None
             continue
         if name in taken:
-            saved[name] = 0.0  # it is where the pods of others would go
+            saved[name] = 0.0  # pods of other nodes would move here
             continue
         if asked >= ASKED_MAX or simulation.spent - start >= WORK_MAX:
             saved[name] = None
@@ -225,7 +225,7 @@ def _saved(candidates: Iterable[Candidate], work: Deliberation) -> Mapping[str, 
 
 
 def unprotected(candidate: Candidate) -> Candidate:
-    """Return the candidate as it would be if nothing protected its pods."""
+    """Return the candidate as if nothing protected its pods."""
     pods = tuple(
         replace(pod, metadata=replace(pod.metadata, annotations=_plain(pod)))
         for pod in candidate.node.pods

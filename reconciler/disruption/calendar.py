@@ -1,7 +1,7 @@
-"""When something changes by the clock alone: until then the same facts mean the same.
+"""Compute when a decision may change only because time passes.
 
-Every rule of disruption that compares the present with a time has its moment here; the tests hold
-that to a clock which notes what it is compared with.
+Every disruption rule that compares the current time with another time is covered here. The tests
+verify this with a clock that records its comparisons.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def next_moment(
     now: datetime,
     history: History | None = None,
 ) -> datetime | None:
-    """Return the first moment after ``now`` at which a decision may change, None if none is known.
+    """Return the first time after ``now`` at which a decision may change, None if none is known.
 
-    Windows of budgets open and close, nodes have been quiet for long enough, claims expire,
-    protections of pods end, and the patience with ill nodes; suspensions end, and what else our
-    config ties to a time. ``history`` is what the guards that count over time remember.
+    Budget windows open and close, nodes reach ``consolidateAfter``, claims expire, pod protection
+    ends, the toleration of unhealthy nodes ends, and suspensions and other scheduled settings end.
+    ``history`` is the data of the rate limits.
     """
     by_name = {pool.name: pool for pool in pools}
     moments = list(_of_policy(settings, now))
@@ -81,7 +81,7 @@ def _of_node(
 
 
 def protected_until(pod: Pod) -> datetime | None:
-    """Return when the annotation of a pod stops protecting it, if it ever does."""
+    """Return when the annotation of a pod stops protecting it, or None if never."""
     text = pod.metadata.annotations.get(DO_NOT_DISRUPT)
     if text is None or text == "true" or pod.status.start_time is None:
         return None

@@ -1,4 +1,4 @@
-"""Which nodes may be disrupted at all, and who says no to the others.
+"""Determine which nodes can be disrupted at all, and what rejects the others.
 
 The checks and their order are Karpenter's (``StateNode.ValidateNodeDisruptable``,
 ``NewCandidate``); the messages are its stable texts.
@@ -32,7 +32,7 @@ from reconciler.placement.question import LaunchPool
 
 
 class Drifted(Protocol):
-    """A NodeClaim that is not what is wanted any more (``diff.drift.Drift`` is one)."""
+    """A NodeClaim that differs from the desired state (``diff.drift.Drift`` is one)."""
 
     @property
     def node_claim(self) -> str: ...
@@ -42,9 +42,9 @@ class Drifted(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CandidateRefusal:
-    """One «no» to taking a node; becomes a Block when some method wanted the node.
+    """A rejection of a node; it becomes a Block if some method selected the node.
 
-    ``until`` is when time alone will have ended it, where it will.
+    ``until`` is when the rejection ends by itself, if it does.
     """
 
     code: BlockCode
@@ -52,18 +52,18 @@ class CandidateRefusal:
     until: datetime | None = None
 
     def block(self, node: str, reason: str) -> Block:
-        """Return the «no» as it is reported."""
+        """Return the rejection as a Block."""
         return Block(node, reason, self.code, self.message)
 
 
 @dataclass(eq=False, frozen=True)
 class Candidate:
-    """A node that may be disrupted, with what a method needs to choose among them.
+    """A node that may be disrupted, with the data that methods use to choose among candidates.
 
-    ``headroom`` are the virtual pods that have their room there: nobody evicts them, but the room
-    has to be found elsewhere. ``pod_refusal`` is a pod's or PodDisruptionBudget's «no»: it keeps
-    the node from graceful methods always, and from eventual ones unless the claim has a
-    termination grace period.
+    ``headroom`` are the virtual pods that have their room there. They are not evicted, but the room
+    must be found elsewhere. ``pod_refusal`` is the rejection by a pod or PodDisruptionBudget. It
+    always applies to graceful methods, and to eventual ones unless the claim has a termination
+    grace period.
     """
 
     node: StateNode
@@ -84,21 +84,21 @@ class Candidate:
         return pod_refusal(self.node.pods, self.budgets, self.now)
 
     def refusal(self, *, eventual: bool) -> CandidateRefusal | None:
-        """Return the pods' «no» to a method of that class."""
+        """Return the pods' rejection of a method of that class."""
         if eventual and self.claim.spec.termination_grace_period is not None:
             return None
         return self.pod_refusal
 
     @cached_property
     def reschedulable(self) -> tuple[Pod, ...]:
-        """The pods that need another place when the node goes."""
+        """The pods that need another node when this one is removed."""
         return tuple(pod for pod in self.node.pods if pod.is_reschedulable)
 
     @cached_property
     def moving(self) -> tuple[Pod, ...]:
-        """Those of them that really will come to need it, as nothing protects them for good.
+        """The pods that will actually move, because nothing protects them permanently.
 
-        The room of CapacityBuffers is among them.
+        It includes the room of CapacityBuffers.
         """
         check = self.budgets.is_currently_reschedulable
         real = tuple(pod for pod in self.reschedulable if check(pod, self.now))
@@ -106,27 +106,27 @@ class Candidate:
 
     @cached_property
     def cost(self) -> float:
-        """What its disruption costs, 1 for a node without pods."""
+        """The disruption cost, 1 for a node without pods."""
         return reschedule_cost(self.reschedulable)
 
     @cached_property
     def price(self) -> float:
-        """USD an hour, 0 where it is not known."""
+        """The price in USD an hour, 0 if it is not known."""
         return node_price(self.node, self.kind)
 
     @cached_property
     def ratio(self) -> float:
-        """Savings for each unit of disruption: the higher, the sooner it goes."""
+        """Savings for each unit of disruption cost; higher values are disrupted first."""
         return savings_ratio(self.price, self.cost)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing on it, and no room kept on it, would be missed."""
+        """Whether it has no pods to reschedule and no buffer's room."""
         return self.is_without_pods and not self.headroom
 
     @property
     def is_without_pods(self) -> bool:
-        """Whether it has no pod that it would hurt to move."""
+        """Whether it has no pods with a disruption cost."""
         return is_empty(self.cost)
 
     @property
@@ -135,11 +135,11 @@ class Candidate:
 
 
 class Roster:
-    """The candidates of a pass, and the refusals of the other nodes.
+    """The candidates of a pass, and the rejections of the other nodes.
 
-    ``removed`` are NodePools that git no longer has and whose removal is allowed: their nodes are
-    in ``removals`` and no candidates of any other method. ``headroom`` are the virtual pods by the
-    node that has room for them.
+    ``removed`` are NodePools that were deleted from git and whose removal is allowed. Their nodes
+    are in ``removals`` and are not candidates of any other method. ``headroom`` are the virtual
+    pods by the node that has room for them.
     """
 
     def __init__(
@@ -184,16 +184,16 @@ class Roster:
 
 
 def _kind(name: str, pools: Iterable[LaunchPool]) -> InstanceType | None:
-    """Return the type as the first of the pools knows it."""
+    """Return the instance type from the first pool that has it."""
     return next((kind for pool in pools if (kind := pool.types.get(name)) is not None), None)
 
 
 def node_refusal(
     node: StateNode, nominated: Collection[str] = frozenset()
 ) -> CandidateRefusal | None:
-    """Return why a node may not be disrupted whatever runs on it, or None.
+    """Return why a node cannot be disrupted regardless of its pods, or None.
 
-    ``nominated`` are the nodes to which pods of this pass are going.
+    ``nominated`` are the nodes that will receive pods in this pass.
     """
     if node.claim is None:
         return CandidateRefusal(BlockCode.NO_NODE, "node isn't managed by karpenter")
@@ -218,7 +218,7 @@ def node_refusal(
 def pod_refusal(
     pods: Iterable[Pod], budgets: PodDisruptionBudgets, now: datetime
 ) -> CandidateRefusal | None:
-    """Return the first «no» of the pods on a node: annotations of any, then budgets.
+    """Return the first rejection by the pods on a node: annotations of any, then budgets.
 
     Pods of DaemonSets and mirror pods count; finished and terminating ones do not.
     """
@@ -235,7 +235,7 @@ def pod_refusal(
 
 
 def price_refusal(candidate: Candidate) -> CandidateRefusal | None:
-    """Return why the price of a node cannot be known, and so not be beaten, or None."""
+    """Return why a node's price is unknown, so that savings cannot be computed, or None."""
     labels = candidate.node.labels
     if candidate.kind is None:
         text = f'instance type "{labels.get(INSTANCE_TYPE, "")}" not found'

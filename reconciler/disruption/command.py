@@ -1,8 +1,8 @@
-"""What a pass of disruption decides: commands, and every «no» with its reason.
+"""The result of a disruption pass: commands, and every rejection with its reason.
 
-A command is what Karpenter calls one: nodes that go together, and the NodeClaims that must be
-ready before they do. A node that a method wanted and may not take is a Block when someone has to
-change something, and a Deferral when time alone will do.
+As in Karpenter, a command is a set of nodes that are disrupted together, and the NodeClaims that
+must be ready first. A node that a method selected and cannot take is a Block if someone has to
+change something, and a Deferral if it only has to wait.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REPLACE: Final = "replace"
 
 
 class ForcefulReason(StrEnum):
-    """Why a node goes without asking the budgets; named as forceful wherever it appears."""
+    """The reason of a disruption that ignores budgets; it is named as forceful everywhere."""
 
     EXPIRED = "Expired"
     INTERRUPTED = "Interrupted"
@@ -35,7 +35,7 @@ Reason = DisruptionReason | ForcefulReason
 
 
 class BlockCode(StrEnum):
-    """Which rule said no; the message of a Block names who and what."""
+    """The rule that blocks a node; the message of the Block has the details."""
 
     NO_NODE = "NoNode"
     UNINITIALIZED = "Uninitialized"
@@ -66,7 +66,7 @@ class BlockCode(StrEnum):
 
 
 class WaitsFor(StrEnum):
-    """What has to pass before a node may go."""
+    """What a deferred node waits for."""
 
     BUDGET = "budget"
     SCHEDULE = "schedule"
@@ -78,14 +78,13 @@ class WaitsFor(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Nodes that go together for one reason, and what must be ready first.
+    """Nodes that are disrupted together for one reason, and what must be ready first.
 
-    ``nodes`` and ``node_claims`` run in parallel where both exist; a claim without a Node yet
-    stands in ``node_claims`` alone. ``placement`` says where the pods that leave will go, None
-    where nobody asked (empty nodes, forceful reasons). ``savings`` is USD an hour; ``score`` the
-    least score that a Balanced pool gave it. ``graceful`` says that budgets and pods were asked,
-    though the reason may be one that else goes by force. ``message`` is what there is to say of
-    the reason in this case.
+    ``nodes`` and ``node_claims`` have the same order if both exist; a claim without a Node is only
+    in ``node_claims``. ``placement`` has the new nodes of the pods, None if it was not computed
+    (empty nodes, forceful reasons). ``savings`` is USD an hour; ``score`` is the lowest score in a
+    Balanced pool. ``graceful`` is whether budgets and pods were checked even though the reason is
+    usually forceful. ``message`` describes the reason in this case.
     """
 
     reason: Reason
@@ -110,18 +109,18 @@ class Command:
 
     @property
     def is_forceful(self) -> bool:
-        """Whether it goes past budgets and blocks."""
+        """Whether it ignores budgets and blocks."""
         return isinstance(self.reason, ForcefulReason) and not self.graceful
 
     @property
     def savings_per_eviction(self) -> float | None:
-        """USD an hour saved for each pod that has to move; None where nothing was priced."""
+        """USD an hour saved for each pod that has to move; None without prices."""
         return None if self.savings is None else self.savings / max(self.pods_evicted, 1)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Block:
-    """A node that a method wanted and may not take, or that consolidation looked at and left."""
+    """A node that a method selected and cannot take, or that consolidation rejected."""
 
     node: str
     reason: str
@@ -131,7 +130,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
-    """A node that will go, and what it waits for; ``not_before`` where the moment is known."""
+    """A node that will be disrupted later, and what it waits for; ``not_before`` if it is known."""
 
     node_claim: str
     node: str | None
@@ -144,12 +143,12 @@ class Deferral:
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """Something that keeps nodes from going, with all nodes that it holds.
+    """Something that blocks nodes, with all nodes that it blocks.
 
-    ``kind`` and ``name`` say what it is: an object of the cluster or of git, or by NodePool and
-    reason what its nodes wait for, ``until`` when if that is known. ``forgone`` is what
-    consolidation of the nodes would save, in USD an hour, None where none of them is priced;
-    ``unpriced`` counts those that are not.
+    ``kind`` and ``name`` identify it: an object in the cluster or in git, or the NodePool and
+    reason for which its nodes wait, with the end time in ``until`` if it is known. ``forgone`` is
+    what consolidating the nodes would save, in USD an hour, None if none of them has a price;
+    ``unpriced`` counts those without a price.
     """
 
     kind: str
@@ -165,7 +164,7 @@ class Blocker:
     unpriced: int = 0
 
     def joined(self, other: Blocker) -> Blocker:
-        """Return it with what ``other``, which is the same, holds as well."""
+        """Return this blocker with the nodes of ``other``, which has the same kind and name."""
         return replace(
             self,
             nodes=tuple(sorted({*self.nodes, *other.nodes})),
@@ -176,11 +175,12 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
-    """What the budgets of a NodePool say for one reason, before any command of this pass.
+    """The budgets of a NodePool for one reason, before any command of this pass.
 
-    ``disrupting`` of its ``total`` nodes go or are not ready already; ``allowed`` more may go.
-    ``binding`` is the index of the budget that is least; ``next_change`` when a window of any
-    opens or closes. ``error`` says why the pool is closed when a budget cannot be read.
+    ``disrupting`` of its ``total`` nodes are already being disrupted or not ready; ``allowed`` more
+    may be disrupted. ``binding`` is the index of the most restrictive budget; ``next_change`` is
+    when a window of any budget opens or closes. ``error`` is set if a budget is invalid, in which
+    case nothing is allowed.
     """
 
     node_pool: str
@@ -195,12 +195,11 @@ class BudgetState:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """All that one pass decided, in a stable order.
+    """The decisions of one pass, in a stable order.
 
-    ``commands`` may all start at once: each was made as if those before it had started.
-    ``placement`` is where the pods that wait already would go; what ``limits_hit`` names was
-    searched only as far as a stated limit of work. ``work`` is what deciding took, in nodes
-    looked at.
+    All ``commands`` may start at once: each was decided as if the previous ones had started.
+    ``placement`` is where pods that were already pending are placed. The searches in ``limits_hit``
+    ended at a work limit. ``work`` is the number of nodes examined.
     """
 
     commands: tuple[Command, ...] = ()

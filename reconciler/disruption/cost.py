@@ -1,7 +1,8 @@
-"""What it costs to disturb a node, and what it costs to keep it: the order of disruption.
+"""The disruption cost of a node and its price, which determine the order of disruption.
 
-Karpenter's formulas (``pkg/utils/disruption/disruption.go``, ``types.go``), in floats as there:
-thresholds are compared without an epsilon, so the same arithmetic gives the same answers.
+The formulas are Karpenter's (``pkg/utils/disruption/disruption.go``, ``types.go``), in floats as
+there: thresholds are compared without an epsilon, so the same arithmetic is needed for the same
+results.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import StateNode
 
 BASE_COST: Final = 1.0
-"""What it costs to replace a node that has no pods at all."""
+"""The disruption cost of a node without pods."""
 
 
 def eviction_costs(pods: Iterable[Pod]) -> float:
@@ -27,22 +28,22 @@ def eviction_costs(pods: Iterable[Pod]) -> float:
 
 
 def reschedule_cost(pods: Iterable[Pod]) -> float:
-    """Return the cost of disrupting a node whose pods these are, at least ``BASE_COST``."""
+    """Return the disruption cost of a node with these pods, at least ``BASE_COST``."""
     return BASE_COST + eviction_costs(pod for pod in pods if pod.is_reschedulable)
 
 
 def is_empty(cost: float) -> bool:
-    """Return whether a node of that cost has no pod that it would hurt to move."""
+    """Return whether a node with that cost has no pod with an eviction cost."""
     return cost <= BASE_COST
 
 
 def savings_ratio(price: float, cost: float) -> float:
-    """Return the USD an hour that a node frees for each unit of disruption."""
+    """Return the savings in USD an hour for each unit of disruption cost."""
     return price / cost
 
 
 def lifetime_remaining(expires_after: timedelta | None, age: timedelta) -> float:
-    """Return the share of its life that a node still has, from 0 to 1; 1 if it never expires."""
+    """Return the remaining share of a node's lifetime, from 0 to 1; 1 if it never expires."""
     if expires_after is None:
         return 1.0
     if expires_after <= timedelta(0):
@@ -51,9 +52,9 @@ def lifetime_remaining(expires_after: timedelta | None, age: timedelta) -> float
 
 
 def scale_down_cost(pods: Iterable[Pod], claim: NodeClaim, now: datetime) -> float:
-    """Return the cost by which a static pool chooses whom to let go.
+    """Return the cost by which a static pool chooses the nodes to remove.
 
-    All pods count, and a node close to its expiry is cheaper.
+    All pods count, and a node close to its expiry has a lower cost.
     """
     created = claim.metadata.creation_timestamp or now
     share = lifetime_remaining(claim.expires_after, now - created)
@@ -61,10 +62,10 @@ def scale_down_cost(pods: Iterable[Pod], claim: NodeClaim, now: datetime) -> flo
 
 
 def node_price(node: StateNode, kind: InstanceType | None) -> float:
-    """Return what a running node costs in USD an hour, 0 where that is not known.
+    """Return the price of a running node in USD an hour, 0 if it is not known.
 
-    It is the first offering of its zone and capacity type, available or not; what a commitment
-    has paid for already is no cost.
+    It is the first offering of its zone and capacity type, available or not; the part that a
+    commitment has already paid for does not count.
     """
     if node.paid is not None:
         return node.paid
@@ -75,5 +76,5 @@ def node_price(node: StateNode, kind: InstanceType | None) -> float:
 
 
 def known_price(price: float | None) -> float:
-    """Return the price, 0 where there is none or it is not a number."""
+    """Return the price, or 0 if it is missing or not a number."""
     return 0.0 if price is None or math.isnan(price) else price

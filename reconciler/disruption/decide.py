@@ -1,12 +1,13 @@
-"""One pass of disruption: every command that may start now, and every «no».
+"""One disruption pass: every command that may start now, and every rejection.
 
-Karpenter starts the first method that finds something and begins again; a plan shows where that
-leads. So each method goes on until it finds no more, in Karpenter's order, and each command is
-decided as if those before it had started: its nodes are gone, its budget is used, its pods stand
-on their new nodes. Only a merge of several nodes ends the consolidation of a pass.
+Karpenter starts the first method that finds something and begins again; a plan shows the end
+result. Each method therefore continues until it finds nothing more, in Karpenter's order. Each
+command is decided as if the previous ones had started: their nodes are gone, their budget is used,
+and their pods are on their new nodes. Only a merge of several nodes ends the consolidation of a
+pass.
 
-The fifteen seconds after which Karpenter validates a command count as past; whoever carries it
-out asks again.
+The fifteen seconds after which Karpenter validates a command count as elapsed; the command is
+validated again when it is executed.
 """
 
 from __future__ import annotations
@@ -50,16 +51,16 @@ METHODS: Final[tuple[Method, ...]] = (
     MultiNodeOfOnePool(),
     SmallSets(),
 )
-"""Karpenter's methods in its order; Removal and graceful expiry, which are ours, stand beside
-drift, and the thorough search before and after those for many nodes and for one."""
+"""Karpenter's methods in its order, plus Removal and graceful expiry next to drift, and the
+thorough search before and after multi-node and single-node consolidation.
+"""
 _THOROUGH: Final = (ThoroughConsolidation, SmallSets)
 
 
 def decide(situation: Situation, methods: Sequence[Method] = METHODS) -> Decisions:
-    """Return what may start now, what may not and why, and what waits for what.
+    """Return what may start now, what is blocked and why, and what is deferred.
 
-    A pass in which the thorough search found something stands only if it saves at least what the
-    same pass saves without it.
+    The result of the thorough search is used only if the pass saves at least as much as without it.
     """
     opening = _carried_through(situation, methods)
     spent = opening.work.simulation.work
@@ -93,11 +94,11 @@ def _carried_through(situation: Situation, methods: Iterable[Method]) -> Opening
 
 
 def _refused(work: Deliberation, drifted: Sequence[Drifted]) -> list[Block]:
-    """Return the blocks of nodes that are no candidates though something wants them.
+    """Return the blocks of nodes that are not candidates although a method selected them.
 
-    A node that is drifted or that expires gracefully is wanted for that. That any other is told to
-    stay is said as well, before something wants it. Nodes that start up or go already are not
-    worth a word unless drifted.
+    Drift and graceful expiry select a node for that reason. Protection of any other node is
+    reported as well, before a method selects it. Nodes that are starting or being deleted are
+    reported only if they drifted.
     """
     wanted = {drift.node_claim for drift in drifted}
     blocks: list[Block] = []
@@ -116,7 +117,7 @@ def _refused(work: Deliberation, drifted: Sequence[Drifted]) -> list[Block]:
 
 
 def _kept_from(work: Deliberation, node: StateNode) -> DisruptionReason:
-    """Return what could come to want a node first: consolidation where its pool does it."""
+    """Return the first reason that could apply to a node: consolidation if its pool allows it."""
     pool = work.pools.get(node.node_pool)
     consolidates = (
         pool is not None
@@ -127,7 +128,7 @@ def _kept_from(work: Deliberation, node: StateNode) -> DisruptionReason:
 
 
 def _unapproved(work: Deliberation, known: Collection[str]) -> list[Deferral]:
-    """Return the nodes of removed NodePools, which wait until someone allows the removal."""
+    """Return the nodes of removed NodePools, which wait until their removal is allowed."""
     return [
         Deferral(
             node_claim=node.claim.name,

@@ -1,4 +1,4 @@
-"""The state of one pass while its methods decide, each as if what was decided had begun."""
+"""The state of one pass while its methods decide, as if earlier commands had started."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ from reconciler.observed.state import StateNode
 from reconciler.placement.question import LaunchPool, Placement, PlannedClaim
 
 WORK_MAX: Final = 4_000_000
-"""How many nodes the questions of a pass may look at: some seconds, in place of Karpenter's one
-minute for merging nodes and three for single ones."""
+"""Maximum number of nodes that a pass may examine: a few seconds, instead of Karpenter's timeouts
+of one minute for multi-node and three for single-node consolidation.
+"""
 
 
 class Method(Protocol):
-    """One way to find nodes that may go (Karpenter's ``Method``): one small file each."""
+    """One way to find nodes to disrupt (Karpenter's ``Method``): one small module each."""
 
     @property
     def reason(self) -> DisruptionReason:
-        """Whose budgets it keeps, and the reason of its commands."""
+        """The reason of its commands, whose budgets apply."""
         ...
 
     def decide(self, work: Deliberation) -> None:
@@ -51,11 +52,11 @@ class Method(Protocol):
 
 @dataclass(eq=False)
 class Deliberation:
-    """What a pass knows, has decided, and has refused so far.
+    """What a pass knows, has decided and has rejected so far.
 
-    A node that a command takes, or to which a command moves pods, is no candidate any more: pods
-    move once in a pass. ``has_merged`` says that several nodes went together, ``searched`` that the
-    thorough search found them. ``work_max`` is how many nodes its questions may look at.
+    A node that a command removes, or that receives pods from one, is no longer a candidate: pods
+    move once in a pass. ``has_merged`` is whether several nodes were removed together, ``searched``
+    whether the thorough search found them. ``work_max`` is the number of nodes that it may examine.
     """
 
     now: datetime
@@ -80,17 +81,17 @@ class Deliberation:
     _totals: dict[str, Totals] | None = None
 
     def candidates(self, wanted: Callable[[Candidate], bool]) -> Iterator[Candidate]:
-        """Yield the candidates that a method wants and that are still free, by name."""
+        """Yield the free candidates that a method wants, by name."""
         for candidate in self.roster.candidates:
             if candidate.name not in self.untouchable and wanted(candidate):
                 yield candidate
 
     def is_free(self, candidate: Candidate) -> bool:
-        """Return whether no command of this pass touches the node."""
+        """Return whether no command of this pass affects the node."""
         return candidate.name not in self.untouchable
 
     def left(self, candidate: Candidate, reason: DisruptionReason) -> int:
-        """Return how many more nodes of the candidate's pool may go for the reason."""
+        """Return how many more nodes of the candidate's pool may be disrupted for the reason."""
         return self.ledger.left(candidate.pool.name, reason)
 
     def start(
@@ -102,7 +103,7 @@ class Deliberation:
         placement: Placement | None = None,
         score: float | None = None,
     ) -> None:
-        """Count the candidates as taken by one command."""
+        """Record a command that removes the candidates."""
         ordered = sorted(candidates, key=lambda c: c.name)
         names = [candidate.name for candidate in ordered]
         assert self.untouchable.isdisjoint(names), names
@@ -132,7 +133,7 @@ class Deliberation:
         self.simulation.commit(names, moves, moved)
 
     def has_work_left(self, doing: str) -> bool:
-        """Return whether the pass may ask more, and keep what was cut short if not."""
+        """Return whether the pass has work left; if not, record what was cut short."""
         if self.simulation.spent < self.work_max:
             return True
         text = f"{doing} reached the work limit of one pass; the next pass continues"
@@ -165,11 +166,11 @@ class Deliberation:
         said: Reason | None = None,
         ledger: BudgetLedger | None = None,
     ) -> None:
-        """Keep that a node waits for a budget, and for a window if one would open it.
+        """Record that a node waits for a budget, and for a window if one would allow it.
 
-        What holds its pool is told before budgets, its pool's before the fleet's, and last the
-        guards that count over time. ``said`` is the reason where it is not that of the budget;
-        ``ledger`` that which had nothing left.
+        Holds of its pool are reported before budgets, its pool's budgets before the fleet's, and
+        rate limits last. ``said`` is the reason to report if it differs from that of the budget;
+        ``ledger`` is the one that had nothing left.
         """
         pool, asked = candidate.pool.name, ledger or self.ledger
         hold = self.holds.get((pool, reason))
@@ -204,12 +205,12 @@ class Deliberation:
 
     @property
     def savings(self) -> float:
-        """What the commands so far save, USD an hour."""
+        """The savings of the commands so far, in USD an hour."""
         return sum(command.savings or 0.0 for command in self.commands)
 
     @property
     def totals(self) -> Mapping[str, Totals]:
-        """What each pool costs and what disrupting it would cost, as the pass found it."""
+        """The cost and the disruption cost of each pool at the start of the pass."""
         if self._totals is None:
             graceful = [c for c in self.roster.candidates if c.pod_refusal is None]
             self._totals = pool_totals(self.nodes, graceful, self._price_of)
@@ -222,5 +223,5 @@ class Deliberation:
 
 
 def with_claims(placement: Placement, claims: Iterable[PlannedClaim]) -> Placement:
-    """Return the placement with its claims as a method has narrowed them."""
+    """Return the placement with its claims as narrowed by a method."""
     return replace(placement, claims=tuple(claims))

@@ -1,8 +1,8 @@
-"""What would happen to the pods if nodes went away: asked of the scheduler, never guessed.
+"""Simulate the removal of nodes with the scheduler.
 
-A pass asks many times. What it has decided so far is kept as moves: pods that a command will
-move stand on their new nodes, and a planned NodeClaim is a node that still starts up, so that
-two commands of one pass never count on the same room.
+A pass runs many simulations. Its decisions so far are recorded as moves: pods that a command moves
+are on their new nodes, and a planned NodeClaim is a starting node. Two commands of one pass
+therefore never use the same room.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from reconciler.model.resources import format_resources, largest
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.question import Placement, PlannedClaim
 
-# What a pass has moved since its scheduler was made, and whether that matters to a question.
+# The moves of a pass since its scheduler was built, and whether they affect a simulation.
 #
-# Making a scheduler takes as long as a hundred questions to it. So it is kept after a command,
-# and the nodes that the command touched are left out of what follows: room is then never counted
-# on twice. That is exact unless the pods of the question look at pods that have moved, or a limit
-# or a reservation has been drawn on; then the scheduler is made anew.
+# Building a scheduler takes as long as a hundred simulations. It is therefore reused after a
+# command, and the nodes that the command affected are excluded from later simulations, so that room
+# is never used twice. This is exact unless the simulated pods have rules about moved pods, or a
+# limit or a reservation was used; then the scheduler is rebuilt.
 
 
 Kind = tuple[str, frozenset[tuple[str, str]]]
-"""Namespace and labels: what selectors see of a pod."""
+"""Namespace and labels: the parts of a pod that selectors match."""
 
 
 class CommandMoves:
-    """The commands decided since the scheduler was made."""
+    """The commands decided since the scheduler was built."""
 
     def __init__(self) -> None:
         self.gone: set[str] = set()
@@ -58,29 +58,29 @@ class CommandMoves:
 
     @property
     def left_out(self) -> frozenset[str]:
-        """The nodes that no later pod may be put on."""
+        """The nodes that no later pod may be placed on."""
         return frozenset(self.gone | self.touched)
 
     def add(self, gone: Collection[str], placement: Placement, moved: Iterable[Pod]) -> None:
-        """Count what one command does; ``moved`` are the pods that leave their nodes."""
+        """Record a command; ``moved`` are the pods that leave their nodes."""
         self.gone.update(gone)
         self.touched.update(placement.on_nodes.values())
         for claim in placement.claims:
             drawn = claim.launch[1].capacity_type == RESERVED
             self._draws = self._draws or drawn or bool(claim.node_pool.spec.limits)
         for pod in moved:
-            self._draws |= pod.is_virtual  # the nodes with its room may still go, or take more
+            self._draws |= pod.is_virtual  # buffer room may still move or change
             labels = pod.metadata.labels
             self._kinds.setdefault((pod.namespace, frozenset(labels.items())), labels)
             affinity = pod.spec.affinity
             self._repels |= affinity is not None and affinity.pod_anti_affinity is not None
 
     def matter(self) -> None:
-        """Make the moves matter to every question."""
+        """Make the moves affect every simulation."""
         self._draws = True
 
     def matter_to(self, pods: Iterable[Pod]) -> bool:
-        """Return whether a question about these pods needs a scheduler that knows the moves."""
+        """Return whether simulating these pods needs a scheduler that includes the moves."""
         if self._draws or self._repels:
             return True
         return any(
@@ -99,9 +99,9 @@ class CommandMoves:
 
 
 def _views(pod: Pod) -> Iterator[tuple[LabelSelector | None, str | None]]:
-    """Yield how the pod looks at others: selector and namespace, None where it may be any.
+    """Yield selector and namespace of the pod's rules, with a None namespace for any.
 
-    No selector stands for a rule that a change of nodes alone may change.
+    A None selector stands for a rule that a change of nodes alone may affect.
     """
     for constraint in pod.spec.topology_spread_constraints:
         plain = constraint.topology_key in (ZONE, HOSTNAME) and constraint.min_domains is None
@@ -118,21 +118,21 @@ def _views(pod: Pod) -> Iterator[tuple[LabelSelector | None, str | None]]:
 
 
 _CLOSED: Final = Taint("reconciler/planned", "NoSchedule")
-"""Keeps the pods of later commands off a node that starts up for an earlier one."""
+"""Keeps the pods of later commands off a node that is starting for an earlier one."""
 _PODS_LIKE_ONE: Final = 20
-"""How many pods are placed in the time that it takes to look at the nodes for one."""
+"""The number of pods that are placed in the time that one pod takes to examine the nodes."""
 _PACKING_LIKE: Final = 50
-"""How many nodes are looked at in the time that it takes to pack one pod for its price."""
+"""The number of nodes examined in the time that packing one pod for cost takes."""
 _RENEWAL_LIKE: Final = 100
-"""How many questions take as long as making a scheduler."""
+"""The number of simulations that take as long as building a scheduler."""
 _QUESTION_LIKE: Final = 200
-"""How many nodes are looked at in the time that a question takes whatever the nodes."""
+"""The number of nodes examined in the fixed time of a simulation."""
 _NAMED_MAX: Final = 5
-"""How many pods a message names before it only counts."""
+"""The maximum number of pods that a message names before it only counts them."""
 
 
 class Placer(Protocol):
-    """Finds a place for pods (``placement.Scheduler`` is one)."""
+    """Places pods (``placement.Scheduler`` is one)."""
 
     def place(
         self,
@@ -144,23 +144,23 @@ class Placer(Protocol):
         closed: Collection[str] = (),
         worth: Mapping[str, float] | None = None,
     ) -> Placement:
-        """Return where the pods go when ``without`` are not there and ``closed`` take none.
+        """Return the placement of the pods if ``without`` are removed and ``closed`` take none.
 
-        With their ``worth`` new nodes are packed for the least money, and the room that is there
-        goes first to those who are worth most.
+        With ``worth``, new nodes are packed for cost, and existing room goes to the pods with the
+        highest value first.
         """
         ...
 
     def worth(self, pods: Iterable[Pod]) -> Mapping[str, float]:
-        """Return what new nodes for each pod cost at least, USD an hour."""
+        """Return each pod's share in the minimum cost of new nodes, USD an hour."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationOutcome:
-    """What the scheduler says to taking some nodes.
+    """The result of simulating the removal of some nodes.
 
-    ``homeless`` are the pods that find no place, which ``failure`` says in words.
+    ``homeless`` are the pods that do not fit; ``failure`` describes them.
     """
 
     placement: Placement
@@ -169,10 +169,10 @@ class SimulationOutcome:
 
 
 class Simulation:
-    """The cluster as it will be when everything that the pass decided has been done.
+    """The cluster as it will be after all decisions of the pass.
 
-    ``spent`` counts the work of answering in nodes looked at, the same on every machine; ``asked``
-    counts the questions.
+    ``spent`` counts the work in examined nodes, which is the same on every machine; ``asked``
+    counts the simulations.
     """
 
     def __init__(
@@ -195,14 +195,13 @@ class Simulation:
         closed: Collection[str] = (),
         worth: Mapping[str, float] | None = None,
     ) -> SimulationOutcome:
-        """Ask where the pods of these nodes would go.
+        """Simulate the removal of these nodes.
 
-        That the room of a CapacityBuffer would be nowhere keeps no node: it is asked for again.
-        ``consolidating`` keeps pods from nodes that are not quiet yet: they would be disturbed
-        twice. A pod on a node that still starts up counts as having no place: a decision must not
-        rely on a node that may fail. Nodes that are ``closed`` take no pods. With the ``worth`` of
-        pods new nodes are packed for the least money, and the room that is there goes to those
-        who are worth most.
+        Missing room for a CapacityBuffer does not retain a node: the room is requested again.
+        ``consolidating`` keeps pods off nodes that changed recently, because they would be
+        disrupted twice. A pod on a node that is still starting counts as unplaced: a decision must
+        not depend on a node that may fail. ``closed`` nodes take no pods. With ``worth``, new nodes
+        are packed for cost, and existing room goes to the pods with the highest value first.
         """
         pods = [pod for candidate in candidates for pod in candidate.moving]
         if not pods:
@@ -224,38 +223,38 @@ class Simulation:
 
     @property
     def work(self) -> int:
-        """What the answers took in all, those about few nodes counted as what they cost."""
+        """The total work, including the fixed cost of simulations with few nodes."""
         return self.spent + self.asked * _QUESTION_LIKE
 
     def worth(self, pods: Sequence[Pod]) -> Mapping[str, float]:
-        """Return what new nodes for each of the pods would cost at least, USD an hour."""
+        """Return each pod's share in the minimum cost of new nodes, USD an hour."""
         return self._placer.worth(pods)
 
     def estimate(self) -> None:
-        """Make no scheduler anew from here on: pods are counted where they were.
+        """Stop rebuilding schedulers: pods are counted where they were.
 
-        Room is still never given twice. Only pods that look at pods which have moved may be put
-        where they could not go, or the other way round: good enough for a price, not for a command.
+        Room is still never used twice. Only pods with rules about moved pods may be placed
+        incorrectly, or rejected incorrectly: good enough for a price, not for a command.
         """
         self._renews = False
 
     def place(self, pods: Sequence[Pod], gone: Collection[str]) -> Placement:
-        """Find a place for pods that wait already, or whose nodes go by force."""
+        """Place pods that are pending, or whose nodes are removed forcefully."""
         return self._placer.place(pods, without=frozenset(gone))
 
     def commit(self, gone: Collection[str], placement: Placement, moved: Iterable[Pod]) -> None:
-        """Count nodes as gone and their pods as moved."""
+        """Record nodes as removed and their pods as moved."""
         self.cluster = after(self.cluster, gone, placement)
         self._moves.add(gone, placement, moved)
 
     def settle(self, gone: Collection[str], placement: Placement, moved: Iterable[Pod]) -> None:
-        """Count what comes before all commands; the nodes that take its pods have room for more."""
+        """Record what precedes all commands; the nodes that take its pods have room for more."""
         self.commit(gone, placement, moved)
         if placement.on_nodes:
             self._moves.matter()
 
     def _prepare(self, pods: Sequence[Pod]) -> None:
-        """Make a new scheduler if what has moved matters to a question about ``pods``."""
+        """Build a new scheduler if the moves affect a simulation of ``pods``."""
         if not self._moves or not self._renews or not self._moves.matter_to(pods):
             return
         self._renewals += 1
@@ -291,9 +290,9 @@ class Simulation:
 
 
 def after(cluster: ClusterState, gone: Collection[str], placement: Placement) -> ClusterState:
-    """Return the cluster once ``gone`` is gone and the pods stand where ``placement`` puts them.
+    """Return the cluster after removing ``gone``, with the pods as in ``placement``.
 
-    Pods on nodes that are on their way out already move as well.
+    Pods on nodes that are already being deleted move as well.
     """
     leaving = frozenset(gone)
     seats = dict(placement.on_nodes)
@@ -327,7 +326,7 @@ def _movable(cluster: ClusterState, leaving: Collection[str]) -> Iterable[Pod]:
 
 
 def _settled(node: StateNode, arriving: Sequence[Pod], seats: Mapping[str, str]) -> StateNode:
-    """Return the node with the pods that come to it, and without those that leave it."""
+    """Return the node with the pods that it receives, and without those that leave it."""
     if node.is_deleting:
         return replace(node, pods=tuple(p for p in node.pods if p.key not in seats))
     return replace(node, pods=(*node.pods, *arriving)) if arriving else node
@@ -339,9 +338,9 @@ def bound(pod: Pod, node: str) -> Pod:
 
 
 def starting(claim: PlannedClaim, pods: Iterable[Pod]) -> StateNode:
-    """Return the node that a planned NodeClaim is expected to become, before it is initialized.
+    """Return the expected node of a planned NodeClaim, before it is initialized.
 
-    For a limit of its pool it counts with the most that any of its types has.
+    It counts towards its pool's limits with the largest capacity of any of its types.
     """
     kind, offering = claim.launch
     types = claim.types if claim.node_pool.spec.limits else (kind,)
@@ -377,5 +376,5 @@ def starting(claim: PlannedClaim, pods: Iterable[Pod]) -> StateNode:
 
 
 def nodes_for(work: int, nodes: int) -> int:
-    """Return how many nodes the questions of a pass may look at within so much work."""
+    """Return how many nodes a pass may examine within an amount of work."""
     return work * nodes // (nodes + _QUESTION_LIKE)

@@ -1,4 +1,4 @@
-"""Everything that a pass of disruption is asked about, and how a pass begins."""
+"""The input of a disruption pass, and how a pass begins."""
 
 from __future__ import annotations
 
@@ -25,24 +25,23 @@ from reconciler.placement.question import LaunchPool, Placement
 from reconciler.placement.scheduler import Scheduler
 
 Renew = Callable[[ClusterState, int], Placer]
-"""Makes the scheduler of a changed cluster, given how many times it was asked before."""
+"""Builds the scheduler of a changed cluster, given the number of previous simulations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
     """The facts of a pass.
 
-    ``scheduler`` is that of ``cluster`` where the caller has one already, and ``renew`` makes that
-    of a changed cluster; without them they are made of the other facts.
+    ``scheduler`` is the scheduler of ``cluster`` if the caller already has one, and ``renew``
+    builds that of a changed cluster; without them they are built from the other facts.
 
-    ``pending`` are the pods that wait for a place already: they get theirs first, and the nodes
-    to which they go are left alone. ``interrupted`` are NodeClaims that EC2 takes away, with the
-    event. ``allow_removal`` names the NodePools that may go with their nodes because git no longer
-    has them; ``last_known`` are such pools as they were, for their budgets. ``nominated`` are
-    NodeClaims to whose nodes pods are on their way, though they do not wait for a place now.
-    ``history`` is what the guards that count over time remember. ``lists_blockers`` asks also
-    what keeps nodes from going, which costs questions of its own. ``work_max`` is how many nodes
-    the questions of the pass may look at.
+    ``pending`` pods are placed first, and the nodes that receive them are not disrupted.
+    ``interrupted`` are NodeClaims that EC2 reclaims, with the event. ``allow_removal`` names the
+    NodePools whose nodes may be removed because they were deleted from git; ``last_known`` are
+    their last versions, for their budgets. ``nominated`` are NodeClaims whose nodes will receive
+    pods that are not pending now. ``history`` is the data of the rate limits. ``lists_blockers``
+    also computes what blocks nodes, which needs additional simulations. ``work_max`` is the number
+    of nodes that the pass may examine.
     """
 
     cluster: ClusterState
@@ -63,7 +62,7 @@ class Situation:
     work_max: int = WORK_MAX
 
     def simulation(self) -> Simulation:
-        """Return the simulation in which the pass asks its questions."""
+        """Return the simulation that the pass uses."""
         renew = self.renew or self._scheduler
         return Simulation(self.scheduler or renew(self.cluster, 0), self.cluster, renew)
 
@@ -72,7 +71,7 @@ class Situation:
         return Scheduler(self.launch_pools, cluster, self.settings, self.now, salt=salt)
 
     def removed(self) -> dict[str, NodePool]:
-        """Return the vanished pools that may go; one of which nothing is known has defaults."""
+        """Return the deleted pools that may be removed; unknown ones have defaults."""
         known = {pool.name: pool for pool in self.last_known}
         names = {n.node_pool for n in self.cluster.nodes if n.claim is not None}
         gone = (names & set(self.allow_removal)) - {pool.name for pool in self.pools}
@@ -81,7 +80,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A pass as it begins: what goes by force has gone, and what waited has its place."""
+    """The start of a pass: forceful commands have started, and pending pods are placed."""
 
     work: Deliberation
     placement: Placement | None
@@ -90,7 +89,7 @@ class Opening:
 
 
 def open_pass(situation: Situation) -> Opening:
-    """Begin a pass: forceful commands start, waiting pods are placed, candidates are found."""
+    """Begin a pass: start forceful commands, place pending pods, and find candidates."""
     cluster, now = situation.cluster, situation.now
     desired = {pool.name: pool for pool in situation.pools}
     launch_pools = {pool.node_pool.name: pool for pool in situation.launch_pools}
@@ -141,9 +140,9 @@ def open_pass(situation: Situation) -> Opening:
 def _expected(
     situation: Situation, placement: Placement | None
 ) -> tuple[frozenset[str], dict[str, list[Pod]]]:
-    """Return the nodes to which pods go, and the virtual pods by the node that has their room.
+    """Return the nodes that receive pods, and the virtual pods by the node that has their room.
 
-    Only a real pod makes its node one to be left alone: the room of a CapacityBuffer may move.
+    Only a real pod excludes its node from disruption: the room of a CapacityBuffer may move.
     """
     named = frozenset(
         node.name
@@ -177,7 +176,7 @@ def _place_waiting(
     budgets: PodDisruptionBudgets,
     now: datetime,
 ) -> Placement | None:
-    """Find a place for the pods that wait, and for those on nodes that go by force."""
+    """Place the pending pods, and those on nodes that are removed forcefully."""
     names = [node.name for node in gone]
     evicted = [
         pod for node in gone for pod in node.pods if budgets.is_currently_reschedulable(pod, now)

@@ -1,8 +1,8 @@
-"""Whether a command may still go on, asked once more when its replacements are ready.
+"""Validate a command once more when its replacements are ready.
 
-Karpenter waits fifteen seconds between deciding and acting, because pods may have come meanwhile
-(``validation.go``). Here the wait is the one for the replacements, and the nodes are tainted from
-the start, so that nobody comes: what is asked again is what people may have said since.
+Karpenter waits fifteen seconds between deciding and acting, because new pods may arrive
+(``validation.go``). Here the command waits for its replacements, and the nodes are tainted from the
+start, so no pods arrive. What is validated again is what users may have changed since.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _MOST: Final = timedelta(hours=1)
 
 
 def command_timeout(queued: int) -> timedelta:
-    """Return the time that a command has while ``queued`` nodes are in commands together.
+    """Return the timeout of a command while ``queued`` nodes are in commands.
 
-    Launches are slower when many are asked for at once; but after an hour something is wrong
-    (Karpenter ``queue.go``).
+    Launches are slower if many are requested at once; after an hour something is wrong (Karpenter
+    ``queue.go``).
     """
     return min(max(_FOR_EACH_NODE * queued, _LEAST), _MOST)
 
@@ -37,18 +37,18 @@ def command_timeout(queued: int) -> timedelta:
 def objection(
     reason: str, nodes: Sequence[StateNode], settings: Settings, now: datetime
 ) -> str | None:
-    """Say why a voluntary command may not take its nodes any more, None if it may.
+    """Return why a voluntary command can no longer disrupt its nodes, or None.
 
-    ``nodes`` are those of its nodes that are still there. A PodDisruptionBudget that is used up at
-    the moment is no objection: the drain waits for it. Nor is a budget of the NodePool: the
-    command holds its place in it.
+    ``nodes`` are those of its nodes that still exist. A PodDisruptionBudget that is used up now is
+    not an objection: the drain waits for it. Nor is a budget of the NodePool: the command already
+    counts in it.
     """
     found = (_of_node(node, reason, now) for node in nodes)
     return _held(reason, nodes, settings, now) or next(filter(None, found), None)
 
 
 def _held(reason: str, nodes: Sequence[StateNode], settings: Settings, now: datetime) -> str | None:
-    """Return what holds a pool of the command: a suspension, or a window that has closed."""
+    """Return what holds a pool of the command: a suspension, or a closed window."""
     named = {r.value: r for r in DisruptionReason}
     gate = named.get(reason, DisruptionReason.DRIFTED)
     holds = holds_of(sorted({node.node_pool for node in nodes}), settings, now)
@@ -56,13 +56,13 @@ def _held(reason: str, nodes: Sequence[StateNode], settings: Settings, now: date
 
 
 def _of_node(node: StateNode, reason: str, now: datetime) -> str | None:
-    """Return who protects the node by annotation, or that it is not empty any more."""
+    """Return which annotation protects the node, or that it is no longer empty."""
     if node.annotations.get(DO_NOT_DISRUPT) == "true":
         return f"node {node.name} is annotated {DO_NOT_DISRUPT}"
     if reason == DisruptionReason.EMPTY and any(pod.is_reschedulable for pod in node.pods):
         return f"node {node.name} is no longer empty"
     ends = node.claim is not None and node.claim.spec.termination_grace_period is not None
     if reason == DisruptionReason.DRIFTED and ends:
-        return None  # what the grace period ends anyhow protects nothing
+        return None  # the grace period ends such protection anyway
     pod = next((p for p in node.pods if not p.is_disruptable(now)), None)
     return f"pod {pod.key} is annotated {DO_NOT_DISRUPT}" if pod is not None else None

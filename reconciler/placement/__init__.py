@@ -1,1 +1,1 @@
-"""The scheduler: which pod goes where, which NodeClaims are new, and why not."""
+"""The scheduler: which node each pod gets, which NodeClaims to create, and why pods do not fit."""

@@ -1,4 +1,4 @@
-"""From the pass that stands to the answer: claims, places, and why a pod has none."""
+"""Convert a finished pass into a ``Placement``: NodeClaims, pod assignments and rejections."""
 
 from __future__ import annotations
 
@@ -38,12 +38,9 @@ from reconciler.placement.question import (
 )
 from reconciler.placement.solve import PlacementPass
 
-# From a claim that is full enough to the NodeClaim that is asked for.
-#
-# What the simulation needed and a NodeClaim must not say is taken off (the host's name, the life-
-# cycle labels), what it has decided is written down: the instance types, cheapest first, the
-# capacity types that these can be had in, the reservations it holds (Karpenter
-# ``FinalizeScheduling``, ``ToNodeClaim``).
+# Finalizing a claim: requirements that only the simulation needs (the hostname, life-cycle labels)
+# are removed. The decisions are written into it: instance types (cheapest first), their capacity
+# types, and the reservations it holds (Karpenter ``FinalizeScheduling``, ``ToNodeClaim``).
 
 
 _SIMULATED: Final = (REGISTERED, INITIALIZED)
@@ -51,7 +48,7 @@ _NAME_MAX: Final = 54
 
 
 class Finisher:
-    """Turns claims into NodeClaims; ``salt`` tells passes apart that would name them alike."""
+    """Converts claims to NodeClaims; ``salt`` keeps names of different passes distinct."""
 
     def __init__(self, salt: str) -> None:
         self._salt = salt
@@ -59,7 +56,7 @@ class Finisher:
         self._named: dict[tuple[Space, int], Requirements] = {}
 
     def finished(self, claim: OpenClaim) -> PlannedClaim | None:
-        """Return the NodeClaim, None if the types that it may name are too few a choice."""
+        """Return the NodeClaim, or None if too few instance types are left to satisfy it."""
         template = claim.template
         table, pool = template.table, template.node_pool
         space = _with_reservations(claim)
@@ -112,7 +109,7 @@ class Finisher:
 
 
 def _with_reservations(claim: OpenClaim) -> Space:
-    """Return the claim's space, bound to the reservations that it holds."""
+    """Return the claim's space, restricted to the reservations that it holds."""
     if not claim.held:
         return claim.space
     key = claim.template.table.reservation_key
@@ -131,7 +128,7 @@ def labels(
 ) -> dict[str, str]:
     """Return the labels of a NodeClaim: the template's, and a value for each custom requirement.
 
-    What is well known the provider sets once it knows what it has launched.
+    The provider sets well-known labels once it knows what it launched.
     """
     found = pool.labels()
     for key, wanted in requirements.items():
@@ -144,36 +141,36 @@ def labels(
 
 
 def claim_name(pool: str, parts: tuple[str, ...]) -> str:
-    """Return a name that says the pool, and differs wherever the parts do."""
+    """Return a name that contains the NodePool's name and a hash of the parts."""
     digest = sha256("\0".join(parts).encode()).hexdigest()
     return f"{pool[:_NAME_MAX]}-{digest[:8]}"
 
 
 class Attempt(msgspec.Struct, frozen=True, eq=False):
-    """A pass that is over, with its cohorts as it left them.
+    """A finished pass, with its cohorts in their final state.
 
-    ``refused`` are pods that no pass could place. The pods of the shapes in ``modest`` were
-    placed as if they had no preferences.
+    ``refused`` are pods that no pass can place. Pods of the shapes in ``without_preferences`` were
+    placed without them.
     """
 
     solving: PlacementPass
     cohorts: Sequence[Cohort]
     refused: Mapping[str, tuple[Rejection, ...]]
-    modest: Mapping[Shape, Sequence[Pod]] = {}
+    without_preferences: Mapping[Shape, Sequence[Pod]] = {}
 
     @property
     def placed(self) -> list[Pod]:
-        """The pods that have a place."""
+        """The pods that were assigned to a node or a claim."""
         return [pod for cohort in self.cohorts for pod in cohort.pods[: cohort.waiting_from]]
 
 
 def answer(
     attempt: Attempt, templates: Sequence[PoolTemplate], salt: str, saving: float = 0.0
 ) -> Placement:
-    """Return the answer that an attempt comes to; ``salt`` goes into the names of its claims.
+    """Return the placement of an attempt; ``salt`` goes into the names of its claims.
 
-    ``templates`` are all NodePools that were asked for. ``saving`` is what it saves, in USD an
-    hour, that preferences were given up.
+    ``templates`` are all requested NodePools. ``saving`` is the saving from dropped preferences, in
+    USD an hour.
     """
     solving, cohorts = attempt.solving, attempt.cohorts
     claims: list[PlannedClaim] = []
@@ -199,8 +196,8 @@ def answer(
             reasons = explainer.why_not(cohort)
             kind = deferred if cohort in solving.deferred else unschedulable
             kind |= {pod.key: reasons for pod in cohort.pods[cohort.waiting_from :]}
-    placed = _placed(cohorts) if solving.steps_taken or attempt.modest else {}
-    given_up = dict(_given_up(attempt.modest, placed))
+    placed = _placed(cohorts) if solving.steps_taken or attempt.without_preferences else {}
+    given_up = dict(_given_up(attempt.without_preferences, placed))
     return Placement(
         claims=tuple(sorted(claims, key=lambda c: c.name)),
         on_nodes=_on_nodes(solving),
@@ -235,10 +232,10 @@ def _placed(cohorts: Sequence[Cohort]) -> dict[str, Cohort]:
 
 
 def _given_up(
-    modest: Mapping[Shape, Sequence[Pod]], placed: Mapping[str, Cohort]
+    without_preferences: Mapping[Shape, Sequence[Pod]], placed: Mapping[str, Cohort]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the preferences of each pod that has a place without having been asked for them."""
-    for shape, pods in modest.items():
+    """Yield, for each placed pod, the preferences that were ignored when it was placed."""
+    for shape, pods in without_preferences.items():
         for pod in pods:
             if pod.key in placed:
                 yield pod.key, shape.preferences

@@ -1,12 +1,13 @@
-"""In which order a pass takes pods and claims: Karpenter's way first, others where they pay.
+"""The order in which a pass serves pods and claims: Karpenter's first, then alternatives.
 
-First fit is a gamble on the order. Karpenter's is by cpu, then memory; where that opens several
-nodes, or leaves pods without one, other orders are tried, and one replaces it only if it is
-better on one count and worse on none: pods without a place, nodes, dollars. How many are tried
-depends on how many pods there are, never on time, so that the answer is the same everywhere.
+The result of first fit depends on the order. Karpenter sorts by CPU, then memory. If that opens
+several nodes or leaves pods unscheduled, other orders are tried. Another order replaces the first
+only if it is better on at least one count and worse on none: unscheduled pods, nodes, cost. The
+number of orders tried depends on the number of pods, never on time, so the result is the same on
+every machine.
 
-Which pods have to wait is for the queue to say: an order that leaves as many, but others, is no
-better for being cheaper.
+The queue decides which pods have to wait. A cheaper order that leaves the same number of pods
+unscheduled, but different ones, does not count as better.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from reconciler.placement.topology.rules import RuleKind
 
 
 class Approach(msgspec.Struct, frozen=True):
-    """An order of cohorts, and where a claim goes among those with as many pods.
+    """An order of cohorts, and the position of a claim among those with the same number of pods.
 
-    ``mingles`` takes the pods of cohorts that ask for as much in the order of the queue, not one
-    cohort after the other.
+    With ``mingles``, pods of cohorts with equal requests are served in queue order instead of
+    cohort by cohort.
     """
 
     key: Callable[[Cohort], tuple[Any, ...]]
@@ -36,10 +37,10 @@ class Approach(msgspec.Struct, frozen=True):
 
 
 def queue(cohorts: list[Cohort], approach: Approach) -> list[Turn]:
-    """Return the turns of the cohorts in an approach; virtual pods have what the others leave.
+    """Return the turns of the cohorts in an approach; virtual pods come after all real ones.
 
-    Karpenter lets them compete by size: then a real pod may wait for a node while room stands
-    empty for one that may never come.
+    In Karpenter they compete by size. A real pod may then wait for a node although there is room
+    that a virtual pod occupies.
     """
     ordered = sorted(cohorts, key=lambda c: (c.shape.model.is_virtual, approach.key(c)))
     if not approach.mingles:
@@ -55,7 +56,7 @@ def _size(cohort: Cohort) -> tuple[bool, int, int]:
 
 
 def _mingled(cohorts: list[Cohort]) -> Iterator[Turn]:
-    """Yield the turns of cohorts of one size, pod after pod as the queue has them."""
+    """Yield the turns of cohorts of one size, pod by pod in queue order."""
     pods = ((queue_position(pod), i) for i, c in enumerate(cohorts) for pod in c.pods)
     for index, run in groupby(sorted(pods), key=lambda row: row[1]):
         yield cohorts[index], sum(1 for _ in run)
@@ -72,9 +73,9 @@ def _by_memory(cohort: Cohort) -> tuple[Any, ...]:
 
 
 def _by_rules(cohort: Cohort) -> tuple[Any, ...]:
-    """By how many rules keep them apart: pods that may go anywhere fill what is left.
+    """Sort by the number of rules that keep pods apart; unconstrained pods fill the gaps.
 
-    Who wants to be near others must come after them, so affinity counts for nothing here.
+    Affinity does not count: pods with affinity have to follow the pods they are attracted to.
     """
     stage = cohort.stages[0]
     groups = (*stage.by_domain, *stage.by_host)
@@ -83,7 +84,7 @@ def _by_rules(cohort: Cohort) -> tuple[Any, ...]:
 
 
 def _by_requirements(cohort: Cohort) -> tuple[Any, ...]:
-    """By how much they ask of the node itself: the choosy open nodes, the others join them."""
+    """Sort by the number of node requirements: constrained pods open nodes, others join them."""
     return (-len(cohort.stages[0].step.demand.requirements), *_by_cpu(cohort))
 
 
@@ -97,9 +98,9 @@ _APPROACHES: Final = (
     Approach(_by_memory, to_front=True),
 )
 _TRIED: Final = ((500, 6), (12_000, 3), (25_000, 2))
-"""Up to how many pods, how many approaches."""
+"""Pairs of a maximum number of pods and the number of approaches to try up to it."""
 _MINGLED_MAX: Final = 500
-"""Up to how many pods the queue is followed pod by pod, which places none of them together."""
+"""Maximum number of pods for queue order pod by pod, which cannot place pods in batches."""
 
 
 def approaches(cohorts: Sequence[Cohort]) -> tuple[Approach, ...]:
@@ -112,9 +113,9 @@ def approaches(cohorts: Sequence[Cohort]) -> tuple[Approach, ...]:
 
 
 class ApproachScore(msgspec.Struct, frozen=True):
-    """What a pass came to: pods without a place, new nodes, and their dollars an hour.
+    """The result of a pass: unscheduled pods, new nodes, and their cost in USD an hour.
 
-    ``left`` is how many of each cohort have none; ``unbuffered`` are virtual pods without one.
+    ``left`` is the number of unscheduled pods of each cohort; ``unbuffered`` counts virtual pods.
     """
 
     unplaced: int
@@ -124,7 +125,7 @@ class ApproachScore(msgspec.Struct, frozen=True):
     cost: float
 
     def improves_on(self, other: ApproachScore) -> bool:
-        """Return whether it is better on some count and worse on none."""
+        """Return whether it is better on at least one count and worse on none."""
         if self.unplaced > other.unplaced or self.unbuffered > other.unbuffered:
             return False
         if self.unplaced == other.unplaced and self.left != other.left:
@@ -135,12 +136,12 @@ class ApproachScore(msgspec.Struct, frozen=True):
 
     @property
     def could_be_better(self) -> bool:
-        """Whether another order might do better; one node for all pods is hard to beat."""
+        """Whether another order could improve the result; a single node is hard to improve on."""
         return self.unplaced > 0 or self.unbuffered > 0 or self.nodes > 1
 
 
 def score(solving: PlacementPass, cohorts: list[Cohort]) -> ApproachScore:
-    """Return what a pass came to."""
+    """Return the score of a pass."""
     left = tuple(0 if c.shape.model.is_virtual else c.waiting for c in cohorts)
     unplaced = sum(left)
     return ApproachScore(

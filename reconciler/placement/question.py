@@ -1,6 +1,6 @@
-"""What a pass of the scheduler is asked: the pools, what they may launch, and the pods.
+"""The input of a scheduling pass: NodePools, what they can launch, and pods; and its result.
 
-The values that cross the door of this floor into it; ``result.py`` has those that leave it.
+These are the values that enter and leave the package.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from reconciler.model.karpenter.requirements import Requirements
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import Resources
 
-# What a pass of the scheduler answers: new NodeClaims, places on nodes, and every «no».
+# The result of a pass: new NodeClaims, pods on existing nodes, and every rejection.
 #
-# Plain values: nothing here refers back to the scheduler that made them.
+# These are plain values without a reference to the scheduler that created them.
 
 
 TYPES_MAX = 600
-"""How many instance types a NodeClaim names at most (Karpenter ``MaxInstanceTypes``)."""
+"""Maximum number of instance types in a NodeClaim (Karpenter ``MaxInstanceTypes``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedClaim:
-    """A NodeClaim that a pass would make, and the pods it is for.
+    """A NodeClaim that a pass would create, and the pods it is for.
 
-    ``pods`` are keys ``namespace/name``, DaemonSet pods left out; ``requests`` is their sum and
-    the least that DaemonSets add. ``types`` are cheapest first for ``requirements``, ties by
-    name, at most 600 of ``types_total``; each is made when it is looked at.
+    ``pods`` are keys ``namespace/name`` without DaemonSet pods; ``requests`` is their sum plus the
+    minimum that DaemonSets add. ``types`` are cheapest first for ``requirements``, ties by name, at
+    most 600 of ``types_total``; each one is created on access.
     """
 
     name: str
@@ -50,7 +50,7 @@ class PlannedClaim:
 
     @property
     def launch(self) -> tuple[InstanceType, Offering]:
-        """The cheapest option: what the launch is expected to yield."""
+        """The cheapest option: the expected result of the launch."""
         kind = self.types[0]
         return kind, min(
             (
@@ -63,10 +63,10 @@ class PlannedClaim:
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """One «no»: a stable code, one sentence that says what would help, and the facts behind it.
+    """One rejection: a stable code, a sentence that suggests a fix, and supporting facts.
 
-    ``node_pool`` is None where the answer does not depend on a pool. ``facts`` hold the funnel:
-    how many instance types were left after each filter.
+    ``node_pool`` is None if the reason does not depend on a pool. ``facts`` hold the funnel: how
+    many instance types were left after each filter.
     """
 
     code: str
@@ -76,9 +76,9 @@ class Rejection(msgspec.Struct, frozen=True):
 
 
 class DroppedPreferences(msgspec.Struct, frozen=True):
-    """Preferences that pods (``namespace/name``) were not asked for, because they are dear.
+    """Preferences of pods (``namespace/name``) that were dropped because they cost too much.
 
-    ``saving`` is what that saves, in USD an hour, what nodes cost beside their price included.
+    ``saving`` is the amount saved, in USD an hour, including node costs on top of the price.
     """
 
     preferences: Mapping[str, tuple[str, ...]]
@@ -87,12 +87,11 @@ class DroppedPreferences(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where each pod of a pass goes, by its key ``namespace/name``.
+    """Where each pod of a pass is placed, by its key ``namespace/name``.
 
-    ``deferred`` pods wait for reserved capacity and are not unschedulable: the next pass asks
-    again. ``relaxed`` says in words which preferences a pod had to drop, those that were
-    ``given_up`` for their cost among them.
-    ``uninitialized_targets`` are pods put on nodes that still start up.
+    ``deferred`` pods wait for reserved capacity and are not unschedulable: the next pass tries
+    again. ``relaxed`` lists the preferences that a pod dropped, including those ``given_up`` for
+    their cost. ``uninitialized_targets`` are pods placed on nodes that are still starting.
     """
 
     claims: tuple[PlannedClaim, ...] = ()
@@ -105,31 +104,31 @@ class Placement:
 
 
 class LaunchCatalog(Protocol):
-    """What a NodePool may launch: the instance types as resolved for its class and overlays."""
+    """What a NodePool can launch: the instance types after its node class and overlays."""
 
     @property
     def types(self) -> Sequence[InstanceType]:
-        """Every instance type, with its offerings and prices."""
+        """All instance types, with their offerings and prices."""
         ...
 
     @property
     def well_known(self) -> frozenset[str]:
-        """The label keys that a pod may ask for though no NodePool mentions them."""
+        """The label keys that a pod may use although no NodePool defines them."""
         ...
 
     def get(self, name: str) -> InstanceType | None:
-        """Return the type of that name, or None."""
+        """Return the instance type with that name, or None."""
         ...
 
     def __hash__(self) -> int:
-        """A catalogue is a value: the tables of one are made once and found again by it."""
+        """A catalog is a value: its tables are cached by it."""
         ...
 
 
 class LaunchPool(msgspec.Struct, frozen=True):
-    """A NodePool and what it may launch.
+    """A NodePool and what it can launch.
 
-    Pools that share one catalogue should hold the same object: its tables are made once.
+    Pools that share a catalog should hold the same object, because its tables are built once.
     """
 
     node_pool: NodePool

@@ -1,7 +1,7 @@
-"""The door of this floor: a scheduler, made once for a state of the world and asked many times.
+"""The scheduler: built once for a cluster state and called many times.
 
-What does not change from one question to the next (tables of types, templates, daemons, the
-nodes and what runs on them) is made with it; disruption asks it again for every candidate.
+It holds what does not change between calls: tables of types, templates, daemons, nodes and their
+pods. Disruption calls it for every candidate.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _Sorted = Mapping[Shape, list[Pod]]
 
 
 class _World(msgspec.Struct, frozen=True):
-    """How a question differs from the state that the scheduler was made for."""
+    """How a call differs from the state that the scheduler was built for."""
 
     without: frozenset[str]
     strict_reservations: bool
@@ -63,9 +63,9 @@ class _World(msgspec.Struct, frozen=True):
 
 
 class Scheduler:
-    """Decides where pods go, on what is there and on what ``pools`` may launch.
+    """Decides where pods are placed, on existing nodes and on new nodes from ``pools``.
 
-    ``salt`` goes into the names of new NodeClaims: with another one the same pods get others.
+    ``salt`` goes into the names of new NodeClaims: a different salt gives different names.
     """
 
     def __init__(
@@ -110,8 +110,8 @@ class Scheduler:
         return Shapes(self._cluster, self._demands, respect=respect, tolerate_soft_taints=soft)
 
     @cached_property
-    def _modest_shapes(self) -> Shapes:
-        """Sorts pods as if they had no preferences."""
+    def _bare_shapes(self) -> Shapes:
+        """Sorts pods into shapes that ignore preferences."""
         return self._sorter(respect=False)
 
     @cached_property
@@ -144,12 +144,12 @@ class Scheduler:
 
     @property
     def _free(self) -> list[Resources]:
-        """The room on nodes that are there."""
+        """The free resources of existing nodes."""
         return [row.left for row in self._nodes.rows]
 
     @cached_property
     def _guarded(self) -> int:
-        """The nodes that were in motion a moment ago: consolidation puts nothing on them."""
+        """The nodes whose pods changed recently: consolidation does not place pods on them."""
         after = {
             p.node_pool.name: p.node_pool.spec.disruption.consolidates_after for p in self._pools
         }
@@ -173,15 +173,15 @@ class Scheduler:
         closed: Collection[str] = (),
         worth: Mapping[str, float] | None = None,
     ) -> Placement:
-        """Return where each of ``pods`` goes, new NodeClaims, and why the others go nowhere.
+        """Return where each of ``pods`` is placed, new NodeClaims, and why other pods do not fit.
 
-        ``without`` are names of nodes to leave out, with their capacity given back to limits;
-        nodes that are being deleted never take a pod, nor do those that are ``closed``, though
-        what is on them counts. Without ``strict_reservations`` a pod that could use reserved
-        capacity, were some left, takes other capacity instead of waiting.
-        ``consolidation_guard`` keeps pods that run off nodes whose pods changed a moment ago.
-        With ``worth``, which says what a pod costs on new nodes, these are packed for the least
-        money, whatever the settings ask for, and the dear pods get the room that is there.
+        ``without`` are names of nodes to leave out, with their capacity returned to limits. Nodes
+        that are being deleted or are ``closed`` take no new pods, though the pods on them count.
+        Without ``strict_reservations``, a pod that could use reserved capacity takes other capacity
+        instead of waiting when none is left. ``consolidation_guard`` keeps running pods off nodes
+        whose pods changed recently. ``worth`` is the cost of each pod on new nodes. With it, new
+        nodes are packed for cost regardless of the settings, and the most expensive pods get the
+        existing room.
         """
         depth: Depth = "whole" if worth is None else "brief"
         world = _World(
@@ -194,15 +194,15 @@ class Scheduler:
         )
         by_shape = self._shapes.sorted(pods)
         if worth is None and self._packs(world):
-            attempt, saving = self._thrifty(by_shape, world)
+            attempt, saving = self._within_preference_budget(by_shape, world)
         else:
             attempt, saving = self._attempt(by_shape, world), 0.0
         return answer(attempt, self._all_templates, self._salt, saving)
 
     def survey(self, pod: Pod) -> Survey | Rejection:
-        """Return every place that the pod could have were it alone, its own node left out.
+        """Return every option for the pod placed alone, with its own node left out.
 
-        A rejection says that nothing can be launched or found for it, whatever the NodePools are.
+        A rejection means that no NodePool and no node can take it.
         """
         from reconciler.placement.explain.survey import survey
 
@@ -216,24 +216,24 @@ class Scheduler:
         return survey(self._pass(world, to_front=True), self._all_templates, cohort)
 
     def template(self, node_pool: str) -> PoolTemplate | None:
-        """Return what a NodePool launches from, None where it is not one that can."""
+        """Return the template of a NodePool, or None if it cannot launch nodes."""
         return next((t for t in self._all_templates if t.name == node_pool), None)
 
     def bound(self, pods: Iterable[Pod]) -> Bound:
-        """Return what new nodes for these pods cost at least, however they are placed.
+        """Return the minimum cost of new nodes for these pods, however they are placed.
 
-        Where pods may be packed without their preferences, these are left out.
+        If pods may be packed without their preferences, the bound ignores these.
         """
         from reconciler.placement.packing.bound import bound
 
-        every, wished = list(pods), None
+        every, preferred = list(pods), None
         shapes = _counted(self._shapes, every)
         if self._goal.packs_some(self._templates):
-            shapes, wished = _counted(self._modest_shapes, every), shapes
-        return bound(shapes, self._templates, self._free, wished)
+            shapes, preferred = _counted(self._bare_shapes, every), shapes
+        return bound(shapes, self._templates, self._free, preferred)
 
     def worth(self, pods: Iterable[Pod]) -> dict[str, float]:
-        """Return what new nodes for each pod cost at least, by its key: its share in the bound."""
+        """Return each pod's share in the minimum cost of new nodes, by its key."""
         from reconciler.placement.packing.bound import worth
 
         every = list(pods)
@@ -242,47 +242,47 @@ class Scheduler:
         return {pod.key: values[shape] for shape, members in by_shape.items() for pod in members}
 
     def _attempt(
-        self, by_shape: _Sorted, world: _World, modest: frozenset[Shape] = frozenset()
+        self, by_shape: _Sorted, world: _World, bare: frozenset[Shape] = frozenset()
     ) -> Attempt:
-        """Place the pods, those of ``modest`` shapes as if they had no preferences."""
+        """Place the pods, those of ``bare`` shapes without their preferences."""
         refused: dict[str, tuple[Rejection, ...]] = {}
         cohorts: list[Cohort] = []
         for shape, members in by_shape.items():
             pods = self._without_invalid(shape, members, refused)
-            made = self._modest_shapes.sorted(pods) if shape in modest else {shape: pods}
+            made = self._bare_shapes.sorted(pods) if shape in bare else {shape: pods}
             for which, alike in made.items():
                 cohorts += self._cohorts(which, alike, world.guard)
         cohorts.sort(key=lambda c: c.shape.model.is_virtual)
-        without = {shape: by_shape[shape] for shape in by_shape if shape in modest}
+        without = {shape: by_shape[shape] for shape in by_shape if shape in bare}
         return Attempt(self._best(cohorts, world), cohorts, refused, without)
 
-    def _thrifty(self, by_shape: _Sorted, world: _World) -> tuple[Attempt, float]:
-        """Return the attempt without the preferences that are too dear, and what that saves."""
-        may_wish = any(shape.preferences for shape in by_shape)
-        if not may_wish or self._goal.preference_cost_max >= 1:
+    def _within_preference_budget(self, by_shape: _Sorted, world: _World) -> tuple[Attempt, float]:
+        """Return the attempt without the preferences that cost too much, and the saving."""
+        has_preferences = any(shape.preferences for shape in by_shape)
+        if not has_preferences or self._goal.preference_cost_max >= 1:
             return self._attempt(by_shape, world), 0.0
         from reconciler.placement.packing.bound import rough
         from reconciler.placement.packing.preferences import Thrift
 
-        def attempt(modest: Collection[Shape], depth: Depth) -> Attempt:
-            return self._attempt(by_shape, replaced(world, depth=depth), frozenset(modest))
+        def attempt(bare: Collection[Shape], depth: Depth) -> Attempt:
+            return self._attempt(by_shape, replaced(world, depth=depth), frozenset(bare))
 
-        kept = attempt((), "third")
-        packed = (c for c in kept.solving.claims if self._goal.packs(c.template))
+        full = attempt((), "third")
+        packed = (c for c in full.solving.claims if self._goal.packs(c.template))
         served = {shape for claim in packed for shape, _ in claim.members}
         with_preferences = [shape for shape in by_shape if shape in served and shape.preferences]
         with_preferences.sort(key=lambda shape: min(map(queue_position, by_shape[shape])))
-        shapes = _counted(self._modest_shapes, kept.placed)
+        shapes = _counted(self._bare_shapes, full.placed)
         least = rough(shapes, self._templates, self._free)
-        return Thrift(self._goal, attempt).applied(kept, with_preferences, least)
+        return Thrift(self._goal, attempt).applied(full, with_preferences, least)
 
     def _packs(self, world: _World) -> bool:
-        """Return whether new nodes are packed for their price."""
+        """Return whether new nodes are packed for cost."""
         asked = world.strict_reservations and self._goal.packs_some(self._templates)
         return world.worth is not None or asked
 
     def _best(self, cohorts: list[Cohort], world: _World) -> PlacementPass:
-        """Return the best pass of those tried; cohorts and counts are left as it left them."""
+        """Return the best pass tried; cohorts and counts are left in its final state."""
         topology = self._topology(cohorts, world.without)
         at_first = topology.saved()
         best: tuple[ApproachScore, PlacementPass] | None = None
@@ -332,7 +332,7 @@ class Scheduler:
     def _without_invalid(
         self, shape: Shape, pods: list[Pod], refused: dict[str, tuple[Rejection, ...]]
     ) -> list[Pod]:
-        """Return the pods that can be placed at all; those that already run are not doubted."""
+        """Return the pods that can be placed at all; running pods are not checked."""
         problem = invalid(shape, self._well_known)
         if problem is None:
             return pods
@@ -385,8 +385,8 @@ class Scheduler:
 def _with_all_namespaces(cluster: ClusterState) -> ClusterState:
     """Return the cluster with every namespace that a pod is in.
 
-    A snapshot may hold pods and no Namespace objects; the label that Kubernetes gives each
-    namespace is known all the same.
+    A snapshot may contain pods without Namespace objects; the label that Kubernetes sets on each
+    namespace is known anyway.
     """
     missing = {pod.namespace for pod in cluster.pods} - cluster.namespaces.keys()
     if not missing:

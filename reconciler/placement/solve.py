@@ -1,9 +1,9 @@
-"""One pass: every pod is offered the nodes that are there, then those to be, then a new one.
+"""One pass: each pod is offered existing nodes, then planned nodes, then a new node.
 
-Pods come largest first. A pod that finds no place gives up one wish after another; when it has
-none left it waits for the next round, for a place may open when another pod has found one, and
-rounds go on until one changes nothing (Karpenter ``scheduler.go``). Pods that are alike follow
-each other, and as many as provably end up alike are placed at once.
+Pods are served largest first. A pod that does not fit drops one preference after another, and when
+none is left it waits for the next round, because placing another pod may open a domain. Rounds
+repeat until one changes nothing (Karpenter ``scheduler.go``). Pods that are alike are served in
+sequence, and as many as provably get the same result are placed at once.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from reconciler.placement.pods.shape import Shape
 from reconciler.placement.topology.groups import Group
 
 Turn = tuple[Cohort, int]
-"""A cohort, and how many of its pods are served before another one has its turn."""
+"""A cohort, and how many of its pods are served before the next turn."""
 
 
 class PlacementPass(msgspec.Struct, eq=False):
-    """The state of one pass; everything in it belongs to this pass alone."""
+    """The state of one pass; none of it is shared with another pass."""
 
     templates: Sequence[PoolTemplate]
     nodes: NodeUse
@@ -49,7 +49,7 @@ class PlacementPass(msgspec.Struct, eq=False):
     deferred: set[Cohort] = set()
 
     def run(self, turns: Iterable[Turn]) -> None:
-        """Place the pods of all cohorts, as far as they find places."""
+        """Place the pods of all cohorts where they fit."""
         left = list(turns)
         while left:
             before = _waiting(left)
@@ -61,19 +61,19 @@ class PlacementPass(msgspec.Struct, eq=False):
             left = [(c, most) for c, most in left if c.may_heal or c in self.deferred]
 
     def settle(self, cohorts: Iterable[Cohort]) -> None:
-        """Put pods on the nodes that are there, as many as may go without giving up a wish."""
+        """Place as many pods on existing nodes as fit without dropping a preference."""
         if self.nodes.open:
             for cohort in cohorts:
                 _Serving(self, cohort, cohort.waiting).settle()
 
     def takers(self, cohort: Cohort, view: CohortView) -> list[int]:
-        """Return the nodes that are there and would take a pod of the cohort, in order."""
+        """Return the existing nodes that take a pod of the cohort, in order."""
         return [] if view.hopeless else list(_Serving(self, cohort, cohort.waiting).takers(view))
 
     def put(
         self, cohort: Cohort, claim: OpenClaim, found: Fit, most: int, *, is_new: bool
     ) -> list[Pod]:
-        """Put up to ``most`` pods on a claim that has been found to take one; return them."""
+        """Place up to ``most`` pods on a claim that is known to take one; return them."""
         before = claim.entry
         pods = self.fill(cohort, claim, found, most)
         if is_new:
@@ -85,7 +85,7 @@ class PlacementPass(msgspec.Struct, eq=False):
         return pods
 
     def fill(self, cohort: Cohort, claim: OpenClaim, found: Fit, most: int) -> list[Pod]:
-        """Put as many pods as fit, up to ``most``, on a claim that takes at least one."""
+        """Place as many pods as fit, up to ``most``, on a claim that takes at least one."""
         assert found.space is not None
         shape = cohort.shape
         count, mask, requests = most_that_fit(shape, claim, found, most, self.reservations)
@@ -99,7 +99,7 @@ class PlacementPass(msgspec.Struct, eq=False):
         return pods
 
     def opened(self, claim: OpenClaim, found: Fit) -> None:
-        """Count a new claim that has taken its first pods, as ``found`` said it would."""
+        """Record a new claim that has taken its first pods, in the state ``found``."""
         claim.min_values_relaxed = found.relaxed
         claim.tighten()
         claim.sequence = self.order.next_sequence(is_new=True)
@@ -112,12 +112,12 @@ def _waiting(turns: Iterable[Turn]) -> int:
 
 
 class _Serving:
-    """The pods of one cohort while they are being served, one after another, at most ``most``.
+    """Serves the pods of one cohort one after another, at most ``most``.
 
-    ``_seen`` are the claims looked at so far that may still take a pod, in order; the rest of
-    the order is looked at only when they do not suffice. Claims that were refused for good stand
-    in ``_dead`` of the step that they were refused at, or ``_refused`` has the space of all
-    that are like them. The common order learns at the end what has moved.
+    ``_seen`` are the claims checked so far that may still take a pod, in order; more are checked
+    only when these do not suffice. Claims that reject the cohort permanently are in ``_dead`` of
+    the step, or ``_refused`` has the space of all claims like them. The shared order is updated at
+    the end.
     """
 
     def __init__(self, solving: PlacementPass, cohort: Cohort, most: int) -> None:
@@ -147,7 +147,7 @@ class _Serving:
         return self._last - self.cohort.waiting_from
 
     def settle(self) -> None:
-        """Place pods on nodes that are there, as far as that goes at the first step."""
+        """Place pods on existing nodes while the first step allows it."""
         cohort = self.cohort
         stage = cohort.stages[cohort.first]
         while cohort.waiting:
@@ -157,7 +157,7 @@ class _Serving:
                 return
 
     def _place_some(self) -> bool:
-        """Place the next pod, and those after it that follow it for certain."""
+        """Place the next pod, and those after it that certainly get the same result."""
         cohort = self.cohort
         for index in range(cohort.first, len(cohort.stages)):
             stage = cohort.stages[index]
@@ -177,7 +177,7 @@ class _Serving:
     def _try(self, view: CohortView, most: int) -> list[Pod]:
         return self._on_nodes(view, most) or self._on_claims(view, most) or self._on_new(view, most)
 
-    # nodes that are there
+    # existing nodes
 
     def _on_nodes(self, view: CohortView, most: int) -> list[Pod]:
         rows = self._rows.get(view.stage)
@@ -206,7 +206,7 @@ class _Serving:
                 position += 1
 
     def takers(self, view: CohortView) -> Iterator[int]:
-        """Yield the nodes that are there and would take a pod now, in order."""
+        """Yield the existing nodes that take a pod now, in order."""
         allowed, rows = self._allowed_nodes(view), self.solving.nodes.nodes.rows
         for index in self._candidates(view):
             may = allowed >> index & 1 and self._most_on_node(index, 1)
@@ -227,7 +227,7 @@ class _Serving:
                 yield i
 
     def _allowed_nodes(self, view: CohortView) -> int:
-        """Return the nodes in domains that are open now and from where volumes are reached."""
+        """Return the nodes in open domains from which the volumes are reachable."""
         nodes = self.solving.nodes.nodes
         mask = nodes.labels.all
         for domains in view.open:
@@ -238,7 +238,7 @@ class _Serving:
         return mask
 
     def _most_on_node(self, index: int, most: int) -> int:
-        """Return how many pods the node takes, other pods' rules aside; 0 if it never will."""
+        """Return how many pods the node takes, ignoring topology rules; 0 if it never takes one."""
         use, shape = self.solving.nodes, self.shape
         if shape.ports:
             if clash(shape.ports, use.ports(index)):
@@ -269,7 +269,7 @@ class _Serving:
         if domain is not None:
             group.record(domain, count)
 
-    # nodes to be
+    # planned nodes
 
     def _on_claims(self, view: CohortView, most: int) -> list[Pod]:
         if not self.solving.claims:
@@ -302,7 +302,7 @@ class _Serving:
         return []
 
     def _claim_at(self, position: int) -> OpenClaim | None:
-        """Return the next claim in order, of those that are not certainly too full."""
+        """Return the next claim in order that may have room."""
         seen, entries, refused = self._seen, self.solving.order.entries, self._refused
         cpu, memory = self.shape.cpu, self.shape.memory
         while self._position < len(entries):
@@ -318,7 +318,7 @@ class _Serving:
         return seen[position][2] if position < len(seen) else None
 
     def _ahead(self, position: int, dead: Collection[OpenClaim]) -> int:
-        """Return how many pods the claim at ``position`` takes before another one is in front."""
+        """Return how many pods the claim at ``position`` takes before another one precedes it."""
         count = self._seen[position][0]
         following = position + 1
         while (claim := self._claim_at(following)) is not None:

@@ -1,1 +1,1 @@
-"""Bytes of a file to data with a place for every key: YAML, schemas, findings."""
+"""Parse files into data with a position for every key: YAML, schemas, findings."""

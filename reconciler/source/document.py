@@ -1,8 +1,8 @@
-"""Bytes of one file in; plain data, and the place of every key and value, out.
+"""Parse one file into plain data, with the position of every key and value.
 
-The parser is ruamel.yaml's; the composing is our own, because the limits have to hold *while* a
-document grows: a YAML bomb is refused at the alias that would exceed them, not after it has been
-built. Whatever the bytes are, the answer is documents and diagnostics, never an exception.
+The parser is ruamel.yaml's. Composing is our own, because the limits have to apply *while* a
+document grows: a YAML bomb is rejected at the alias that would exceed them, not after it has been
+built. The result is always documents and diagnostics, never an exception.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Mark = tuple[int, int, Any]
 
 
 class FileLimits(NamedTuple):
-    """How much one file may hold; generous for people, small for a machine."""
+    """The size limits of one file; far above what people write, small for a machine."""
 
     bytes_max: int = 4 * 1024 * 1024
     nodes_max: int = 400_000
@@ -38,7 +38,7 @@ LIMITS: Final = FileLimits()
 
 
 class Document(NamedTuple):
-    """One YAML document: its data, and where in ``file`` each part of it stands."""
+    """One YAML document: its data, and the position of each part in ``file``."""
 
     file: str
     data: Any
@@ -46,7 +46,7 @@ class Document(NamedTuple):
     text: str = ""
 
     def word(self, pointer: Sequence[str | int]) -> str:
-        """Return the plain word that the value at ``pointer`` is written as, if it is one."""
+        """Return the plain scalar at ``pointer`` as it is written, if it is one."""
         place = self.place(pointer)
         lines = self.text.split("\n", place.line)
         found = re.match(r"\w+", lines[place.line - 1][place.column - 1 :])
@@ -55,8 +55,8 @@ class Document(NamedTuple):
     def place(self, pointer: Sequence[str | int] = (), *, of_key: bool = False) -> Place:
         """Return where the value at ``pointer`` starts, or its key with ``of_key``.
 
-        A part that is not in the text (a missing field) is placed at its nearest ancestor: at the
-        ancestor's key, where there is one, since that is what a reader looks for.
+        A part that is not in the text (a missing field) has the position of its nearest ancestor:
+        of the ancestor's key, if there is one, because that is what a reader looks for.
         """
         mark = self.mark
         line, column, parts = mark
@@ -78,9 +78,9 @@ class Document(NamedTuple):
 def parse_documents(
     file: str, content: bytes, limits: FileLimits = LIMITS
 ) -> tuple[list[Document], list[Diagnostic]]:
-    """Return the documents of one file, in order and without empty ones, and every finding.
+    """Return the documents of one file, in order and without empty ones, and all diagnostics.
 
-    After a fault of syntax the rest of the file is unknown: the documents before it are returned.
+    After a syntax error the rest of the file is unknown: the documents before it are returned.
     """
     text, finding = _text(file, content, limits)
     if finding is not None:
@@ -98,7 +98,7 @@ def parse_documents(
 
 
 def _text(file: str, content: bytes, limits: FileLimits) -> tuple[str, Diagnostic | None]:
-    """Return the file as text, or the finding that it is none."""
+    """Return the file as text, or a diagnostic if it is not text."""
 
     def refuse(code: str, message: str, offset: int = 0, hint: str = "") -> tuple[str, Diagnostic]:
         before = content[:offset].decode("utf-8", errors="replace").removeprefix("\ufeff")
@@ -126,9 +126,9 @@ def _text(file: str, content: bytes, limits: FileLimits) -> tuple[str, Diagnosti
 
 
 def _joined(text: str) -> str:
-    """Return JSON with its escaped surrogate pairs as the characters that they mean.
+    """Return JSON with its escaped surrogate pairs replaced by the characters they encode.
 
-    JSON writes what is beyond 16 bits as two escapes, which YAML does not know.
+    JSON writes characters beyond 16 bits as two escapes, which YAML does not support.
     """
 
     def join(match: re.Match[str]) -> str:
@@ -199,7 +199,7 @@ class _Composer:
         return Document(self.file, data, mark, self.text)
 
     def _node(self, event: Any, depth: int) -> tuple[Any, Mark, int]:
-        """Return the data, its mark, and how many nodes it counts with aliases written out."""
+        """Return the data, its mark, and its number of nodes with aliases expanded."""
         at = _at(event)
         events = self.events
         if isinstance(event, events.AliasEvent):
@@ -278,7 +278,7 @@ class _Composer:
         return data, (*at, marks), size
 
     def _key(self, event: Any, at: tuple[int, int], depth: int) -> Any:
-        """Return the text of a key, the mark of a merge, or None for one that is no text."""
+        """Return the text of a key, the merge marker, or None if the key is not text."""
         events = self.events
         if isinstance(event, events.ScalarEvent) and event.value == "<<" and event.implicit[0]:
             self._count(at)
@@ -305,7 +305,7 @@ class _Composer:
         data: dict[str, Any],
         marks: dict[str, tuple[tuple[int, int], Mark]],
     ) -> None:
-        """Add the keys of a ``<<`` that the mapping does not have itself; the first source wins."""
+        """Add the keys of a ``<<`` that the mapping does not define itself; the first one wins."""
         sources = (
             list(zip(value, mark[2], strict=True)) if isinstance(value, list) else [(value, mark)]
         )
@@ -335,7 +335,7 @@ class _Composer:
         return value
 
     def _tagged(self, tag: str, text: str, at: tuple[int, int]) -> Any:
-        """Return a scalar that bears a tag of YAML's core."""
+        """Return a scalar with a tag of YAML's core schema."""
         value: Any
         match tag.removeprefix(_TAG):
             case "str":
@@ -367,16 +367,16 @@ class _Composer:
         self.findings.append(self.diagnostic(_Refused(code, message, at, hint)))
 
     def diagnostic(self, refused: _Refused) -> Diagnostic:
-        """Return the finding, placed inside the file."""
+        """Return the diagnostic, with a position inside the file."""
         line, column = refused.at
-        if line > self.text.count("\n"):  # perhaps behind the end, where the parser noticed it
+        if line > self.text.count("\n"):  # the parser may report a position beyond the end
             line, column = min((line, column), _end_of(self.text.rstrip("\r\n")))
         place = Place(self.file, line, column)
         return Diagnostic(Severity.ERROR, refused.code, refused.message, place, hint=refused.hint)
 
 
 class _Translated:
-    """Turns the parser's exceptions into ours, with a place."""
+    """Converts the parser's exceptions to ours, with a position."""
 
     def __init__(self, composer: _Composer) -> None:
         self.composer = composer
@@ -407,18 +407,18 @@ class _Translated:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a text as places count them: with the line breaks that YAML knows."""
+    """Return the lines of a text as positions count them: with all line breaks of YAML."""
     return _BREAK.split(text)
 
 
 def _end_of(text: str) -> tuple[int, int]:
-    """Return the place right behind ``text``."""
+    """Return the position immediately after ``text``."""
     lines = lines_of(text)
     return len(lines), len(lines[-1]) + 1
 
 
 def _at(event: Any) -> tuple[int, int]:
-    """Return where an event starts, from 1."""
+    """Return where an event starts, counted from 1."""
     mark = event.start_mark
     return mark.line + 1, mark.column + 1
 

@@ -1,9 +1,9 @@
-"""Edit a YAML file as its author would: one value or key changes, comments and layout stay.
+"""Edit a value or key in a YAML file and preserve its comments and layout.
 
-ruamel.yaml's round trip makes the edit and keeps comments, quotes and the order of keys, but lays
-lines out anew. So the file is written twice, without the edit and with it, and only what differs
-between the two goes into the text of the author. The result is read again: it has the new data
-and no other change, or there is no result.
+ruamel.yaml's round trip makes the edit and preserves comments, quotes and the order of keys, but
+changes the layout of lines. The file is therefore written twice, without the edit and with it, and
+only the difference between the two is applied to the original text. The result is parsed again: it
+has the new data and no other change, or there is no result.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from reconciler.source.finding import field_path
 from reconciler.source.scalars import resolve
 
 BYTES_MAX: Final = 1024 * 1024
-"""The size of a file that is edited; a round trip takes seconds for it."""
+"""The maximum size of a file to edit; a round trip takes seconds at that size."""
 
 _BLANK: Final = re.compile(r"\s*(?:#.*)?\n?")
 _INDENT: Final = re.compile(r"\n([ \t]+)\S")
 
 
 class EditError(ValueError):
-    """The edit cannot be made without changing something else; the message says why."""
+    """The edit is not possible without another change; the message has the reason."""
 
 
 def set_value(text: str, pointer: Pointer, value: Any, *, document: int = 0) -> str:
-    """Return the text with ``value`` at ``pointer`` of a document; what is missing is added.
+    """Return the text with ``value`` at ``pointer`` of a document; missing parents are added.
 
     ``document`` counts the documents that are not empty, as ``parse_documents`` returns them.
 
     Raises:
-        EditError: the text is not YAML, is too large, or the place is shared through an alias.
+        EditError: the text is not YAML, is too large, or the value is shared through an alias.
     """
 
     def change(data: Any, plain: Callable[[Any, Any], Any], mapping: type[dict[str, Any]]) -> None:
@@ -52,10 +52,10 @@ def set_value(text: str, pointer: Pointer, value: Any, *, document: int = 0) -> 
 
 
 def rename_key(text: str, pointer: Pointer, key: str, *, document: int = 0) -> str:
-    """Return the text with another key in the place of the last one of ``pointer``.
+    """Return the text with ``key`` instead of the last key of ``pointer``.
 
     Raises:
-        EditError: as ``set_value``; or the mapping has such a key already.
+        EditError: as for ``set_value``; or the mapping already has that key.
     """
 
     def change(data: Any, plain: Callable[[Any, Any], Any], _: type[dict[str, Any]]) -> None:
@@ -78,7 +78,7 @@ def rename_key(text: str, pointer: Pointer, key: str, *, document: int = 0) -> s
 
 
 _Change = Callable[[Any, Callable[[Any, Any], Any], type[dict[str, Any]]], None]
-"""Changes data in place, given what makes a value and a mapping of its kind."""
+"""Changes data in place, given constructors for values and mappings of its kind."""
 
 
 def _edited(text: str, pointer: Pointer, document: int, change: _Change) -> str:
@@ -93,12 +93,12 @@ def _edited(text: str, pointer: Pointer, document: int, change: _Change) -> str:
             if _is_wanted(candidate, wanted):
                 return restored(candidate)
     except (LookupError, TypeError, AttributeError) as error:
-        raise EditError(f"{field_path(pointer)}: there is no such place") from error
+        raise EditError(f"{field_path(pointer)}: does not exist") from error
     raise EditError(f"{field_path(pointer)}: it is shared through an alias; edit it by hand")
 
 
 def _unix(text: str) -> tuple[str, Callable[[str], str]]:
-    """Return the text with plain line ends and without a mark, and what brings both back."""
+    """Return the text with plain line ends and without a byte order mark, and the inverse."""
     head = "\ufeff" if text.startswith("\ufeff") else ""
     end = "\r\n" if "\r\n" in text else "\n"
     body = text.removeprefix(head).replace("\r\n", "\n")
@@ -106,7 +106,7 @@ def _unix(text: str) -> tuple[str, Callable[[str], str]]:
 
 
 def _read(text: str) -> list[Any]:
-    """Return the data of each document, in which nothing is shared.
+    """Return the data of each document, with aliases expanded.
 
     Raises:
         EditError: it is not YAML.
@@ -125,7 +125,7 @@ def _is_wanted(text: str, wanted: list[Any]) -> bool:
 
 
 def _candidates(text: str, document: int, change: _Change) -> list[str]:
-    """Return the edited text in the author's layout, and in that of the library."""
+    """Return the edited text in the original layout, and in that of the library."""
     if text.lstrip()[:1] in ("{", "["):
         try:
             return [_json(text, change)]
@@ -147,7 +147,7 @@ def _json(text: str, change: _Change) -> str:
 
 
 def _round_trip() -> Any:
-    """Return ruamel.yaml's round trip, for which every scalar is the text that it is written as."""
+    """Return ruamel.yaml's round trip, configured to read every scalar as its text."""
     from ruamel.yaml import YAML
     from ruamel.yaml.resolver import VersionedResolver
 
@@ -190,7 +190,7 @@ def _mapping_type() -> type[dict[str, Any]]:
 
 
 def _scalar(value: Any, before: Any) -> Any:
-    """Return a value as the round trip writes it, in the quotes of the one that was there."""
+    """Return a value as the round trip writes it, in the quotes of the previous one."""
     from ruamel.yaml.scalarstring import (
         DoubleQuotedScalarString,
         PlainScalarString,
@@ -212,9 +212,9 @@ def _scalar(value: Any, before: Any) -> Any:
 
 
 def _laid_out(text: Sequence[str], written: Sequence[str], edited: Sequence[str]) -> str:
-    """Return the lines of ``text`` with the difference between the other two.
+    """Return the lines of ``text`` with the difference between the other two applied.
 
-    Lines that differ from ``text`` by blanks alone are the same line.
+    Lines that differ from ``text`` only in blanks count as equal.
     """
     place = _places(text, written)
     lines = list(text)
@@ -245,7 +245,7 @@ def _differences(one: Sequence[str], other: Sequence[str]) -> list[tuple[str, in
 
 
 def _places(text: Sequence[str], written: Sequence[str]) -> dict[int, int]:
-    """Return where in ``text`` the lines of ``written`` stand."""
+    """Return the line numbers in ``text`` for the lines of ``written``."""
     one, other = ([" ".join(line.split()) for line in lines] for lines in (written, text))
     blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
     return {b.a + n: b.b + n for b in blocks for n in range(b.size)}
@@ -258,7 +258,7 @@ def _indent(line: str) -> int:
 def _shift(
     line: str, at: int, text: Sequence[str], written: Sequence[str], place: dict[int, int]
 ) -> int:
-    """Return by how many columns the author indents a line more than the library does."""
+    """Return by how many columns a line is indented more than the library indents it."""
     for near in range(min(at, len(written) - 1), -1, -1):
         is_line = near in place and not _BLANK.fullmatch(written[near])
         if is_line and _indent(written[near]) <= _indent(line):

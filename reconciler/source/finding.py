@@ -1,4 +1,4 @@
-"""A finding on one object, before it has a place: checks know fields, documents know lines."""
+"""A finding on one object, before it has a file position: checks only know field paths."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from reconciler.source.document import Pointer
 
 
 class Finding(NamedTuple):
-    """One fault of an object.
+    """One error in an object.
 
-    ``pointer`` is the field from the object's root, ``of_key`` whether the key itself is at fault
-    rather than its value; findings on the fields in ``replaces`` would tell the same fault again.
+    ``pointer`` is the field from the object's root, ``of_key`` whether the key itself is wrong
+    rather than its value. Findings on the fields in ``replaces`` would report the same error again.
     """
 
     code: str
@@ -26,7 +26,7 @@ class Finding(NamedTuple):
 
 
 def field_path(pointer: Iterable[str | int]) -> str:
-    """Return a pointer as Kubernetes spells it: ``spec.requirements[0].key``, ``labels[a.b/c]``."""
+    """Return a pointer in Kubernetes' notation: ``spec.requirements[0].key``, ``labels[a.b/c]``."""
     text = ""
     for step in pointer:
         if isinstance(step, int):
@@ -39,7 +39,7 @@ def field_path(pointer: Iterable[str | int]) -> str:
 
 
 def shown(value: object, width: int = 60) -> str:
-    """Return a value as the author wrote it, cut to ``width``."""
+    """Return a value as it was written, cut to ``width``."""
     if isinstance(value, bool):
         text = "true" if value else "false"
     elif value is None:

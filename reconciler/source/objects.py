@@ -1,4 +1,4 @@
-"""From documents to Kubernetes objects: Lists unrolled, and kinds and versions told apart."""
+"""Convert documents to Kubernetes objects: expand Lists, check kinds and versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SLIP: Final = 0.85
 
 
 class Entry(NamedTuple):
-    """One object: where it stands (``base`` is its pointer in ``document``) and what it says."""
+    """One object: its position (``base`` is its pointer in ``document``) and its data."""
 
     document: Document
     base: Pointer
@@ -44,14 +44,14 @@ class Entry(NamedTuple):
         return value if isinstance(value, str) else ""
 
     def place(self, pointer: Pointer, *, of_key: bool = False) -> Place:
-        """Return where the field at ``pointer`` stands."""
+        """Return the position of the field at ``pointer``."""
         return self.document.place((*self.base, *pointer), of_key=of_key)
 
 
 def without_nulls(data: Any) -> Any:
     """Return ``data`` without the null entries of mappings, as the API server prunes them.
 
-    What holds none is returned as it is, not copied.
+    Data without nulls is returned as it is, not copied.
     """
     if isinstance(data, dict):
         pruned = {k: without_nulls(v) for k, v in data.items() if v is not None}
@@ -64,7 +64,7 @@ def without_nulls(data: Any) -> Any:
 
 
 def entries(document: Document) -> Iterator[tuple[Entry, Finding | None]]:
-    """Yield the objects of a document; with a finding, one that cannot be taken further."""
+    """Yield the objects of a document; an object with a finding cannot be processed further."""
     if document.file.rpartition("/")[2] in _KUSTOMIZE:
         yield Entry(document, (), document.data, kind="Kustomization"), None
         return
@@ -96,7 +96,7 @@ def _entries(
 
 
 def _header(data: dict[str, Any]) -> Finding | None:
-    """Return what is wrong with ``apiVersion`` and ``kind``; one finding for both."""
+    """Return the finding on ``apiVersion`` and ``kind``, one for both."""
     lacking = [field for field in ("apiVersion", "kind") if data.get(field) in (None, "")]
     if lacking:
         names = " and ".join(f"`{field}`" for field in lacking)
@@ -111,7 +111,7 @@ def _header(data: dict[str, Any]) -> Finding | None:
 
 
 def _version_fault(kind: str, api_version: str) -> Finding | None:
-    """Return the finding that the object is of a version or kind that is not read any more."""
+    """Return the finding on a version or kind that is no longer supported."""
     group = group_of(api_version)
     successor = SUCCESSORS.get((group, kind))
     if successor is not None:
@@ -138,10 +138,10 @@ def _version_fault(kind: str, api_version: str) -> Finding | None:
 
 
 def _kind_fault(kind: str, api_version: str) -> Finding | None:
-    """Return the finding that no API has the kind, or that it is a known one mistyped.
+    """Return the finding on an unknown kind, or on a known one that is misspelled.
 
-    Of the groups of Karpenter all kinds are known. In Kubernetes' own groups there are many that
-    nothing here reads, so only what is all but one of those that are read is taken for a slip.
+    All kinds of Karpenter's groups are known. Kubernetes' own groups have many kinds that are not
+    read here, so only a kind that is nearly equal to a known one counts as misspelled.
     """
     group = group_of(api_version)
     ours = [name for name, (its_group, _) in OURS.items() if its_group == group]

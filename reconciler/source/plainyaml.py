@@ -1,9 +1,9 @@
-"""YAML without places: what a person or kubectl wrote, as data, and data as YAML.
+"""Read and write plain YAML without positions.
 
-What is read here has no aliases and little depth, so a small file cannot become a large value.
-Scalars are what Kubernetes takes them for, in both directions: a text that it would read as
-something else is quoted. Only ``y`` and ``n`` are read as text, since many programs write such
-texts without quotes.
+The input must not have aliases or deep nesting, so a small file cannot become a large value.
+Scalars have Kubernetes' meaning in both directions: a text that Kubernetes would read as another
+type is quoted. Only ``y`` and ``n`` are read as text, because many programs write such texts
+without quotes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 BYTES_MAX: Final = 64 * 1024 * 1024
-"""The size of YAML that is read as a whole; JSON may be larger."""
+"""The maximum size of YAML that is read at once; JSON may be larger."""
 
 DEPTH_MAX: Final = 100
-"""How deep its values may be nested."""
+"""The maximum nesting depth of its values."""
 
 _TAGS: Final = (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 _TEXT_TAGS: Final = ("!", "tag:yaml.org,2002:str")
@@ -29,7 +29,7 @@ _MERGE: Final = object()
 
 
 def load_all(content: bytes) -> list[Any]:
-    """Return the documents, empty ones left out; of a key that stands twice the last one counts.
+    """Return the documents without empty ones; of a duplicate key the last value counts.
 
     Raises:
         YAMLError: (of ruamel.yaml) it is not YAML, is too large or too deep, or has an alias.
@@ -46,7 +46,7 @@ def load_all(content: bytes) -> list[Any]:
 
 
 def is_mapping(text: str) -> bool:
-    """Return whether a text is YAML with one document that is a mapping."""
+    """Return whether a text is YAML with a single document that is a mapping."""
     from ruamel.yaml.error import YAMLError
     from ruamel.yaml.events import DocumentStartEvent, MappingStartEvent, StreamEndEvent
 
@@ -144,20 +144,20 @@ def dump(data: Any, *, sort_keys: bool = True) -> str:
 
 
 def _writer(*, sort_keys: bool) -> Any:
-    """Return ruamel.yaml's writer, which quotes what either version of YAML reads otherwise."""
+    """Return ruamel.yaml's writer, which quotes texts that either version of YAML misreads."""
     from ruamel.yaml import YAML
     from ruamel.yaml.representer import SafeRepresenter
     from ruamel.yaml.resolver import VersionedResolver
 
     class Resolver(VersionedResolver):
-        """The rules of YAML 1.1, without a directive that says so in every file."""
+        """The rules of YAML 1.1, without requiring a directive in every file."""
 
         @property
         def processing_version(self) -> Any:
             return (1, 1)
 
     class Representer(SafeRepresenter):
-        """Writes an equal value again where it stands again, not an alias."""
+        """Writes equal values in full instead of as aliases."""
 
         def ignore_aliases(self, data: Any) -> bool:
             del data

@@ -1,15 +1,15 @@
-"""Which kinds of objects a fleet folder may hold, and what is done with each."""
+"""The kinds of objects that a fleet folder may contain, and how each is handled."""
 
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-# One object of a fleet folder as it was written, and the files that hold no objects.
+# One object of a fleet folder, and the files that contain no objects.
 
 
 CONFIG_FILES: Final = ("reconciler.yaml", "reconciler.yml")
 LOCK_FILE: Final = "reconciler.lock"
-"""At the top of the fleet folder: what a look at AWS found (see ``lock``)."""
+"""At the top of the fleet folder: AWS data that was resolved earlier (see ``lock``)."""
 
 
 class Resource(NamedTuple):
@@ -35,7 +35,7 @@ OURS: Final = {
     "EC2NodeClass": ("karpenter.k8s.aws", "v1"),
     "CapacityBuffer": ("autoscaling.x-k8s.io", "v1beta1"),
 }
-"""Checked in full: kind → (group, version); the schema is ``schemas/KIND.VERSION.json``."""
+"""Completely validated: kind → (group, version); the schema is ``schemas/KIND.VERSION.json``."""
 
 WORKLOADS: Final = {
     "Deployment": "apps/v1",
@@ -53,7 +53,7 @@ WORKLOADS: Final = {
     "CSINode": "storage.k8s.io/v1",
     "Namespace": "v1",
 }
-"""What a plan without a cluster needs: checked only as far as reading them needs it."""
+"""Needed for a plan without a cluster: only the fields that are read are validated."""
 
 NAMESPACED: Final = frozenset(
     {
@@ -76,7 +76,7 @@ SUCCESSORS: Final = {
     ("karpenter.k8s.aws", "AWSNodeTemplate"): "EC2NodeClass (karpenter.k8s.aws/v1)",
     ("karpenter.k8s.aws", "NodeClass"): "EC2NodeClass (karpenter.k8s.aws/v1)",
 }
-"""Kinds of the alpha API, and what took their place."""
+"""Kinds of the alpha API, and their successors."""
 
 
 def group_of(api_version: str) -> str:
@@ -85,7 +85,7 @@ def group_of(api_version: str) -> str:
 
 
 def schema_of(kind: str) -> str:
-    """Return the name of the schema of one of our kinds."""
+    """Return the schema name of one of our kinds."""
     return f"{kind.lower()}.{OURS[kind][1]}"
 
 

@@ -1,8 +1,8 @@
-"""What a plain YAML scalar means to Kubernetes.
+"""The meaning of a plain YAML scalar in Kubernetes.
 
-Kubernetes reads YAML 1.1 and hands JSON on (``sigs.k8s.io/yaml``): ``on`` is true, ``0o17`` and
-``017`` are 15, ``1_000`` is 1000, ``1.0`` becomes the integer 1, dates stay text. Reading it in
-any other way would accept here what the API server refuses there.
+Kubernetes reads YAML 1.1 and converts it to JSON (``sigs.k8s.io/yaml``): ``on`` is true, ``0o17``
+and ``017`` are 15, ``1_000`` is 1000, ``1.0`` becomes the integer 1, and dates remain text. With
+other rules, files would be accepted here that the API server rejects.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EXACT_MAX: Final = 10**21
 
 
 def resolve(text: str) -> Scalar:
-    """Return what an unquoted, untagged scalar is."""
+    """Return the value of an unquoted, untagged scalar."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _NUMBER_START:
@@ -62,9 +62,9 @@ def integer(text: str) -> int | None:
 
 
 def real(text: str) -> float | int | None:
-    """Return a decimal number, an integer where it has no fraction, or None.
+    """Return a decimal number, as an integer if it has no fraction, or None.
 
-    JSON, through which Kubernetes passes every document, writes 8.0 as 8.
+    JSON, to which Kubernetes converts every document, writes 8.0 as 8.
     """
     if _FLOAT.fullmatch(text) is None:
         return None
@@ -75,7 +75,7 @@ def real(text: str) -> float | int | None:
 
 
 def key_text(value: Scalar) -> str | None:
-    """Return the text that a scalar becomes as the key of a mapping; None for null."""
+    """Return the text of a scalar that is used as a mapping key; None for null."""
     if value is None:
         return None
     if isinstance(value, bool):

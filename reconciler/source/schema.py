@@ -1,9 +1,10 @@
-"""The faults of an object according to a schema of ``schemas/``, in terms of the file's author.
+"""Validate an object against a schema of ``schemas/`` and report findings to its author.
 
-jsonschema validates; its errors become findings here. One finding for one fault, at the key or
-value that is wrong: what was read, what is allowed, and the nearest name where one was mistyped.
-What Kubernetes knows beyond JSON Schema is added to the library's validator: Go's patterns, the
-grammars of quantities and durations (``x-format``), and slips of the pen in open mappings.
+jsonschema validates; its errors become findings here. There is one finding for each error, at the
+key or value that is wrong: the value read, the allowed values, and the nearest name for a
+misspelled one. Kubernetes' extensions of JSON Schema are added to the library's validator: Go's
+patterns, the grammars of quantities and durations (``x-format``), and misspelled keys in open
+mappings.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _MISTYPED: Final = "x-mistyped"
 
 @lru_cache(maxsize=16)
 def load(name: str) -> Schema:
-    """Return the schema ``nodepool.v1`` and its like."""
+    """Return a schema by name, such as ``nodepool.v1``."""
     import json
 
     with open(resource("schemas", f"{name}.json"), encoding="utf-8") as file:  # noqa: PTH123
@@ -55,11 +56,10 @@ def load(name: str) -> Schema:
 
 
 def check(name: str, data: Any, definition: str = "") -> list[Finding]:
-    """Return what the schema ``name`` has against ``data``, in its order; at most 200 findings.
+    """Return the findings on ``data`` by the schema ``name``, in order; at most 200.
 
-    ``definition`` names the part of the schema that judges, where it is not the whole. A value
-    without a finding is one that every later stage can use: ``x-format`` in a schema names the
-    grammar of a text, which is that of the model.
+    ``definition`` selects a part of the schema. A value without a finding is valid for every later
+    stage: ``x-format`` in a schema names the grammar of a text, which is that of the model.
     """
     errors: dict[Pointer, Errors] = {}
     for error in islice(_validator(name, definition).iter_errors(data), _ERRORS_MAX):
@@ -72,7 +72,7 @@ def check(name: str, data: Any, definition: str = "") -> list[Finding]:
 
 @lru_cache(maxsize=32)
 def _validator(name: str, definition: str) -> Validator:
-    """Return jsonschema's validator of a schema, with what Kubernetes' schemas have beyond it."""
+    """Return jsonschema's validator of a schema, with Kubernetes' extensions."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend
 
@@ -103,7 +103,7 @@ def _go_pattern(_: Validator, pattern: str, value: Any, __: Schema) -> Iterator[
 
 @lru_cache(maxsize=128)
 def _pattern(text: str) -> re.Pattern[str]:
-    """Compile a pattern as the API server reads it: ``$`` is the end, not before a last newline."""
+    """Compile a pattern as the API server does: ``$`` is the end, not before a last newline."""
     return re.compile(text.replace("$", r"\Z"), re.ASCII)
 
 
@@ -120,7 +120,7 @@ def _grammar(_: Validator, named: str, value: Any, __: Schema) -> Iterator[Valid
 def _items(
     validator: Validator, items: Schema, value: Any, node: Schema
 ) -> Iterator[ValidationError]:
-    """Validate the entries of a list, of one that is too long as many as it may have."""
+    """Validate the entries of a list; only the allowed number of them if it is too long."""
     from jsonschema import Draft202012Validator
 
     within = value[: node.get("maxItems")] if isinstance(value, list) else value
@@ -130,7 +130,7 @@ def _items(
 def _properties(
     validator: Validator, fields: Schema, value: Any, node: Schema
 ) -> Iterator[ValidationError]:
-    """Validate the fields, and tell mistyped ones where the schema allows any others."""
+    """Validate the fields, and report misspelled ones if the schema allows additional fields."""
     from jsonschema import Draft202012Validator, ValidationError
 
     yield from Draft202012Validator.VALIDATORS["properties"](validator, fields, value, node)
@@ -143,7 +143,7 @@ def _properties(
 
 
 PRICE_MAX: Final = 1_000_000
-"""A NodeOverlay names at most so many USD an hour, or so many percent."""
+"""The maximum of a NodeOverlay, in USD an hour or in percent."""
 
 
 def _price(text: str) -> None:
@@ -162,7 +162,7 @@ _FORMATS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
 def _faults(
     value: Any, pointer: Pointer, errors: dict[Pointer, Errors], ways: set[Pointer]
 ) -> Iterator[Finding]:
-    """Yield the findings on a value and, in its own order, on what is in it."""
+    """Yield the findings on a value and then, in its own order, on its content."""
     of_value = errors.get(pointer, {})
     if "type" in of_value:
         yield _wrong_type(pointer, value, of_value["type"].validator_value)
@@ -206,7 +206,7 @@ def _wrong_type(pointer: Pointer, value: Any, wanted: str | list[str]) -> Findin
 
 
 def _reads_as(text: str, types: list[str]) -> bool:
-    """Return whether YAML would read ``text`` as one of ``types`` if it were not quoted."""
+    """Return whether YAML would read an unquoted ``text`` as one of ``types``."""
     if "boolean" in types and text.lower() in _BOOLEANS:
         return True
     try:
@@ -245,7 +245,7 @@ def _too_many(error: Any, value: Any, pointer: Pointer) -> Finding:
 
 
 def _unknown(errors: Errors, value: Any) -> dict[Any, str | None]:
-    """Return the keys of a mapping that it may not have, each with the field that was meant."""
+    """Return the unknown keys of a mapping, each with the probably intended field."""
     error = errors.get("additionalProperties", errors.get(_MISTYPED))
     if error is None:
         return {}
@@ -257,10 +257,10 @@ def _unknown(errors: Errors, value: Any) -> dict[Any, str | None]:
 
 
 def _meant(value: dict[str, Any], node: Schema) -> dict[str, str]:
-    """Return the keys that are slips of the pen, each with the field that it stands for.
+    """Return the misspelled keys, each with the probably intended field.
 
-    A mapping that its schema leaves open may have fields that came later: only a key that is all
-    but one of the known ones is a slip there.
+    An open mapping may have fields that were added later, so only a key that is nearly equal to a
+    known one counts as misspelled.
     """
     fields, extra = node.get("properties", {}), node.get("additionalProperties", True)
     if isinstance(extra, dict):
@@ -273,7 +273,7 @@ def _meant(value: dict[str, Any], node: Schema) -> dict[str, str]:
 
 
 def _what(node: Schema) -> str:
-    """Return what a missing field is: the first sentence of its description, in lower case."""
+    """Return a description of a missing field: the first sentence of its own, in lower case."""
     text: str = node.get("description", "").split(". ", maxsplit=1)[0].rstrip(".")
     return text[:1].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
 
@@ -309,7 +309,7 @@ def _not_allowed(errors: Errors, value: Any, pointer: Pointer) -> Finding:
 
 
 def _scalar(errors: Errors, value: Any, pointer: Pointer) -> Iterator[Finding]:
-    """Yield the findings on a value that is neither list nor mapping, the telling one first."""
+    """Yield the findings on a scalar value, the most specific first."""
     if "minLength" in errors:
         yield Finding("empty", pointer, "is empty")
     if "maxLength" in errors:
@@ -344,7 +344,7 @@ _SUFFIX: Final = re.compile(r"([0-9.]+) ?([A-Za-z]{1,20})", re.ASCII)
 
 
 def _quantities(number: str, suffix: str) -> str:
-    """Return a hint with the quantities that ``4Gb`` or ``4gib`` may have been meant for."""
+    """Return a hint with the quantities that ``4Gb`` or ``4gib`` may stand for."""
     letter = "k" if suffix[0] in "kK" else suffix[0].upper()
     if (
         suffix.lower().removesuffix("b").removesuffix("i") != letter.lower()
@@ -370,7 +370,7 @@ def resolved(root: Schema, node: Schema) -> Schema:
 
 
 def value_at(data: Any, pointer: Pointer) -> Any:
-    """Return the value at ``pointer``, None where there is none."""
+    """Return the value at ``pointer``, None if it does not exist."""
     for step in pointer:
         try:
             data = data[step]

@@ -1,11 +1,11 @@
-"""The events of YAML: ruamel.yaml's parser, in C where there is a wheel of it.
+"""Parse YAML into events with ruamel.yaml's parser, in C if its wheel is installed.
 
-Documents are composed from events by their readers, because limits have to hold *while* a
-document grows. The parser neither resolves scalars nor follows aliases, and does not recurse.
+Callers compose documents from events, because limits have to apply *while* a document grows. The
+parser neither resolves scalars nor follows aliases, and does not recurse.
 
-The C parser of ``ruamel.yaml.clib`` is libyaml 0.1.7. It refuses ``[nginx:1.25]`` and
-``%YAML 1.2``, and reads ``[what?]`` as something else than Kubernetes does. So it is given letters
-in the place of these characters, which the events give back; places stay as they are.
+The C parser of ``ruamel.yaml.clib`` is libyaml 0.1.7. It rejects ``[nginx:1.25]`` and ``%YAML
+1.2``, and reads ``[what?]`` differently from Kubernetes. These characters are therefore replaced by
+letters in its input and restored in the events; positions do not change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 _APART: Final = r"\s,\[\]{}"
 _MISREAD: Final = re.compile(
     rf"(?<=[^{_APART}\"'])(?:(?P<colon>:)(?=[^{_APART}])|(?P<mark>\?))"
-    rf"|(?<![^{_APART}])!(?:<[^>\s]*>|[^{_APART}]*)"  # a tag may hold a colon
+    rf"|(?<![^{_APART}])!(?:<[^>\s]*>|[^{_APART}]*)"  # a tag may contain a colon
     rf"|^%(?:(?P<version>YAML[ ]1\.[2-9])\b|.*$)",
     re.MULTILINE,
 )
@@ -26,8 +26,8 @@ _PRIVATE_USE: Final = range(0xE000, 0xF900)
 def parser_of(text: str) -> Any:
     """Return a parser of ``text``; its ``get_event`` returns one event after the other.
 
-    Without ``ruamel.yaml.clib`` ruamel.yaml's own parser reads the same documents, more slowly and
-    with other words about faults of syntax.
+    Without ``ruamel.yaml.clib``, ruamel.yaml's own parser reads the same documents, more slowly and
+    with different messages for syntax errors.
 
     Raises:
         YAMLError: (of ruamel.yaml, here and in ``get_event``) it is not YAML.
@@ -54,7 +54,7 @@ def parser_of(text: str) -> Any:
 
 
 class _Restoring:
-    """A parser that gives characters back which were replaced in its text."""
+    """A parser that restores characters which were replaced in its text."""
 
     def __init__(self, parser: Any, colon: str, mark: str) -> None:
         self._next = parser.get_event

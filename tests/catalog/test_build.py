@@ -1,4 +1,4 @@
-"""The script that writes the bundle: the same data gives the same bytes."""
+"""The script that writes the bundle: equal data gives equal bytes."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,7 @@ def test_building_twice_gives_the_same_bytes(current: Answers) -> None:
     assert first == second
 
 
-def test_the_bundle_of_the_package_holds_what_the_installed_data_has(current: Answers) -> None:
+def test_the_bundle_matches_the_installed_data(current: Answers) -> None:
     bundle, version = build(DATA, current)
     header, shipped = load()
     assert header.version == version
@@ -32,7 +32,7 @@ def test_the_bundle_of_the_package_holds_what_the_installed_data_has(current: An
     assert list(bundle.regions) == list(shipped.regions)
 
 
-def test_types_that_are_gone_are_kept_and_marked(current: Answers) -> None:
+def test_withdrawn_types_are_retained_and_marked(current: Answers) -> None:
     gone = "m5.large"
     now = Answers(
         current.release,
@@ -46,7 +46,7 @@ def test_types_that_are_gone_are_kept_and_marked(current: Answers) -> None:
     assert bundle.regions["us-east-1"].offered[index] != 0
 
 
-def test_a_zone_has_an_id_only_where_no_other_could_be_meant() -> None:
+def test_a_zone_has_an_id_only_if_it_is_unique() -> None:
     a, b, c = frozenset("a"), frozenset("ab"), frozenset("abc")
     by_zone = {"z1": a, "z2": b, "z3": c, "z4": c}
     assert zone_ids(by_zone, {"i1": c, "i2": b, "i3": a, "i4": c}) == {"z1": "i3", "z2": "i2"}

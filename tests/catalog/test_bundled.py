@@ -1,4 +1,4 @@
-"""The bundled catalogue: what it holds, how node classes change it, how it fails."""
+"""The bundled catalog: its content, the effect of node classes, and errors."""
 
 import gc
 import weakref
@@ -42,14 +42,14 @@ def a_type(name: str = "m5.large", **facts: object) -> InstanceType:
     return kind
 
 
-def test_every_region_of_the_data_is_there_and_types_are_in_order_of_name() -> None:
+def test_every_region_is_bundled_and_types_are_sorted_by_name() -> None:
     assert len(bundled_regions()) == 30
     assert len(CATALOG) > 1300
     assert list(CATALOG.names) == sorted(CATALOG.names)
     assert [kind.name for kind in CATALOG.types] == list(CATALOG.names)
 
 
-def test_the_file_is_small_and_names_its_version() -> None:
+def test_the_file_is_small_and_contains_its_version() -> None:
     header, _ = load()
     assert Path(PATH).stat().st_size < 1_500_000
     assert (
@@ -80,12 +80,12 @@ def test_the_file_reads_back_as_it_was_written() -> None:
         b"\xff\xfe\x00",
     ],
 )
-def test_a_damaged_file_is_named_and_not_a_traceback(content: bytes) -> None:
+def test_a_damaged_file_is_an_error_that_names_it(content: bytes) -> None:
     with pytest.raises(UnreadableError, match=r"aws\.catalog"):
         decode(content)
 
 
-def test_an_unknown_region_is_answered_with_those_that_are_known() -> None:
+def test_an_unknown_region_lists_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"'mars-north-1'.*eu-west-1"):
         bundled("mars-north-1")
 
@@ -105,7 +105,7 @@ def test_an_unknown_region_is_answered_with_those_that_are_known() -> None:
         ClassFacts(family="Windows2022"),
     ],
 )
-def test_columns_and_objects_say_the_same(facts: ClassFacts) -> None:
+def test_columns_and_objects_are_equal(facts: ClassFacts) -> None:
     catalog = bundled("us-east-1", facts)
     columns, objects = catalog.columns, columns_of(list(catalog.types))
     assert columns.names == objects.names
@@ -115,7 +115,7 @@ def test_columns_and_objects_say_the_same(facts: ClassFacts) -> None:
     assert columns.offerings == objects.offerings
 
 
-def test_the_same_facts_give_the_same_catalogue_and_others_another_digest() -> None:
+def test_equal_facts_give_the_same_catalog_and_others_another_digest() -> None:
     facts = ClassFacts(max_pods=20)
     assert CATALOG.for_node_class(facts) is CATALOG.for_node_class(ClassFacts(max_pods=20))
     digests = {
@@ -147,7 +147,7 @@ def test_spot_is_an_estimate_below_on_demand_that_differs_by_zone() -> None:
     assert CATALOG.spot_is_estimated
 
 
-def test_what_cannot_be_launched_says_why() -> None:
+def test_a_type_that_cannot_be_launched_has_a_reason() -> None:
     reasons = {name: CATALOG.why_not(name) for name in CATALOG.names}
     for kind in CATALOG.types:
         assert (reasons[kind.name] is None) == any(o.available for o in kind.offerings)
@@ -166,7 +166,7 @@ def test_zones_without_a_subnet_are_closed_but_keep_their_price() -> None:
     assert kind.price_of("us-east-1a", ON_DEMAND) == 0.096
 
 
-def test_a_reservation_is_an_offering_at_next_to_no_price() -> None:
+def test_a_reservation_is_an_offering_with_a_price_near_zero() -> None:
     kind = a_type(reservations=(Reservation("cr-1", "m5.large", "us-east-1a", remaining=0),))
     [reserved] = [o for o in kind.offerings if o.capacity_type == RESERVED]
     assert (reserved.reservation_id, reserved.price) == ("cr-1", 0.096 / 10_000_000)
@@ -279,7 +279,7 @@ def test_overhead(facts: dict[str, object], resource: str, overhead: int) -> Non
     assert a_type(**facts).overhead[resource] == overhead
 
 
-def test_the_share_of_memory_that_is_kept_back_is_a_setting() -> None:
+def test_the_memory_overhead_percentage_is_a_setting() -> None:
     assert a_type(vm_memory_overhead_percent=0.0).capacity["memory"] == 8 * GI
     assert a_type(vm_memory_overhead_percent=0.075).capacity["memory"] == 7577 * MI
 
@@ -309,14 +309,14 @@ def test_windows_runs_on_amd64_only_and_offers_addresses() -> None:
         ("c3.large", {"interfaces": (Interface(0, 0),)}, "require ENA"),
     ],
 )
-def test_a_class_refuses_types_that_cannot_do_what_it_asks(
+def test_a_class_rejects_types_without_its_features(
     name: str, facts: dict[str, object], reason: str | None
 ) -> None:
     why = CATALOG.for_node_class(ClassFacts(**facts)).why_not(name)  # type: ignore[arg-type]
     assert (reason in (why or "")) if reason else (why is None)
 
 
-def test_types_are_kept_for_facts_in_use_and_not_for_all_that_there_ever_were() -> None:
+def test_types_are_cached_only_for_facts_in_use() -> None:
     header, bundle = bundled_data()
     catalog = BundledCatalog(header, bundle, "us-east-1", DEFAULT_FACTS)
     first = weakref.ref(catalog.for_node_class(ClassFacts(max_pods=1)))

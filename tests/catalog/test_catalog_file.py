@@ -1,4 +1,4 @@
-"""Catalogue files: what they mean, and that a bad one is refused with its place."""
+"""Catalog files: their meaning, and the positions of errors."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ def read(*types: dict[str, Any]) -> Any:
     return read_catalog(text(*types), "types.json")
 
 
-def test_a_file_keeps_its_order_and_its_words() -> None:
+def test_a_file_keeps_its_order_and_its_values() -> None:
     catalog = read(a_type(name="b"), a_type(name="a"))
     assert catalog.names == ("b", "a")
     kind = catalog.get("a")
@@ -59,18 +59,18 @@ def test_zone_and_capacity_type_follow_from_the_offerings() -> None:
     assert kind.requirements[CAPACITY_TYPE].values == {"spot", "on-demand"}
 
 
-def test_what_a_type_says_of_its_zones_stands() -> None:
+def test_zones_of_a_type_take_precedence() -> None:
     says = [{"key": ZONE, "operator": "In", "values": ["z9"]}]
     assert read(a_type(requirements=says)).types[0].requirements[ZONE] == equals(ZONE, "z9")
 
 
-def test_a_type_without_offerings_is_nowhere() -> None:
+def test_a_type_without_offerings_has_no_zone() -> None:
     kind = read(a_type(offerings=[])).types[0]
     assert not kind.requirements[ZONE].values
     assert kind.cheapest() is None
 
 
-def test_labels_that_types_and_offerings_bear_are_well_known() -> None:
+def test_labels_of_types_and_offerings_are_well_known() -> None:
     offering = an_offering(
         zoneId="id-1",
         requirements=[{"key": "example.com/rack", "operator": "In", "values": ["7"]}],
@@ -87,14 +87,14 @@ def test_an_offering_keeps_its_reservation() -> None:
     assert (kept.reservation_id, kept.reservation_capacity) == ("cr-1", 3)
 
 
-def test_a_name_that_stands_twice_is_noted_and_the_first_is_found() -> None:
+def test_a_duplicate_name_is_noted_and_the_first_is_used() -> None:
     catalog = read(a_type(), a_type(capacity={"cpu": "9"}))
     assert len(catalog) == 2
     assert catalog.get("small").capacity["cpu"] == 2000
     assert "listed 2 times" in catalog.notes[0]
 
 
-def test_the_digest_is_that_of_the_content() -> None:
+def test_the_digest_is_computed_from_the_content() -> None:
     assert read(a_type()).digest == read(a_type()).digest
     assert read(a_type()).digest != read(a_type(name="other")).digest
 
@@ -143,7 +143,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_file_is_refused_with_its_place(name: str) -> None:
+def test_an_invalid_file_is_rejected_with_the_position(name: str) -> None:
     content, message = BAD[name]
     with pytest.raises(UnreadableError, match=message) as caught:
         read_catalog(content, "types.json")
@@ -151,7 +151,7 @@ def test_a_bad_file_is_refused_with_its_place(name: str) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_catalogue_or_refused(content: bytes) -> None:
+def test_any_bytes_are_a_catalog_or_rejected(content: bytes) -> None:
     try:
         catalog = read_catalog(content, "types.json")
     except UnreadableError:
@@ -160,7 +160,7 @@ def test_any_bytes_are_a_catalogue_or_refused(content: bytes) -> None:
 
 
 @given(st.data())
-def test_a_file_cut_anywhere_is_refused(data: st.DataObject) -> None:
+def test_a_truncated_file_is_rejected(data: st.DataObject) -> None:
     content = text(a_type(), a_type(name="other"))
     end = data.draw(st.integers(0, len(content) - 1))
     with pytest.raises(UnreadableError):
@@ -168,6 +168,6 @@ def test_a_file_cut_anywhere_is_refused(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(SHARED.glob("*.json")), ids=lambda path: path.stem)
-def test_columns_and_objects_of_recorded_catalogues_say_the_same(path: Path) -> None:
+def test_columns_and_objects_of_recorded_catalogs_are_equal(path: Path) -> None:
     catalog = read_catalog(path.read_bytes(), path.name)
     assert catalog.columns == columns_of(list(catalog.types))

@@ -1,4 +1,4 @@
-"""Which facts of an EC2NodeClass decide its instance types."""
+"""The facts of an EC2NodeClass that determine its instance types."""
 
 from typing import Any
 
@@ -29,11 +29,11 @@ def facts(
     return class_facts(msgspec.convert(body, EC2NodeClass), settings or Settings())
 
 
-def test_a_class_that_says_nothing_has_the_default_facts() -> None:
+def test_a_class_without_settings_has_the_default_facts() -> None:
     assert facts() == ClassFacts()
 
 
-def test_what_the_kubelet_is_told_counts() -> None:
+def test_kubelet_settings_count() -> None:
     kubelet = {
         "maxPods": 20,
         "podsPerCore": 2,
@@ -71,7 +71,7 @@ def test_what_the_kubelet_is_told_counts() -> None:
         ({"evictionHard": {"memory.available": "5%", "nodefs.available": "1Gi"}}, None),
     ],
 )
-def test_kubelet_settings_that_cannot_be_worked_out_launch_nothing(
+def test_kubelet_settings_that_cannot_be_evaluated_launch_nothing(
     kubelet: dict[str, Any], problem: str | None
 ) -> None:
     found = facts({"kubelet": kubelet})
@@ -109,7 +109,7 @@ def test_volumes_interfaces_and_policies_count() -> None:
     )
 
 
-def test_zones_are_those_of_the_subnets_that_were_found() -> None:
+def test_zones_are_those_of_the_resolved_subnets() -> None:
     subnets = [
         {"id": "subnet-2", "zone": "us-east-1b", "zoneID": "use1-az2"},
         {"id": "subnet-1", "zone": "us-east-1a", "zoneID": "use1-az1"},
@@ -121,7 +121,7 @@ def test_zones_are_those_of_the_subnets_that_were_found() -> None:
     )
 
 
-def test_reservations_count_while_their_gate_is_open() -> None:
+def test_reservations_count_if_their_gate_is_enabled() -> None:
     status = {
         "capacityReservations": [
             {"id": "cr-1", "instanceType": "m5.large", "availabilityZone": "us-east-1a"}
@@ -132,7 +132,7 @@ def test_reservations_count_while_their_gate_is_open() -> None:
     assert facts(status=status, settings=closed).reservations == ()
 
 
-def test_a_placement_group_counts_where_the_class_selects_one() -> None:
+def test_a_placement_group_counts_if_the_class_selects_one() -> None:
     settings = Settings(placement_group=PlacementGroup(id="pg-1", strategy="cluster"))
     assert facts(settings=settings) == ClassFacts()
     selected = facts({"placementGroupSelector": {"name": "near"}}, settings=settings)
@@ -144,6 +144,6 @@ def test_the_settings_of_the_engine_count() -> None:
     assert facts(settings=settings) == ClassFacts(vm_memory_overhead_percent=0.05, reserved_enis=1)
 
 
-def test_a_volume_that_has_no_size_is_an_error() -> None:
+def test_an_invalid_volume_size_is_an_error() -> None:
     with pytest.raises(ValueError, match="not a quantity"):
         facts({"blockDeviceMappings": [{"deviceName": "/dev/a", "ebs": {"volumeSize": "much"}}]})

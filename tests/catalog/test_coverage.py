@@ -1,4 +1,4 @@
-"""What is left of commitments once running nodes have taken their part."""
+"""What is left of commitments after the running nodes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_reservations_apply_before_plans_of_a_family_and_those_before_compute_pl
     )
     assert list(found.paid) == ["n1", "n2", "n3", "n4"]
     [compute] = found.covers
-    assert compute.room == pytest.approx(0.8)  # n3 and n4: the others were paid for before
+    assert compute.room == pytest.approx(0.8)  # n3 and n4: the others were covered before
     assert compute.note == "compute savings plan, 20% used"
 
 
@@ -63,7 +63,7 @@ def test_zonal_reservations_apply_before_regional_ones() -> None:
     assert [(c.decision.zone, c.decision.count) for c in found.covers] == [("", 1)]
 
 
-def test_what_is_billed_has_the_nodes_in_it_and_what_others_use_has_not() -> None:
+def test_billed_use_includes_the_nodes_and_other_use_does_not() -> None:
     running = node("n1", "m7i.large", 0.4)
     billed = SavingsPlanTerms(EC2_INSTANCE, 1.0, "m7i", utilization_percent=30.0)
     others = SavingsPlanTerms(EC2_INSTANCE, 1.0, "m7i", used_elsewhere=0.3)
@@ -71,14 +71,14 @@ def test_what_is_billed_has_the_nodes_in_it_and_what_others_use_has_not() -> Non
     assert covered(running, plans=(others,)).covers[0].room == pytest.approx(0.3)
 
 
-def test_an_offering_dearer_than_the_room_costs_what_lies_beyond() -> None:
+def test_an_offering_costs_what_exceeds_the_remaining_commitment() -> None:
     [cover] = covered(plans=(SavingsPlanTerms(COMPUTE, 0.5, used_elsewhere=0.0),)).covers
     assert cover.price(2.0) == pytest.approx(1.5)
     assert cover.price(0.4) == pytest.approx(0.4 * PAID_SHARE)
-    assert 0 < cover.price(0.1) < cover.price(0.2)  # what is worth less is still taken first
+    assert 0 < cover.price(0.1) < cover.price(0.2)  # the cheaper type is still preferred
 
 
-def test_half_of_a_reservation_that_is_billed_as_used_is_a_whole_one() -> None:
+def test_partial_use_of_a_reservation_is_rounded_up() -> None:
     reserved = ReservedInstancesTerms("m7i.large", 3, utilization_percent=50.0)
     [cover] = covered(reserved=(reserved,)).covers
     assert cover.decision.count == 1
@@ -118,7 +118,7 @@ plans = st.lists(
 
 @settings(max_examples=examples(750), deadline=None)
 @given(nodes, plans)
-def test_plans_pay_for_no_more_than_they_hold(
+def test_plans_pay_no_more_than_their_commitment(
     running: list[RunningNode], terms: list[SavingsPlanTerms]
 ) -> None:
     found = covered(*running, plans=tuple(terms))

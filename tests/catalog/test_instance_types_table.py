@@ -1,4 +1,4 @@
-"""The published table of labels and allocatable, type by type, against the bundled data."""
+"""The published table of labels and allocatable, compared with the bundled data by type."""
 
 import re
 
@@ -19,13 +19,13 @@ NOT_OF_THE_TYPE = {
     "topology.k8s.aws/zone-id",
     "karpenter.sh/capacity-type",
     "karpenter.k8s.aws/instance-tenancy",
-    NITRO,  # true of every type that has it, and not in the table
+    NITRO,  # true of every type that has it, and missing from the table
 }
 TYPES = table("instance_types").get("types", {})
 
 
 def found(name: str) -> InstanceType:
-    """Return the type from the first region that offers it, us-east-1 before all others."""
+    """Return the type from the first region that offers it, us-east-1 first."""
     regions = ("us-east-1", *bundled_regions())
     kinds = (bundled(region).get(name) for region in regions)
     kind = next((kind for kind in kinds if kind is not None), None)
@@ -34,9 +34,9 @@ def found(name: str) -> InstanceType:
 
 
 def newer_than_the_table(name: str, key: str, expected: str | None) -> bool:
-    """Return whether our data is younger than the published page, which was never corrected.
+    """Return whether our data is newer than the published page, which was never corrected.
 
-    - The limits of network interfaces (August 2026) know trunking for types that the page, of
+    - The limits of network interfaces (August 2026) include trunking for types that the page, of
       the month before, lists without it.
     - EC2 first gave the ninth Graviton generation the clock of the eighth, 2800 MHz.
     - The bandwidths of the smaller g7 were corrected with the same table of limits.
@@ -49,7 +49,7 @@ def newer_than_the_table(name: str, key: str, expected: str | None) -> bool:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_labels_and_allocatable_are_those_that_karpenter_publishes(name: str) -> None:
+def test_labels_and_allocatable_match_karpenters_table(name: str) -> None:
     kind, expected = found(name), TYPES[name]
     labels = kind.requirements.fixed_labels()
     actual = {k: v for k, v in labels.items() if k not in NOT_OF_THE_TYPE}

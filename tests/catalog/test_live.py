@@ -1,4 +1,4 @@
-"""Instance types as EC2 answers them, against the bundled ones: one path for both."""
+"""Instance types from EC2's responses, compared with the bundled ones: both use one code path."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REGION = "us-east-1"
 
 @cache
 def answers() -> tuple[list[dict[str, Any]], Zones]:
-    """What EC2 answers, through boto3 and page by page."""
+    """EC2's responses, through boto3 and page by page."""
     ec2 = EmbeddedEC2(SimulatedClock()).connect("ec2", 1)
     return describe_types(ec2), describe_offerings(ec2)
 
@@ -61,7 +61,7 @@ def test_labels_and_amounts_are_those_of_the_bundle_for_the_same_facts(facts: Cl
         assert labels == {k: r for k, r in theirs.requirements.items() if k != ZONE_ID}, name
 
 
-def test_a_type_that_the_bundle_does_not_know_is_there_without_what_ec2_does_not_tell() -> None:
+def test_a_type_missing_from_the_bundle_lacks_what_ec2_does_not_report() -> None:
     bodies, zones = answers()
     fresh = {**next(b for b in bodies if b["InstanceType"] == "m7i.large")}
     fresh["InstanceType"] = "m99i.large"
@@ -85,7 +85,7 @@ def test_a_type_that_ec2_no_longer_lists_keeps_its_price_and_is_not_launched() -
     assert not any(o.available for o in kind.offerings)
 
 
-def test_a_body_that_makes_no_sense_is_the_bundled_machine_or_none() -> None:
+def test_an_invalid_body_is_replaced_by_the_bundled_machine_or_dropped() -> None:
     bodies, _ = answers()
     broken = [{**b, "NetworkInfo": {}} if b["InstanceType"] == "m5.large" else b for b in bodies]
     odd = {**next(b for b in bodies if b["InstanceType"] == "m5.large"), "InstanceType": "q1.odd"}
@@ -103,7 +103,7 @@ def test_an_account_may_see_more_than_eight_zones() -> None:
     assert {o.zone for o in kind.offerings} >= zones.keys()
 
 
-def test_the_moment_of_the_look_is_no_part_of_the_digest() -> None:
+def test_the_time_of_the_request_is_not_part_of_the_digest() -> None:
     bodies, zones = answers()
     machines = live_machines(bodies, bundled_data()[1])
     headers = [

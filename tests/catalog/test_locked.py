@@ -1,4 +1,4 @@
-"""A catalogue written into a lock and read out of it again."""
+"""A catalog written to a lock file and read back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMES = ("m7g.large", "m7g.xlarge", "m99.large")
 
 
 def a_live_catalog() -> BundledCatalog:
-    """A catalogue with a type that the release does not know, and one that has left a zone."""
+    """A catalog with a type that the release does not contain, and one that has left a zone."""
     header, bundle = bundled_data()
     machines = {m.name: m for m in bundle.machines if m.name in NAMES}
     machines["m99.large"] = msgspec.structs.replace(machines["m7g.large"], name="m99.large")
@@ -74,7 +74,7 @@ def test_types_zones_prices_and_their_origins_come_back_as_they_were() -> None:
         ] == then
 
 
-def test_what_is_as_bundled_has_prices_alone() -> None:
+def test_an_unchanged_type_has_only_prices_in_the_lock() -> None:
     types = a_lock(a_live_catalog()).types
     assert types["m7g.large"].machine is None
     assert types["m99.large"].machine is not None
@@ -97,7 +97,7 @@ def test_a_type_that_is_not_locked_is_as_bundled() -> None:
     assert any(o.available for o in kind.offerings if o.capacity_type == "spot")
 
 
-def test_those_that_any_pool_allows_are_locked() -> None:
+def test_types_that_any_pool_allows_are_locked() -> None:
     wanted = (
         NodeSelectorRequirement(
             "node.kubernetes.io/instance-type", Operator.IN, ("m7g.large", "q1.none")

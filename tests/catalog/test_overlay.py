@@ -1,4 +1,4 @@
-"""NodeOverlays on the bundled catalogue: what Karpenter's tables do not ask."""
+"""NodeOverlays on the bundled catalog: cases that Karpenter's tables do not cover."""
 
 import re
 from typing import Any
@@ -44,7 +44,7 @@ def price(catalog: Catalog, name: str) -> float | None:
     return kind.price_of("us-east-1a", ON_DEMAND)
 
 
-def test_columns_and_objects_of_an_overlaid_catalogue_say_the_same() -> None:
+def test_columns_and_objects_of_an_overlaid_catalog_are_equal() -> None:
     overlays = [
         an_overlay("prices", priceAdjustment="-10%"),
         an_overlay("devices", capacity={"example.com/fuse": "3", "hugepages-2Mi": "1Gi"}),
@@ -71,7 +71,7 @@ def test_nothing_is_changed_in_place() -> None:
     assert not CATALOG.price_overlaid
 
 
-def test_an_overlay_that_changes_nothing_leaves_the_catalogue_itself() -> None:
+def test_an_overlay_without_effect_returns_the_same_catalog() -> None:
     evaluation = evaluate([a_pool()], [an_overlay(requirements=[in_("no-such.type")], price="1")])
     assert evaluation.catalogs["general"] is CATALOG
     assert evaluation.findings == (OverlayFinding("overlay", OverlayVerdict.ACCEPTED),)
@@ -107,15 +107,13 @@ def test_a_conflict_in_one_pool_rejects_the_overlay_in_all() -> None:
         ({"capacity": {"cpu": "1"}}, r"spec\.capacity: cpu comes from the provider"),
     ],
 )
-def test_an_overlay_that_makes_no_sense_is_refused_and_told(
-    spec: dict[str, Any], message: str
-) -> None:
+def test_an_invalid_overlay_is_rejected_and_reported(spec: dict[str, Any], message: str) -> None:
     [finding] = evaluate([a_pool()], [an_overlay(**spec)]).findings
     assert finding.verdict is OverlayVerdict.INVALID
     assert re.search(message, finding.message)
 
 
-def test_a_type_without_a_price_can_be_had_once_an_overlay_prices_it() -> None:
+def test_a_type_without_a_price_is_available_once_an_overlay_prices_it() -> None:
     name = next(n for n in CATALOG.names if CATALOG.why_not(n) == "no price is known")
     priced = evaluate([a_pool()], [an_overlay(requirements=[in_(name)], price="9.5")])
     catalog = priced.catalogs["general"]
@@ -131,7 +129,7 @@ def test_a_type_without_a_price_can_be_had_once_an_overlay_prices_it() -> None:
     assert not kind.available()
 
 
-def test_one_pool_can_be_asked_for_alone() -> None:
+def test_one_pool_can_be_evaluated_alone() -> None:
     pool = msgspec.convert({"metadata": {"name": "general"}}, NodePool)
     catalog, findings = apply_overlays(CATALOG, [an_overlay(price="0")], pool)
     assert price(catalog, "m5.large") == 0.0

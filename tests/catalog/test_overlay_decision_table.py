@@ -1,4 +1,4 @@
-"""Veneer's decisions on savings plans and reserved instances, against its own cases."""
+"""Veneer's decisions on savings plans and reserved instances, tested with its own cases."""
 
 from collections.abc import Callable
 from typing import Any
@@ -89,7 +89,7 @@ def reserved_instances(given: Case) -> Case:
 
 
 def decision(fields: Case) -> OverlayDecision:
-    """Return a decision as the case tells it, with what Veneer would read in its name."""
+    """Return the decision of a case, with what Veneer would parse from its name."""
     kind = CommitmentKind(fields.get("capacity_type", CommitmentKind.COMPUTE))
     family = region = instance_type = ""
     if kind is CommitmentKind.EC2_INSTANCE:
@@ -214,11 +214,11 @@ ADAPTERS: dict[str, Callable[[Case], Case]] = {
     ),
 }
 FATE = {"note", "error", "lumina_data_available_gauge", "existing_sp_overlays"}
-"""What a case says of Veneer's process and not of the decision."""
+"""Fields of a case about Veneer's process instead of the decision."""
 
 
 @pytest.mark.parametrize("case", cases("overlay_decision"))
-def test_commitments_are_judged_as_veneer_does(case: Case) -> None:
+def test_decisions_on_commitments_match_veneer(case: Case) -> None:
     given = case["input"]
     expected = {key: value for key, value in case["expect"].items() if key not in FATE}
     actual = ADAPTERS[given["kind"]](given)
@@ -231,7 +231,7 @@ def test_commitments_are_judged_as_veneer_does(case: Case) -> None:
     assert {key: actual[key] for key in expected} == expected
 
 
-def test_a_configuration_of_veneer_says_how_commitments_are_judged() -> None:
+def test_a_veneer_configuration_affects_the_decisions() -> None:
     file = {
         "aws": {"accountId": "123456789012", "region": "eu-central-1"},
         "overlays": {
@@ -247,13 +247,13 @@ def test_a_configuration_of_veneer_says_how_commitments_are_judged() -> None:
     assert decide_compute([SavingsPlan(10, 1.9)], found).wanted is False
 
 
-def test_the_environment_wins_over_the_file_of_veneer_unless_it_is_empty() -> None:
+def test_the_environment_overrides_the_veneer_file_unless_empty() -> None:
     file = {"aws": {"accountId": "123456789012", "region": "eu-central-1"}}
     environ = {"VENEER_AWS_REGION": "", "VENEER_OVERLAY_DISABLED": "true"}
     found = read_config(file, environ)
     assert (found["aws.region"], found["overlays.disabled"]) == ("eu-central-1", True)
 
 
-def test_veneer_without_a_file_goes_on_with_nothing_set() -> None:
+def test_veneer_without_a_file_has_no_settings() -> None:
     found = read_config(None, {"VENEER_AWS_REGION": "eu-central-1"})
     assert (found["overlays.utilizationThreshold"], found["aws.region"]) == (0.0, "")

@@ -1,4 +1,4 @@
-"""NodeOverlays against Karpenter's own cases: arithmetic, precedence, conflicts, admission."""
+"""NodeOverlays tested with Karpenter's own cases: arithmetic, precedence, conflicts, admission."""
 
 import json
 from typing import Any
@@ -27,7 +27,7 @@ def overlay(spec: dict[str, Any]) -> NodeOverlay:
 
 
 @pytest.mark.parametrize("case", cases("overlay_price"))
-def test_prices_are_adjusted_as_karpenter_does(case: Any) -> None:
+def test_prices_are_adjusted_as_in_karpenter(case: Any) -> None:
     given, expected = case["input"], case["expect"]
     change = {given["field"]: given["change"]}
     price = adjusted_price(given["base_price"], change.get("price"), change.get("priceAdjustment"))
@@ -35,11 +35,11 @@ def test_prices_are_adjusted_as_karpenter_does(case: Any) -> None:
 
 
 @pytest.mark.parametrize("case", cases("overlay_validation"))
-def test_what_the_api_lets_through_is_checked_again(case: Any) -> None:
+def test_overlays_accepted_by_the_api_are_checked_again(case: Any) -> None:
     expected = case["expect"]
     try:
         fields = [path for path, _ in problems(overlay(case["input"]["overlay"]))]
-    except msgspec.ValidationError as error:  # an operator that does not exist is no overlay
+    except msgspec.ValidationError as error:  # an unknown operator is rejected when decoding
         fields = [str(error).rpartition("`$.")[2].rstrip("`")]
     assert sorted(set(fields)) == expected.get("runtime_fields", [])
 
@@ -57,7 +57,7 @@ def catalog_of(types: list[Any]) -> Any:
 
 
 @pytest.mark.parametrize("case", cases("overlay_store"))
-def test_overlays_are_taken_and_refused_as_karpenter_does(case: Any) -> None:
+def test_overlays_are_accepted_and_rejected_as_in_karpenter(case: Any) -> None:
     given, expected = case["input"], case["expect"]
     catalog = catalog_of(given["instance_types"])
     failing = given.get("instance_type_errors", {})

@@ -1,4 +1,4 @@
-"""Veneer's preference annotations against its own cases."""
+"""Veneer's preference annotations tested with its own cases."""
 
 from collections.abc import Callable
 from typing import Any
@@ -133,7 +133,7 @@ ADAPTERS: dict[str, Callable[[Case], Case]] = {
 
 
 @pytest.mark.parametrize("case", cases("preference"))
-def test_preferences_are_read_and_written_as_veneer_does(case: Case) -> None:
+def test_preferences_are_read_and_written_as_in_veneer(case: Case) -> None:
     given, expected = case["input"], case["expect"]
     try:
         actual = ADAPTERS[given["kind"]](given)

@@ -1,4 +1,4 @@
-"""Whence prices come: the bundle, AWS' quotes, the user's book, and in which order."""
+"""Price sources and their precedence: the bundle, AWS' quotes, and the user's price book."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def spot(prices: dict[str, dict[str, float]]) -> SpotQuotes:
     return SpotQuotes(prices, PriceOrigin("spot-history", NOON))
 
 
-def test_bundled_prices_say_that_they_are() -> None:
+def test_bundled_prices_have_their_source() -> None:
     catalog = bundled(REGION)
     assert an_offering(catalog, "m5.large").origin == PriceOrigin(
         "bundled", datetime(2026, 7, 20, tzinfo=UTC)
@@ -66,7 +66,7 @@ def test_prices_of_another_region_are_estimates() -> None:
     assert {o.origin for o in kind.offerings} == {PriceOrigin("estimate")}
 
 
-def test_a_quoted_price_wins_over_the_bundled_one_and_what_is_missing_stays_bundled() -> None:
+def test_a_quote_overrides_the_bundled_price_and_missing_ones_stay_bundled() -> None:
     catalog = a_catalog(on_demand=quotes(m5_large=0.5))
     quoted, missing = an_offering(catalog, "m5.large"), an_offering(catalog, "m5.xlarge")
     assert (quoted.price, quoted.origin) == (0.5, PriceOrigin("live", NOON))
@@ -74,7 +74,7 @@ def test_a_quoted_price_wins_over_the_bundled_one_and_what_is_missing_stays_bund
     assert (missing.price, missing.origin.source) == (0.192, "bundled")
 
 
-def test_a_type_that_the_bundle_cannot_price_is_sold_once_it_is_quoted() -> None:
+def test_a_type_without_a_bundled_price_is_available_once_quoted() -> None:
     name = an_unpriced_type()
     catalog = a_catalog(on_demand=OnDemandQuotes({name: 3.0}, PriceOrigin("live", NOON)))
     kind = catalog.get(name)
@@ -85,7 +85,7 @@ def test_a_type_that_the_bundle_cannot_price_is_sold_once_it_is_quoted() -> None
     assert catalog.why_not(name) is None
 
 
-def test_spot_that_nobody_quotes_cannot_be_had_and_is_never_free() -> None:
+def test_spot_without_a_quote_is_unavailable_and_never_free() -> None:
     catalog = a_catalog(spot=spot({"m5.large": {"us-east-1a": 0.04}}))
     here = an_offering(catalog, "m5.large", "spot")
     there = an_offering(catalog, "m5.large", "spot", "us-east-1b")
@@ -98,7 +98,7 @@ def test_spot_that_nobody_quotes_cannot_be_had_and_is_never_free() -> None:
     assert other.price > 0.0
 
 
-def test_columns_and_objects_say_the_same_prices() -> None:
+def test_columns_and_objects_have_the_same_prices() -> None:
     book = PriceBook((PriceRule(families=("m5",), discount_percent=10.0),), 2.0)
     catalog = a_catalog(
         on_demand=quotes(m5_large=0.5), spot=spot({"m5.large": {"us-east-1a": 0.04}}), book=book
@@ -107,7 +107,7 @@ def test_columns_and_objects_say_the_same_prices() -> None:
     assert catalog.columns.offerings == every
 
 
-def test_the_hour_of_a_quote_is_no_part_of_what_a_catalogue_is() -> None:
+def test_the_time_of_a_quote_is_not_part_of_the_digest() -> None:
     first = a_catalog(on_demand=OnDemandQuotes({"m5.large": 0.5}, PriceOrigin("live", NOON)))
     later = PriceOrigin("live", NOON + timedelta(hours=1))
     second = a_catalog(on_demand=OnDemandQuotes({"m5.large": 0.5}, later))
@@ -126,10 +126,10 @@ def test_the_hour_of_a_quote_is_no_part_of_what_a_catalogue_is() -> None:
         ("t3.large", "on-demand", 0.08, PriceOrigin("book", NOON, "live")),
     ],
 )
-def test_the_first_rule_that_covers_counts_and_the_flat_discount_comes_on_top(
+def test_the_first_matching_rule_applies_plus_the_flat_discount(
     name: str, capacity_type: str, price: float, origin: PriceOrigin
 ) -> None:
-    """m5: 20 % by its rule and 4 % flat, to the billionth; a fixed price stays as it is."""
+    """m5: 20 % by its rule and 4 % flat, to the billionth; a fixed price is not discounted."""
     book = PriceBook(
         (
             PriceRule(families=("m5",), capacity_types=("on-demand",), discount_percent=20.0),
@@ -146,7 +146,7 @@ def test_the_first_rule_that_covers_counts_and_the_flat_discount_comes_on_top(
     assert found.origin == origin
 
 
-def test_a_fixed_price_sells_what_has_no_other() -> None:
+def test_a_fixed_price_makes_an_unpriced_type_available() -> None:
     name = an_unpriced_type()
     rule = PriceRule(instance_types=(name,), capacity_types=("on-demand",), price=2.5)
     catalog = a_catalog(book=PriceBook((rule,)))
@@ -162,7 +162,8 @@ def test_an_overlay_adjusts_the_price_of_the_book() -> None:
     catalog = a_catalog(on_demand=quotes(m5_large=0.1), book=book)
     wanted = NodeSelectorRequirement(INSTANCE_TYPE, Operator.IN, ("m5.large",))
     overlay = NodeOverlay(
-        Metadata(name="dearer"), NodeOverlaySpec(requirements=(wanted,), price_adjustment="+10%")
+        Metadata(name="more-expensive"),
+        NodeOverlaySpec(requirements=(wanted,), price_adjustment="+10%"),
     )
     evaluation = evaluate([OverlayPool("web", {}, catalog)], [overlay])
     kind = evaluation.catalogs["web"].get("m5.large")
@@ -182,7 +183,7 @@ percents = st.floats(-1000, 99.9)
     flat=percents,
     capacity_type=st.sampled_from(["on-demand", "spot", "reserved"]),
 )
-def test_no_book_makes_a_price_of_nothing_or_nothing_of_a_price(
+def test_a_price_book_neither_creates_nor_removes_a_price(
     base: float | None, rule: float | None, flat: float, capacity_type: str
 ) -> None:
     rules = (PriceRule(discount_percent=rule),) if rule is not None else ()

@@ -6,7 +6,7 @@ from reconciler.catalog.catalog import bundled
 POOL = ("m7g.large", "us-east-1a", "spot")
 
 
-def test_a_refused_offering_stays_listed_and_cannot_be_had() -> None:
+def test_an_unavailable_offering_stays_listed() -> None:
     limited = without_refused(bundled(), [POOL])
     kind = limited.get("m7g.large")
     assert kind is not None
@@ -16,7 +16,7 @@ def test_a_refused_offering_stays_listed_and_cannot_be_had() -> None:
     assert any(o.available for o in kind.offerings)
 
 
-def test_columns_say_the_same_as_the_types() -> None:
+def test_columns_equal_the_types() -> None:
     limited = without_refused(bundled(), [POOL])
     rows = limited.columns.offerings
     by_column = [
@@ -29,9 +29,9 @@ def test_columns_say_the_same_as_the_types() -> None:
     assert by_column == [o.available for o in kind.offerings]
 
 
-def test_what_the_catalogue_does_not_know_changes_nothing() -> None:
+def test_an_unknown_offering_changes_nothing() -> None:
     assert without_refused(bundled(), [("x1.none", "us-east-1a", "spot")]) is bundled()
 
 
-def test_a_catalogue_with_other_offerings_has_another_digest() -> None:
+def test_other_unavailable_offerings_give_another_digest() -> None:
     assert without_refused(bundled(), [POOL]).digest != bundled().digest

@@ -1,4 +1,4 @@
-"""A catalogue made of another one is the other but for what was changed."""
+"""A derived catalog equals its base except for what was changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def told(catalog: Catalog) -> dict[str, object]:
     return {key: value for key, value in catalog.traits().items() if "overlaid" not in key}
 
 
-def test_what_overlays_changed_stays_known_at_other_prices_and_under_further_overlays() -> None:
+def test_overlaid_types_are_retained_by_derived_catalogs() -> None:
     base = bundled("us-east-1")
     first, second = base.names[0], base.names[1]
     overlaid = OverlaidCatalog(base, {0: 1.5}, {1: {"example.com/card": 1000}})
@@ -30,8 +30,8 @@ def test_what_overlays_changed_stays_known_at_other_prices_and_under_further_ove
     assert repriced.types[0].offerings[0].price == 3.0
 
 
-def test_all_that_a_catalogue_says_of_itself_is_handed_on() -> None:
-    """What is added to a catalogue one day is not forgotten here."""
+def test_derived_catalogs_inherit_all_fields() -> None:
+    """This also covers fields that are added later."""
     base = bundled("us-east-1")
     own = {"rows", "types", "names", "digest", "columns"}
     said = {name for name in vars(base) if not name.startswith("_")} - own - {"pricing"}

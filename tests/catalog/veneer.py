@@ -1,7 +1,7 @@
-"""Veneer's own ways around its overlays: its configuration, its check, what it writes and when.
+"""Veneer's own behaviour around its overlays: its configuration, validation and updates.
 
-Beside its decisions, which the catalogue makes as it does, Veneer has ways that nothing here needs:
-the tables hold them, so that what it would do stands written down. Facts of ``pkg/config``,
+The catalog makes the same decisions as Veneer. The rest of Veneer's behaviour is not needed in the
+product; it is implemented here so that the tables can document it. Facts of ``pkg/config``,
 ``pkg/overlay`` and ``pkg/reconciler`` of Veneer 0.4.
 """
 
@@ -19,7 +19,7 @@ from reconciler.model.karpenter.nodeoverlay import NodeOverlay
 from reconciler.model.karpenter.requirements import Operator
 
 INTERVAL_S: Final = 300.0
-"""How often Veneer looks at commitments, where nothing else is said."""
+"""Veneer's default interval for reading commitments, in seconds."""
 
 _NAME_LENGTH_MAX: Final = 253
 _LABEL_LENGTH_MAX: Final = 63
@@ -38,7 +38,7 @@ _OPERATORS: Final = frozenset(
 
 
 class _Key(NamedTuple):
-    """A key of the file: the variable that wins over it, and what holds where neither is set."""
+    """A key of the file: the environment variable that overrides it, and the default."""
 
     variable: str
     default: Any
@@ -78,11 +78,11 @@ class ConfigError(ValueError):
 def read_config(data: Mapping[str, Any] | None, environ: Mapping[str, str]) -> dict[str, Any]:
     """Return Veneer's configuration by dotted key: environment, else file, else default.
 
-    Keys are read without regard to case, unknown ones passed over and empty variables too, as
-    Veneer does. Without a file (None) it goes on with nothing set at all, and checks nothing.
+    As in Veneer, keys are case-insensitive, and unknown keys and empty variables are ignored.
+    Without a file (None) it continues without any settings, and validates nothing.
 
     Raises:
-        ConfigError: Veneer refuses it; of several faults the one that it finds first.
+        ConfigError: Veneer rejects it; of several errors, the first one it finds.
     """
     if data is None:
         return {key: type(default)() for key, (_, default) in _KEYS.items()}
@@ -108,7 +108,7 @@ def _flattened(data: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
 
 
 def _converted(key: str, value: Any, default: Any) -> Any:
-    """Return a value as the type that its key has; texts are read, as in a file with quotes."""
+    """Return a value with the type of its key; texts are parsed, as in a file with quotes."""
     try:
         if isinstance(default, bool):
             return _truth(value)
@@ -130,7 +130,7 @@ def _truth(value: Any) -> bool:
 
 
 def _check(values: Mapping[str, Any]) -> None:
-    """Refuse what Veneer refuses, in its order."""
+    """Reject what Veneer rejects, in its order."""
     for key in ("prometheusUrl", "aws.accountId", "aws.region"):
         if not values[key]:
             raise ConfigError(key, "is required")
@@ -148,7 +148,7 @@ def _check(values: Mapping[str, Any]) -> None:
 
 
 def settings_of(values: Mapping[str, Any]) -> CommitmentSettings:
-    """Return what a configuration says of commitments."""
+    """Return the commitment settings of a configuration."""
     return CommitmentSettings(
         threshold_percent=values["overlays.utilizationThreshold"],
         compute_weight=values["overlays.weights.computeSavingsPlan"],
@@ -161,16 +161,16 @@ def settings_of(values: Mapping[str, Any]) -> CommitmentSettings:
 
 
 def cycle_s(configured: float | None) -> float:
-    """Return the seconds between two of Veneer's looks; nothing configured is the default."""
+    """Return the seconds between two of Veneer's reconciliations; 0 means the default."""
     return configured or INTERVAL_S
 
 
 def applied(*, wanted: bool | None, existing: Mapping[str, str] | None) -> OverlayChange | None:
-    """Return what Veneer does in a look to an overlay of a decision's name.
+    """Return Veneer's operation on an overlay with a decision's name.
 
-    ``wanted`` is None where no decision names the overlay any more, as when the commitment has
-    ended: Veneer leaves such an overlay where it is. ``existing`` are the labels of the one in the
-    cluster, None without one. It overwrites what is not its own, and deletes only what is.
+    ``wanted`` is None if no decision names the overlay any more, as when the commitment has ended:
+    Veneer leaves such an overlay in place. ``existing`` are the labels of the one in the cluster,
+    None without one. It overwrites overlays of other owners, and deletes only its own.
     """
     if wanted:
         return OverlayChange.CREATE if existing is None else OverlayChange.UPDATE
@@ -181,14 +181,14 @@ def applied(*, wanted: bool | None, existing: Mapping[str, str] | None) -> Overl
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """A field of an overlay that Veneer's own check refuses, and why."""
+    """A field of an overlay that Veneer's own validation rejects, and why."""
 
     field: str
     message: str
 
 
 def faults(overlay: NodeOverlay) -> list[Fault]:
-    """Return what Veneer's check before writing finds wrong; Karpenter's is ``overlaycheck``."""
+    """Return the errors of Veneer's validation before writing; Karpenter's is ``overlaycheck``."""
     found: list[Fault] = []
     if not overlay.name:
         found.append(Fault("metadata.name", "is required"))

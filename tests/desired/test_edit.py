@@ -146,10 +146,10 @@ def test_json_stays_json() -> None:
         (TEXT.partition("---\n---\n")[2], ("a", "b"), "shared through an alias"),
         ("a: [", ("a",), "not read without errors"),
         ("a: 1\na: 2", ("a",), "not read without errors"),
-        ("a: 1", ("a", "b"), "no such place"),
-        ("a: []", ("a", 3), "no such place"),
+        ("a: 1", ("a", "b"), "does not exist"),
+        ("a: []", ("a", 3), "does not exist"),
         ("a: " + "x" * BYTES_MAX, ("a",), "more than 1 MiB"),
-        ("", ("a",), "no such place"),
+        ("", ("a",), "does not exist"),
     ],
 )
 def test_what_cannot_be_edited_alone_is_not_edited(

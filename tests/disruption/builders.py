@@ -1,4 +1,4 @@
-"""Small fleets with dull defaults: a test names only what it is about."""
+"""Builders of small fleets with simple defaults: a test names only what it is about."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from reconciler.placement.question import LaunchPool
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 SIZES = {"small": (2, 0.1), "medium": (4, 0.2), "large": (8, 0.4), "huge": (16, 0.8)}
-"""cpu, and USD an hour on demand; spot costs a third."""
+"""CPUs, and the on-demand price in USD an hour; spot costs a third."""
 
 
 def _type(name: str, cpu: int, price: float) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def a_pool(name: str = "default", *, spec: dict[str, Any] | None = None, **more:
 
 
 def a_pod(name: str, node: str | None, cpu: str = "1", **fields: Any) -> dict[str, Any]:
-    """Return a pod of a ReplicaSet; without a node it waits."""
+    """Return a pod of a ReplicaSet; without a node it is pending."""
     metadata = {
         "name": name,
         "namespace": "default",
@@ -160,7 +160,7 @@ def a_node(
 
 
 def a_cluster(*objects: Any) -> ClusterState:
-    """Return the cluster of these objects; lists of objects are taken apart."""
+    """Return the cluster of these objects; lists of objects are flattened."""
     items = [i for o in objects for i in (o if isinstance(o, list) else [o])]
     content = json.dumps({"kind": "List", "items": items}).encode()
     return cluster_state(read_snapshot(content, "snapshot"))
@@ -189,7 +189,7 @@ def a_situation(cluster: ClusterState, pools: Sequence[NodePool], **facts: Any) 
 def decided(
     *objects: Any, pools: Sequence[NodePool] = (), methods: Sequence[Method] = METHODS, **facts: Any
 ) -> Decisions:
-    """Return what a pass decides on a fleet of these objects; one dull pool by default."""
+    """Return the decisions of a pass on a fleet of these objects; one simple pool by default."""
     pools = pools or [a_pool()]
     return decide(a_situation(a_cluster(*objects), pools, **facts), methods)
 

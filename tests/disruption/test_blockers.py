@@ -1,4 +1,4 @@
-"""What keeps nodes from going stands once, with every node that it holds, and what that costs."""
+"""Each blocker is listed once, with every node that it blocks and the forgone savings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def a_pdb(name: str, allowed: int = 0) -> dict[str, Any]:
 
 
 def wide(name: str, pod: dict[str, Any], **node: Any) -> list[dict[str, Any]]:
-    """Return a node that costs 0.80 an hour, for a pod that one of 0.20 would hold."""
+    """Return a node that costs 0.80 an hour, for a pod that fits one of 0.20."""
     return [*a_node(name, "huge", **node), a_pod(f"p-{name}", name, "3", **pod)]
 
 
@@ -37,14 +37,14 @@ def web(**metadata: Any) -> dict[str, Any]:
     return {"metadata": {"labels": {"app": "web"}, **metadata}}
 
 
-def test_a_budget_of_pods_stands_once_with_all_its_nodes_and_what_they_would_save() -> None:
+def test_a_pod_disruption_budget_is_one_blocker_with_all_nodes_and_savings() -> None:
     [found] = blockers(*wide("a", web()), *wide("b", web()), a_pdb("web")).values()
     assert (found.kind, found.name, found.nodes) == (
         "PodDisruptionBudget",
         "default/web",
         ("a", "b"),
     )
-    # Both pods fit on one of the two: one goes for nothing, the other stays for the pods of both.
+    # Both pods fit on one node: the other is deleted, and the first stays for the pods of both.
     assert found.forgone == pytest.approx(0.8)
     assert found.unpriced == 0
 
@@ -65,7 +65,7 @@ def test_a_pod_names_its_owner_and_a_node_its_annotation() -> None:
     assert found["Node b"].forgone is not None
 
 
-def test_a_node_that_several_hold_stands_with_each() -> None:
+def test_a_node_with_several_blockers_is_listed_with_each() -> None:
     found = blockers(*wide("a", web(**PROTECTED)), a_pdb("web"))
     assert set(found) == {"Pod default/p-a"}, (
         "a protected pod is not for eviction: its budget rests"
@@ -84,13 +84,15 @@ def test_a_node_that_several_hold_stands_with_each() -> None:
         (a_pool(consolidationPolicy="WhenEmpty"), "WhenEmpty"),
     ],
 )
-def test_a_pool_that_does_not_consolidate_says_what_that_costs(pool: NodePool, code: str) -> None:
+def test_a_pool_without_consolidation_reports_the_forgone_savings(
+    pool: NodePool, code: str
+) -> None:
     found = blockers(*wide("a", {}), pools=[pool])
     assert found["NodePool default"].code == code
     assert found["NodePool default"].forgone == pytest.approx(0.6)
 
 
-def test_a_static_pool_stands_with_what_its_pods_would_cost_in_another_pool() -> None:
+def test_a_static_pool_reports_the_cost_of_its_pods_in_another_pool() -> None:
     alone = blockers(*wide("a", {}), pools=[a_pool(spec={"replicas": 1})])
     assert (alone["NodePool default"].code, alone["NodePool default"].forgone) == ("Static", 0.0)
     pools = [a_pool(spec={"replicas": 1}), a_pool("other")]
@@ -98,7 +100,7 @@ def test_a_static_pool_stands_with_what_its_pods_would_cost_in_another_pool() ->
     assert beside["NodePool default"].forgone == pytest.approx(0.6)
 
 
-def test_a_budget_that_lets_nothing_go_is_a_blocker_and_one_that_lets_one_go_is_not() -> None:
+def test_only_a_budget_that_allows_no_disruption_is_a_blocker() -> None:
     nodes = [*a_node("a"), *a_node("b")]
     closed = blockers(*nodes, pools=[a_pool(budgets=[{"nodes": "0"}])])
     assert closed["Budget default/Empty"].nodes == ("a", "b")
@@ -106,7 +108,7 @@ def test_a_budget_that_lets_nothing_go_is_a_blocker_and_one_that_lets_one_go_is_
     assert blockers(*nodes, pools=[a_pool(budgets=[{"nodes": "1"}])]) == {}
 
 
-def test_what_somebody_has_suspended_is_a_blocker() -> None:
+def test_a_suspension_is_a_blocker() -> None:
     made = resolve({"disruption": {"suspend": [{"owner": "platform-team"}]}}, {}).settings
     [found] = blockers(*a_node("a"), settings=made).values()
     assert (found.kind, found.name) == ("Policy", "default/Empty")
@@ -115,7 +117,7 @@ def test_what_somebody_has_suspended_is_a_blocker() -> None:
     )
 
 
-def test_what_has_no_price_is_said_to_have_none() -> None:
+def test_nodes_without_a_price_are_counted() -> None:
     [found] = blockers(
         *wide("a", web()), *a_node("x", "unheard-of"), a_pod("p", "x", **web()), a_pdb("web")
     ).values()
@@ -125,12 +127,12 @@ def test_what_has_no_price_is_said_to_have_none() -> None:
     assert only.forgone is None
 
 
-def test_drift_that_is_held_is_named_as_drift() -> None:
+def test_blocked_drift_is_reported_as_drift() -> None:
     [found] = blockers(*wide("a", web()), a_pdb("web"), drifted=drifted("a")).values()
     assert found.reasons == ("Drifted",)
 
 
-def test_asking_what_is_in_the_way_changes_nothing_of_what_is_decided() -> None:
+def test_listing_blockers_does_not_change_decisions() -> None:
     objects = [*wide("a", web()), *wide("b", {}), *a_node("c"), a_pdb("web")]
     plain, asked = decided(*objects), decided(*objects, lists_blockers=True)
     assert (asked.commands, asked.blocked, asked.deferred) == (
@@ -141,5 +143,5 @@ def test_asking_what_is_in_the_way_changes_nothing_of_what_is_decided() -> None:
     assert plain.blockers == ()
 
 
-def test_nothing_in_the_way_is_nothing_to_tell() -> None:
+def test_a_fleet_without_blockers_lists_none() -> None:
     assert blockers(*wide("a", {}), *a_node("b")) == {}

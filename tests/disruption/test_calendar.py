@@ -25,7 +25,7 @@ def test_a_window_closes() -> None:
     assert _next(budgets=[window]) == NOW.replace(hour=17)
 
 
-def test_a_claim_expires_and_the_first_moment_wins() -> None:
+def test_the_earliest_change_is_returned() -> None:
     node = a_node("n1", quiet=timedelta(hours=1), claim={"expireAfter": "90m"})
     pod = a_pod(
         "p",

@@ -28,7 +28,7 @@ def _pool(*capacity_types: str, **disruption: object) -> object:
     return a_pool(spec={"template": template}, **disruption)
 
 
-def test_a_node_goes_when_its_pods_fit_elsewhere() -> None:
+def test_a_node_is_deleted_if_its_pods_fit_elsewhere() -> None:
     decisions = decided(
         a_node("n1", "small"), a_pod("p", "n1"), a_node("n2", "small"), a_pod("q", "n2")
     )
@@ -48,20 +48,20 @@ def test_a_node_is_replaced_by_a_cheaper_one_only() -> None:
     assert decisions.commands[0].savings == pytest.approx(0.2)
 
 
-def test_a_node_that_nothing_cheaper_can_replace_stays() -> None:
+def test_a_node_without_a_cheaper_replacement_stays() -> None:
     decisions = decided(a_node("n1", "medium"), a_pod("p", "n1", "3"))
 
     assert brief(decisions) == []
     assert refusal_of(decisions, "n1") == "Can't replace with a cheaper node"
 
 
-def test_a_node_does_not_become_two() -> None:
+def test_a_node_is_not_replaced_by_two() -> None:
     decisions = decided(a_node("n1", "huge"), a_pod("p", "n1", "15"), a_pod("q", "n1", "15"))
 
     assert refusal_of(decisions, "n1") == "Can't remove without creating 2 candidates"
 
 
-def test_the_dearest_zone_counts_because_the_launch_may_end_there() -> None:
+def test_the_most_expensive_zone_counts_because_the_launch_may_use_it() -> None:
     offerings = [
         {"zone": zone, "capacityType": "on-demand", "price": price}
         for zone, price in (("zone-a", 0.1), ("zone-b", 0.5))
@@ -77,7 +77,7 @@ def test_the_dearest_zone_counts_because_the_launch_may_end_there() -> None:
     assert refusal_of(decisions, "n1") == "Can't replace with a cheaper node"
 
 
-def test_a_replacement_that_could_be_spot_is_pinned_to_it() -> None:
+def test_a_replacement_that_allows_spot_is_restricted_to_spot() -> None:
     pool = _pool("spot", "on-demand")
 
     (command,) = decided(a_node("n1", "large"), a_pod("p", "n1", "3"), pools=[pool]).commands
@@ -114,7 +114,7 @@ def _many_spot_types(count: int) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize(("types", "kept"), [(16, 15), (30, 15), (15, 0)])
 def test_spot_needs_fifteen_cheaper_types_and_keeps_the_cheapest(types: int, kept: int) -> None:
-    """Of n types, the node runs on the dearest: n - 1 are cheaper."""
+    """The node has the most expensive of n types: n - 1 are cheaper."""
     decisions = decided(
         a_node("n1", f"t{types - 1:02}", capacity_type="spot"),
         a_pod("p", "n1"),
@@ -131,7 +131,7 @@ def test_spot_needs_fifteen_cheaper_types_and_keeps_the_cheapest(types: int, kep
         assert refusal_of(decisions, "n1").endswith("got 14")
 
 
-def test_several_nodes_become_one() -> None:
+def test_several_nodes_are_replaced_by_one() -> None:
     nodes = [a_node(f"n{i}", "medium") for i in range(3)]
     pods = [a_pod(f"p{i}", f"n{i}", "0.6") for i in range(3)]
 
@@ -143,8 +143,8 @@ def test_several_nodes_become_one() -> None:
     assert decisions.commands[0].savings_per_eviction == pytest.approx(0.5 / 3)
 
 
-def test_two_nodes_do_not_become_one_of_the_type_that_one_of_them_is() -> None:
-    """Then the other is deleted, which moves fewer pods."""
+def test_a_replacement_does_not_have_the_type_of_a_removed_node() -> None:
+    """Deleting the other node instead moves fewer pods."""
     decisions = decided(
         a_node("n1", "medium"),
         a_pod("p", "n1", "0.5"),
@@ -155,7 +155,7 @@ def test_two_nodes_do_not_become_one_of_the_type_that_one_of_them_is() -> None:
     assert brief(decisions) == [("Underutilized", "delete", ("n1",))]
 
 
-def test_pods_do_not_go_to_a_node_that_is_not_quiet_yet() -> None:
+def test_pods_are_not_moved_to_a_recently_changed_node() -> None:
     restless = a_pool("restless", consolidateAfter="10m")
     node = a_node("n2", "small", pool="restless", quiet=timedelta(minutes=1))
 
@@ -166,7 +166,7 @@ def test_pods_do_not_go_to_a_node_that_is_not_quiet_yet() -> None:
     assert brief(decisions) == []
 
 
-def test_pods_do_not_go_to_a_node_that_may_never_start() -> None:
+def test_pods_are_not_moved_to_a_node_that_may_never_start() -> None:
     decisions = decided(
         a_node("n1", "small"), a_pod("p", "n1"), a_node("n2", "large", initialized=False)
     )
@@ -177,7 +177,7 @@ def test_pods_do_not_go_to_a_node_that_may_never_start() -> None:
     )
 
 
-def test_a_pod_that_waits_for_ever_stops_nothing() -> None:
+def test_an_unschedulable_pod_does_not_block_consolidation() -> None:
     decisions = decided(
         a_node("n1", "small"),
         a_pod("p", "n1"),
@@ -207,14 +207,14 @@ def test_the_budget_bounds_how_many_nodes_merge() -> None:
         ("node.kubernetes.io/instance-type", 'instance type "" not found'),
     ],
 )
-def test_what_has_no_price_is_not_consolidated(label: str, text: str) -> None:
+def test_a_node_without_a_price_is_not_consolidated(label: str, text: str) -> None:
     decisions = decided(a_node("n1", labels={label: None}), a_pod("p", "n1"))
 
     assert brief(decisions) == []
     assert text in refusal_of(decisions, "n1")
 
 
-def test_a_policy_of_empty_nodes_only_says_so() -> None:
+def test_the_when_empty_policy_is_the_reported_reason() -> None:
     pool = a_pool(consolidationPolicy="WhenEmpty")
 
     decisions = decided(a_node("n1", "large"), a_pod("p", "n1"), pools=[pool])
@@ -224,7 +224,7 @@ def test_a_policy_of_empty_nodes_only_says_so() -> None:
     )
 
 
-def test_where_nothing_is_cheaper_min_values_are_not_to_blame() -> None:
+def test_without_cheaper_types_min_values_are_not_the_reason() -> None:
     spec = {
         "template": {
             "spec": {
@@ -264,7 +264,7 @@ def test_min_values_must_hold_after_the_price() -> None:
 
 
 @pytest.mark.parametrize("least", [4, 9])
-def test_a_wish_for_choice_is_not_lowered_to_consolidate(least: int) -> None:
+def test_min_values_are_not_lowered_to_consolidate(least: int) -> None:
     wanted = [
         {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
         {"key": "node.kubernetes.io/instance-type", "operator": "Exists", "minValues": least},
@@ -281,7 +281,7 @@ def test_a_wish_for_choice_is_not_lowered_to_consolidate(least: int) -> None:
     assert "minValues requirement is not met" in refusal_of(decisions, "n1")
 
 
-def test_a_pool_without_consolidation_says_so_of_every_node() -> None:
+def test_a_pool_without_consolidation_reports_it_for_every_node() -> None:
     decisions = decided(a_node("n1"), a_pod("p", "n1"), pools=[a_pool(consolidateAfter="Never")])
 
     assert refusal_of(decisions, "n1") == 'NodePool "default" has consolidation disabled'
@@ -297,7 +297,7 @@ def test_a_balanced_pool_weighs_savings_against_disruption() -> None:
     assert decisions.commands[0].score == pytest.approx(0.5)
 
 
-def test_a_move_that_is_not_worth_it_says_its_score() -> None:
+def test_a_rejected_move_reports_its_score() -> None:
     pool = a_pool(consolidationPolicy="Balanced")
     nodes = [a_node("n1", "small"), a_node("n2", "huge")]
     pods = [a_pod(f"p{i}", "n1", "0.1") for i in range(10)] + [a_pod("q", "n2", "15.5")]
@@ -320,7 +320,7 @@ def test_pools_take_turns() -> None:
     assert {n[0] for c in decisions.commands for n in c.nodes} == {"a", "b"}
 
 
-def test_each_decision_stands_at_its_moment() -> None:
+def test_each_decision_records_its_time() -> None:
     pool = a_pool(consolidateAfter="2h")
     objects = [a_node("n1", "large"), a_pod("p", "n1", "3")]
 

@@ -44,7 +44,7 @@ def test_several_nodes_may_replace_one() -> None:
     assert len(decisions.commands[0].replacements) == 3
 
 
-def test_empty_nodes_go_first_then_those_that_drifted_longest_ago() -> None:
+def test_empty_nodes_come_first_then_those_that_drifted_longest_ago() -> None:
     pool = a_pool(consolidateAfter="Never", budgets=[{"nodes": "2"}])
     decisions = decided(
         a_node("n1", conditions=[_since(5)]),
@@ -60,7 +60,7 @@ def test_empty_nodes_go_first_then_those_that_drifted_longest_ago() -> None:
     assert [(d.node, d.waits_for) for d in decisions.deferred] == [("n1", WaitsFor.BUDGET)]
 
 
-def test_what_our_records_say_counts_and_what_drifted_only_now_comes_last() -> None:
+def test_recorded_drift_times_count_and_new_drift_comes_last() -> None:
     pool = a_pool(consolidateAfter="Never", budgets=[{"nodes": "2"}])
     decisions = decided(
         a_node("n1"),
@@ -76,7 +76,7 @@ def test_what_our_records_say_counts_and_what_drifted_only_now_comes_last() -> N
     assert [c.nodes for c in decisions.commands] == [("n3",), ("n2",)]
 
 
-def test_a_node_whose_pods_find_no_place_is_passed_over() -> None:
+def test_a_node_whose_pods_do_not_fit_is_skipped() -> None:
     decisions = decided(
         a_node("n1"),
         a_pod("p1", "n1", "99"),
@@ -90,7 +90,7 @@ def test_a_node_whose_pods_find_no_place_is_passed_over() -> None:
     assert "not all pods would schedule, default/p1 =>" in refusal_of(decisions, "n1")
 
 
-def test_a_protected_pod_keeps_a_drifted_node() -> None:
+def test_a_protected_pod_blocks_a_drifted_node() -> None:
     decisions = decided(
         a_node("n1"), a_pod("p", "n1", metadata=PROTECTED), pools=NEVER, drifted=drifted("n1")
     )
@@ -99,7 +99,7 @@ def test_a_protected_pod_keeps_a_drifted_node() -> None:
     assert "(Pod=default/p)" in refusal_of(decisions, "n1")
 
 
-def test_a_grace_period_lets_drift_past_a_protected_pod_without_launching_for_it() -> None:
+def test_with_a_grace_period_drift_ignores_a_protected_pod_and_launches_nothing_for_it() -> None:
     decisions = decided(
         a_node("n1", claim={"terminationGracePeriod": "1h"}),
         a_pod("p", "n1", metadata=PROTECTED),
@@ -110,7 +110,7 @@ def test_a_grace_period_lets_drift_past_a_protected_pod_without_launching_for_it
     assert brief(decisions) == [("Drifted", "delete", ("n1",))]
 
 
-def test_a_grace_period_does_not_let_consolidation_past_it() -> None:
+def test_with_a_grace_period_consolidation_respects_a_protected_pod() -> None:
     decisions = decided(
         a_node("n1", claim={"terminationGracePeriod": "1h"}),
         a_pod("p", "n1", metadata=PROTECTED),
@@ -122,7 +122,7 @@ def test_a_grace_period_does_not_let_consolidation_past_it() -> None:
     assert "do-not-disrupt" in refusal_of(decisions, "n1")
 
 
-def test_a_protection_for_a_time_ends() -> None:
+def test_a_temporary_protection_ends() -> None:
     pod = a_pod(
         "p",
         "n1",
@@ -139,7 +139,7 @@ def test_a_protection_for_a_time_ends() -> None:
     assert len(after.commands) == 1
 
 
-def test_what_two_commands_need_is_not_counted_on_twice() -> None:
+def test_two_commands_do_not_use_the_same_room() -> None:
     """n3 has room for the pod of one of them, not of both."""
     decisions = decided(
         a_node("n1"),
@@ -155,7 +155,7 @@ def test_what_two_commands_need_is_not_counted_on_twice() -> None:
     assert sorted(c.decision for c in decisions.commands) == ["delete", "replace"]
 
 
-def test_a_node_of_a_pool_that_is_gone_is_not_found() -> None:
+def test_a_node_of_a_deleted_pool_is_not_drifted() -> None:
     decisions = decided(a_node("n1", pool="gone"), drifted=drifted("n1"))
 
     assert brief(decisions) == []

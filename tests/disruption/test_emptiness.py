@@ -15,7 +15,7 @@ from tests.disruption.builders import (
 )
 
 
-def test_empty_nodes_go_together_in_one_command() -> None:
+def test_empty_nodes_are_deleted_in_one_command() -> None:
     decisions = decided(a_node("n1"), a_node("n2", "large"))
 
     assert brief(decisions) == [("Empty", "delete", ("n1", "n2"))]
@@ -32,7 +32,7 @@ def test_a_node_with_daemons_only_is_empty() -> None:
     assert brief(decisions) == [("Empty", "delete", ("n1",))]
 
 
-def test_a_pod_that_it_costs_nothing_to_evict_does_not_keep_its_node() -> None:
+def test_a_pod_without_eviction_cost_does_not_block_its_node() -> None:
     cheap = {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-134217728"}}
 
     decisions = decided(a_node("n1"), a_pod("p", "n1", metadata=cheap))
@@ -40,7 +40,7 @@ def test_a_pod_that_it_costs_nothing_to_evict_does_not_keep_its_node() -> None:
     assert brief(decisions) == [("Empty", "delete", ("n1",))]
 
 
-def test_a_stateful_pod_on_its_way_out_still_needs_a_home() -> None:
+def test_a_terminating_stateful_pod_still_needs_a_node() -> None:
     leaving = {
         "deletionTimestamp": "2026-01-05T11:59:59Z",
         "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s"}],
@@ -53,7 +53,7 @@ def test_a_stateful_pod_on_its_way_out_still_needs_a_home() -> None:
     assert "WhenEmpty, but node is not empty" in refusal_of(decisions, "n1")
 
 
-def test_an_empty_node_waits_until_it_has_been_quiet_for_long_enough() -> None:
+def test_an_empty_node_waits_for_consolidate_after() -> None:
     pool = a_pool(consolidateAfter="10m")
     node = a_node("n1", quiet=timedelta(minutes=4))
 
@@ -65,7 +65,7 @@ def test_an_empty_node_waits_until_it_has_been_quiet_for_long_enough() -> None:
     assert deferral.not_before == NOW + timedelta(minutes=6)
 
 
-def test_the_end_of_the_quiet_time_counts_as_reached() -> None:
+def test_the_end_of_consolidate_after_is_included() -> None:
     pool = a_pool(consolidateAfter="10m")
 
     decisions = decided(a_node("n1", quiet=timedelta(minutes=10)), pools=[pool])
@@ -88,7 +88,7 @@ def test_only_the_value_true_protects_a_node() -> None:
     assert brief(unprotected) == [("Empty", "delete", ("n1",))]
 
 
-def test_the_budget_lets_the_most_expensive_go_and_the_others_wait() -> None:
+def test_the_budget_allows_the_most_expensive_node_and_the_others_wait() -> None:
     pool = a_pool(budgets=[{"nodes": "1"}])
 
     decisions = decided(a_node("n1"), a_node("n2", "large"), a_node("n3"), pools=[pool])
@@ -100,7 +100,7 @@ def test_the_budget_lets_the_most_expensive_go_and_the_others_wait() -> None:
     ]
 
 
-def test_a_window_says_when_it_ends() -> None:
+def test_a_closed_window_reports_when_it_opens() -> None:
     closed = {"nodes": "0", "schedule": "0 9 * * mon-fri", "duration": "8h"}
     pool = a_pool(budgets=[closed])
 
@@ -120,7 +120,7 @@ def test_nodes_that_are_not_ready_use_up_the_budget() -> None:
     assert len(command.nodes) == 1
 
 
-def test_one_unreadable_budget_closes_the_pool_for_every_reason() -> None:
+def test_one_invalid_budget_blocks_the_pool_for_every_reason() -> None:
     broken = {"nodes": "5", "reasons": ["Drifted"], "schedule": "@wrongly", "duration": "1h"}
     pool = a_pool(budgets=[{"nodes": "100%"}, broken])
 
@@ -131,7 +131,7 @@ def test_one_unreadable_budget_closes_the_pool_for_every_reason() -> None:
     assert "budget is invalid" in decisions.deferred[0].message
 
 
-def test_emptiness_comes_before_drift_unless_the_methods_are_given_otherwise() -> None:
+def test_emptiness_comes_before_drift_by_default() -> None:
     usual = decided(a_node("n1"), drifted=drifted("n1"))
     by_reason = sorted(METHODS, key=lambda m: m.reason is not DisruptionReason.DRIFTED)
 
@@ -141,7 +141,7 @@ def test_emptiness_comes_before_drift_unless_the_methods_are_given_otherwise() -
     assert brief(other) == [("Drifted", "delete", ("n1",))]
 
 
-def test_a_node_to_which_a_waiting_pod_goes_stays() -> None:
+def test_a_node_that_receives_a_pending_pod_stays() -> None:
     decisions = decided(a_node("n1"), a_pod("p", None))
 
     assert brief(decisions) == []
@@ -153,7 +153,7 @@ def test_a_static_pool_is_never_consolidated() -> None:
     assert brief(decided(a_node("n1"), pools=[a_pool(spec={"replicas": 1})])) == []
 
 
-def test_a_daemon_that_protects_its_node_is_named_before_the_node_is_quiet() -> None:
+def test_a_protecting_daemon_is_reported_before_consolidate_after() -> None:
     daemon = a_pod(
         "d",
         "n1",

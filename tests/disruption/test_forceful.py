@@ -23,7 +23,7 @@ def _gates(*names: str) -> Settings:
     return Settings(feature_gates={**DEFAULT_FEATURE_GATES, **dict.fromkeys(names, True)})
 
 
-def test_an_expired_node_goes_past_budgets_and_protections() -> None:
+def test_an_expired_node_is_removed_regardless_of_budgets_and_protection() -> None:
     protected = {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}
     node = a_node("n1", quiet=timedelta(hours=2), claim={"expireAfter": "2h"})
 
@@ -33,7 +33,7 @@ def test_an_expired_node_goes_past_budgets_and_protections() -> None:
     assert decisions.commands[0].is_forceful
 
 
-def test_its_pods_wait_for_a_place_from_then_on() -> None:
+def test_pods_of_an_expired_node_count_as_pending() -> None:
     node = a_node("n1", quiet=timedelta(hours=2), claim={"expireAfter": "1h"})
 
     decisions = decided(node, a_pod("p", "n1", "3"), pools=NEVER)
@@ -48,7 +48,7 @@ def test_a_node_is_not_expired_a_moment_before() -> None:
     assert brief(decided(node, pools=NEVER)) == []
 
 
-def test_nodes_that_go_by_force_use_the_budgets_of_the_others() -> None:
+def test_forceful_disruption_counts_towards_the_budgets() -> None:
     pool = a_pool(budgets=[{"nodes": "1"}])
     old = a_node("n1", quiet=timedelta(hours=2), claim={"expireAfter": "1h"})
 
@@ -58,7 +58,7 @@ def test_nodes_that_go_by_force_use_the_budgets_of_the_others() -> None:
     assert [d.waits_for for d in decisions.deferred] == [WaitsFor.BUDGET]
 
 
-def test_an_interrupted_node_goes_for_that_reason_first() -> None:
+def test_interruption_takes_precedence_over_other_reasons() -> None:
     node = a_node("n1", quiet=timedelta(hours=2), claim={"expireAfter": "1h"})
 
     decisions = decided(node, pools=NEVER, interrupted={"claim-n1": "spot interruption"})
@@ -76,7 +76,7 @@ def _ill(name: str, minutes: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("minutes", "gone"), [(29, False), (30, True)])
-def test_an_ill_node_is_repaired_when_patience_ends(minutes: int, gone: bool) -> None:
+def test_an_unhealthy_node_is_repaired_after_its_toleration(minutes: int, gone: bool) -> None:
     nodes = [_ill("n0", minutes), *(a_node(f"n{i}") for i in range(1, 4))]
 
     decisions = decided(*nodes, pools=NEVER, settings=_gates("NodeRepair"))
@@ -89,8 +89,8 @@ def test_without_the_gate_nothing_is_repaired() -> None:
 
 
 @pytest.mark.parametrize(("healthy", "repaired"), [(2, 1), (0, 1), (7, 0)])
-def test_when_too_many_are_ill_it_is_not_the_nodes(healthy: int, repaired: int) -> None:
-    """One of three and one of one are within a fifth, rounded up; three of ten are not."""
+def test_nothing_is_repaired_if_too_many_nodes_are_unhealthy(healthy: int, repaired: int) -> None:
+    """One of three and one of one are within 20%, rounded up; three of ten are not."""
     ill = [_ill(f"i{n}", 60) for n in range(1 if repaired else 3)]
     well = [a_node(f"n{n}") for n in range(healthy)]
 
@@ -101,7 +101,7 @@ def test_when_too_many_are_ill_it_is_not_the_nodes(healthy: int, repaired: int) 
         assert "more than 20% nodes are unhealthy" in refusal_of(decisions, "i0")
 
 
-def test_a_static_pool_lets_the_cheapest_to_disturb_go() -> None:
+def test_a_static_pool_removes_the_node_with_the_lowest_disruption_cost() -> None:
     pool = a_pool(spec={"replicas": 2}, consolidateAfter="Never")
     protected = {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}
 
@@ -122,7 +122,7 @@ def test_a_static_pool_lets_the_cheapest_to_disturb_go() -> None:
     assert {c.reason for c in decisions.commands} == {ForcefulReason.OVERPROVISIONED}
 
 
-def test_nodes_of_a_vanished_pool_stay_until_someone_says_so() -> None:
+def test_nodes_of_a_deleted_pool_stay_until_removal_is_allowed() -> None:
     decisions = decided(a_node("n1", pool="gone"))
 
     assert brief(decisions) == []
@@ -132,7 +132,7 @@ def test_nodes_of_a_vanished_pool_stay_until_someone_says_so() -> None:
     assert "nodepool not found (NodePool=gone)" in refusal_of(decisions, "n1")
 
 
-def test_an_allowed_removal_moves_the_pods_first_and_keeps_the_last_budgets() -> None:
+def test_an_allowed_removal_moves_the_pods_first_and_respects_the_last_budgets() -> None:
     nodes = [a_node(f"n{i}", pool="gone") for i in range(3)]
     pods = [a_pod(f"p{i}", f"n{i}", "3") for i in range(3)]
 
@@ -151,7 +151,7 @@ def test_an_allowed_removal_moves_the_pods_first_and_keeps_the_last_budgets() ->
     assert [d.waits_for for d in decisions.deferred] == [WaitsFor.BUDGET]
 
 
-def test_a_removed_pool_of_which_nothing_is_known_has_the_default_budget() -> None:
+def test_an_unknown_removed_pool_has_the_default_budget() -> None:
     nodes = [a_node(f"n{i:02}", pool="gone") for i in range(20)]
 
     decisions = decided(*nodes, allow_removal={"gone"})
@@ -162,7 +162,7 @@ def test_a_removed_pool_of_which_nothing_is_known_has_the_default_budget() -> No
     ]
 
 
-def test_a_removal_that_would_leave_pods_without_a_place_waits() -> None:
+def test_a_removal_waits_if_pods_would_be_unschedulable() -> None:
     decisions = decided(
         a_node("n1", "huge", pool="gone"), a_pod("p", "n1", "99"), allow_removal={"gone"}
     )

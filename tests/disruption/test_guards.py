@@ -1,4 +1,4 @@
-"""The guards that count over time, one at a time, on what a record says of the past."""
+"""The rate limits, one at a time, on recorded past disruptions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def configured(**config: Any) -> Settings:
 
 
 def four_drifted(history: History, settings: Settings) -> Decisions:
-    """Return what is decided on four drifted nodes, a pod on each."""
+    """Return the decisions on four drifted nodes with a pod each."""
     names = ("a", "b", "c", "d")
     nodes = [[*a_node(n), a_pod(f"p-{n}", n, "3")] for n in names]
     return decided(*nodes, drifted=drifted(*names), settings=settings, history=history)
@@ -55,18 +55,20 @@ def taken(*ages: timedelta) -> tuple[Taken, ...]:
     return tuple(Taken(NOW - age, "default") for age in ages)
 
 
-# a day
+# daily maximum
 
 
 @pytest.mark.parametrize(("most", "left"), [("3", 2), ("50%", 1), ("26%", 1), ("4", 3), ("0", 0)])
-def test_of_a_daily_maximum_what_went_within_the_day_is_gone(most: str, left: int) -> None:
+def test_nodes_disrupted_within_the_day_count_towards_the_daily_maximum(
+    most: str, left: int
+) -> None:
     history = History(taken=taken(HOUR, 30 * HOUR))
     decisions = four_drifted(history, configured(maximumPerDay=most))
     assert len(decisions.commands) == left
     assert {d.waits_for for d in decisions.deferred} == {WaitsFor.POLICY}
 
 
-def test_a_node_that_waits_for_the_day_says_when_the_next_may_go() -> None:
+def test_the_daily_maximum_reports_when_the_next_node_is_allowed() -> None:
     history = History(taken=taken(3 * HOUR, HOUR))
     decisions = four_drifted(history, configured(disruption={"maximumPerDay": "2"}))
     assert decisions.commands == ()
@@ -78,14 +80,14 @@ def test_a_node_that_waits_for_the_day_says_when_the_next_may_go() -> None:
     )
 
 
-def test_a_node_that_waits_for_what_this_plan_takes_has_no_moment_before_it_is_begun() -> None:
-    """Until somebody carries it out the day has not begun, however often the plan is made."""
+def test_a_node_that_waits_for_this_plans_disruptions_has_no_time() -> None:
+    """The day begins when the plan is executed, however often it is computed."""
     decisions = four_drifted(History(), configured(maximumPerDay="1"))
     assert len(decisions.commands) == 1
     assert [d.not_before for d in decisions.deferred] == [None] * 3
 
 
-def test_one_pool_may_have_used_its_day_while_another_goes_on() -> None:
+def test_the_daily_maximum_of_one_pool_does_not_affect_another() -> None:
     made = configured(nodePools={"a": {"maximumPerDay": "1"}})
     history = History(taken=(Taken(NOW - HOUR, "a"),))
     nodes = [a_node("a1", pool="a"), a_node("b1", pool="b")]
@@ -93,7 +95,7 @@ def test_one_pool_may_have_used_its_day_while_another_goes_on() -> None:
     assert brief(decisions) == [("Empty", "delete", ("b1",))]
 
 
-def test_what_is_forced_counts_for_no_day() -> None:
+def test_forceful_disruption_does_not_count_towards_the_daily_maximum() -> None:
     made = configured(maximumPerDay="1")
     decisions = decided(*a_node("n"), *a_node("m"), settings=made, interrupted={"claim-n": "spot"})
     assert brief(decisions) == [("Interrupted", "delete", ("n",)), ("Empty", "delete", ("m",))]
@@ -103,7 +105,7 @@ def test_what_is_forced_counts_for_no_day() -> None:
     ages=st.lists(st.integers(0, 24 * 60 - 1), max_size=8).map(sorted),
     most=st.integers(0, 8),
 )
-def test_the_next_is_free_at_the_first_moment_at_which_one_may_go(
+def test_the_reported_time_is_the_first_at_which_a_node_is_allowed(
     ages: list[int], most: int
 ) -> None:
     rows = taken(*(timedelta(minutes=age) for age in reversed(ages)))
@@ -127,7 +129,7 @@ def rolling(*moves: Move, **fields: Any) -> History:
     return History(rollouts=(Rollout("default", wave=3, size=2, moves=moves, **fields),))
 
 
-def test_a_wave_takes_so_many_nodes_and_names_itself() -> None:
+def test_a_wave_limits_the_number_of_nodes_and_names_itself() -> None:
     decisions = four_drifted(History(), configured(waveSize="50%"))
     assert len(decisions.commands) == 2
     assert {d.message for d in decisions.deferred} == {
@@ -151,7 +153,9 @@ def test_a_wave_takes_so_many_nodes_and_names_itself() -> None:
         ),
     ],
 )
-def test_the_next_wave_says_what_the_last_one_waits_for(move: Move, why: str, until: Any) -> None:
+def test_the_next_wave_reports_what_the_last_one_waits_for(
+    move: Move, why: str, until: Any
+) -> None:
     made = configured(waveSize="2", waveSoak="20m")
     decisions = four_drifted(rolling(move), made)
     assert decisions.commands == ()
@@ -160,17 +164,17 @@ def test_the_next_wave_says_what_the_last_one_waits_for(move: Move, why: str, un
     assert (message, at) == (f"{wave}; before the next wave, {why}", until)
 
 
-def test_a_wave_that_is_not_full_goes_on() -> None:
+def test_an_incomplete_wave_continues() -> None:
     decisions = four_drifted(rolling(a_move(nodes=1)), configured(waveSize="2"))
     assert len(decisions.commands) == 1
 
 
-def test_an_empty_node_goes_whatever_wave_there_is() -> None:
+def test_waves_do_not_limit_empty_nodes() -> None:
     decisions = decided(*a_node("n"), settings=configured(waveSize="2"), history=rolling(a_move()))
     assert brief(decisions) == [("Empty", "delete", ("n",))]
 
 
-def test_a_stopped_rollout_holds_until_somebody_resumes_it() -> None:
+def test_a_halted_rollout_stays_halted_until_resumed() -> None:
     history = rolling(stopped_at=NOW - HOUR, stopped_why="no capacity", failures=3)
     decisions = four_drifted(history, configured(stopAfterFailures=3))
     assert decisions.commands == ()
@@ -183,16 +187,16 @@ def test_a_stopped_rollout_holds_until_somebody_resumes_it() -> None:
     assert len(four_drifted(history, configured()).commands) == 4, "nobody asks for stops any more"
 
 
-# memory
+# flap damping
 
 
 def fresh(at: str, offering: str = "medium,zone-a,on-demand") -> list[dict[str, Any]]:
-    """Return a dear node that came in place of a medium one, and a pod that a medium one holds."""
+    """Return an expensive node that replaced a medium one, and a pod that fits a medium one."""
     memory = {"annotations": {GAVE_UP: f"{offering}@{at}"}}
     return [*a_node("n", "huge", claim_metadata=memory), a_pod("p", "n", "3")]
 
 
-def test_what_was_given_up_within_the_period_is_not_taken_back() -> None:
+def test_a_recently_replaced_offering_is_not_used_again() -> None:
     made = configured(undoPeriod="24h")
     decisions = decided(*fresh(stamp(NOW - HOUR)), settings=made)
     assert decisions.commands == ()
@@ -208,12 +212,12 @@ def test_what_was_given_up_within_the_period_is_not_taken_back() -> None:
 @pytest.mark.parametrize(
     "offering", ["small,zone-a,on-demand", "medium,zone-a,spot", "medium,zone-c,on-demand", "?"]
 )
-def test_another_offering_than_the_one_given_up_may_come(offering: str) -> None:
+def test_an_offering_that_was_not_replaced_may_be_used(offering: str) -> None:
     made = configured(undoPeriod="24h")
     assert brief(decided(*fresh(stamp(NOW - HOUR), offering), settings=made))
 
 
-def test_a_period_that_is_over_is_forgotten_at_its_moment() -> None:
+def test_flap_damping_ends_with_its_period() -> None:
     made = configured(undoPeriod="24h")
     objects = fresh(stamp(NOW - 24 * HOUR))
     assert brief(decided(*objects, settings=made))
@@ -221,7 +225,7 @@ def test_a_period_that_is_over_is_forgotten_at_its_moment() -> None:
     assert next_moment(a_cluster(*objects), [a_pool()], made, early) == NOW
 
 
-def test_a_node_may_still_go_without_a_replacement() -> None:
+def test_flap_damping_does_not_prevent_deletion() -> None:
     made = configured(undoPeriod="24h")
     decisions = decided(
         *fresh(stamp(NOW)), *a_node("m", "huge"), a_pod("q", "m", "1"), settings=made
@@ -250,7 +254,7 @@ CLAIMS = st.builds(
 
 
 @given(CLAIMS)
-def test_what_is_handed_on_is_what_was_remembered_and_the_node_itself(claim: NodeClaim) -> None:
+def test_a_replacement_inherits_the_replaced_offerings(claim: NodeClaim) -> None:
     made = configured(undoPeriod="24h")
     text = remembered([claim], made, NOW)
     heir = decode({"metadata": {"name": "heir", "annotations": {GAVE_UP: text}}}, NodeClaim)
@@ -260,7 +264,7 @@ def test_what_is_handed_on_is_what_was_remembered_and_the_node_itself(claim: Nod
     assert remembered([claim], configured(), NOW) == ""
 
 
-# config
+# configuration
 
 
 @pytest.mark.parametrize(
@@ -270,14 +274,14 @@ def test_what_is_handed_on_is_what_was_remembered_and_the_node_itself(claim: Nod
         ("waveDeadline", "0s"), ("stopAfterFailures", "some"), ("progressDeadline", "soon"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_refused_with_its_key(key: str, value: Any) -> None:
+def test_an_invalid_setting_is_rejected_with_its_key(key: str, value: Any) -> None:
     with pytest.raises(UsageError, match=key):
         resolve({key: value}, {})
     with pytest.raises(UsageError, match=key):
         resolve({"nodePools": {"web": {key: value}}}, {})
 
 
-def test_a_guard_says_no_in_the_words_of_its_key() -> None:
+def test_a_rate_limit_names_its_setting() -> None:
     made = configured(nodePools={"default": {"undoPeriod": "24h"}})
     decisions = decided(*fresh(stamp(NOW - HOUR)), settings=made)
     assert "(nodePools.default.undoPeriod)" in decisions.deferred[0].message

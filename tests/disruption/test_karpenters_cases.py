@@ -1,4 +1,4 @@
-"""Rules that Karpenter proves by one case each and that no other file here asks for."""
+"""Rules that Karpenter tests with a single case each and that no other file here covers."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def _apart(name: str, node: str) -> dict[str, Any]:
     return a_pod(name, node, metadata=LABELS, spec={"affinity": APART})
 
 
-def test_pods_that_must_be_apart_keep_their_nodes() -> None:
+def test_pods_with_anti_affinity_retain_their_nodes() -> None:
     fleet = [a_node(n, "small") for n in ("n1", "n2", "n3")]
     pods = [_apart(f"p-{n}", n) for n in ("n1", "n2", "n3")]
 
@@ -43,7 +43,7 @@ def test_pods_that_must_be_apart_keep_their_nodes() -> None:
     assert refusal_of(decisions, "n1") == "Can't replace with a cheaper node"
 
 
-def test_a_node_that_was_launched_for_the_pods_of_a_leaving_one_is_not_moved_on() -> None:
+def test_a_node_launched_for_displaced_pods_is_not_consolidated() -> None:
     leaving = {"deletionTimestamp": "2026-01-05T12:00:00Z", "finalizers": ["karpenter.sh/x"]}
 
     decisions = decided(
@@ -55,7 +55,7 @@ def test_a_node_that_was_launched_for_the_pods_of_a_leaving_one_is_not_moved_on(
     assert brief(decisions) == []
 
 
-def test_a_pool_that_weighs_moves_does_not_stop_another_that_does_not() -> None:
+def test_a_balanced_pool_does_not_block_another_pool() -> None:
     pools = [a_pool("weighs", consolidationPolicy="Balanced"), a_pool("plain")]
     home = {name: {"nodeSelector": {"karpenter.sh/nodepool": name}} for name in ("weighs", "plain")}
 
@@ -75,7 +75,7 @@ def test_a_pool_that_weighs_moves_does_not_stop_another_that_does_not() -> None:
 
 
 @pytest.mark.parametrize("capacity_type", ["on-demand", "spot"])
-def test_a_node_becomes_one_of_the_same_type_that_is_reserved(capacity_type: str) -> None:
+def test_a_node_is_replaced_by_a_reserved_one_of_the_same_type(capacity_type: str) -> None:
     types = [
         {
             "name": "medium",
@@ -109,7 +109,7 @@ def test_a_node_becomes_one_of_the_same_type_that_is_reserved(capacity_type: str
     assert decisions.commands[0].replacements[0].launch[1].capacity_type == "reserved"
 
 
-def test_a_drifted_node_that_cannot_leave_does_not_stop_the_next() -> None:
+def test_a_blocked_drifted_node_does_not_block_the_next() -> None:
     stuck = a_pod("stuck", "n1", "3", spec={"nodeSelector": {"nowhere": "to-be-found"}})
 
     decisions = decided(
@@ -127,7 +127,7 @@ def test_a_drifted_node_that_cannot_leave_does_not_stop_the_next() -> None:
     assert "not all pods would schedule" in refusal_of(decisions, "n1")
 
 
-def test_a_termination_grace_period_lets_drift_past_its_pods_and_consolidation_not() -> None:
+def test_a_termination_grace_period_allows_drift_but_not_consolidation() -> None:
     held = {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}
     fleet = [
         a_node("n1", "large", claim={"terminationGracePeriod": "5m"}),
@@ -142,7 +142,7 @@ def test_a_termination_grace_period_lets_drift_past_its_pods_and_consolidation_n
     assert "do-not-disrupt" in refusal_of(quiet, "n1")
 
 
-def test_a_node_that_a_waiting_pod_comes_to_takes_the_pods_of_others_as_well() -> None:
+def test_a_node_that_receives_a_pending_pod_also_takes_displaced_pods() -> None:
     decisions = decided(
         a_node("n1", "large"),
         a_pod("p1", "n1"),
@@ -156,7 +156,7 @@ def test_a_node_that_a_waiting_pod_comes_to_takes_the_pods_of_others_as_well() -
     assert brief(decisions) == [("Underutilized", "delete", ("n2",))]
 
 
-def test_what_protects_a_node_is_told_though_a_command_moves_pods_to_it() -> None:
+def test_protection_is_reported_for_a_node_that_receives_pods() -> None:
     held = {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}
 
     decisions = decided(
@@ -178,7 +178,7 @@ def test_what_protects_a_node_is_told_though_a_command_moves_pods_to_it() -> Non
     assert "do-not-disrupt" in refusal_of(drift, "n1")
 
 
-def test_a_node_that_is_told_to_stay_is_named_before_anything_wants_it() -> None:
+def test_protection_is_reported_before_a_method_selects_the_node() -> None:
     decisions = decided(
         a_node("n1", annotations={"karpenter.sh/do-not-disrupt": "true"}),
         a_pod("p", "n1"),
@@ -190,7 +190,7 @@ def test_a_node_that_is_told_to_stay_is_named_before_anything_wants_it() -> None
     assert "do-not-disrupt" in block.message
 
 
-def test_where_no_spot_is_to_be_had_a_cheaper_node_on_demand_will_do() -> None:
+def test_without_spot_capacity_a_cheaper_on_demand_node_is_used() -> None:
     any_capacity = a_pool(spec={"template": {"spec": {"requirements": []}}})
     types = [
         {

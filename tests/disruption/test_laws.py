@@ -1,4 +1,4 @@
-"""What holds of every pass, whatever the fleet: budgets, one command a node, the same answer."""
+"""Properties of every pass on any fleet: budgets, one command a node, deterministic results."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _situation(cluster: ClusterState, pools: list[dict[str, Any]], gone: tuple[s
 
 
 @pytest.mark.parametrize("reason", DisruptionReason)
-def test_these_laws_are_tried_on_commands_of_every_reason(reason: DisruptionReason) -> None:
+def test_the_generated_fleets_cover_every_reason(reason: DisruptionReason) -> None:
     def has_one(fleet: tuple[list[Any], list[dict[str, Any]], tuple[str, ...]]) -> bool:
         return any(command.reason is reason for command in _decide(*fleet).commands)
 
@@ -97,7 +97,7 @@ def test_these_laws_are_tried_on_commands_of_every_reason(reason: DisruptionReas
 
 @settings(max_examples=examples(200), deadline=None)
 @given(fleets())
-def test_no_pass_takes_more_than_a_budget_allows(
+def test_no_pass_exceeds_a_budget(
     fleet: tuple[list[Any], list[dict[str, Any]], tuple[str, ...]],
 ) -> None:
     objects, pools, gone = fleet
@@ -113,7 +113,7 @@ def test_no_pass_takes_more_than_a_budget_allows(
         for reason in DisruptionReason:
             of_reason = sum(1 for row in taken if row == (pool, reason))
             assert of_reason <= allowed[pool, reason]
-    # every voluntary command counts for every reason, so the most generous bounds them all
+    # every voluntary command counts for every reason, so the largest budget is an upper bound
     for pool in POOLS:
         together = sum(1 for row in taken if row[0] == pool)
         assert together <= max(allowed[pool, reason] for reason in DisruptionReason)
@@ -121,7 +121,7 @@ def test_no_pass_takes_more_than_a_budget_allows(
 
 @settings(max_examples=examples(150), deadline=None)
 @given(fleets(), budgets)
-def test_no_pass_takes_more_of_the_fleet_than_its_budget_allows(
+def test_no_pass_exceeds_the_budget_of_the_fleet(
     fleet: tuple[list[Any], list[dict[str, Any]], tuple[str, ...]],
     of_fleet: list[dict[str, Any]],
 ) -> None:
@@ -146,7 +146,7 @@ ages = st.lists(
 """Nodes by the hours past their expiry, their number of pods, and whether they are ready."""
 
 
-def test_graceful_expiry_is_tried_on_nodes_that_it_takes() -> None:
+def test_the_generated_fleets_cover_graceful_expiry() -> None:
     def takes_one(drawn: list[tuple[int, int, bool]]) -> bool:
         decisions, _ = _expire_gracefully(drawn, [{"nodes": "100%"}])
         return any(command.placement for command in decisions.commands)
@@ -156,7 +156,7 @@ def test_graceful_expiry_is_tried_on_nodes_that_it_takes() -> None:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(ages, budgets)
-def test_graceful_expiry_keeps_the_budgets_and_brings_room_for_every_pod(
+def test_graceful_expiry_respects_budgets_and_places_every_pod(
     drawn: list[tuple[int, int, bool]], of_pool: list[dict[str, Any]]
 ) -> None:
     decisions, allowed = _expire_gracefully(drawn, of_pool)
@@ -172,7 +172,7 @@ def test_graceful_expiry_keeps_the_budgets_and_brings_room_for_every_pod(
 def _expire_gracefully(
     drawn: list[tuple[int, int, bool]], of_pool: list[dict[str, Any]]
 ) -> tuple[Decisions, int]:
-    """Return what is decided, and how many nodes the budgets allow."""
+    """Return the decisions, and how many nodes the budgets allow."""
     objects: list[Any] = []
     for index, (hours, pods, ready) in enumerate(drawn):
         born = stamp(NOW - timedelta(hours=24 + hours))
@@ -194,7 +194,7 @@ def _expire_gracefully(
 
 @settings(max_examples=examples(150), deadline=None)
 @given(fleets())
-def test_a_node_goes_once_and_no_pod_goes_to_a_node_that_goes(
+def test_a_node_is_removed_once_and_receives_no_pods(
     fleet: tuple[list[Any], list[dict[str, Any]], tuple[str, ...]],
 ) -> None:
     decisions = _decide(*fleet)
@@ -214,7 +214,7 @@ def test_a_node_goes_once_and_no_pod_goes_to_a_node_that_goes(
 
 @settings(max_examples=examples(100), deadline=None)
 @given(fleets(), st.integers(0, 2**32))
-def test_the_order_of_the_input_changes_nothing(
+def test_the_result_does_not_depend_on_the_input_order(
     fleet: tuple[list[Any], list[dict[str, Any]], tuple[str, ...]], seed: int
 ) -> None:
     objects, pools, gone = fleet

@@ -1,4 +1,4 @@
-"""Commands of one pass know of each other: room, limits, spread, and who repels whom."""
+"""Commands of one pass take each other into account: room, limits, spread, anti-affinity."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def _apart() -> dict[str, Any]:
     }
 
 
-def test_room_that_one_command_takes_is_gone_for_the_next() -> None:
+def test_room_used_by_one_command_is_not_available_to_the_next() -> None:
     decisions = decided(
         a_node("n1"),
         a_pod("p1", "n1", "3"),
@@ -59,7 +59,7 @@ def test_room_that_one_command_takes_is_gone_for_the_next() -> None:
     assert brief(decisions) == [("Drifted", "delete", ("n1",)), ("Drifted", "replace", ("n2",))]
 
 
-def test_a_limit_that_one_command_uses_up_stops_the_next() -> None:
+def test_a_limit_used_up_by_one_command_blocks_the_next() -> None:
     pool = a_pool(spec={"limits": {"cpu": "12"}}, **NEVER)
 
     decisions = decided(
@@ -82,7 +82,7 @@ def test_a_limit_that_one_command_uses_up_stops_the_next() -> None:
     assert most <= 12
 
 
-def test_a_limit_without_room_for_two_lets_one_go() -> None:
+def test_a_limit_with_room_for_one_allows_one() -> None:
     pool = a_pool(spec={"limits": {"cpu": "7"}}, **NEVER)
 
     decisions = decided(
@@ -97,8 +97,8 @@ def test_a_limit_without_room_for_two_lets_one_go() -> None:
     assert brief(decisions) == [("Drifted", "replace", ("n1",))]
 
 
-def test_pods_that_one_command_moves_count_for_the_spread_of_the_next() -> None:
-    """One pod a zone, and both nodes in zone-a: the two replacements take both zones."""
+def test_pods_moved_by_one_command_count_for_the_spread_of_the_next() -> None:
+    """One pod in each zone, and both nodes in zone-a: the two replacements use both zones."""
     nodes = [a_node(f"n{i}") for i in range(2)]
     pods = [
         a_pod(f"p{i}", f"n{i}", "3", metadata={"labels": APP}, spec=_spread(ZONE)) for i in range(2)
@@ -114,7 +114,7 @@ def test_pods_that_one_command_moves_count_for_the_spread_of_the_next() -> None:
     assert zones == [["zone-b"], ["zone-a"]]
 
 
-def test_pods_that_repel_each_other_do_not_meet_through_two_commands() -> None:
+def test_two_commands_do_not_join_pods_with_anti_affinity() -> None:
     nodes = [a_node(f"n{i}", "small") for i in range(2)]
     pods = [
         a_pod(f"p{i}", f"n{i}", "0.5", metadata={"labels": APP}, spec=_apart()) for i in range(2)
@@ -130,8 +130,8 @@ def test_pods_that_repel_each_other_do_not_meet_through_two_commands() -> None:
     assert launched == [("default/p1",)]
 
 
-def test_a_pod_that_repels_others_does_so_where_it_goes() -> None:
-    """p0 goes to zone-b and keeps web pods out of it; p1 may only go there."""
+def test_anti_affinity_applies_at_the_new_node_of_a_pod() -> None:
+    """p0 moves to zone-b and repels web pods from it; p1 can only move there."""
     term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": APP}}
     repelling = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     in_b = {"nodeSelector": {ZONE: "zone-b"}}
@@ -149,7 +149,7 @@ def test_a_pod_that_repels_others_does_so_where_it_goes() -> None:
     assert "not all pods would schedule" in refusal_of(decisions, "n1")
 
 
-def test_an_empty_node_does_not_go_as_underutilized_past_its_own_budget() -> None:
+def test_an_empty_node_does_not_bypass_its_budget_as_underutilized() -> None:
     def with_budget(nodes: str) -> Decisions:
         pool = a_pool(budgets=[{"nodes": nodes, "reasons": ["Empty"]}])
         return decided(a_node("n1"), a_node("n2"), pools=[pool])
@@ -168,7 +168,7 @@ def test_an_empty_node_does_not_go_as_underutilized_past_its_own_budget() -> Non
 ZONE = "topology.kubernetes.io/zone"
 
 
-def test_a_pod_that_has_found_a_place_and_moves_on_is_in_one_place_only() -> None:
+def test_a_pod_that_moves_twice_is_on_one_node_only() -> None:
     cluster = a_cluster(a_node("n1"), a_node("n2"), a_pod("p", None))
 
     first = after(cluster, [], Placement(on_nodes={"default/p": "n1"}))

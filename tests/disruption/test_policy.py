@@ -1,4 +1,4 @@
-"""What our config adds to disruption: each «no» names its setting, and nothing passes beside it."""
+"""Additional disruption settings: each rejection names its setting, and none is bypassed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def two_pools() -> list[NodePool]:
     return [a_pool(), a_pool("other")]
 
 
-def test_without_any_setting_all_three_go() -> None:
+def test_without_settings_all_three_nodes_are_disrupted() -> None:
     decisions = decided(*three_launches(), pools=two_pools(), drifted=drifted("old"))
     assert {c.reason for c in decisions.commands} == {
         "Empty",
@@ -67,7 +67,7 @@ def test_without_any_setting_all_three_go() -> None:
     ("disruption", "waits_for"),
     [({"suspend": [FROZEN]}, "policy"), ({"windows": [NIGHT]}, "schedule")],
 )
-def test_suspensions_and_windows_hold_every_voluntary_reason(
+def test_suspensions_and_windows_block_every_voluntary_reason(
     disruption: dict[str, Any], waits_for: str
 ) -> None:
     made = configured(disruption=disruption)
@@ -95,12 +95,12 @@ def test_a_suspension_names_its_owner_its_end_and_its_note() -> None:
 @pytest.mark.parametrize(
     "other", [{"reasons": ["Drifted"]}, {"nodePools": ["web"]}, {"until": stamp(NOW)}]
 )
-def test_a_suspension_of_something_else_holds_nothing(other: dict[str, Any]) -> None:
+def test_an_unrelated_suspension_blocks_nothing(other: dict[str, Any]) -> None:
     made = configured(disruption={"suspend": [{**FROZEN, **other}]})
     assert brief(decided(*a_node("n"), settings=made)) == [("Empty", "delete", ("n",))]
 
 
-def test_of_two_suspensions_the_one_that_ends_last_is_told() -> None:
+def test_of_two_suspensions_the_later_end_is_reported() -> None:
     endless = {"owner": "security"}
     made = configured(disruption={"suspend": [FROZEN, endless]})
     [deferral] = decided(*a_node("n"), settings=made).deferred
@@ -108,7 +108,7 @@ def test_of_two_suspensions_the_one_that_ends_last_is_told() -> None:
     assert "security suspended" in deferral.message
 
 
-def test_within_a_window_nodes_go_and_outside_it_says_when_it_opens() -> None:
+def test_a_window_allows_disruption_and_a_closed_one_reports_when_it_opens() -> None:
     made = configured(disruption={"windows": [NIGHT]})
     [deferral] = decided(*a_node("n"), settings=made).deferred
     assert (deferral.waits_for, deferral.not_before) == (WaitsFor.SCHEDULE, NOW + 10 * HOUR)
@@ -116,20 +116,20 @@ def test_within_a_window_nodes_go_and_outside_it_says_when_it_opens() -> None:
     assert brief(decided(*a_node("n"), settings=made, now=NOW + 11 * HOUR))
 
 
-def test_a_window_whose_schedule_never_hits_never_opens() -> None:
+def test_a_window_whose_schedule_never_matches_never_opens() -> None:
     made = configured(disruption={"windows": [{**NIGHT, "schedule": "0 0 31 2 *"}]})
     [deferral] = decided(*a_node("n"), settings=made).deferred
     assert deferral.not_before is None
     assert "no window ever opens" in deferral.message
 
 
-def test_forceful_ways_are_not_held() -> None:
+def test_forceful_methods_are_not_blocked() -> None:
     made = configured(disruption={"suspend": [FROZEN]})
     decisions = decided(*a_node("n"), settings=made, interrupted={"claim-n": "spot"})
     assert brief(decisions) == [("Interrupted", "delete", ("n",))]
 
 
-def test_the_budget_of_the_fleet_holds_over_its_pools() -> None:
+def test_the_budget_of_the_fleet_applies_across_pools() -> None:
     made = configured(disruption={"budgets": [{"nodes": "1"}]})
     nodes = [a_node("a1", pool="a"), a_node("b1", pool="b")]
     decisions = decided(*nodes, pools=[a_pool("a"), a_pool("b")], settings=made)
@@ -153,7 +153,7 @@ def test_the_budget_of_the_fleet_holds_over_its_pools() -> None:
         ),
     ],
 )
-def test_a_move_that_saves_too_little_is_refused(config: dict[str, Any], said: str) -> None:
+def test_a_move_below_the_minimum_savings_is_rejected(config: dict[str, Any], said: str) -> None:
     fleet = [*a_node("wide", "huge"), a_pod("p", "wide", "3")]
     decisions = decided(*fleet, settings=configured(**config))
     assert decisions.commands == ()
@@ -161,13 +161,13 @@ def test_a_move_that_saves_too_little_is_refused(config: dict[str, Any], said: s
     assert said in refusal_of(decisions, "wide")
 
 
-def test_a_move_that_saves_enough_goes() -> None:
+def test_a_move_above_the_minimum_savings_is_made() -> None:
     made = configured(minimumSavings=0.6, minimumSavingsPercent=75)
     fleet = [*a_node("wide", "huge"), a_pod("p", "wide", "3")]
     assert brief(decided(*fleet, settings=made)) == [("Underutilized", "replace", ("wide",))]
 
 
-def test_a_young_node_waits_for_its_age_but_an_empty_one_does_not() -> None:
+def test_the_minimum_age_applies_to_all_but_empty_nodes() -> None:
     made = configured(minimumAge="2h")
     fleet = [*a_node("wide", "huge"), a_pod("p", "wide", "3"), *a_node("empty")]
     decisions = decided(*fleet, settings=made)
@@ -186,7 +186,7 @@ def expiring(name: str, *, ago: timedelta = HOUR, **more: Any) -> list[Any]:
     return [*node, a_pod(f"p-{name}", name, "3")]
 
 
-def test_graceful_expiry_brings_the_replacement_first_and_keeps_the_budget() -> None:
+def test_graceful_expiry_launches_the_replacement_first_and_respects_the_budget() -> None:
     made = configured(expirationPolicy="Graceful")
     pool = a_pool(budgets=[{"nodes": "1"}])
     decisions = decided(*expiring("a"), *expiring("b", ago=2 * HOUR), pools=[pool], settings=made)
@@ -195,7 +195,7 @@ def test_graceful_expiry_brings_the_replacement_first_and_keeps_the_budget() -> 
     assert waiting(decisions) == [("a", "Expired", "budget")]
 
 
-def test_graceful_expiry_ends_at_its_ceiling() -> None:
+def test_graceful_expiry_becomes_forceful_at_the_maximum_age() -> None:
     made = configured(expirationPolicy="Graceful", expirationCeiling="48h")
     pool = a_pool(budgets=[{"nodes": "0"}])
     fleet = [*expiring("young", ago=47 * HOUR), *expiring("old", ago=48 * HOUR)]
@@ -204,7 +204,7 @@ def test_graceful_expiry_ends_at_its_ceiling() -> None:
     assert decisions.commands[0].is_forceful
 
 
-def test_what_protects_a_node_from_graceful_expiry_is_told() -> None:
+def test_protection_from_graceful_expiry_is_reported() -> None:
     made = configured(nodePools={"default": {"expirationPolicy": "Graceful"}})
     fleet = expiring("n", annotations={"karpenter.sh/do-not-disrupt": "true"})
     decisions = decided(*fleet, settings=made)
@@ -212,14 +212,14 @@ def test_what_protects_a_node_from_graceful_expiry_is_told() -> None:
     assert [(b.node, b.reason) for b in decisions.blocked] == [("n", "Expired")]
 
 
-def test_static_pools_expire_in_kind() -> None:
+def test_expired_static_nodes_are_replaced_one_for_one() -> None:
     made = configured(expirationPolicy="Graceful", featureGates={"StaticCapacity": True})
     pool = a_pool(spec={"replicas": 1})
     decisions = decided(*expiring("n"), pools=[pool], settings=made)
     assert brief(decisions) == [("Expired", "replace", ("n",))]
 
 
-def test_the_clock_wakes_for_what_the_config_ties_to_a_time() -> None:
+def test_scheduled_settings_change_decisions_at_their_time() -> None:
     cluster, pools = a_cluster(*a_node("n"), a_pod("p", "n", "3")), [a_pool()]
     frozen = configured(disruption={"suspend": [FROZEN]})
     assert next_moment(cluster, pools, frozen, NOW) == NOW + HOUR

@@ -1,4 +1,4 @@
-"""Karpenter's recorded answers on budgets and scores, case by case."""
+"""Karpenter's recorded results on budgets and scores, case by case."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -118,7 +118,7 @@ def _pods(costs: list[float]) -> tuple[Pod, ...]:
 
 
 class FixedCandidate(Candidate):
-    """A candidate whose price and cost a case states."""
+    """A candidate with the price and cost of a case."""
 
     def __init__(self, name: str, price: float, cost: float, pool: NodePool) -> None:
         super().__init__(
@@ -204,7 +204,7 @@ def _savings_ratio(given: Any) -> Any:
 
 def _can_pass_threshold(given: Any) -> Any:
     if not given["balanced"]:
-        return True  # only nodes of a Balanced pool are asked
+        return True  # only nodes of a Balanced pool are scored
     known = given["totals"]
     totals = Totals(known["total_cost"], known["total_disruption_cost"]) if known else None
     return may_pass(given["price"], given["reschedule_disruption_cost"], totals)

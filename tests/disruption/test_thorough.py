@@ -1,4 +1,4 @@
-"""The thorough search: sets of nodes by what they waste, and several nodes in place of one."""
+"""The thorough search: sets of nodes by waste, and several replacements for one node."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ THOROUGH = Settings(consolidation_search=ConsolidationSearch.THOROUGH)
 
 
 def a_lonely_pair() -> list[Any]:
-    """Return a large node of nine cores' work, for which a huge one would do and two do better."""
+    """Return a large node with nine cores of pods, which fit a huge one or, cheaper, two nodes."""
     pods = [a_pod(f"p{i}", "n1", cpu="900m") for i in range(9)]
     return [a_node("n1", "huge"), *pods]
 
 
-def test_one_node_goes_for_two_that_are_cheaper_together() -> None:
+def test_one_node_is_replaced_by_two_cheaper_ones() -> None:
     assert decided(*a_lonely_pair()).commands == ()
 
     (command,) = decided(*a_lonely_pair(), settings=THOROUGH).commands
@@ -51,7 +51,7 @@ def test_one_node_goes_for_two_that_are_cheaper_together() -> None:
     assert command.savings >= SIZES["huge"][1] * LEAST_SAVED
 
 
-def test_whatever_ec2_makes_of_several_replacements_they_cost_less_together() -> None:
+def test_any_launch_of_several_replacements_costs_less() -> None:
     (command,) = decided(*a_lonely_pair(), settings=THOROUGH).commands
 
     assert dearest(command) < SIZES["huge"][1]
@@ -77,7 +77,7 @@ def test_the_least_savings_of_the_config_hold_for_several_replacements() -> None
     assert decided(*a_lonely_pair(), settings=settings).commands == ()
 
 
-def test_spot_is_not_replaced_by_several_spot_nodes_while_the_gate_is_shut() -> None:
+def test_spot_is_not_replaced_by_several_spot_nodes_without_the_gate() -> None:
     spot = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}
     pool = a_pool(spec={"template": {"spec": {"requirements": [spot], "expireAfter": "Never"}}})
     pods = [a_pod(f"p{i}", "n1", cpu="900m") for i in range(9)]
@@ -86,8 +86,8 @@ def test_spot_is_not_replaced_by_several_spot_nodes_while_the_gate_is_shut() -> 
     assert decided(*fleet, pools=[pool], settings=THOROUGH).commands == ()
 
 
-def test_a_node_that_would_only_be_bought_back_stays() -> None:
-    """Of a huge node and a small one that is full, the small one has nothing to give."""
+def test_a_node_that_would_be_launched_again_stays() -> None:
+    """A huge node and a full small one: the small one has no waste."""
     full = [a_pod("s1", "n2", cpu="900m"), a_pod("s2", "n2", cpu="900m")]
 
     (command,) = decided(*a_lonely_pair(), a_node("n2", "small"), *full, settings=THOROUGH).commands
@@ -96,7 +96,7 @@ def test_a_node_that_would_only_be_bought_back_stays() -> None:
 
 
 def full(name: str, size: str = "small") -> list[Any]:
-    """Return a node of the type that is cheapest for its pods, which leave no room."""
+    """Return a node of the cheapest type for its pods, which leave no room."""
     half = f"{SIZES[size][0] * 500 - 100}m"
     return [a_node(name, size), a_pod(f"{name}-a", name, half), a_pod(f"{name}-b", name, half)]
 
@@ -106,7 +106,7 @@ def half_empty(name: str, size: str = "huge") -> list[Any]:
     return [a_node(name, size), *pods]
 
 
-def test_a_set_goes_without_the_nodes_that_stand_in_its_way() -> None:
+def test_a_set_is_removed_without_the_nodes_that_block_it() -> None:
     fleet = [*half_empty("n1"), *half_empty("n2"), *full("f1"), *full("f2")]
 
     decisions = decided(*fleet, settings=THOROUGH)
@@ -131,15 +131,15 @@ def test_a_node_that_is_closed_takes_no_pods_though_it_has_room() -> None:
     assert len(closed.placement.claims) == 1
 
 
-def test_room_that_is_there_goes_to_the_pods_that_are_dear_on_new_nodes() -> None:
-    """Of two pods of one size one may be on spot; there is room for one of them."""
+def test_existing_room_goes_to_the_pods_that_are_expensive_on_new_nodes() -> None:
+    """Of two pods of the same size one may use spot; there is room for one of them."""
     either = {
         "key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]
     }  # fmt: skip
     pool = a_pool(spec={"template": {"spec": {"requirements": [either], "expireAfter": "Never"}}})
     on_demand = {"nodeSelector": {"karpenter.sh/capacity-type": "on-demand"}}
     cluster = a_cluster(
-        a_node("n1", "medium"), a_pod("a-cheap", "n1"), a_pod("b-dear", "n1", spec=on_demand),
+        a_node("n1", "medium"), a_pod("a-cheap", "n1"), a_pod("b-expensive", "n1", spec=on_demand),
         a_node("n2", "small"), a_pod("other", "n2", "900m"),
     )  # fmt: skip
     work = open_pass(a_situation(cluster, [pool], settings=THOROUGH)).work
@@ -147,13 +147,13 @@ def test_room_that_is_there_goes_to_the_pods_that_are_dear_on_new_nodes() -> Non
     worth = work.simulation.worth(going[0].moving)
 
     as_queued = work.simulation.without(going, consolidating=True)
-    dear_first = work.simulation.without(going, consolidating=True, worth=worth)
+    expensive_first = work.simulation.without(going, consolidating=True, worth=worth)
 
     assert as_queued.placement.on_nodes == {"default/a-cheap": "n2"}
-    assert dear_first.placement.on_nodes == {"default/b-dear": "n2"}
+    assert expensive_first.placement.on_nodes == {"default/b-expensive": "n2"}
 
 
-def test_the_sets_asked_about_first_waste_most() -> None:
+def test_the_most_wasteful_sets_are_evaluated_first() -> None:
     cluster = a_cluster(
         a_node("idle", "huge"), a_pod("a", "idle", cpu="1"),
         a_node("busy", "small"), a_pod("b", "busy", cpu="1800m"),
@@ -169,7 +169,7 @@ def test_the_sets_asked_about_first_waste_most() -> None:
 
 
 def dearest(command: Command) -> float:
-    """Return the most that the replacements can cost together."""
+    """Return the maximum total cost of the replacements."""
     return sum(
         max(OfferingChoice(claim.requirements).worst_launch(kind) for kind in claim.types)
         for claim in command.replacements
@@ -178,7 +178,7 @@ def dearest(command: Command) -> float:
 
 @st.composite
 def fleets(draw: st.DrawFn) -> list[Any]:
-    """Small fleets whose pods fit where they run; some are protected, some keep apart."""
+    """Small fleets whose pods fit their nodes; some are protected, some have anti-affinity."""
     objects: list[Any] = []
     for number in range(draw(st.integers(1, 5))):
         size = draw(st.sampled_from(sorted(SIZES)))
@@ -209,7 +209,7 @@ def a_budget(allowed: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("decision", ["delete", "replace"])
-def test_these_laws_are_tried_on_commands_of_both_kinds(decision: str) -> None:
+def test_the_generated_fleets_cover_both_kinds_of_commands(decision: str) -> None:
     pool = a_pool()
 
     def has_one(fleet: list[Any]) -> bool:
@@ -224,7 +224,7 @@ def test_these_laws_are_tried_on_commands_of_both_kinds(decision: str) -> None:
 
 @given(fleet=fleets(), allowed=st.integers(0, 1), nodes=st.integers(0, 3))
 @tuned(deadline=None, max_examples=examples(30))
-def test_no_command_costs_more_or_breaks_a_budget_or_leaves_a_pod_without_a_place(
+def test_no_command_raises_the_cost_exceeds_a_budget_or_leaves_a_pod_unschedulable(
     fleet: list[Any], allowed: int, nodes: int
 ) -> None:
     pool = a_pool(budgets=[{"nodes": str(nodes)}])

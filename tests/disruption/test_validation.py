@@ -1,4 +1,4 @@
-"""What may stop a command between its decision and its nodes' departure."""
+"""What can stop a command between its decision and the removal of its nodes."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ def said(
 
 
 @pytest.mark.parametrize("reason", ["Empty", "Drifted", "Underutilized", "Removed"])
-def test_what_nobody_speaks_for_goes(reason: str) -> None:
+def test_a_command_without_objections_continues(reason: str) -> None:
     assert said(reason, a_node("n1"), a_node("n2")) is None
 
 
-def test_a_pod_that_came_stops_an_empty_node_and_no_other() -> None:
+def test_a_new_pod_blocks_only_the_removal_of_an_empty_node() -> None:
     fleet = [a_node("n1"), a_node("n2"), a_pod("p", "n2", "3")]
     assert said("Empty", *fleet) == "node n2 is no longer empty"
     assert said("Underutilized", *fleet) is None
 
 
 @pytest.mark.parametrize("reason", ["Drifted", "Underutilized"])
-def test_a_pod_that_must_not_move_stops_it(reason: str) -> None:
+def test_a_protected_pod_blocks_the_command(reason: str) -> None:
     fleet = [a_node("n1"), a_pod("p", "n1", metadata=PROTECTED)]
     assert said(reason, *fleet) == "pod default/p is annotated karpenter.sh/do-not-disrupt"
 
 
-def test_a_grace_period_ends_what_a_pod_says_against_drift() -> None:
+def test_a_grace_period_overrides_pod_protection_against_drift() -> None:
     fleet = [
         a_node("n1", claim={"terminationGracePeriod": "1h"}),
         a_pod("p", "n1", metadata=PROTECTED),
@@ -48,13 +48,13 @@ def test_a_grace_period_ends_what_a_pod_says_against_drift() -> None:
     assert said("Underutilized", *fleet) is not None
 
 
-def test_a_node_that_bears_the_annotation_stays() -> None:
+def test_an_annotated_node_stays() -> None:
     node = a_node("n1", annotations={"karpenter.sh/do-not-disrupt": "true"})
     assert said("Drifted", node) == "node n1 is annotated karpenter.sh/do-not-disrupt"
 
 
 @pytest.mark.parametrize("reason", ["Drifted", "Removed"])
-def test_what_was_suspended_meanwhile_stays_as_long_as_that_holds(reason: str) -> None:
+def test_a_suspension_blocks_the_command_while_it_lasts(reason: str) -> None:
     suspension = {"owner": "platform-team", "until": stamp(NOW + timedelta(hours=1))}
     config = {"disruption": {"suspend": [suspension]}}
     settings = resolve(config, {}).settings

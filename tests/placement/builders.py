@@ -1,7 +1,7 @@
-"""Small worlds as Kubernetes objects: a test names only what it is about.
+"""Builders of small clusters as Kubernetes objects: a test names only what it is about.
 
 Objects stay plain data, so that the independent check of ``conformance/feasibility.py`` can read
-the same ones that the scheduler does.
+the same ones as the scheduler.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def a_type(
     extra: dict[str, str] | None = None,
     offerings: Sequence[Object] = (),
 ) -> Object:
-    """Return a type that has 4 GiB for each core and costs a third on spot."""
+    """Return a type that has 4 GiB for each core and costs a third as spot."""
     return {
         "name": name,
         "capacity": {
@@ -88,7 +88,7 @@ def _catalog(text: str) -> Catalog:
 
 
 def a_catalog(types: Sequence[Object]) -> Catalog:
-    """Return the catalogue of these types; equal ones are made once."""
+    """Return the catalog of these types; equal ones are created once."""
     return _catalog(json.dumps(list(types)))
 
 
@@ -127,7 +127,7 @@ def a_pod(
     owner: tuple[str, str] = ("apps/v1", "ReplicaSet"),
     **spec: Any,
 ) -> Object:
-    """Return a pod that waits, or runs on ``node``; what else is named goes into its spec."""
+    """Return a pod that is pending, or runs on ``node``; other arguments go into its spec."""
     requests = {"cpu": cpu, "memory": memory, **(more or {})}
     container: Object = {"name": "main", "resources": {"requests": requests}}
     if ports:
@@ -152,7 +152,7 @@ def a_pod(
 
 
 def pods(count: int, name: str = "app", **fields: Any) -> list[Object]:
-    """Return ``count`` like pods, labelled ``app=NAME``."""
+    """Return ``count`` equal pods, labelled ``app=NAME``."""
     fields.setdefault("labels", {"app": name})
     return [a_pod(f"{name}-{i:02d}", **fields) for i in range(count)]
 
@@ -256,7 +256,7 @@ def a_scheduler(
     gates: dict[str, bool] | None = None,
     **settings: Any,
 ) -> tuple[Scheduler, Any]:
-    """Return the scheduler of a world, and the world's cluster."""
+    """Return the scheduler of a cluster, and the cluster."""
     known = list(objects)
     pools = [decode(o, NodePool) for o in known if o["kind"] == "NodePool"]
     rest = [o for o in known if o["kind"] != "NodePool"]
@@ -268,13 +268,13 @@ def a_scheduler(
 
 
 def placed(objects: Iterable[Object], **how: Any) -> Placement:
-    """Return where the pods of a world go that need a place."""
+    """Return the placement of the pods of a cluster that need a node."""
     scheduler, cluster = a_scheduler(objects, **how)
     return scheduler.place(pods_to_place(cluster, NOW))
 
 
 def plan_of(placement: Placement) -> Object:
-    """Return the part of a plan that placement decides, as the contract spells it."""
+    """Return the part of a plan that placement decides, in the contract's format."""
     claims = []
     for claim in placement.claims:
         kind, offering = claim.launch
@@ -318,6 +318,6 @@ def groups(placement: Placement) -> list[list[str]]:
 
 
 def zones(placement: Placement) -> list[str]:
-    """Return the zone of each new NodeClaim that is bound to one, sorted."""
+    """Return the zone of each new NodeClaim with a single zone, sorted."""
     found = [c.requirements.fixed_labels().get(ZONE, "") for c in placement.claims]
     return sorted(zone for zone in found if zone)

@@ -1,12 +1,12 @@
-"""In which order pods are taken: other orders than Karpenter's, where they are better."""
+"""The order in which pods are served: alternatives to Karpenter's order, if they are better."""
 
 from __future__ import annotations
 
 from tests.placement.builders import ARCH, ZONE, a_pod, a_pool, apart, groups, placed, rule
 
 
-def test_which_pods_have_to_wait_is_for_the_queue_to_say() -> None:
-    """To leave out the large pod instead would leave as many, and take a cheaper node."""
+def test_the_queue_decides_which_pods_wait() -> None:
+    """Leaving out the large pod would leave the same number, and use a cheaper node."""
     large = a_pod("large", "3", labels={"app": "db"}, nodeSelector={ZONE: "zone-a"})
     away = apart(rule(ZONE, "db"))
     choosy = {ZONE: "zone-a", ARCH: "amd64"}

@@ -1,4 +1,4 @@
-"""The bound: no placement costs less, an independent solver agrees, and it says what holds."""
+"""The bound: no placement costs less, an independent solver agrees, and it explains the gap."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.placement.worlds import worlds
 
 
 def bounded(world: Iterable[Object], packing: str = "default") -> tuple[Placement, Bound]:
-    """Return where the pods of a world go, and the bound for those that have a place."""
+    """Return the placement of a cluster's pods, and the bound for those that were placed."""
     scheduler, cluster = a_scheduler(world, types=UNEVEN, packing=packing)
     waiting = pods_to_place(cluster, NOW)
     placement = scheduler.place(waiting)
@@ -49,7 +49,7 @@ def test_no_placement_costs_less(world: list[Object], packing: str) -> None:
     assert bound.cost <= cost(placement) * (1 + 1e-9)
 
 
-def test_it_is_met_where_pods_fill_nodes_exactly() -> None:
+def test_the_bound_is_exact_if_pods_fill_nodes_exactly() -> None:
     world = [a_pool("default", wanted(CAPACITY_TYPE, "In", "spot")), *pods(4, cpu="7900m")]
     placement, bound = bounded(world, "cheapest")
     assert bound.cost == pytest.approx(cost(placement))
@@ -65,7 +65,7 @@ def test_free_room_counts_as_free() -> None:
     assert with_room_for_all.cost == 0
 
 
-def test_many_shapes_are_merged_into_a_bound_that_still_is_one() -> None:
+def test_merging_many_shapes_gives_a_valid_bound() -> None:
     sizes = [(100 + 37 * i, 200 + 91 * (i * 7 % 40)) for i in range(40)]
     world = [a_pool()]
     for i, (cpu, memory) in enumerate(sizes):
@@ -75,9 +75,9 @@ def test_many_shapes_are_merged_into_a_bound_that_still_is_one() -> None:
     assert cost(placement) / 2 < bound.cost <= cost(placement)
 
 
-def test_it_names_what_holds_a_placement_above_it() -> None:
-    dear = a_pool("dear", wanted(CAPACITY_TYPE, "In", "on-demand"), weight=10)
-    placement, bound = bounded([dear, a_pool("cheap"), *pods(8, cpu="900m")], "cheapest")
+def test_the_bound_names_why_a_placement_costs_more() -> None:
+    on_demand = a_pool("on-demand", wanted(CAPACITY_TYPE, "In", "on-demand"), weight=10)
+    placement, bound = bounded([on_demand, a_pool("cheap"), *pods(8, cpu="900m")], "cheapest")
     assert bound.held_by(cost(placement)) is HeldBy.WEIGHTS
     placement, bound = bounded([a_pool(), *pods(8, cpu="900m")])
     assert bound.held_by(cost(placement)) is HeldBy.PACKING

@@ -1,4 +1,4 @@
-"""New nodes: how pods share them, which types they may become, and what they cost a limit."""
+"""New nodes: how pods share them, their possible types, and how they count towards a limit."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def test_capacity_types_are_narrowed_to_what_the_types_are_offered_in() -> None:
     assert claim.requirements[CAPACITY_TYPE].values == {"on-demand"}
 
 
-def test_the_emptiest_node_takes_the_next_pod() -> None:
+def test_the_node_with_the_fewest_pods_takes_the_next_pod() -> None:
     """Karpenter offers a pod to the node with the fewest pods, not to the fullest that fits."""
     big = [a_pod("big-0", "9"), a_pod("big-1", "9")]
     placement = placed([a_pool(), *big, *pods(4, cpu="1")])
     assert [len(members) for members in groups(placement)] == [3, 3]
 
 
-def test_pods_narrow_a_node_as_they_come() -> None:
+def test_each_added_pod_narrows_the_node() -> None:
     spot = a_pod("spot-0", nodeSelector={CAPACITY_TYPE: "spot"})
     zonal = a_pod("zonal-0", nodeSelector={ZONE: "zone-b"})
     (claim,) = placed([a_pool(), spot, zonal]).claims
@@ -55,7 +55,7 @@ def test_pods_narrow_a_node_as_they_come() -> None:
     assert (offering.zone, offering.capacity_type) == ("zone-b", "spot")
 
 
-def test_the_heavier_pool_is_tried_first_and_of_equals_the_later_name() -> None:
+def test_pools_are_tried_by_weight_then_in_reverse_order_of_name() -> None:
     placement = placed([a_pool("a"), a_pool("b"), *pods(1)])
     assert [c.node_pool.name for c in placement.claims] == ["b"]
     placement = placed([a_pool("a", weight=1), a_pool("b"), *pods(1)])
@@ -69,7 +69,9 @@ def test_the_heavier_pool_is_tried_first_and_of_equals_the_later_name() -> None:
         ("metadata", {"name": "default", "deletionTimestamp": "2026-03-01T11:00:00Z"}),
     ],
 )
-def test_a_pool_that_is_not_ready_or_goes_away_launches_nothing(field: str, value: object) -> None:
+def test_a_pool_that_is_not_ready_or_being_deleted_launches_nothing(
+    field: str, value: object
+) -> None:
     placement = placed([{**a_pool(), field: value}, *pods(1)])
     assert [r.code for r in placement.unschedulable["default/app-00"]] == ["NoNodePools"]
 
@@ -92,7 +94,7 @@ def test_one_pass_keeps_the_limit_on_nodes_which_karpenter_lets_it_exceed() -> N
     assert (reason.code, reason.node_pool) == ("NodeLimitReached", "default")
 
 
-def test_running_nodes_count_for_a_limit_and_those_that_go_away_do_not() -> None:
+def test_running_nodes_count_for_a_limit_and_deleting_nodes_do_not() -> None:
     full = [a_pod("old-0", "4", node="n1")]
     world = [a_pool(limits={"nodes": "1"}), *full, *pods(1)]
     assert placed([*world, *a_node("n1")]).claims == ()
@@ -106,7 +108,7 @@ def test_min_values_keep_a_node_open_for_several_types() -> None:
     assert all(len(claim.types) >= 3 for claim in placement.claims)
 
 
-def test_best_effort_lowers_min_values_and_says_so() -> None:
+def test_best_effort_lowers_min_values_and_reports_it() -> None:
     several = wanted("node.kubernetes.io/instance-type", "Exists", min_values=3)
     world = [a_pool("default", several), *pods(1, cpu="10")]
     assert [r.code for r in placed(world).unschedulable["default/app-00"]] == ["MinValuesUnmet"]
@@ -124,7 +126,7 @@ def test_custom_requirements_become_labels_and_well_known_ones_do_not() -> None:
     assert "karpenter.sh/registered" not in claim.requirements
 
 
-def test_a_daemon_set_takes_its_share_before_pods_do() -> None:
+def test_daemon_set_requests_are_reserved_before_pods() -> None:
     plain = placed([a_pool(), *pods(1, cpu="1500m")])
     beside = placed([a_pool(), a_daemon_set("agent", "500m"), *pods(1, cpu="1500m")])
     assert plain.claims[0].types[0].name == "small"
@@ -132,7 +134,7 @@ def test_a_daemon_set_takes_its_share_before_pods_do() -> None:
     assert beside.claims[0].requests["cpu"] == 2000
 
 
-def test_a_daemon_set_burdens_only_the_types_that_it_runs_on() -> None:
+def test_a_daemon_set_counts_only_on_the_types_that_it_runs_on() -> None:
     only_large = on([wanted("example.com/size", "In", "16")])
     world = [a_pool(), a_daemon_set("agent", "15", affinity=only_large), *pods(1)]
     (claim,) = placed(world).claims
@@ -141,20 +143,20 @@ def test_a_daemon_set_burdens_only_the_types_that_it_runs_on() -> None:
 
 
 def test_each_alternative_of_a_daemon_sets_affinity_counts_for_every_type() -> None:
-    """Karpenter drops an alternative for good once one type did not suit it."""
+    """Karpenter drops an alternative for good once one type does not match it."""
     either = on([wanted("example.com/size", "In", "16")], [wanted("example.com/size", "In", "2")])
     world = [a_pool(), a_daemon_set("agent", "1500m", affinity=either), *pods(1)]
     (claim,) = placed(world).claims
     assert {kind.name for kind in claim.types} == {"medium", "large", "huge", "arm", "gpu"}
 
 
-def test_startup_taints_keep_nobody_off_a_new_node() -> None:
+def test_startup_taints_do_not_repel_pods_from_a_new_node() -> None:
     taint = {"key": "example.com/starting", "effect": "NoSchedule"}
     assert len(placed([a_pool(startupTaints=[taint]), *pods(1)]).claims) == 1
     assert len(placed([a_pool(taints=[taint]), *pods(1)]).claims) == 0
 
 
-def test_like_host_ports_need_nodes_of_their_own() -> None:
+def test_pods_with_the_same_host_port_need_separate_nodes() -> None:
     assert len(placed([a_pool(), *pods(3, ports=[8080])]).claims) == 3
 
 
@@ -189,16 +191,16 @@ def test_reserved_capacity_is_taken_first_and_a_second_node_waits_for_it() -> No
     assert placement.unschedulable == {}
 
 
-def test_without_the_gate_reserved_offerings_hold_nobody_up() -> None:
+def test_without_the_gate_reserved_offerings_delay_no_pod() -> None:
     world = [a_pool(), *pods(2, cpu="6")]
     off = placed(world, types=[*TYPES, RESERVED], gates={FeatureGate.RESERVED_CAPACITY: False})
     assert (len(off.claims), off.deferred) == (1, {})
 
 
-def test_pods_that_may_go_anywhere_join_those_that_must_spread() -> None:
+def test_unconstrained_pods_join_nodes_of_spread_pods() -> None:
     sixteen = [a_type("sixteen", 16, 1.0)]
     large = pods(2, "large", cpu="7500m", memory="2Gi")
     apart_in_zones = pods(3, cpu="7", topologySpreadConstraints=[spread(ZONE)])
     placement = placed([a_pool(), *large, *apart_in_zones], types=sixteen)
-    # largest first, the large ones fill a node of their own and there would be four
+    # served largest first, the large ones fill nodes of their own and there would be four
     assert sorted(len(c.pods) for c in placement.claims) == [1, 2, 2]

@@ -1,4 +1,4 @@
-"""Devices by ResourceClaim (DRA): refused with a reason, as Karpenter refuses them by default."""
+"""Devices by ResourceClaim (DRA): rejected with a reason, as in Karpenter by default."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _asking(how: str, name: str = "app-0", **more: Any) -> Object:
 
 
 @pytest.mark.parametrize("how", ASKING)
-def test_a_pod_that_claims_devices_gets_no_node_and_is_told_why(how: str) -> None:
+def test_a_pod_that_claims_devices_is_rejected_with_a_reason(how: str) -> None:
     placement = placed([a_pool(), *a_node("n-1"), _asking(how), a_pod("other-0")])
 
     (reason,) = placement.unschedulable["default/app-0"]
@@ -42,7 +42,7 @@ def test_a_pod_that_claims_devices_gets_no_node_and_is_told_why(how: str) -> Non
 
 
 def test_a_running_pod_that_claims_devices_keeps_its_node() -> None:
-    """Nobody knows whether another node had such a device: so it is not moved."""
+    """It is not known whether another node has such a device, so the pod is not moved."""
     running = _asking("the pod", node="n-1")
     scheduler, cluster = a_scheduler([a_pool(), *a_node("n-1"), *a_node("n-2"), running])
 
@@ -51,7 +51,7 @@ def test_a_running_pod_that_claims_devices_keeps_its_node() -> None:
     assert [r.code for r in placement.unschedulable["default/app-0"]] == ["ResourceClaimsIgnored"]
 
 
-def test_a_daemon_that_claims_devices_takes_nothing_of_a_new_node() -> None:
+def test_a_daemon_that_claims_devices_uses_no_room_on_a_new_node() -> None:
     daemon = a_daemon_set("drivers", "15", resourceClaims=[{"name": "gpu"}])
 
     placement = placed([a_pool(), daemon, a_pod("app-0", "1")])

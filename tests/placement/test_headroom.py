@@ -1,4 +1,4 @@
-"""CapacityBuffers: how many virtual pods each comes to, what they are like, and who goes first."""
+"""CapacityBuffers: the number of virtual pods, their spec, and their order."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DEPLOYMENT = {"scalableRef": {"kind": "Deployment", "name": "web"}}
 
 
 def _room(_scale: int | None = 10, **spec: Any) -> Headroom:
-    """Return what a buffer asks for beside a PodTemplate and a Deployment, both ``web``."""
+    """Return the pods of a buffer, given a PodTemplate and a Deployment, both ``web``."""
     template = decode(TEMPLATE, PodTemplate)
     workload = {"metadata": {"name": "web"}, "spec": {"template": TEMPLATE, "replicas": _scale}}
     known = BufferTemplates(
@@ -68,13 +68,13 @@ def _room(_scale: int | None = 10, **spec: Any) -> Headroom:
         ({**SHAPE, "replicas": 2, "limits": {"example.com/gpu": "0"}}, 2),
     ],
 )
-def test_the_larger_of_number_and_share_counts_within_the_limits(
+def test_the_larger_of_number_and_percentage_applies_within_the_limits(
     spec: dict[str, Any], count: int
 ) -> None:
     assert len(_room(**spec).pods) == count
 
 
-def test_a_workload_that_says_no_number_has_one_pod() -> None:
+def test_a_workload_without_replicas_has_one_pod() -> None:
     assert len(_room(None, **DEPLOYMENT, percentage=300).pods) == 3
 
 
@@ -105,7 +105,7 @@ def test_a_workload_that_says_no_number_has_one_pod() -> None:
         ),
     ],
 )
-def test_a_buffer_that_comes_to_nothing_says_why(
+def test_a_buffer_without_pods_reports_the_reason(
     spec: dict[str, Any], code: str, said: str
 ) -> None:
     room = _room(**spec)
@@ -114,7 +114,7 @@ def test_a_buffer_that_comes_to_nothing_says_why(
     assert said in room.message
 
 
-def test_a_virtual_pod_looks_like_its_template_but_for_what_would_bind_it() -> None:
+def test_a_virtual_pod_equals_its_template_without_node_and_volumes() -> None:
     first, second = _room(**SHAPE, replicas=2).pods
 
     assert [first.key, second.key] == ["default/capacity-buffer-b-1", "default/capacity-buffer-b-2"]
@@ -139,14 +139,14 @@ def _virtual(count: int, cpu: str, **spec: Any) -> list[Object]:
     return found
 
 
-def test_real_pods_take_what_is_there_before_virtual_ones_that_are_larger() -> None:
+def test_real_pods_use_existing_room_before_larger_virtual_pods() -> None:
     placement = placed([a_pool(), *a_node("n-1", cpu="4"), a_pod("app-0", "2"), *_virtual(1, "3")])
 
     assert dict(placement.on_nodes) == {"default/app-0": "n-1"}
     assert [claim.pods for claim in placement.claims] == [("default/virtual-0",)]
 
 
-def test_when_limits_leave_room_for_one_it_is_the_real_pod_that_gets_it() -> None:
+def test_a_real_pod_gets_the_last_room_within_the_limits() -> None:
     pool = a_pool(limits={"cpu": "2"})
 
     placement = placed([pool, a_pod("app-0", "1"), *_virtual(3, "1900m")])
@@ -155,7 +155,7 @@ def test_when_limits_leave_room_for_one_it_is_the_real_pod_that_gets_it() -> Non
     assert sorted(placement.unschedulable) == [f"default/virtual-{i}" for i in range(3)]
 
 
-def test_the_same_holds_of_packing_for_the_price() -> None:
+def test_real_pods_also_come_first_when_packing_for_cost() -> None:
     pool = a_pool(limits={"cpu": "8"})
     world = [pool, *pods(7, cpu="1"), *_virtual(7, "1")]
 
@@ -165,7 +165,7 @@ def test_the_same_holds_of_packing_for_the_price() -> None:
     assert homeless == []
 
 
-def test_rules_about_pods_bind_virtual_ones_as_well() -> None:
+def test_topology_rules_apply_to_virtual_pods() -> None:
     spec = {"affinity": apart(rule(HOST))}
     world = [a_pool(), *a_node("n-1"), a_pod("app-0", node="n-1", labels={"app": "app"})]
 
@@ -175,7 +175,7 @@ def test_rules_about_pods_bind_virtual_ones_as_well() -> None:
     assert len(placement.claims) == 2
 
 
-def test_a_scheduler_asked_twice_gives_the_same_room() -> None:
+def test_calling_a_scheduler_twice_gives_the_same_result() -> None:
     world = [a_pool(), *a_node("n-1", cpu="2"), *pods(3, cpu="500m"), *_virtual(3, "500m")]
     scheduler, cluster = a_scheduler(world)
 

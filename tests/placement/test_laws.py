@@ -1,7 +1,7 @@
-"""Laws that every placement keeps, on worlds drawn at random.
+"""Properties of every placement, tested on random clusters.
 
-Feasible: a check that shares no code with the scheduler accepts what it answers. Deterministic:
-the order of the input and the hash seed change nothing.
+Feasible: a check that shares no code with the scheduler accepts the result. Deterministic: the
+result does not depend on the order of the input or the hash seed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_an_independent_check_accepts_every_placement(world: list[Object], polic
 
 @given(worlds())
 @thorough
-def test_every_pod_that_needs_a_place_is_answered_once(world: list[Object]) -> None:
+def test_every_pod_to_place_has_exactly_one_result(world: list[Object]) -> None:
     placement = placed(world)
     answered = [key for claim in placement.claims for key in claim.pods]
     answered += [*placement.on_nodes, *placement.unschedulable, *placement.deferred]
@@ -81,7 +81,7 @@ def test_every_pod_that_needs_a_place_is_answered_once(world: list[Object]) -> N
 
 @given(worlds(), st.randoms(use_true_random=False))
 @thorough
-def test_the_order_of_the_input_changes_nothing(world: list[Object], random: Any) -> None:
+def test_the_result_does_not_depend_on_the_input_order(world: list[Object], random: Any) -> None:
     shuffled = list(world)
     random.shuffle(shuffled)
     once, again = placed(world), placed(shuffled)
@@ -91,7 +91,7 @@ def test_the_order_of_the_input_changes_nothing(world: list[Object], random: Any
 
 
 def digest_of_a_placement() -> str:
-    """Return a digest of a placement in which many things are equal."""
+    """Return a digest of a placement with many ties."""
     world = [a_pool("a"), a_pool("b")]
     for app in ("x", "y", "z"):
         rules = [spread("topology.kubernetes.io/zone", app)]
@@ -99,7 +99,7 @@ def digest_of_a_placement() -> str:
     return sha256(json.dumps(plan_of(placed(world))).encode()).hexdigest()
 
 
-def test_the_hash_seed_changes_nothing() -> None:
+def test_the_result_does_not_depend_on_the_hash_seed() -> None:
     program = "from tests.placement.test_laws import digest_of_a_placement as d; print(d())"
     found = {
         subprocess.check_output(

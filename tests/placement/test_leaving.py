@@ -1,4 +1,4 @@
-"""Pods of nodes that go away: which of them come to need a place, and which are left alone."""
+"""Pods of deleting nodes: which of them need another node, and which are left alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _budget(name: str = "b", **spec: Any) -> Object:
 
 
 def _moved(*others: Object, **pod: Any) -> bool:
-    """Return whether the one pod of a node that goes away gets another node."""
+    """Return whether the one pod of a deleting node gets another node."""
     running = a_pod("app-0", node="n-1", labels=LABELS, owner=pod.pop("owner", ("apps/v1", "RS")))
     for part, fields in pod.items():
         running[part] |= fields
@@ -38,7 +38,7 @@ def _moved(*others: Object, **pod: Any) -> bool:
         [_budget("b", maxUnavailable=9), _budget("c", maxUnavailable=9)],
     ],
 )
-def test_a_pod_that_its_budgets_never_let_go_needs_no_other_node(budgets: list[Object]) -> None:
+def test_a_pod_whose_budgets_block_permanently_needs_no_other_node(budgets: list[Object]) -> None:
     assert not _moved(*budgets)
 
 
@@ -52,11 +52,11 @@ def test_a_pod_that_its_budgets_never_let_go_needs_no_other_node(budgets: list[O
         [{**_budget(maxUnavailable=0), "metadata": {"name": "b", "namespace": "other"}}],
     ],
 )
-def test_a_budget_that_may_allow_it_does_not_keep_a_pod(budgets: list[Object]) -> None:
+def test_a_budget_that_blocks_temporarily_does_not_exclude_a_pod(budgets: list[Object]) -> None:
     assert _moved(*budgets)
 
 
-def test_a_pod_that_is_not_ready_may_go_where_the_budget_lets_such_pods_go() -> None:
+def test_an_unready_pod_is_evictable_if_the_budget_policy_allows_it() -> None:
     budget = _budget(maxUnavailable=0, unhealthyPodEvictionPolicy="AlwaysAllow")
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     unready = {"conditions": [{"type": "Ready", "status": "False"}]}

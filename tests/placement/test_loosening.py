@@ -1,4 +1,4 @@
-"""Constraints are found, and left out one at a time."""
+"""Constraints are listed, and removed one at a time."""
 
 from __future__ import annotations
 
@@ -60,18 +60,18 @@ def _spec() -> PodSpec:
     return decode(a_pod("app-0", **EVERYTHING), Pod).spec
 
 
-def test_every_constraint_of_pods_and_pool_is_named_once() -> None:
+def test_every_constraint_of_pods_and_pool_is_listed_once() -> None:
     assert tuple(map(str, constraints_of([_spec(), _spec()], POOL))) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_constraint_goes_and_all_others_stay(name: str) -> None:
+def test_removing_a_constraint_keeps_all_others(name: str) -> None:
     constraint = next(c for c in constraints_of([_spec()], POOL) if str(c) == name)
     spec, pool = spec_without(_spec(), constraint), pool_without(POOL, constraint)
     left = [str(c) for c in constraints_of([spec], pool)]
     assert left == [n for n in NAMES if n != name]
 
 
-def test_what_a_pod_does_not_ask_changes_nothing() -> None:
+def test_removing_a_missing_constraint_changes_nothing() -> None:
     plain = decode(a_pod("app-1"), Pod).spec
     assert all(spec_without(plain, c) is plain for c in constraints_of([_spec()], POOL))

@@ -1,4 +1,4 @@
-"""Nodes that are there: which take a pod, in which order, and how much is left on them."""
+"""Existing nodes: which take a pod, in which order, and how much is left on them."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from tests.placement.builders import (
 NO_SCHEDULE = {"key": "example.com/own", "effect": "NoSchedule"}
 
 
-def test_a_node_with_room_is_taken_before_a_new_one() -> None:
+def test_a_node_with_room_is_used_before_a_new_one() -> None:
     placement = placed([a_pool(), *a_node("n1"), *pods(5)])
     assert len(placement.on_nodes) == 4
     assert len(placement.claims) == 1
 
 
-def test_initialized_nodes_come_first_then_names_decide() -> None:
+def test_nodes_are_ordered_by_initialized_then_name() -> None:
     world = [a_pool(), *a_node("a", initialized=False), *a_node("c"), *a_node("b")]
     assert placed([*world, *pods(1)]).on_nodes == {"default/app-00": "b"}
 
 
-def test_a_pod_on_a_node_that_still_starts_up_is_marked() -> None:
+def test_a_pod_on_an_uninitialized_node_is_marked() -> None:
     placement = placed([a_pool(), *a_node("n1", initialized=False), *pods(1)])
     assert placement.uninitialized_targets == {"default/app-00"}
 
 
-def test_a_label_that_a_node_lacks_it_has_not_though_a_new_one_might_get_it() -> None:
+def test_a_missing_label_of_an_existing_node_has_no_value() -> None:
     world = [a_pool(), *a_node("n1", zone=None)]
     placement = placed([*world, *pods(1, nodeSelector={ZONE: "zone-a"})])
     assert (placement.on_nodes, len(placement.claims)) == ({}, 1)
@@ -58,7 +58,7 @@ def test_taints_count_except_those_that_a_starting_node_will_lose() -> None:
     assert placed(running).on_nodes == {}
 
 
-def test_what_runs_and_what_daemons_will_take_is_not_free() -> None:
+def test_running_pods_and_future_daemons_use_room() -> None:
     agent = a_daemon_set("agent", "1")
     bound = a_pod("agent-0", "1", node="n1", owner=("apps/v1", "DaemonSet"))
     other = a_pod("old-0", "1", node="n1")
@@ -68,7 +68,7 @@ def test_what_runs_and_what_daemons_will_take_is_not_free() -> None:
     assert len(unbound.on_nodes) == len(here.on_nodes) == 2
 
 
-def test_an_over_committed_node_takes_not_even_a_pod_that_asks_for_nothing() -> None:
+def test_an_overcommitted_node_rejects_even_a_pod_without_requests() -> None:
     world = [a_pool(), *a_node("n1"), a_pod("old-0", "5", node="n1")]
     assert placed([*world, *pods(1, cpu="0", memory="0")]).on_nodes == {}
 
@@ -79,19 +79,19 @@ def test_host_ports_of_running_pods_count() -> None:
     assert placed([*world, *pods(1, ports=[81])]).on_nodes == {"default/app-00": "n1"}
 
 
-def test_nodes_without_a_pool_of_ours_take_pods_too() -> None:
+def test_nodes_without_a_nodepool_take_pods() -> None:
     stray = a_node("n1")[0]
     del stray["metadata"]["labels"]["karpenter.sh/nodepool"]
     assert placed([a_pool(), stray, *pods(1)]).on_nodes == {"default/app-00": "n1"}
 
 
-def test_pods_of_a_node_that_goes_away_find_another_place() -> None:
+def test_pods_of_a_deleting_node_are_placed_elsewhere() -> None:
     world = [a_pool(), *a_node("n1", deleting=True), *pods(2, node="n1")]
     placement = placed(world)
     assert [c.pods for c in placement.claims] == [("default/app-00", "default/app-01")]
 
 
-def test_nodes_left_out_take_nothing_and_their_pods_do_not_count_where_they_were() -> None:
+def test_excluded_nodes_take_no_pods_and_their_pods_do_not_count() -> None:
     alone = pods(2, node="n1", affinity=apart(rule("kubernetes.io/hostname")))[:1]
     world = [a_pool(limits={"nodes": "1"}), *a_node("n1"), *alone]
     scheduler, cluster = a_scheduler(world)
@@ -100,7 +100,7 @@ def test_nodes_left_out_take_nothing_and_their_pods_do_not_count_where_they_were
     assert scheduler.place(cluster.pods, without={"n1"}) == placement
 
 
-def test_a_claim_without_an_instance_is_a_place_and_counts_for_limits() -> None:
+def test_a_claim_without_an_instance_takes_pods_and_counts_for_limits() -> None:
     claim: Object = {
         "kind": "NodeClaim",
         "metadata": {"name": "new-1", "labels": {"karpenter.sh/nodepool": "default"}},
@@ -115,7 +115,7 @@ def test_a_claim_without_an_instance_is_a_place_and_counts_for_limits() -> None:
     assert len(placement.unschedulable) == 1
 
 
-def test_a_fresh_node_is_left_alone_by_consolidation_only() -> None:
+def test_only_consolidation_avoids_recently_changed_nodes() -> None:
     node, claim = a_node("n1")
     claim["status"]["conditions"] = [{"type": "Initialized", "status": "True"}]
     claim["status"]["lastPodEventTime"] = "2026-03-01T11:59:50Z"
@@ -153,7 +153,7 @@ def _uses(*claims: str) -> list[Object]:
     return [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims]
 
 
-def test_a_volume_draws_its_pod_to_its_zone() -> None:
+def test_a_volume_restricts_its_pod_to_its_zone() -> None:
     world = [a_pool(), *_bound("data", "zone-b"), *a_node("n1"), *pods(1, volumes=_uses("data"))]
     placement = placed(world)
     assert placement.on_nodes == {}
@@ -161,7 +161,7 @@ def test_a_volume_draws_its_pod_to_its_zone() -> None:
 
 
 def test_a_volume_of_one_host_keeps_its_pod_off_new_nodes() -> None:
-    """A volume that no path of its host is: the host's name holds, and no new node has it."""
+    """Not a local path: the hostname of the volume applies, and no new node has it."""
     claim, volume = _bound("data", "zone-a")
     terms = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
     terms[0]["matchExpressions"] = [wanted(HOST, "In", "n2")]
@@ -200,7 +200,7 @@ def test_a_node_attaches_no_more_volumes_than_its_driver_allows() -> None:
         ([{"spec": {}, "status": {"phase": "Lost"}}], "PersistentVolumeClaimLost"),
     ],
 )
-def test_a_pod_whose_volume_cannot_be_had_is_refused_and_told_why(
+def test_a_pod_with_an_unavailable_volume_is_rejected_with_a_reason(
     objects: list[Object], code: str
 ) -> None:
     metadata = {"name": "data", "namespace": "default"}
@@ -209,7 +209,7 @@ def test_a_pod_whose_volume_cannot_be_had_is_refused_and_told_why(
     assert [r.code for r in placement.unschedulable["default/app-00"]] == [code]
 
 
-def test_pods_that_only_an_existing_node_suits_go_there() -> None:
+def test_pods_that_fit_only_an_existing_node_use_it() -> None:
     here = wanted("example.com/rack", "In", "7")
     world = [a_pool(), *a_node("n1", labels={"example.com/rack": "7"})]
     assert placed([*world, *pods(1, affinity=on([here]))]).on_nodes == {"default/app-00": "n1"}
@@ -217,7 +217,7 @@ def test_pods_that_only_an_existing_node_suits_go_there() -> None:
 
 
 def _class(name: str, *terms: tuple[str, ...], mode: str = "WaitForFirstConsumer") -> Object:
-    """Return a StorageClass; each term lists zones, and any one of the terms will do."""
+    """Return a StorageClass; each term lists zones, and any of the terms may match."""
     topologies = [{"matchLabelExpressions": [{"key": ZONE, "values": list(t)}]} for t in terms]
     return {
         "kind": "StorageClass",
@@ -237,7 +237,7 @@ def _unbound(name: str, storage_class: str) -> Object:
 
 
 def test_each_zone_of_a_storage_class_is_an_alternative() -> None:
-    """Two pods that repel each other, and volumes that may be in either of two zones."""
+    """Two pods that repel each other, with volumes that may be in either of two zones."""
     spec = {"affinity": apart(rule(ZONE)), "labels": {"app": "app"}}
     world = [
         _class("two", ("zone-b",), ("zone-c",)),
@@ -251,7 +251,7 @@ def test_each_zone_of_a_storage_class_is_an_alternative() -> None:
     assert {claim.launch[1].zone for claim in placement.claims} == {"zone-b", "zone-c"}
 
 
-def test_an_ephemeral_volume_counts_by_the_claim_that_bears_the_pods_name() -> None:
+def test_an_ephemeral_volume_counts_by_its_claim_name() -> None:
     volume = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}
     world = [a_pool(), _class("c", ("zone-c",)), a_pod("app-0", volumes=[volume])]
 
@@ -264,7 +264,7 @@ def test_an_ephemeral_volume_counts_by_the_claim_that_bears_the_pods_name() -> N
     ]
 
 
-def test_a_claim_that_binds_before_there_is_a_pod_is_waited_for() -> None:
+def test_a_pod_waits_for_a_claim_with_immediate_binding() -> None:
     world = [a_pool(), _class("c", ("zone-c",), mode="Immediate"), _unbound("data", "c")]
 
     placement = placed([*world, *pods(1, volumes=_uses("data"))])
@@ -272,7 +272,7 @@ def test_a_claim_that_binds_before_there_is_a_pod_is_waited_for() -> None:
     assert [r.code for r in placement.unschedulable["default/app-00"]] == ["VolumeNotBound"]
 
 
-def test_a_volumes_zone_is_not_given_up_with_an_alternative_of_the_pod() -> None:
+def test_a_volume_zone_remains_when_the_pod_drops_an_alternative() -> None:
     either = on([wanted("example.com/none", "In", "x")], [wanted(CAPACITY_TYPE, "In", "on-demand")])
     world = [a_pool(), *_bound("data", "zone-b")]
 
@@ -281,8 +281,8 @@ def test_a_volumes_zone_is_not_given_up_with_an_alternative_of_the_pod() -> None
     assert [claim.launch[1].zone for claim in placement.claims] == ["zone-b"]
 
 
-def test_a_node_whose_hostname_label_is_missing_goes_by_its_name() -> None:
-    """A pod that runs there keeps others off, as it does elsewhere."""
+def test_a_missing_hostname_label_defaults_to_the_node_name() -> None:
+    """A running pod with anti-affinity repels others there as on any node."""
     runs = a_pod("alone", node="n1", affinity=apart(rule(HOST)), labels={"app": "db"})
     node, claim = a_node("n1")
     del node["metadata"]["labels"][HOST]

@@ -1,4 +1,4 @@
-"""The second packing: never worse, held to the same rules, and led by what nodes really cost."""
+"""The cost packing: never worse, subject to the same rules, and based on actual node costs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.placement.builders import (
 from tests.placement.test_laws import CHECK, thorough
 from tests.placement.worlds import worlds
 
-# large nodes are dear here, as on EC2: what is bought whole is rarely what is needed
+# large nodes are expensive here, as on EC2: a complete one is rarely needed
 UNEVEN = (
     *TYPES,
     a_type("tiny", 1, 0.04, memory="1Gi"),
@@ -58,7 +58,9 @@ def cheapest(objects: list[Object], **how: Any) -> Placement:
 
 @given(worlds(), st.sampled_from([0.0, 0.3]))
 @often
-def test_it_is_never_worse_than_the_default(world: list[Object], node_cost: float) -> None:
+def test_the_cost_packing_is_never_worse_than_the_default(
+    world: list[Object], node_cost: float
+) -> None:
     usual = placed(world, types=UNEVEN)
     packed = cheapest(world, per_node_cost=node_cost)
     reached = (without_place(packed), round(cost(packed, node_cost), 6))
@@ -68,37 +70,37 @@ def test_it_is_never_worse_than_the_default(world: list[Object], node_cost: floa
 @pytest.mark.skipif(CHECK is None, reason="the independent check is not beside this checkout")
 @given(worlds())
 @often
-def test_an_independent_check_accepts_it(world: list[Object]) -> None:
+def test_an_independent_check_accepts_the_cost_packing(world: list[Object]) -> None:
     assert CHECK is not None
     assert CHECK.check(world, list(UNEVEN), plan_of(cheapest(world))) == []
 
 
 @given(worlds(), st.randoms(use_true_random=False))
 @how_often(thorough, max_examples=examples(60))
-def test_the_order_of_the_input_changes_nothing(world: list[Object], random: Any) -> None:
+def test_the_result_does_not_depend_on_the_input_order(world: list[Object], random: Any) -> None:
     shuffled = list(world)
     random.shuffle(shuffled)
     assert plan_of(cheapest(world)) == plan_of(cheapest(shuffled))
 
 
-def test_pods_go_on_nodes_that_cost_least_together() -> None:
+def test_the_total_cost_of_nodes_is_minimized() -> None:
     world = [a_pool(), *pods(12, cpu="3500m", memory="1Gi")]
     usual = placed(world, types=UNEVEN)
     packed = cheapest(world)
-    # a large node alone holds them all; lean ones hold two each at a third of its price
+    # one large node fits all of them; two pods fit a lean one at a third of its price
     assert [c.launch[0].name for c in usual.claims] == ["giant"]
     assert {c.launch[0].name for c in packed.claims} == {"lean"}
     assert cost(packed) < cost(usual) / 2
 
 
-def test_what_a_node_costs_beside_its_price_makes_nodes_fewer() -> None:
+def test_a_node_cost_reduces_the_number_of_nodes() -> None:
     world = [a_pool(), *pods(12, cpu="900m", memory="512Mi")]
-    free, dear = cheapest(world), cheapest(world, per_node_cost=1.0)
-    assert len(dear.claims) < len(free.claims)
-    assert cost(free) < cost(dear)
+    free, expensive = cheapest(world), cheapest(world, per_node_cost=1.0)
+    assert len(expensive.claims) < len(free.claims)
+    assert cost(free) < cost(expensive)
 
 
-def test_a_node_cost_may_be_that_of_one_nodepool() -> None:
+def test_a_node_cost_can_be_set_for_one_nodepool() -> None:
     world = [a_pool("licensed"), a_pool("plain"), *pods(6, cpu="900m")]
     packed = cheapest(world, node_pools={"licensed": PoolOptions(per_node_cost=5.0)})
     assert {c.node_pool.name for c in packed.claims} == {"plain"}
@@ -111,12 +113,12 @@ def test_a_nodepool_may_keep_the_default_packing() -> None:
 
 
 def test_the_nodepool_of_greatest_weight_comes_first_even_if_it_costs_more() -> None:
-    dear = a_pool("dear", wanted(CAPACITY_TYPE, "In", "on-demand"), weight=10)
-    packed = cheapest([dear, a_pool("cheap"), *pods(4)])
-    assert {c.node_pool.name for c in packed.claims} == {"dear"}
+    expensive = a_pool("expensive", wanted(CAPACITY_TYPE, "In", "on-demand"), weight=10)
+    packed = cheapest([expensive, a_pool("cheap"), *pods(4)])
+    assert {c.node_pool.name for c in packed.claims} == {"expensive"}
 
 
-def test_what_limits_leave_no_room_for_goes_to_the_next_nodepool() -> None:
+def test_pods_beyond_the_limits_use_the_next_nodepool() -> None:
     first = a_pool("first", weight=10, limits={"cpu": "8"})
     packed = cheapest([first, a_pool("second"), *pods(10, cpu="1500m")])
     capacity = sum(
@@ -127,7 +129,7 @@ def test_what_limits_leave_no_room_for_goes_to_the_next_nodepool() -> None:
     assert {c.node_pool.name for c in packed.claims} == {"first", "second"}
 
 
-def test_an_alternative_that_costs_less_is_as_good_as_the_first() -> None:
+def test_a_cheaper_required_alternative_is_used() -> None:
     either = on([wanted(CAPACITY_TYPE, "In", "on-demand")], [wanted(CAPACITY_TYPE, "In", "spot")])
     packed = cheapest([a_pool(), *pods(4, affinity=either)])
     assert {c.launch[1].capacity_type for c in packed.claims} == {"spot"}
@@ -145,29 +147,29 @@ def test_zones_stay_even_and_hosts_apart() -> None:
 
 
 @pytest.mark.parametrize("zone", ["zone-a", "zone-b", "zone-c"])
-def test_pods_that_spread_go_where_a_node_has_room_anyway(zone: str) -> None:
+def test_spread_pods_use_room_on_other_nodes(zone: str) -> None:
     kinds = [a_type("lean", 4, 0.2), a_type("broad", 16, 0.9), a_type("giant", 48, 9.0)]
     pinned = pods(2, "big", cpu="11", memory="4Gi", affinity=on([wanted(ZONE, "In", zone)]))
     spreading = pods(2, cpu="3500m", memory="1Gi", topologySpreadConstraints=[spread(ZONE)])
     packed = cheapest([a_pool(), *pinned, *spreading], types=kinds)
-    # one of the two beside a big pod, the other on a node of its own in another zone
+    # one of the two beside a big pod, the other on its own node in another zone
     assert sorted(c.launch[0].name for c in packed.claims) == ["broad", "broad", "lean"]
 
 
-def test_pods_that_must_share_a_host_do() -> None:
+def test_pods_with_host_affinity_share_a_host() -> None:
     world = [a_pool(), *pods(5, cpu="900m", affinity=near(rule(HOST))), *pods(9, "other")]
     packed = cheapest(world)
     together = [c for c in packed.claims if any("/app-" in key for key in c.pods)]
     assert len(together) == 1
 
 
-def test_room_on_nodes_that_are_there_is_used_first() -> None:
+def test_room_on_existing_nodes_is_used_first() -> None:
     packed = cheapest([a_pool(), *a_node("old", "8"), *pods(8, cpu="900m")])
     assert len(packed.on_nodes) == 8
     assert packed.claims == ()
 
 
-def test_choice_of_types_that_a_nodepool_asks_for_is_kept() -> None:
+def test_min_values_of_a_nodepool_are_met() -> None:
     choice = wanted("node.kubernetes.io/instance-type", "Exists", min_values=4)
     packed = cheapest([a_pool("default", choice), *pods(8, cpu="900m")])
     assert packed.claims

@@ -1,4 +1,4 @@
-"""What a pod needs at its peak: init containers, sidecars, pod level, overhead, limits alone."""
+"""The peak requests of a pod: init containers, sidecars, pod level, overhead, limits alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _container(cpu: str, *, sidecar: bool = False, limits: bool = False) -> Obje
 @pytest.mark.parametrize(
     ("spec", "kind"),
     [
-        # ten cores are 9.9 for pods
+        # of ten cores, pods can use 9.9
         ({"containers": [_container("6"), _container("4.5")]}, "eleven"),
         ({"initContainers": [_container("10")]}, "eleven"),
         ({"initContainers": [_container("10"), _container("4", sidecar=True)]}, "eleven"),
@@ -34,9 +34,7 @@ def _container(cpu: str, *, sidecar: bool = False, limits: bool = False) -> Obje
         ({"containers": [_container("10", limits=True)]}, "eleven"),
     ],
 )
-def test_the_smallest_type_that_holds_the_peak_is_the_first(
-    spec: dict[str, Any], kind: str
-) -> None:
+def test_the_smallest_type_that_fits_the_peak_comes_first(spec: dict[str, Any], kind: str) -> None:
     pod = a_pod("app-0")
     pod["spec"] |= {"containers": [_container("6")], **spec}
 

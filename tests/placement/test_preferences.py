@@ -1,4 +1,4 @@
-"""Preferences have a price: packed for dollars, pods do without those that are too dear."""
+"""Preferences have a cost: pods packed for cost drop those that are too expensive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.placement.builders import (
     wanted,
 )
 
-# four pods of a core share one `medium`, or have a `small` each at twice the price
+# four pods of a core share one `medium`, or each has a `small` at twice the total price
 TYPES = (a_type("small", 2, 0.1), a_type("medium", 6, 0.2))
 DEAR = "on-demand"
 LIKED = "preferred pod anti-affinity on kubernetes.io/hostname"
@@ -47,12 +47,12 @@ def cost(placement: Placement) -> float:
 
 
 def given_up(placement: Placement) -> set[str]:
-    """Return the workloads whose pods do without what they would like."""
+    """Return the workloads whose pods dropped their preferences."""
     keys = placement.given_up.preferences if placement.given_up is not None else ()
     return {key.removeprefix("default/").rpartition("-")[0] for key in keys}
 
 
-def test_a_preference_that_is_too_dear_is_given_up_with_what_that_saves() -> None:
+def test_an_expensive_preference_is_dropped_and_the_saving_reported() -> None:
     world = [a_pool(), *pods(4, affinity=apart())]
     usual, packed = placed(world, types=TYPES), cheapest(world)
     assert (len(usual.claims), len(packed.claims)) == (4, 1)
@@ -69,15 +69,17 @@ def test_the_default_packing_keeps_preferences_whatever_they_cost() -> None:
 
 
 @pytest.mark.parametrize(("percent", "nodes"), [(0, 1), (49, 1), (50, 4), (100, 4)])
-def test_how_dear_they_may_be_is_a_share_of_what_the_nodes_cost(percent: float, nodes: int) -> None:
+def test_the_maximum_cost_of_preferences_is_a_share_of_the_node_cost(
+    percent: float, nodes: int
+) -> None:
     world = [a_pool(), *pods(4, affinity=apart())]
     placement = cheapest(world, maximum_preference_cost_percent=percent)
     assert len(placement.claims) == nodes
     assert (placement.given_up is None) == (nodes == 4)
 
 
-def test_what_costs_nothing_is_kept_beside_what_is_given_up() -> None:
-    # the even zones of `wide` are free: each of its pods fills a node
+def test_free_preferences_remain_when_others_are_dropped() -> None:
+    # even zones cost nothing for `wide`: each of its pods fills a node
     wide = pods(3, "wide", cpu="5", topologySpreadConstraints=[spread(ZONE, "wide", soft=True)])
     placement = cheapest([a_pool(), *wide, *pods(4, "lone", affinity=apart("lone"))])
     assert given_up(placement) == {"lone"}
@@ -97,7 +99,7 @@ def test_preferences_that_cost_little_are_kept() -> None:
     assert len({c.name for c in placement.claims for p in c.pods if "pair" in p}) == 2
 
 
-def test_the_dearest_go_first_and_no_more_than_must() -> None:
+def test_the_most_expensive_preferences_are_dropped_first_and_no_more_than_necessary() -> None:
     term = {"weight": 1, "preference": {"matchExpressions": [wanted(CAPACITY_TYPE, "In", DEAR)]}}
     picky = pods(1, "picky", affinity={"nodeAffinity": {PREFERRED: [term]}})
     lone = pods(12, "lone", affinity=apart("lone"))
@@ -115,7 +117,7 @@ def test_a_required_alternative_stays_required() -> None:
     assert {c.requirements.fixed_labels()[ZONE] for c in placement.claims} <= {"zone-b", "zone-c"}
 
 
-def test_they_may_share_a_node_that_is_there_instead_of_new_ones() -> None:
+def test_pods_without_preferences_share_an_existing_node() -> None:
     world = [a_pool(), *a_node("there", cpu="8"), *pods(4, affinity=apart())]
     assert len(placed(world, types=TYPES).claims) == 3
     placement = cheapest(world)
@@ -124,7 +126,7 @@ def test_they_may_share_a_node_that_is_there_instead_of_new_ones() -> None:
     assert given_up(placement) == {"app"}
 
 
-def test_a_nodepool_with_the_default_packing_keeps_them() -> None:
+def test_a_nodepool_with_the_default_packing_keeps_preferences() -> None:
     world = [a_pool(), *pods(4, affinity=apart())]
     placement = cheapest(world, node_pools={"default": PoolOptions(packing=Packing.DEFAULT)})
     assert placement.given_up is None

@@ -1,4 +1,4 @@
-"""Why a pod has no place: a code for machines, a sentence that says what would help."""
+"""Why a pod is unschedulable: a code for programs, and a sentence that suggests a fix."""
 
 from __future__ import annotations
 
@@ -184,13 +184,13 @@ CASES: dict[str, tuple[Object, Object, str, str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_reason_names_what_stands_in_the_way(name: str) -> None:
+def test_the_reason_names_the_failing_constraint(name: str) -> None:
     pool, pod, code, message = CASES[name]
     reason = _reason(pool, pod, types=[*TYPES, GONE])
     assert (reason.code, reason.message) == (code, message)
 
 
-def test_the_facts_are_a_funnel_of_types() -> None:
+def test_the_facts_count_the_types_left_by_each_filter() -> None:
     pod = a_pod("app-0", "70", nodeSelector={ARCH: "amd64", CAPACITY_TYPE: "spot"})
     facts = _reason(a_pool(), pod).facts
     assert facts == {
@@ -215,7 +215,7 @@ def test_a_daemon_sets_host_port_and_its_share_are_named() -> None:
     assert message.endswith("the largest allowed instance type has 14.9 (excluding DaemonSets)")
 
 
-def test_every_pool_answers_in_the_order_in_which_it_is_tried() -> None:
+def test_reasons_have_the_order_in_which_pools_are_tried() -> None:
     light, heavy = a_pool("light", taints=[TAINT]), a_pool("heavy", weight=5)
     placement = placed([light, heavy, a_pod("app-0", "70")])
     reasons = placement.unschedulable["default/app-0"]
@@ -225,7 +225,7 @@ def test_every_pool_answers_in_the_order_in_which_it_is_tried() -> None:
     ]
 
 
-def test_a_pod_that_wants_no_node_of_ours_is_not_mentioned() -> None:
+def test_a_pod_that_opts_out_of_nodepools_is_not_reported() -> None:
     elsewhere = on([wanted("karpenter.sh/nodepool", "DoesNotExist")])
     placement = placed([a_pool(), *pods(1, affinity=elsewhere)])
     assert (placement.claims, placement.unschedulable) == ((), {})
@@ -245,12 +245,12 @@ def test_a_typo_of_a_well_known_label_is_recognised() -> None:
         a_pod("app-0", "a lot"),
     ],
 )
-def test_wishes_that_nobody_can_read_are_refused_and_not_fatal(pod: Object) -> None:
+def test_an_invalid_pod_spec_is_rejected_and_not_fatal(pod: Object) -> None:
     placement = placed([a_pool(), pod, a_pod("app-1")])
     assert [claim.pods for claim in placement.claims] == [("default/app-1",)]
 
 
-def test_a_daemon_set_that_cannot_be_read_counts_everywhere_and_is_named() -> None:
+def test_an_invalid_daemon_set_counts_everywhere_and_is_reported() -> None:
     odd = a_daemon_set("odd", "1", affinity=on([wanted(ZONE, "Near", "zone-a")]))
     scheduler, cluster = a_scheduler([a_pool(), a_pod("app-0", "15"), odd])
     assert [name for name, _ in unreadable(cluster)] == ["default/odd"]
@@ -258,7 +258,7 @@ def test_a_daemon_set_that_cannot_be_read_counts_everywhere_and_is_named() -> No
     assert "the largest allowed instance type has 14.9 (excluding DaemonSets)" in reason.message
 
 
-def test_pods_without_requests_lack_room() -> None:
+def test_pods_without_requests_need_room_for_a_pod() -> None:
     few, thin = a_type("few", 4, 0.1), a_type("thin", 1, 0.1, memory="150Mi")
     few["capacity"]["pods"] = "1"
     pod = a_pod("app-0")

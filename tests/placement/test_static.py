@@ -1,4 +1,4 @@
-"""NodePools that keep a number of nodes, whatever the pods."""
+"""NodePools with a fixed number of replicas, whatever the pods."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _claims(objects: list[Object], *, gate: bool = True) -> tuple[PlannedClaim, 
     return static_claims([LaunchPool(p, catalog) for p in pools], cluster, settings)
 
 
-def test_what_is_missing_is_asked_for_bare() -> None:
+def test_missing_replicas_are_launched_from_the_template() -> None:
     pool = a_pool("fixed", wanted(ARCH, "In", "arm64"), replicas=3)
     claims = _claims([pool, *a_node("n1", pool="fixed")])
     assert len({claim.name for claim in claims}) == len(claims) == 2
@@ -52,21 +52,21 @@ def test_what_is_missing_is_asked_for_bare() -> None:
         ({}, True, 0),
     ],
 )
-def test_the_gate_the_number_and_the_limit_are_kept(
+def test_the_gate_the_replicas_and_the_limit_are_respected(
     spec: dict[str, Any], gate: bool, count: int
 ) -> None:
     world = [a_pool("fixed", **spec), *a_node("n1", pool="fixed")]
     assert len(_claims(world, gate=gate)) == count
 
 
-def test_a_node_that_goes_away_counts_for_the_limit_but_not_for_the_number() -> None:
+def test_a_deleting_node_counts_for_the_limit_but_not_for_the_replicas() -> None:
     world = [a_pool("fixed", replicas=1), *a_node("n1", pool="fixed", deleting=True)]
     assert len(_claims(world)) == 1
     world[0] = a_pool("fixed", replicas=1, limits={"nodes": "1"})
     assert _claims(world) == ()
 
 
-def test_pods_never_open_a_node_of_a_static_pool_but_use_those_there() -> None:
+def test_pods_use_nodes_of_a_static_pool_but_never_launch_them() -> None:
     fixed = a_pool("fixed", replicas=1)
     assert len(placed([fixed, *a_node("n1", pool="fixed"), *pods(1)]).on_nodes) == 1
     assert placed([fixed, *pods(1)]).claims == ()

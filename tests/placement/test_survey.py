@@ -1,4 +1,4 @@
-"""Every place that one pod could have: what is there, and what each NodePool would launch."""
+"""The options of one pod: existing nodes, and what each NodePool would launch."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def _pool(found: Survey, name: str) -> PoolVerdict:
     return next(pool for pool in found.pools if pool.node_pool == name)
 
 
-def test_every_pool_says_what_it_would_launch_or_why_not() -> None:
+def test_every_pool_has_a_launch_or_a_rejection() -> None:
     found = _found(
         a_pod("app-0", "10"),
         a_pool("any"),
         a_pool("arm", wanted(ARCH, "In", "arm64")),
-        a_pool("dear", taints=[{"key": "team", "value": "red", "effect": "NoSchedule"}]),
+        a_pool("expensive", taints=[{"key": "team", "value": "red", "effect": "NoSchedule"}]),
     )
     option = _pool(found, "any").cheapest
     assert option is not None
@@ -63,10 +63,10 @@ def test_every_pool_says_what_it_would_launch_or_why_not() -> None:
     )
     assert arm.rejection.facts["nearest type"] == "arm"
     assert arm.filters[-1] == ("resources", 0)
-    assert _pool(found, "dear").filters[-1] == ("team=red:NoSchedule", 0)
+    assert _pool(found, "expensive").filters[-1] == ("team=red:NoSchedule", 0)
 
 
-def test_nodes_that_are_there_are_told_apart_from_those_that_suit() -> None:
+def test_existing_nodes_and_suitable_nodes_are_counted_separately() -> None:
     found = _found(
         a_pod("app-0", "3", nodeSelector={ZONE: "zone-a"}),
         a_pool(),
@@ -77,20 +77,20 @@ def test_nodes_that_are_there_are_told_apart_from_those_that_suit() -> None:
     assert (found.nodes, found.nodes_suited, found.nodes_total) == (("free",), 2, 3)
 
 
-def test_pods_that_run_bind_even_a_pod_that_is_asked_for_alone() -> None:
+def test_rules_of_running_pods_apply_to_a_pod_placed_alone() -> None:
     crowd = [a_pod(f"app-{i}", node="full", labels={"app": "app"}) for i in range(1, 3)]
     one = a_pod("app-0", labels={"app": "app"}, topologySpreadConstraints=[spread(HOST)])
     found = _found(one, a_pool(), *crowd, *a_node("full", "16"), *a_node("free"))
     assert found.nodes == ("free",)
 
 
-def test_what_waits_beside_it_does_not_count() -> None:
+def test_other_pending_pods_do_not_count() -> None:
     others = pods(30, "other", cpu="4")
     alone = _found(a_pod("app-0", "1"), a_pool(limits={"cpu": "2"}))
     assert _found(a_pod("app-0", "1"), a_pool(limits={"cpu": "2"}), *others) == alone
 
 
-def test_preferences_are_dropped_until_a_place_is_found() -> None:
+def test_preferences_are_dropped_until_the_pod_fits() -> None:
     soft = {
         "nodeAffinity": {
             "preferredDuringSchedulingIgnoredDuringExecution": [
@@ -106,13 +106,13 @@ def test_preferences_are_dropped_until_a_place_is_found() -> None:
     assert _pool(found, "default").cheapest is not None
 
 
-def test_a_pod_that_nothing_can_help_is_refused_at_once() -> None:
+def test_a_pod_that_can_never_be_placed_is_rejected_at_once() -> None:
     found = _survey(a_pod("app-0", nodeSelector={"karpenter.sh/initialized": "true"}), a_pool())
     assert isinstance(found, Rejection)
     assert found.code == "RestrictedLabel"
 
 
-def test_a_scheduler_that_was_asked_before_answers_like_a_new_one() -> None:
+def test_a_reused_scheduler_gives_the_same_survey_as_a_new_one() -> None:
     plain = pods(3, "plain", cpu="2", labels={"app": "app"}, nodeSelector={ZONE: "zone-a"})
     choosy = pods(3, "choosy", labels={"app": "app"}, topologySpreadConstraints=[spread(ZONE)])
     world = [a_pool(), *plain, *choosy]

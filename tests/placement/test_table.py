@@ -1,4 +1,4 @@
-"""Tables of bits say the same as asking every type one by one."""
+"""Bit tables give the same results as evaluating every type separately."""
 
 from __future__ import annotations
 

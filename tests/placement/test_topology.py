@@ -1,4 +1,4 @@
-"""Rules about other pods: spread, affinity, anti-affinity, and what a pod gives up for a place."""
+"""Topology rules: spread, affinity, anti-affinity, and the preferences that a pod drops."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_a_spread_evens_out_over_zones_that_are_still_empty() -> None:
     assert [len(members) for members in groups(placement)] == [2, 2, 2]
 
 
-def test_pods_that_run_count_and_a_zone_outside_the_pool_still_counts_as_empty() -> None:
-    """The emptiest zone is sought among all that are known, so the third pod has no place."""
+def test_running_pods_count_and_a_zone_outside_the_pool_counts_as_empty() -> None:
+    """The minimum is taken over all known zones, so the third pod is unschedulable."""
     pool = a_pool("default", wanted(ZONE, "In", "zone-a", "zone-b"))
     old = [a_pod("app-old", node="n1", labels={"app": "app"})]
     world = [pool, *a_node("n1", cpu="1", zone="zone-c"), *old]
@@ -46,24 +46,24 @@ def test_pods_that_run_count_and_a_zone_outside_the_pool_still_counts_as_empty()
     assert {r.code for r in placement.unschedulable["default/app-04"]} == {"TopologySpread"}
 
 
-def test_a_spread_by_host_never_looks_at_the_minimum() -> None:
+def test_a_spread_by_host_ignores_the_minimum() -> None:
     placement = placed([a_pool(), *pods(4, topologySpreadConstraints=[spread(HOST, skew=2)])])
     assert [len(members) for members in groups(placement)] == [2, 2]
 
 
-def test_min_domains_hold_pods_back_until_there_are_enough() -> None:
+def test_min_domains_delay_pods_until_there_are_enough_domains() -> None:
     pool = a_pool("default", wanted(ZONE, "In", "zone-a", "zone-b"))
     rule_ = spread(ZONE, minDomains=3)
     placement = placed([pool, *pods(3, topologySpreadConstraints=[rule_])])
     assert len(placement.unschedulable) == 1
 
 
-def test_a_pod_that_its_own_spread_does_not_select_adds_nothing() -> None:
+def test_a_pod_outside_its_own_spread_selector_does_not_count() -> None:
     placement = placed([a_pool(), *pods(4, topologySpreadConstraints=[spread(HOST, app="other")])])
     assert len(placement.claims) == 1
 
 
-def test_match_label_keys_spread_each_revision_by_itself() -> None:
+def test_match_label_keys_spread_each_revision_separately() -> None:
     keyed = spread(ZONE, matchLabelKeys=["rev"])
     world = [
         a_pod(f"{rev}-{i}", labels={"app": "app", "rev": rev}, topologySpreadConstraints=[keyed])
@@ -99,12 +99,12 @@ def test_domains_behind_a_taint_count_unless_the_spread_honours_taints() -> None
     assert placed(honouring, types=types).unschedulable == {}
 
 
-def test_like_pods_repel_each_other_host_by_host() -> None:
+def test_pods_with_host_anti_affinity_use_separate_hosts() -> None:
     placement = placed([a_pool(), *pods(3, affinity=apart(rule(HOST)))])
     assert groups(placement) == [["app-00"], ["app-01"], ["app-02"]]
 
 
-def test_required_anti_affinity_binds_pods_that_have_no_rule_themselves() -> None:
+def test_required_anti_affinity_applies_to_pods_without_rules() -> None:
     guard = a_pod("guard-0", "3", affinity=apart(rule(HOST, app="app")))
     assert len(placed([a_pool(), guard, *pods(1)]).claims) == 2
     running = a_pod("guard-0", "1", node="n1", affinity=apart(rule(HOST, app="app")))
@@ -112,21 +112,21 @@ def test_required_anti_affinity_binds_pods_that_have_no_rule_themselves() -> Non
     assert (placement.on_nodes, len(placement.claims)) == ({}, 1)
 
 
-def test_a_node_whose_zone_is_open_blocks_every_zone_for_its_opponents() -> None:
+def test_an_undecided_zone_blocks_every_zone_for_repelled_pods() -> None:
     first = a_pod("first-0", "3", labels={"app": "app"})
     opponent = a_pod("second-0", "1", affinity=apart(rule(ZONE, app="app")))
     placement = placed([a_pool(), first, opponent])
     assert [r.code for r in placement.unschedulable["default/second-0"]] == ["PodAntiAffinity"]
 
 
-def test_pods_that_want_each_other_share_a_zone_however_many_nodes_it_takes() -> None:
+def test_pods_with_zone_affinity_share_a_zone_on_several_nodes() -> None:
     placement = placed([a_pool(), *pods(4, cpu="10", affinity=near(rule(ZONE)))])
     assert len(placement.claims) == 4
     assert len(set(zones(placement))) == 1
 
 
 def test_a_chain_of_affinities_is_resolved_whatever_the_order() -> None:
-    """Each waits for the one before; the largest, which is asked first, comes last in the chain."""
+    """Each pod waits for the one before; the largest is served first and is last in the chain."""
     zonal = a_pod("db-0", "1", labels={"app": "db"}, nodeSelector={ZONE: "zone-b"})
     web = a_pod("web-0", "2", labels={"app": "web"}, affinity=near(rule(ZONE, app="db")))
     ui = a_pod("ui-0", "3", labels={"app": "ui"}, affinity=near(rule(ZONE, app="web")))
@@ -135,12 +135,12 @@ def test_a_chain_of_affinities_is_resolved_whatever_the_order() -> None:
     assert {claim.launch[1].zone for claim in placement.claims} == {"zone-b"}
 
 
-def test_an_affinity_to_nobody_is_unschedulable_and_says_which_rule() -> None:
+def test_an_affinity_without_matching_pods_is_unschedulable_and_names_the_rule() -> None:
     placement = placed([a_pool(), *pods(1, affinity=near(rule(ZONE, app="nobody")))])
     assert [r.code for r in placement.unschedulable["default/app-00"]] == ["PodAffinity"]
 
 
-def test_terms_look_at_their_own_namespace_unless_told_otherwise() -> None:
+def test_terms_select_their_own_namespace_by_default() -> None:
     other: Object = {"kind": "Namespace", "metadata": {"name": "other"}}
     db = a_pod("db-0", labels={"app": "db"}, nodeSelector={ZONE: "zone-a"})
     db["metadata"]["namespace"] = "other"
@@ -150,7 +150,7 @@ def test_terms_look_at_their_own_namespace_unless_told_otherwise() -> None:
     assert list(placement.unschedulable) == ["default/own-0"]
 
 
-def test_a_namespace_that_only_its_pods_tell_of_is_known_by_its_name() -> None:
+def test_a_namespace_without_an_object_has_its_name_label() -> None:
     db = a_pod("db-0", labels={"app": "db"}, nodeSelector={ZONE: "zone-a"})
     db["metadata"]["namespace"] = "data"
     named = {"matchLabels": {"kubernetes.io/metadata.name": "data"}}
@@ -162,7 +162,7 @@ def _prefers(zone: str, weight: int = 1) -> Object:
     return {"weight": weight, "preference": {"matchExpressions": [wanted(ZONE, "In", zone)]}}
 
 
-def test_the_heaviest_preference_holds_and_a_conflicting_one_is_dropped() -> None:
+def test_the_heaviest_preference_applies_and_a_conflicting_one_is_dropped() -> None:
     both = {"nodeAffinity": {PREFERRED: [_prefers("zone-a"), _prefers("zone-b", 9)]}}
     assert zones(placed([a_pool(), *pods(1, affinity=both)])) == ["zone-b"]
     nowhere = {"nodeAffinity": {PREFERRED: [_prefers("zone-a"), _prefers("mars", 9)]}}
@@ -171,7 +171,7 @@ def test_the_heaviest_preference_holds_and_a_conflicting_one_is_dropped() -> Non
     assert placement.relaxed == {"default/app-00": (f"preferred node affinity ({ZONE} In [mars])",)}
 
 
-def test_alternatives_are_tried_in_order_and_the_last_is_kept() -> None:
+def test_alternatives_are_tried_in_order_and_the_last_is_required() -> None:
     either = on([wanted(ZONE, "In", "mars")], [wanted(ZONE, "In", "zone-b")])
     assert zones(placed([a_pool(), *pods(1, affinity=either)])) == ["zone-b"]
     neither = on([wanted(ZONE, "In", "mars")], [wanted(ZONE, "In", "venus")])
@@ -195,7 +195,7 @@ def test_ignoring_preferences_packs_as_if_there_were_none() -> None:
 
 
 @pytest.mark.parametrize("effect", ["PreferNoSchedule", "NoSchedule"])
-def test_a_soft_taint_is_avoided_while_there_is_another_pool_and_tolerated_at_last(
+def test_a_soft_taint_is_tolerated_only_without_another_pool(
     effect: str,
 ) -> None:
     tainted = a_pool("tainted", weight=9, taints=[{"key": "example.com/own", "effect": effect}])

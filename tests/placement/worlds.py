@@ -1,4 +1,4 @@
-"""Worlds drawn at random, with every feature that placement knows, for the laws."""
+"""Random clusters with every feature of placement, for the property tests."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def pools(draw: st.DrawFn, name: str) -> Object:
 
 @st.composite
 def rules(draw: st.DrawFn, app: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a part of a spec, and of its affinity, with rules about other pods."""
+    """Return parts of a spec and of its affinity with topology rules."""
     other, host_or_zone = draw(_apps), draw(st.sampled_from([ZONE, HOST]))
     skew = draw(st.integers(1, 2))
     soft = {"weight": 5, "podAffinityTerm": rule(draw(_keys), app)}
@@ -85,7 +85,7 @@ def rules(draw: st.DrawFn, app: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @st.composite
 def workloads(draw: st.DrawFn, app: str) -> list[Object]:
-    """Return a few like pods, with rules about others and wishes for their node."""
+    """Return a few equal pods, with topology rules and node preferences."""
     spec, affinity = draw(rules(app))
     zone = draw(_zones)
     node_wishes: list[dict[str, Any]] = [
@@ -95,7 +95,7 @@ def workloads(draw: st.DrawFn, app: str) -> list[Object]:
         {"tolerations": [{"operator": "Exists"}]},
     ]
     if not spec and not affinity:
-        # Karpenter counts for the alternative it has come to; the check looks at all of them
+        # Karpenter counts by the current alternative; the check considers all of them
         either = on([wanted(ARCH, "In", "arm64")], [wanted(ZONE, "In", zone)])
         node_wishes.append({"affinity": either})
     wishes = draw(st.sampled_from(node_wishes))
@@ -111,7 +111,7 @@ def workloads(draw: st.DrawFn, app: str) -> list[Object]:
 
 @st.composite
 def worlds(draw: st.DrawFn) -> list[Object]:
-    """Return NodePools, nodes with pods, a DaemonSet perhaps, and pods that wait."""
+    """Return NodePools, nodes with pods, optionally a DaemonSet, and pending pods."""
     objects = [draw(pools(name)) for name in draw(st.sampled_from([["one"], ["one", "two"]]))]
     if draw(st.integers(0, 2)) == 0:
         objects.append(a_daemon_set("agent", draw(st.sampled_from(["100m", "1"]))))
@@ -127,7 +127,7 @@ def worlds(draw: st.DrawFn) -> list[Object]:
             taints=[_TAINT] if draw(st.integers(0, 4)) == 0 else [],
         )
         for number in range(draw(st.integers(0, 2))):
-            # where a pod that moves ends up, pods with an affinity to it cannot know beforehand
+            # pods with affinity to a moving pod cannot know in advance where it will be
             app = "mover" if going else draw(_apps)
             objects.append(
                 a_pod(f"old-{index}-{number}", "500m", "512Mi", node=name, labels={"app": app})

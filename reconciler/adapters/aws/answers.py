@@ -1,4 +1,4 @@
-"""What EC2 says, in our words."""
+"""Convert between EC2's responses and the values of the ports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reconciler.ports.cloud import Instance, Launch, Refusal
 
 
 def tag_filters(tags: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the filters of a tag term: all of them must hold, ``*`` means any value."""
+    """Return the filters of a tag term: all of them must match, ``*`` matches any value."""
     return [
         {"Name": "tag-key", "Values": [key]}
         if value == "*"
@@ -26,7 +26,7 @@ def tag_filters(tags: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def instance_of(row: Mapping[str, Any]) -> Instance:
-    """Return the instance that an entry of DescribeInstances tells of."""
+    """Return the instance in an entry of DescribeInstances."""
     return Instance(
         id=row["InstanceId"],
         instance_type=row.get("InstanceType", ""),
@@ -47,8 +47,10 @@ def instance_of(row: Mapping[str, Any]) -> Instance:
 def _capacity_type(row: Mapping[str, Any]) -> str:
     if row.get("SpotInstanceRequestId") or row.get("InstanceLifecycle") == SPOT:
         return SPOT
-    wish = row.get("CapacityReservationSpecification", {}).get("CapacityReservationPreference")
-    if row.get("CapacityReservationId") and wish == "capacity-reservations-only":
+    preference = row.get("CapacityReservationSpecification", {}).get(
+        "CapacityReservationPreference"
+    )
+    if row.get("CapacityReservationId") and preference == "capacity-reservations-only":
         return RESERVED
     return ON_DEMAND
 
@@ -56,10 +58,10 @@ def _capacity_type(row: Mapping[str, Any]) -> str:
 def launched(
     answer: Mapping[str, Any], lot: Sequence[Launch], settings: Settings, now: datetime
 ) -> Sequence[Instance]:
-    """Return the instances that CreateFleet gave, in its order.
+    """Return the instances that CreateFleet launched, in its order.
 
-    What it leaves out follows the wish. There are no more than wishes: a further one is found by
-    its tag, and ended.
+    Missing fields are taken from the request. No more instances than requested are returned: an
+    extra one is found by its tag, and terminated.
     """
     rows = [
         (identity, row)
@@ -67,8 +69,8 @@ def launched(
         for identity in row.get("InstanceIds") or []
     ]
     return [
-        _launched(identity, row, wish, settings, now)
-        for (identity, row), wish in zip(rows, lot, strict=False)
+        _launched(identity, row, launch, settings, now)
+        for (identity, row), launch in zip(rows, lot, strict=False)
     ]
 
 
@@ -94,7 +96,7 @@ def _launched(
 
 
 def refusals(answer: Mapping[str, Any], launch: Launch) -> tuple[Refusal, ...]:
-    """Return what CreateFleet could not give, also where it gave an instance."""
+    """Return the offerings that CreateFleet rejected, including when it launched an instance."""
     rows = {}
     for row in answer.get("Errors") or []:
         place = row.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})

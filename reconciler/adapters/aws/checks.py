@@ -1,7 +1,7 @@
-"""Looks at an account before anything is written there: who we are, what we may, what is there.
+"""Check an account before anything is written to it: identity, permissions and resources.
 
-Nothing here changes anything. Calls with ``DryRun`` are tried so; others are made where they only
-read, and what can be known by neither way is said to be unknown.
+Nothing here changes anything. Calls with ``DryRun`` are tried that way; others are made only if
+they read. What cannot be determined either way is reported as unknown.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.ports.clock import Clock
 
-# How many vCPUs an account may run, by the classes of instances that EC2 counts together.
+# vCPU quotas of an account, by the groups of instance families that EC2 counts together.
 
 
 class Quota(NamedTuple):
-    """A class of instances: how its families are named, and its quotas' codes."""
+    """A group of instance families: their names, and the codes of their quotas."""
 
     name: str
     on_demand: str
     spot: str
 
     def code(self, capacity_type: str) -> str:
-        """Return the code of Service Quotas; reserved capacity counts as on-demand."""
+        """Return the code in Service Quotas; reserved capacity counts as on-demand."""
         return self.spot if capacity_type == SPOT else self.on_demand
 
 
@@ -57,26 +57,26 @@ _SERVICE: Final = "ec2"
 
 
 def quota_of(instance_type: str) -> Quota:
-    """Return the class that an instance type counts towards; most are Standard."""
+    """Return the quota that an instance type counts towards; most are Standard."""
     letters = re.match(r"[a-z]+", instance_type)
     return _BY_PREFIX.get(letters.group() if letters else "", STANDARD)
 
 
 def limit_of(quotas: Any, code: str) -> float:
-    """Return how many vCPUs the account may run; ``quotas`` is a client of Service Quotas."""
+    """Return the vCPU limit of the account; ``quotas`` is a client of Service Quotas."""
     answer = quotas.get_service_quota(ServiceCode=_SERVICE, QuotaCode=code)
     value: float = answer["Quota"]["Value"]
     return value
 
 
 SKEW_MOST: Final = timedelta(minutes=5)
-"""AWS refuses calls that are signed further from its own time than this."""
+"""The maximum clock skew: AWS rejects calls whose signature is further off."""
 
 _ATTEMPTS: Final = 2
 _ABSENT: Final = frozenset(
     {"NoSuchEntity", "ParameterNotFound", "ResourceNotFoundException", "InvalidInstanceID.NotFound"}
 )
-"""What is asked for is not there: the asking was allowed."""
+"""Codes of calls that were allowed but whose object does not exist."""
 
 _PARAMETER: Final = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
 _PROFILE: Final = "reconciler-check"
@@ -100,7 +100,7 @@ class Checks:
         self._clock = clock
 
     def identity(self) -> list[Check]:
-        """Return whether AWS knows us, and whether our clock is near enough to its own."""
+        """Return whether AWS accepts our identity, and whether the clock is accurate enough."""
         try:
             answer = self._connect("sts", _ATTEMPTS).get_caller_identity()
         except boto_errors() as error:
@@ -122,7 +122,7 @@ class Checks:
         return passed("clock", "", text)
 
     def region(self) -> Check:
-        """Return whether EC2 answers in the region of the fleet."""
+        """Return whether EC2 responds in the region of the fleet."""
         name = self._settings.region
         trial = tried("ec2:DescribeSubnets", self._ec2().describe_subnets, DryRun=True)
         if trial.is_passing and trial.error is not None and "no answer" in trial.error.where:
@@ -153,7 +153,7 @@ class Checks:
         return unknown("permission", call.name, str(trial.error))
 
     def _trial_of(self, call: Operation, mine: Sequence[str]) -> Callable[[], Any] | str:
-        """Return how to try a call without effect, or why it cannot be tried."""
+        """Return a way to try a call without effect, or why there is none."""
         if call.service == "ec2":
             return self._ec2_trial(call, mine)
         if call.service == "sqs" and not self._settings.interruption_queue:
@@ -165,7 +165,7 @@ class Checks:
         )
 
     def _reads(self) -> Mapping[str, Callable[[], Any]]:
-        """Return calls beside EC2's that only read, by operation."""
+        """Return read-only calls to services other than EC2, by operation."""
         settings = self._settings
 
         def client(service: str) -> Any:
@@ -202,7 +202,7 @@ class Checks:
     def _launching(
         self, classes: Sequence[EC2NodeClass], validation: Validation
     ) -> Mapping[str, Check]:
-        """Return the checks of the calls that a launch makes, tried with a class that is found."""
+        """Return the checks of the calls that a launch makes, tried with a resolved class."""
         found = next((c for c in classes if c.status.amis and c.status.subnets), None)
         if found is None:
             why = "skipped: no EC2NodeClass resolves to the resources it needs"
@@ -219,7 +219,7 @@ class Checks:
         return rows
 
     def _instances(self) -> list[str]:
-        """Return an instance of the fleet to try things on, if there is one."""
+        """Return an instance of the fleet to use in trials, if there is one."""
         filters = [{"Name": "tag:reconciler/fleet", "Values": [self._settings.fleet]}]
         try:
             answer = self._ec2().describe_instances(Filters=filters, MaxResults=5)
@@ -231,7 +231,7 @@ class Checks:
     def subnets(self, node_class: EC2NodeClass, wanted: Mapping[str, int]) -> Iterator[Check]:
         """Yield for each zone of a class whether its subnets have addresses for a plan's nodes.
 
-        ``wanted`` counts the nodes that the plan launches there, by zone.
+        ``wanted`` is the number of nodes that the plan launches, by zone.
         """
         ids = [subnet.id for subnet in node_class.status.subnets]
         if not ids:
@@ -256,10 +256,10 @@ class Checks:
                 yield passed("addresses", name, text)
 
     def quotas(self, wanted: Iterable[tuple[str, str, float]]) -> Iterator[Check]:
-        """Yield whether the account may run the vCPUs that a plan launches.
+        """Yield whether the account's quotas allow the vCPUs that a plan launches.
 
-        ``wanted`` are (instance type, capacity type, vCPUs), one for each launch. What runs
-        already is not known here: a quota is told to be too small only where the plan alone
+        ``wanted`` are (instance type, capacity type, vCPUs), one for each launch. The use by
+        running instances is unknown here: a quota is reported as too small only if the plan alone
         exceeds it.
         """
         asked: Counter[tuple[str, str, str]] = Counter()
@@ -283,7 +283,7 @@ class Checks:
                 yield passed("quota", name, text)
 
     def queue(self) -> Check:
-        """Return whether the interruption queue is there."""
+        """Return whether the interruption queue exists."""
         name = self._settings.interruption_queue
         if not name:
             return unknown(
@@ -302,7 +302,7 @@ class Checks:
         return self._connect("sqs", _ATTEMPTS).get_queue_url(QueueName=name)
 
     def _peek(self) -> Any:
-        """Look for a message and leave it where it is, visible as before."""
+        """Receive a message and leave it in the queue, visible as before."""
         return self._connect("sqs", _ATTEMPTS).receive_message(
             QueueUrl=self._queue_url()["QueueUrl"], VisibilityTimeout=0, WaitTimeSeconds=0
         )
@@ -312,7 +312,7 @@ class Checks:
 
 
 def node_class_checks(node_class: EC2NodeClass) -> Iterator[Check]:
-    """Yield the conditions of a class that was looked up: what it selects is there, or not."""
+    """Yield the conditions of a resolved class: whether the resources it selects exist."""
     for condition in node_class.status.conditions:
         if condition.type == "Ready":
             continue

@@ -1,8 +1,8 @@
-"""Connections to AWS: clients by account, region and service, made when they are first needed.
+"""Connections to AWS: clients by account, region and service, created on first use.
 
-A fleet names its region, its endpoint, and the role it assumes. Several fleets of one process get
-clients of their own wherever any of that differs, so that none acts in another's account; fleets
-of the same account and region share their clients, and the rate at which they may call.
+A fleet defines its region, its endpoint, and the role it assumes. Fleets of one process have
+separate clients if any of these differ, so that none acts in another's account. Fleets with the
+same account and region share their clients and rate limits.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from reconciler.model.settings import Settings
 from reconciler.model.text.urls import is_loopback, is_unencrypted, without_secrets
 from reconciler.ports.clock import Clock
 
-# How fast EC2 may be called: a bucket of tokens for each family of operations.
+# Rate limiting of EC2 calls: a token bucket for each family of operations.
 #
-# EC2 refills such buckets for each account and region; whoever empties one is refused until it
-# fills again, and everybody else in the account with him. We keep below by ourselves. A refusal
-# all the same means that others call too: the rate is halved, and comes back little by little.
+# EC2 has such buckets for each account and region. Whoever empties one is throttled until it
+# refills, together with everybody else in the account. The client stays below the limit by itself.
+# If EC2 throttles it anyway, others are calling too: the rate is halved, and recovers gradually.
 
 
 LEAST: Final = 1 / 16
-"""The share of its rate that a bucket keeps however often EC2 refuses."""
+"""The minimum share of its rate that a bucket retains, however often EC2 throttles."""
 
 RECOVERY: Final = timedelta(seconds=10)
-"""After this time without a refusal, a tenth of the rate is restored."""
+"""After this time without throttling, a tenth of the rate is restored."""
 
 
 class Rate(NamedTuple):
-    """Tokens a second, and how many a bucket holds."""
+    """Tokens a second, and the capacity of a bucket."""
 
     refill: float
     burst: float
@@ -51,20 +51,20 @@ RATES: Final = {
     "TerminateInstances": Rate(5, 100),
     "CreateTags": Rate(10, 100),
 }
-"""EC2's own figures (aws reference 6.5); an operation that is named has a bucket of its own."""
+"""EC2's own figures (aws reference 6.5); an operation listed by name has its own bucket."""
 
 _READS: Final = ("Describe", "Get", "List", "Search")
 
 
 def family_of(operation: str) -> str:
-    """Return which bucket a call of EC2 takes its token from."""
+    """Return the bucket of an EC2 call."""
     if operation in RATES:
         return operation
     return READING if operation.startswith(_READS) else MUTATING
 
 
 class Bucket:
-    """Tokens that refill with time; several threads may take from it."""
+    """Tokens that refill over time; several threads may take from it."""
 
     def __init__(self, rate: Rate, clock: Clock) -> None:
         self._rate = rate
@@ -77,13 +77,13 @@ class Bucket:
 
     @property
     def refill(self) -> float:
-        """Tokens a second, as things stand."""
+        """The current rate in tokens a second."""
         return self._rate.refill * self._share
 
     def take(self) -> float:
         """Take a token, and return the seconds to wait before it may be used.
 
-        Who comes later waits longer: each token is promised once.
+        Later callers wait longer: each token is assigned once.
         """
         with self._lock:
             self._advance()
@@ -91,7 +91,7 @@ class Bucket:
             return max(0.0, -self._tokens / self.refill)
 
     def refused(self) -> None:
-        """Note that EC2 had no token for us, whatever we believed: slow down."""
+        """Record that EC2 throttled a call although a token was available: slow down."""
         with self._lock:
             self._advance()
             self._tokens = min(self._tokens, 0.0)
@@ -114,16 +114,16 @@ class Bucket:
 
 
 class Throttle:
-    """The buckets of one account and region, shared by all who call there."""
+    """The buckets of one account and region, shared by all clients."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.buckets = {family: Bucket(rate, clock) for family, rate in RATES.items()}
 
     def watch(self, client: Any) -> None:
-        """Let every attempt of a client of EC2 wait for its token, and hear how it went.
+        """Make every attempt of an EC2 client wait for a token, and observe its result.
 
-        botocore's own repetitions are attempts like any other.
+        botocore's own retries count as attempts.
         """
         client.meta.events.register("before-send.ec2", self._wait)
         client.meta.events.register("response-received.ec2", self._hear)
@@ -144,7 +144,7 @@ def _family(event_name: str) -> str:
 
 
 POOL: Final = 32
-"""How many connections of a client are open at most; a further call waits for one."""
+"""The maximum number of open connections of a client; a further call waits for one."""
 
 _CONNECT_TIMEOUT_S: Final = 5
 _READ_TIMEOUT_S: Final = 60
@@ -152,14 +152,14 @@ _SESSION_NAME_MAX: Final = 64
 
 
 class Connect(Protocol):
-    """Makes a client of an AWS service that tries each call at most ``attempts`` times."""
+    """Creates a client of an AWS service that tries each call at most ``attempts`` times."""
 
     def __call__(self, service: str, attempts: int) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
 class AwsAccess:
-    """Where a fleet lives, and as whom it comes there."""
+    """The location of a fleet and the identity with which it is accessed."""
 
     region: str
     endpoint_url: str = ""
@@ -169,12 +169,12 @@ class AwsAccess:
 
     @property
     def is_imitation(self) -> bool:
-        """Whether the endpoint is on this machine: it takes any credentials and has no limits."""
+        """Whether the endpoint is on this machine: it accepts any credentials and has no limits."""
         return bool(self.endpoint_url) and is_loopback(urlparse(self.endpoint_url).hostname or "")
 
 
 def account_of(settings: Settings) -> AwsAccess:
-    """Return the account of a fleet; its sessions there are named after it."""
+    """Return the account of a fleet; its sessions are named after it."""
     name = settings.session_name or f"reconciler-{settings.fleet}"[:_SESSION_NAME_MAX]
     return AwsAccess(
         settings.region,
@@ -186,7 +186,7 @@ def account_of(settings: Settings) -> AwsAccess:
 
 
 class Connections:
-    """The clients of all fleets of a process. Several threads may ask for them."""
+    """The clients of all fleets of a process. It is thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -223,14 +223,14 @@ class Connections:
 
 
 def connector(settings: Settings, clock: Clock | None = None) -> Connect:
-    """Return how one fleet connects, with clients that nobody shares."""
+    """Return how one fleet connects, with clients that are not shared."""
     from reconciler.adapters.clock import SystemClock
 
     return Connections(clock or SystemClock()).of(settings)
 
 
 class _Session:
-    """One identity in one region, with the clients that were made for it."""
+    """One identity in one region, with its clients."""
 
     def __init__(
         self,
@@ -277,7 +277,7 @@ class _Session:
         self._confirm()
 
     def _region_of(self, service: str) -> str | None:
-        """Return where a service is asked: the price list is published in a few regions only."""
+        """Return the region of a service: the price list is available in a few regions only."""
         if service == "pricing" and not self._account.endpoint_url:
             from reconciler.adapters.aws.facts.prices import pricing_region
 
@@ -285,9 +285,9 @@ class _Session:
         return self._account.region or None
 
     def _open(self) -> Any:
-        """Return a session of boto3, with whatever else it reads from environment and files.
+        """Return a boto3 session, configured from the environment and files.
 
-        An imitation takes any credentials: where none are configured, made-up ones serve.
+        An imitation accepts any credentials: if none are configured, dummy ones are used.
         """
         import boto3
 
@@ -304,9 +304,10 @@ class _Session:
         return self._assumed(session) if self._account.role_arn else session
 
     def _assumed(self, session: Any) -> Any:
-        """Return a session in the role of the fleet; its credentials renew themselves in time.
+        """Return a session in the role of the fleet; its credentials are renewed automatically.
 
-        The role is assumed with the first call that needs it, so that a refusal is that call's.
+        The role is assumed with the first call that needs it, so a rejection is an error of that
+        call.
         """
         import boto3
         import botocore.session
@@ -344,14 +345,14 @@ class _Session:
 
 
 def _share_models(session: Any) -> None:
-    """Let a botocore session use the API models that other sessions have read."""
+    """Let a botocore session use the API models that other sessions have loaded."""
     loader = _loader(session.get_config_variable("data_path"))
     session.register_component("data_loader", loader)
 
 
 @lru_cache(maxsize=4)
 def _loader(data_path: str | None) -> Any:
-    """Return the loader of the API models, which keeps what it has read.
+    """Return the loader of the API models, which caches them.
 
     Each fleet and each role has a session. A session with a loader of its own reads the model of
     EC2 again, which takes about 30 MB and a quarter of a second.
@@ -362,7 +363,7 @@ def _loader(data_path: str | None) -> Any:
 
 
 def _expect_encrypted(url: str) -> None:
-    """Refuse an endpoint that boto3 took from its own variables and files, and sends in the clear.
+    """Reject an unencrypted endpoint that boto3 took from its own variables and files.
 
     Raises:
         UsageError: it is plain http, and not on this machine.

@@ -1,4 +1,4 @@
-"""EC2 behind the port ``Compute``."""
+"""The port ``Compute`` implemented with EC2."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Instance, Launch, LaunchAnswer
 
 ATTEMPTS: Final = 5
-"""How often botocore tries a call that may be repeated without harm."""
+"""How often botocore tries a call that is safe to repeat."""
 
 _PAGE: Final = 1000
 _VALUES_OF_A_FILTER: Final = 200
@@ -39,11 +39,11 @@ _NOT_TERMINATED: Final = ("pending", "running", "stopping", "stopped", "shutting
 class AwsCompute:
     """EC2, for one fleet in one region.
 
-    ``types`` finds an instance type of the catalogue, and ``types_of`` does so as a node class
-    resolves it (its kubelet settings decide how many pods a machine takes); without it, types are
-    the same for every class. ``workers`` calls of CreateFleet run at the
-    same time, in which order is then left to chance; ``page_size`` is how many instances one page
-    of a listing holds. Where it ``validates``, node classes are tried by dry runs.
+    ``types`` finds an instance type of the catalog. ``types_of`` does so as resolved for a node
+    class, whose kubelet settings determine the number of pods; without it, types are the same for
+    every class. At most ``workers`` CreateFleet calls run in parallel, in any order. ``page_size``
+    is the number of instances in one page of a listing. With ``validates``, node classes are tested
+    by dry runs.
     """
 
     def __init__(
@@ -82,14 +82,14 @@ class AwsCompute:
         )
 
     def resolve(self, node_class: EC2NodeClass) -> EC2NodeClass:
-        """Return the class with a status; one that carries a full status keeps it."""
+        """Return the class with a status; a class with a complete status is returned unchanged."""
         return self._resolver.resolve(node_class)
 
     def launch(self, wishes: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
-        """Try to get the instances; the answers stand in the order of the wishes.
+        """Launch the instances; the results have the order of the requests.
 
-        A wish that was fulfilled before, in this process or an earlier one, is answered with its
-        instance and costs no further one. A batch is one call.
+        A request that was fulfilled before, in this process or an earlier one, returns its instance
+        and launches none. A batch is one call.
         """
         lots = [list(lot) for _, lot in groupby(wishes, key=lambda wish: wish.token)]
         if any(wish.options[0].capacity_type == RESERVED for wish in wishes):
@@ -115,7 +115,7 @@ class AwsCompute:
     def instances(self) -> Sequence[Instance]:
         """Return every instance whose tags name this fleet and its cluster, by id.
 
-        Terminated ones are left out, and so are those of another cluster with a fleet of the same
+        Terminated instances are left out, as are those of another cluster with a fleet of the same
         name.
         """
         found = self._describe(
@@ -125,7 +125,7 @@ class AwsCompute:
         return [i for i in found if self._owner.is_named_by(i.tags) and i.state in _NOT_TERMINATED]
 
     def of_karpenter(self) -> Sequence[Instance]:
-        """Return every instance of the cluster that a NodePool made, whoever's it is, by id."""
+        """Return every instance of the cluster that a NodePool launched, whoever owns it, by id."""
         cluster = f"kubernetes.io/cluster/{self._settings.cluster_name}"
         found = self._describe(
             {"Name": "tag-key", "Values": [cluster]},
@@ -135,7 +135,7 @@ class AwsCompute:
         return [i for i in found if {cluster, NODEPOOL} <= i.tags.keys() and i.state != _GONE]
 
     def find(self, intents: Sequence[str]) -> Sequence[Instance]:
-        """Return the instances that bear the tag of one of the intents, in any state, by id."""
+        """Return the instances that have the tag of one of the intents, in any state, by id."""
         found: list[Instance] = []
         for values in _chunks(list(dict.fromkeys(intents)), _VALUES_OF_A_FILTER):
             found += self._describe(
@@ -147,9 +147,9 @@ class AwsCompute:
         return sorted(ours, key=lambda instance: instance.id)
 
     def look_up(self, ids: Sequence[str]) -> Sequence[Instance]:
-        """Return these instances, whatever their state, by id; what EC2 does not show is left out.
+        """Return these instances in any state, by id; ids that EC2 does not show are left out.
 
-        Ids go into a filter, since a call that names an unknown one fails as a whole.
+        Ids are passed in a filter, because a call that names an unknown one fails completely.
         """
         found: list[Instance] = []
         wanted = frozenset(ids)
@@ -158,11 +158,11 @@ class AwsCompute:
         return sorted((i for i in found if i.id in wanted), key=lambda instance: instance.id)
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Begin to terminate the instances; those that are gone already count as done.
+        """Begin to terminate the instances; those already gone count as terminated.
 
-        EC2 refuses a call with one unknown or protected id as a whole, so such a call is halved
-        until the id stands alone. The first error that is not «not found» is raised after all
-        were tried.
+        EC2 rejects a complete call if one id is unknown or protected, so such a call is bisected
+        until the id is isolated. The first error other than «not found» is raised after all were
+        tried.
         """
         batches = list(_chunks(list(dict.fromkeys(ids)), _IDS_OF_A_CALL))
         errors = [error for batch in batches if (error := self._terminate(batch)) is not None]
@@ -170,7 +170,7 @@ class AwsCompute:
             raise our_error("ec2:TerminateInstances", errors[0]) from errors[0]
 
     def tag(self, instance: str, tags: Mapping[str, str]) -> None:
-        """Put further tags on an instance."""
+        """Add tags to an instance."""
         with translated("ec2:CreateTags"):
             self._ec2.create_tags(Resources=[instance], Tags=as_list(tags))
 

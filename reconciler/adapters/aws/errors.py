@@ -1,8 +1,7 @@
-"""The border where botocore's errors become ours.
+"""Convert botocore's errors to ours.
 
-What a caller must decide is what kind of failure it was; the codes stand in one table. Two kinds
-look alike and are not: a *throttled* call was certainly not carried out, an *unclear* one may
-have been (aws reference 3.4).
+Callers need the kind of failure; one table maps the codes to it. Two kinds look alike but differ: a
+*throttled* call was certainly not executed, an *unclear* one may have been (aws reference 3.4).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudE
 
 
 class Failure(StrEnum):
-    """What to do about a failed call."""
+    """How to react to a failed call."""
 
     THROTTLED = "throttled"
     UNCLEAR = "unclear"
@@ -110,9 +109,9 @@ _KINDS: Final = {
 
 
 def failure_of_code(code: str, status: int = 400, message: str = "") -> Failure:
-    """Return what an error code of AWS means; an unknown one with a 5xx status is unclear.
+    """Return the kind of an AWS error code; an unknown one with a 5xx status is unclear.
 
-    EC2 has no code of its own for an instance profile that it does not know, only a sentence.
+    EC2 has no error code for an unknown instance profile, only a message.
     """
     if code == "InvalidParameterValue" and _UNKNOWN_PROFILE in message:
         return Failure.PROFILE_NOT_FOUND
@@ -123,7 +122,7 @@ def failure_of_code(code: str, status: int = 400, message: str = "") -> Failure:
 
 
 def failure_of(error: Exception) -> Failure:
-    """Return what an exception of botocore means."""
+    """Return the kind of a botocore exception."""
     from botocore import exceptions
 
     if isinstance(error, exceptions.ClientError):
@@ -152,7 +151,7 @@ def code_of(error: Exception) -> str:
 
 
 def request_id_of(error: Exception) -> str:
-    """Return the id with which AWS' support finds the call, empty if it never answered."""
+    """Return the request id for AWS support, empty if there was no response."""
     return str(_metadata(error).get("RequestId", ""))
 
 
@@ -163,7 +162,7 @@ def _metadata(error: Exception) -> dict[str, Any]:
 
 
 def boto_errors() -> tuple[type[Exception], ...]:
-    """Return what botocore raises for the world's faults; anything else is a bug of ours."""
+    """Return the exceptions that botocore raises for external faults; others are bugs of ours."""
     from botocore.exceptions import BotoCoreError, ClientError
     from botocore.parsers import ResponseParserError
 
@@ -172,7 +171,7 @@ def boto_errors() -> tuple[type[Exception], ...]:
 
 @contextmanager
 def translated(call: str) -> Iterator[None]:
-    """Raise our errors in place of botocore's; ``call`` is as in an IAM policy: ``ec2:RunIt``."""
+    """Raise our errors instead of botocore's; ``call`` is as in an IAM policy: ``ec2:RunIt``."""
     try:
         yield
     except boto_errors() as error:
@@ -214,5 +213,5 @@ def place(call: str, request_id: str) -> str:
 
 def _message(error: Exception) -> str:
     response: Any = getattr(error, "response", None)
-    said = (response or {}).get("Error", {}).get("Message", "")
-    return f"{code_of(error)}: {said or error}"
+    message = (response or {}).get("Error", {}).get("Message", "")
+    return f"{code_of(error)}: {message or error}"

@@ -1,7 +1,7 @@
-"""Which calls of AWS the adapter makes, and what each needs to be allowed.
+"""All AWS calls of the adapter, and the permissions that they need.
 
-The one declaration: the policies of ``docs/aws`` are made from it, ``reconciler check`` tries it,
-and a test holds it to the calls that the code makes.
+This is the only declaration. The policies of ``docs/aws`` are generated from it, ``reconciler
+check`` tests it, and a test compares it with the calls in the code.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from reconciler.model.ownership import cluster_key
 
 
 class Need(StrEnum):
-    """Who makes a call."""
+    """The command that makes a call."""
 
     PLAN = "plan"
-    """A plan of the running fleet: it reads."""
+    """A plan of the running fleet, which only reads."""
     RUN = "run"
-    """``apply`` and ``run``: they read what a plan reads, and write."""
+    """``apply`` and ``run``, which read what a plan reads, and write."""
     CHECK = "check"
-    """``reconciler check`` alone; without the permission it says less."""
+    """Only ``reconciler check``; without the permission it reports less."""
     COMMITMENTS = "commitments"
-    """``reconciler check --commitments`` alone, which a person runs now and then: in no policy."""
+    """Only ``reconciler check --commitments``, which is run manually: not part of any policy."""
 
 
 class Scope(StrEnum):
-    """On which resources an action is allowed; the conditions stand in ``_statement``."""
+    """The resources for which an action is allowed; ``_statement`` has the conditions."""
 
     REGION = "region"
     ANY = "any"
@@ -47,9 +47,9 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation of AWS, by its names in boto3; ``why`` is for whoever is to allow it.
+    """An AWS operation by its boto3 names; ``why`` explains it to whoever grants the permission.
 
-    ``actions`` are what IAM asks for it, where that is not the operation itself.
+    ``actions`` are the IAM actions that it needs, if they differ from the operation.
     """
 
     service: str
@@ -61,17 +61,17 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """As errors name it: ``ec2:CreateFleet``."""
+        """The name in errors: ``ec2:CreateFleet``."""
         return f"{self.service}:{self.operation}"
 
     @property
     def allowed_by(self) -> tuple[str, ...]:
-        """The actions of IAM that a policy lists for it."""
+        """The IAM actions for the operation in a policy."""
         return self.actions or (f"{_PREFIXES.get(self.service, self.service)}:{self.operation}",)
 
 
 TAGGED_LATER: Final = ("Name", "eks:eks-cluster-name", "karpenter.sh/nodeclaim", FLEET)
-"""Tags that instances get after their launch: by a pass, or by ``state adopt``."""
+"""Tags that instances get after their launch: in a pass, or by ``state adopt``."""
 
 WITHOUT_TAGS: Final = {
     "LaunchWithThese": (
@@ -81,7 +81,7 @@ WITHOUT_TAGS: Final = {
     "HearInterruptions": "messages have no tags; the policy names only this queue",
     "PassNodeRole": "the policy names only this role, and only EC2 may use it",
 }
-"""The statements that write and have no condition on a tag, by Sid, with the reason."""
+"""The statements that write without a tag condition, by Sid, with the reason."""
 
 _PREFIXES: Final = {"service-quotas": "servicequotas"}
 
@@ -229,12 +229,12 @@ CALLS: Final = (
         "service-quotas", "GetServiceQuota", Need.CHECK, Scope.REGION, "read the vCPU quotas"
     ),
 )
-"""Every call, the reading ones first."""
+"""All calls, those that read first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a policy names of the account."""
+    """Names of the account that a policy contains."""
 
     partition: str = "aws"
     account: str = "${Account}"
@@ -245,11 +245,10 @@ class Names:
 
 
 def policy(need: Need, names: Names) -> dict[str, Any]:
-    """Return the smallest IAM policy for a plan, or for running a fleet.
+    """Return the smallest IAM policy for planning, or for running a fleet.
 
-    Launches are allowed with the cluster's tags only, and whatever ends or changes something is
-    allowed on what bears them; reading is allowed in one region where a service has regions (aws
-    reference 6.1).
+    Launches are allowed only with the cluster's tags, and changes and deletions only on resources
+    with these tags. Reading is restricted to one region for regional services (aws reference 6.1).
     """
     wanted = [c for c in CALLS if c.need is Need.PLAN or (need is Need.RUN and c.need is need)]
     wanted += [c for c in CALLS if c.need is Need.CHECK]
@@ -338,7 +337,7 @@ _USED: Final = (
 
 
 def _launch_statements(names: Names) -> list[dict[str, Any]]:
-    """Return what a launch needs: what it uses, its template, and what it makes and tags."""
+    """Return what a launch needs: resources it uses, its template, and what it creates and tags."""
     arn = f"arn:{names.partition}:ec2:{names.region}"
     launch = ["ec2:CreateFleet", "ec2:RunInstances"]
     tagged = _tagged("Request", names, NODEPOOL)
@@ -368,10 +367,10 @@ def _launch_statements(names: Names) -> list[dict[str, Any]]:
 
 
 def _profile_statements(names: Names) -> list[dict[str, Any]]:
-    """Return what instance profiles need: to be made with our tags, and changed where they are.
+    """Return what instance profiles need: creation with our tags, and changes of existing ones.
 
-    A profile that is being made has no tags yet, so what may be tagged is said by its name and by
-    the tags that it gets; one that another cluster has tagged is left alone.
+    A profile has no tags while it is being created, so tagging is restricted by its name and its
+    new tags. A profile that another cluster tagged is left alone.
     """
     folder = f"arn:{names.partition}:iam::{names.account}:instance-profile/reconciler"
     ours = f"{folder}/{names.region}/{names.cluster}_*"
@@ -390,10 +389,10 @@ def _profile_statements(names: Names) -> list[dict[str, Any]]:
 
 
 def _tagged(what: str, names: Names, *present: str) -> dict[str, Any]:
-    """Return the condition that a request or a resource bears the tags of our cluster.
+    """Return the condition that a request or a resource has the tags of our cluster.
 
-    ``present`` are keys that have to be there with any value. A request has to name the cluster
-    in both tags. A resource may have got the second one only when its node joined (Karpenter).
+    ``present`` are keys that must exist with any value. A request must have the cluster in both
+    tags. A resource may have got the second one only when its node joined (Karpenter).
     """
     key = f"aws:{what}Tag"
     named = {f"{key}/{CLUSTER}": names.cluster} if what == "Request" else {}

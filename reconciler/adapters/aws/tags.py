@@ -1,4 +1,4 @@
-"""The tags that say whose a thing is: on instances, volumes, fleets and templates alike."""
+"""The ownership tags of instances, volumes, fleets and templates."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ INTENT: Final = "reconciler/intent"
 
 
 def owner_of(settings: Settings) -> Owner:
-    """Return the fleet that the settings name, as the tags of its instances name it."""
+    """Return the owner for the settings' fleet, as in the tags of its instances."""
     return Owner(settings.fleet, settings.cluster_name)
 
 
 def shared_tags(claim: NodeClaim, node_class: EC2NodeClass, cluster: str) -> dict[str, str]:
     """Return the tags that all instances of a pool, class and cluster share, sorted.
 
-    The class's own tags come first and cannot displace ours (aws reference 3.1).
+    The class's own tags come first and cannot override ours (aws reference 3.1).
     """
     tags = {
         **node_class.spec.tags,
@@ -44,7 +44,7 @@ def as_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def as_map(tags: list[dict[str, Any]] | None) -> dict[str, str]:
-    """Return what boto3 lists as a map."""
+    """Return a boto3 tag list as a map."""
     return {tag["Key"]: tag.get("Value", "") for tag in tags or []}
 
 

@@ -1,1 +1,1 @@
-"""A catalogue as one fleet sees it: overlays, preferences, refused offerings, discovered memory."""
+"""Adjust a catalog for one fleet: overlays, preferences, unavailable offerings, measured memory."""

@@ -1,4 +1,4 @@
-"""What is remembered of the memory that nodes reported (see ``discovered``)."""
+"""Discovered capacity: the memory that nodes reported, by image and instance type."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.resources import MEMORY, parse_resources
 from reconciler.observed.state import StateNode
 
-# Discovered capacity: how much memory nodes really have.
-#
-# What the hypervisor keeps for itself is published nowhere, so a catalogue can only estimate it.
-# A node that has registered tells: its memory counts from then on for all nodes of its type that
-# boot the same images (Karpenter's discovered-capacity cache). The least that was ever seen
-# holds, for sixty days after it was last confirmed.
+# The memory that the hypervisor reserves is not published, so a catalog can only estimate it. A
+# registered node reports its actual memory, which then applies to all nodes of its type that boot
+# the same images (Karpenter's discovered-capacity cache). The smallest value seen is used until
+# sixty days after it was last confirmed.
 
 
 REMEMBERED_FOR: Final = timedelta(days=60)
 
 
 def images_key(node_class: EC2NodeClass) -> str:
-    """Return what stands for the images of a class, empty where they are not known."""
+    """Return a key for the images of a node class, empty if they are not known."""
     amis = node_class.status.amis
     if not amis:
         return ""
@@ -40,10 +38,10 @@ def discovered(
     known: Discoveries,
     now: datetime,
 ) -> Discoveries:
-    """Return what is known of memory after a look at the nodes.
+    """Return the discovered memory, updated with the current nodes.
 
-    A node counts once it has registered and only while its image is one of its class; an amount
-    above the known one does not (the smallest of several hosts is what a pod can rely on).
+    A node counts once it has registered, while its image is one of its class. An amount above the
+    known one is ignored: the smallest of several hosts is what a pod can rely on.
     """
     found = {
         key: {n: m for n, m in types.items() if now - m.seen_at < REMEMBERED_FOR}
@@ -70,7 +68,7 @@ def memory_of(node_class: EC2NodeClass, known: Discoveries) -> tuple[tuple[str, 
 
 
 def _seen(node: StateNode, classes: Mapping[str, EC2NodeClass]) -> tuple[str, str, int] | None:
-    """Return images, instance type and memory that a node vouches for, None if for nothing."""
+    """Return the images, instance type and memory that a node reports, or None."""
     if node.node is None or node.claim is None or not node.is_registered or node.is_deleting:
         return None
     node_class = classes.get(node.claim.spec.node_class_ref.name)

@@ -1,4 +1,4 @@
-"""A catalogue whose covered offerings cost no more than what commitments leave to be paid."""
+"""Adjust a catalog's offerings: unavailable ones, simulated prices, and commitments."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from reconciler.catalog.commitments.coverage import Cover
 from reconciler.model.karpenter.instancetype import InstanceType, Offering
 from reconciler.model.karpenter.nodepool import requirements_of
 
-# A catalogue without the offerings that EC2 refused of late; everything else is the original's.
+# Unavailable offerings (the ICE cache): a catalog without those that EC2 recently rejected.
 #
-# They stay listed, as not available: a node that runs on one keeps its price, and «no capacity»
-# can be told from «no such type».
+# They remain listed as not available. A node that runs on one keeps its price, and «no capacity»
+# can be distinguished from «no such type».
 
 
 OfferingKey = tuple[str, str, str]
@@ -28,13 +28,13 @@ OfferingKey = tuple[str, str, str]
 
 
 def without_refused(catalog: Catalog, refused: Collection[OfferingKey]) -> Catalog:
-    """Return the catalogue with the ``refused`` offerings marked as not available."""
+    """Return the catalog with the ``refused`` offerings marked as not available."""
     known = frozenset(key for key in refused if key[0] in catalog)
     return RefusedCatalog(catalog, known) if known else catalog
 
 
 class RefusedCatalog(Catalog):
-    """A catalogue in which some offerings cannot be had now."""
+    """A catalog in which some offerings are currently not available."""
 
     def __init__(self, base: Catalog, refused: frozenset[OfferingKey]) -> None:
         key = f"{base.digest} refused {sorted(refused)}"
@@ -54,16 +54,16 @@ class RefusedCatalog(Catalog):
         self.base, self.refused = base, refused
 
     def for_node_class(self, facts: ClassFacts) -> Catalog:
-        """Return the types as a node class resolves them, less the refused offerings."""
+        """Return the types resolved for a node class, without the refused offerings."""
         return RefusedCatalog(self.base.for_node_class(facts), self.refused)
 
     def why_not(self, name: str) -> str | None:
-        """Return why a type cannot be launched whatever is asked for, or None."""
+        """Return why a type can never be launched, or None."""
         return self.base.why_not(name)
 
 
 class RefusedRows:
-    """The rows of a catalogue with some offerings not available."""
+    """The rows of a catalog with some offerings not available."""
 
     def __init__(self, base: Catalog, refused: frozenset[OfferingKey]) -> None:
         self._base = base
@@ -100,15 +100,15 @@ class RefusedRows:
         return msgspec.structs.replace(base, offerings=offerings)
 
 
-# A catalogue at other prices, as a simulation lets them change; all else is the original's.
+# Simulated prices: a catalog whose prices a simulation changes.
 
 
 Factor = Callable[[str, str, str], float]
-"""How many times its price an offering of (instance type, zone, capacity type) costs."""
+"""The price factor of an offering of (instance type, zone, capacity type)."""
 
 
 class RepricedCatalog(Catalog):
-    """A catalogue whose offerings cost ``factor`` times as much; ``name`` tells factors apart."""
+    """A catalog whose prices are multiplied by ``factor``; ``name`` identifies the factor."""
 
     def __init__(self, base: Catalog, factor: Factor, name: str) -> None:
         super().__init__(
@@ -119,16 +119,16 @@ class RepricedCatalog(Catalog):
         self._base, self._factor, self._name = base, factor, name
 
     def for_node_class(self, facts: ClassFacts) -> Catalog:
-        """Return the types as a node class resolves them, at these prices."""
+        """Return the types resolved for a node class, at these prices."""
         return RepricedCatalog(self._base.for_node_class(facts), self._factor, self._name)
 
     def why_not(self, name: str) -> str | None:
-        """Return why a type cannot be launched whatever is asked for, or None."""
+        """Return why a type can never be launched, or None."""
         return self._base.why_not(name)
 
 
 class _RepricedRows:
-    """The rows of a catalogue at other prices."""
+    """The rows of a catalog at other prices."""
 
     def __init__(self, base: Catalog, factor: Factor) -> None:
         self._base = base
@@ -156,10 +156,10 @@ class _RepricedRows:
 
 
 def committed(catalog: Catalog, covers: Sequence[Cover]) -> Catalog:
-    """Return the catalogue under commitments, of which the first that fits an offering counts.
+    """Return the catalog with commitments applied; the first that fits an offering counts.
 
-    What they cover they reach as a NodeOverlay of the same requirements would, and as there
-    several never add up: an offering is paid for once.
+    They match offerings as a NodeOverlay with the same requirements would, and they never add up:
+    an offering is paid for once.
     """
     pool = OverlayPool("", {}, catalog)
     base = catalog.columns.offerings.price

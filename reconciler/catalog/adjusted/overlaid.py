@@ -1,4 +1,4 @@
-"""A catalogue with some prices and capacities changed; everything else is the original's."""
+"""A catalog with some prices and capacities replaced."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from reconciler.model.resources import Resources
 
 
 class OverlaidCatalog(Catalog):
-    """A catalogue under NodeOverlays: new prices by offering position, amounts by type index.
+    """A catalog under NodeOverlays: prices by offering position, capacities by type index.
 
-    Offerings at the positions ``opened`` only lacked a price, and have one now. Where ``paid``
-    names a commitment, by position, the price is its doing and not an overlay's.
+    Offerings at the positions ``opened`` lacked only a price, and have one now. ``paid`` names, by
+    position, the commitment that set the price instead of an overlay.
     """
 
     def __init__(
@@ -45,17 +45,17 @@ class OverlaidCatalog(Catalog):
         self._opened_names = frozenset(base.names[kinds[position]] for position in opened)
 
     def for_node_class(self, facts: ClassFacts) -> Catalog:
-        """Return itself: overlays apply to types that a class has resolved."""
+        """Return itself: overlays apply to types that are already resolved for a class."""
         del facts
         return self
 
     def why_not(self, name: str) -> str | None:
-        """Return why a type cannot be launched whatever is asked for, or None."""
+        """Return why a type can never be launched, or None."""
         return None if name in self._opened_names else self.base.why_not(name)
 
 
 class OverlaidRows:
-    """The rows of a catalogue with prices by offering position and capacities by type index."""
+    """The rows of a catalog with prices by offering position and capacities by type index."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class OverlaidRows:
         index: int,
         amounts: Resources,
     ) -> None:
-        """Put the amounts of one type into ``columns``; a column is copied before its change."""
+        """Set the amounts of one type in ``columns``; a column is copied before it is changed."""
         for name, amount in amounts.items():
             column = columns.get(name)
             if column is None or column is base.get(name):

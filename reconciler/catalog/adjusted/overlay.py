@@ -1,10 +1,10 @@
-"""NodeOverlays: prices and extended resources of types, as the operator corrects them.
+"""NodeOverlays: changes to the prices and extended resources of instance types.
 
-Karpenter's rules (``pkg/controllers/nodeoverlay``). Overlays are taken by weight, the heaviest
-first, of equals the later name first. Each offering keeps the first price it is given and each
-type the first amount of each resource; corrections never add up. An overlay that meets another
-of its own weight on an offering or a resource is rejected whole, for every NodePool, so all
-NodePools are evaluated together.
+The rules are Karpenter's (``pkg/controllers/nodeoverlay``). Overlays are applied by weight,
+heaviest first, with ties in reverse order of name. Each offering keeps the first price it is given,
+and each type the first amount of each resource; overlays never add up. An overlay that conflicts
+with another of the same weight on an offering or a resource is rejected completely, for every
+NodePool. All NodePools are therefore evaluated together.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from reconciler.model.karpenter.nodepool import NodePool, NodeSelectorRequiremen
 from reconciler.model.karpenter.requirements import Operator, Requirement, Requirements
 from reconciler.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources
 
-# What is wrong with a NodeOverlay that the API's schema lets through.
+# Problems of a NodeOverlay that the API's schema accepts.
 #
-# Karpenter checks this once more when it evaluates overlays (``RuntimeValidate``): lengths of
-# label keys and values, capacity types that exist, resources that are not the provider's own.
+# Karpenter checks these when it evaluates overlays (``RuntimeValidate``): lengths of label keys and
+# values, known capacity types, and resources that belong to the provider.
 
 
 CORE_RESOURCES: Final = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE, PODS})
@@ -49,7 +49,7 @@ AWS_RESOURCES: Final = CORE_RESOURCES | {
     "habana.ai/gaudi",
     "vpc.amazonaws.com/efa",
 }
-"""Resources whose amount a provider knows itself; an overlay may not set them."""
+"""Resources whose amount the provider defines; an overlay must not set them."""
 
 _CAPACITY_TYPES: Final = frozenset({ON_DEMAND, SPOT, RESERVED})
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
@@ -63,7 +63,7 @@ _BOUNDS: Final = frozenset({Operator.GT, Operator.LT, Operator.GTE, Operator.LTE
 def problems(
     overlay: NodeOverlay, provider_resources: Collection[str] = AWS_RESOURCES
 ) -> list[tuple[str, str]]:
-    """Return what is wrong: the path of each field and what to know of it; none if all is well."""
+    """Return the problems of an overlay: pairs of a field path and a message, empty if valid."""
     found: list[tuple[str, str]] = []
     for index, entry in enumerate(overlay.spec.requirements):
         path = f"spec.requirements[{index}]"
@@ -110,7 +110,7 @@ def _bad_key(key: str) -> str | None:
 
 
 class OverlayVerdict(StrEnum):
-    """What became of an overlay, in Karpenter's words for its condition."""
+    """The result of evaluating an overlay, in Karpenter's words for its condition."""
 
     ACCEPTED = "Accepted"
     INVALID = "RuntimeValidation"
@@ -119,10 +119,10 @@ class OverlayVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OverlayFinding:
-    """What became of one overlay, and why it was not taken.
+    """The result for one overlay, and why it was not applied.
 
-    ``other`` is the overlay that it conflicts with, and ``matches`` the number of instance types
-    it applies to, over all NodePools: Karpenter tells neither.
+    ``other`` is the overlay that it conflicts with, and ``matches`` the number of instance types it
+    applies to, over all NodePools. Karpenter reports neither.
     """
 
     name: str
@@ -134,7 +134,7 @@ class OverlayFinding:
 
 @dataclass(frozen=True, slots=True)
 class OverlayPool:
-    """A NodePool as overlays see it: its name, its template's labels, its instance types."""
+    """The parts of a NodePool that overlays use: name, template labels, instance types."""
 
     name: str
     labels: Mapping[str, str]
@@ -143,20 +143,20 @@ class OverlayPool:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The corrected catalogue of each NodePool, and the findings by overlay name."""
+    """The adjusted catalog of each NodePool, and the findings by overlay name."""
 
     catalogs: Mapping[str, Catalog]
     findings: tuple[OverlayFinding, ...]
 
 
 PRICE_MAX: Final = 1_000_000.0
-"""No overlay makes an offering dearer than this, in USD an hour."""
+"""The maximum price that an overlay can set, in USD an hour."""
 
 
 def adjusted_price(base: float, price: str | None, adjustment: str | None) -> float:
-    """Return an offering's price under an overlay: never below 0, in Karpenter's floating point.
+    """Return an offering's price under an overlay, at least 0, in Karpenter's floating point.
 
-    ``price`` replaces the base; an ``adjustment`` is added to it, or scales it where it is a
+    ``price`` replaces the base price. An ``adjustment`` is added to it, or scales it if it is a
     percentage.
 
     Raises:
@@ -180,10 +180,10 @@ def evaluate(
     overlays: Iterable[NodeOverlay],
     provider_resources: Collection[str] = AWS_RESOURCES,
 ) -> Evaluation:
-    """Return the catalogues that the overlays give, and what became of each overlay.
+    """Return the adjusted catalogs and the result of each overlay.
 
-    An overlay that sets one of ``provider_resources`` is invalid. A NodePool whose types are not
-    known is left out by the caller, and has no catalogue in the answer.
+    An overlay that sets one of ``provider_resources`` is invalid. The caller leaves out NodePools
+    whose types are unknown; they have no catalog in the result.
     """
     ledgers = [_Ledger(pool) for pool in pools]
     ordered = sorted(overlays, key=lambda o: (o.weight, o.name), reverse=True)
@@ -197,9 +197,9 @@ def evaluate(
 def apply_overlays(
     catalog: Catalog, overlays: Iterable[NodeOverlay], node_pool: NodePool
 ) -> tuple[Catalog, tuple[OverlayFinding, ...]]:
-    """Return one NodePool's catalogue under overlays, as if it were the only NodePool.
+    """Return one NodePool's catalog under overlays, as if it were the only NodePool.
 
-    Conflicts that arise in other NodePools are not seen; ``evaluate`` sees them.
+    Conflicts that arise in other NodePools are not detected; use ``evaluate`` for that.
     """
     pool = OverlayPool(node_pool.name, node_pool.spec.template.metadata.labels, catalog)
     evaluation = evaluate([pool], overlays)
@@ -207,7 +207,7 @@ def apply_overlays(
 
 
 def selected_offerings(pool: OverlayPool, requirements: Requirements) -> Sequence[int]:
-    """Return the positions of the offerings that an overlay of these requirements would reach."""
+    """Return the positions of the offerings that an overlay with these requirements selects."""
     return _Ledger(pool).match(requirements).offerings
 
 
@@ -245,7 +245,7 @@ def _take(
 
 
 def _invalid(overlay: NodeOverlay, provider_resources: Collection[str]) -> str:
-    """Return why the overlay cannot be evaluated, or nothing."""
+    """Return why the overlay cannot be evaluated, or an empty string."""
     found = [f"{path}: {text}" for path, text in problems(overlay, provider_resources)]
     try:
         adjusted_price(1.0, overlay.spec.price, overlay.spec.price_adjustment)
@@ -260,7 +260,7 @@ def _invalid(overlay: NodeOverlay, provider_resources: Collection[str]) -> str:
 
 @dataclass(slots=True)
 class _Seen:
-    """The last accepted overlay that touched something."""
+    """The last accepted overlay that changed something."""
 
     weight: int
     name: str
@@ -286,9 +286,9 @@ class _Ledger:
         return _Match(sorted({kinds[i] for i in offerings}), offerings)
 
     def _selected_types(self, columns: Columns, requirements: Requirements) -> list[bool]:
-        """Return for each type whether it, with the NodePool's labels, is what is asked for.
+        """Return for each type whether it matches, together with the NodePool's labels.
 
-        Strictly: a label that neither bears is only satisfied by a negative demand.
+        A label that neither of them has matches only a negative operator.
         """
         base = Requirements.from_labels({**self.pool.labels, NODEPOOL: self.pool.name})
         selected = [True] * len(columns.names)
@@ -303,7 +303,7 @@ class _Ledger:
         return selected
 
     def clash(self, overlay: NodeOverlay, match: _Match) -> tuple[str, str] | None:
-        """Return the accepted overlay of equal weight that sets the same, and what that is."""
+        """Return the accepted overlay of equal weight that sets the same value, and which value."""
         if _sets_price(overlay):
             for position in match.offerings:
                 seen = self.price_seen.get(position)
@@ -317,7 +317,7 @@ class _Ledger:
         return None
 
     def record(self, overlay: NodeOverlay, match: _Match) -> None:
-        """Note an accepted overlay; what a heavier one has set stays."""
+        """Record an accepted overlay; values set by a heavier one remain."""
         seen = _Seen(overlay.weight, overlay.name)
         if _sets_price(overlay):
             for position in match.offerings:
@@ -329,7 +329,7 @@ class _Ledger:
             self.capacity_seen[index] = (seen, frozenset(amounts))
 
     def catalog(self) -> Catalog:
-        """Return the NodePool's catalogue with what was set."""
+        """Return the NodePool's catalog with the recorded values."""
         catalog = self.pool.catalog
         if not self.prices and not self.capacities:
             return catalog
@@ -342,9 +342,9 @@ class _Ledger:
         return OverlaidCatalog(catalog, prices, dict(sorted(self.capacities.items())), opened)
 
     def _opens(self, overlay: NodeOverlay, position: int) -> bool:
-        """Return whether the overlay makes an offering available that only lacked a price.
+        """Return whether the overlay makes an offering available that lacked only a price.
 
-        Karpenter takes a price for that from an overlay that asks for nothing but types by name.
+        As in Karpenter, only an overlay that selects nothing but types by name does so.
         """
         if overlay.spec.price is None or [
             (r.key, r.operator) for r in overlay.spec.requirements
@@ -363,13 +363,13 @@ def _sets_price(overlay: NodeOverlay) -> bool:
 
 
 def _meets(label: Requirement | None, cell: Requirement | None, wanted: Requirement) -> bool:
-    """Return whether what a NodePool and a type say of one key meets what is wanted of it."""
+    """Return whether the values of a key on the NodePool and the type meet a requirement."""
     known = Requirements(r for r in (label, cell) if r is not None)
     return known.compatible(Requirements((wanted,)))
 
 
 class _OfferingTest:
-    """Whether an overlay's requirements accept an offering; alike offerings are asked once."""
+    """Whether an overlay's requirements match an offering; equal offerings are tested once."""
 
     def __init__(self, columns: Columns, requirements: Requirements) -> None:
         self._offerings: Final = columns.offerings

@@ -1,12 +1,12 @@
-"""Preferences: annotations of a NodePool that make some instance types look cheaper or dearer.
+"""Preferences: NodePool annotations that change the apparent price of instance types.
 
-Veneer's annotations are taken unchanged, so that its users keep what they wrote::
+Veneer's annotations are used unchanged, so that its users can keep them::
 
     veneer.io/preference.1: "karpenter.k8s.aws/instance-family=c7a,c7g adjust=-20%"
 
-A number, which is its weight; matchers, all of which must hold; one adjustment of the price.
-Each becomes the NodeOverlay that Veneer would write. What is wrong with one annotation is
-returned, and the others still count.
+The number is the weight. It is followed by matchers, all of which must hold, and one price
+adjustment. Each annotation becomes the NodeOverlay that Veneer would create. An invalid annotation
+is reported, and the others still apply.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SUPPORTED_KEYS: Final = (
     CAPACITY_TYPE,
     INSTANCE_TYPE,
 )
-"""The labels that a matcher may name, those that Veneer knows."""
+"""The labels that a matcher may use, as in Veneer."""
 
 MANAGED_BY: Final = ("app.kubernetes.io/managed-by", "veneer")
 TYPE: Final = ("veneer.io/type", "preference")
@@ -57,7 +57,7 @@ _ADMITTED: Final = re.compile(r"[+-]\d*\.?\d+|\+\d*\.?\d+%|-\d{1,2}(?:\.\d+)?%|-
 
 
 class Problem(StrEnum):
-    """What is wrong with an annotation: the first that is found, in the order of reading."""
+    """What is wrong with an annotation: the first problem found when reading it."""
 
     INVALID_NUMBER = "invalid_number"
     NUMBER_BELOW_ONE = "number_below_one"
@@ -73,7 +73,7 @@ class Problem(StrEnum):
 
 
 class PreferenceError(ValueError):
-    """One annotation cannot be read; ``problem`` tells programs, the message tells people."""
+    """An invalid annotation; ``problem`` is for programs, the message for people."""
 
     def __init__(self, problem: Problem, message: str, annotation: str = "") -> None:
         self.problem = problem
@@ -83,7 +83,7 @@ class PreferenceError(ValueError):
 
 
 class Preference(msgspec.Struct, frozen=True):
-    """What an annotation says; the adjustment is in percent of the price."""
+    """A parsed annotation; the adjustment is in percent of the price."""
 
     number: int
     node_pool: str
@@ -94,9 +94,9 @@ class Preference(msgspec.Struct, frozen=True):
 def parse_preferences(
     node_pool: str, annotations: Mapping[str, str]
 ) -> tuple[list[Preference], list[PreferenceError]]:
-    """Return a NodePool's preferences by number, and what was wrong with other annotations.
+    """Return a NodePool's preferences by number, and the errors of its invalid annotations.
 
-    Two annotations may have one number («1» and «01»); they come in the order of their keys.
+    Two annotations may have the same number («1» and «01»); they are sorted by key.
     """
     preferences: list[Preference] = []
     errors: list[PreferenceError] = []
@@ -129,7 +129,7 @@ def parse_value(text: str) -> tuple[float, tuple[NodeSelectorRequirement, ...]]:
     """Return the adjustment and the matchers of an annotation's value.
 
     Raises:
-        PreferenceError: the value is not what it should be.
+        PreferenceError: the value is invalid.
     """
     words = text.split()
     if not words:
@@ -152,7 +152,7 @@ def parse_adjustment(word: str) -> float:
     """Return the percentage of a word like ``adjust=-12.5%``.
 
     Raises:
-        PreferenceError: it is not one.
+        PreferenceError: the word has another form.
     """
     match = _ADJUST.fullmatch(word)
     if match is None:
@@ -165,7 +165,7 @@ def parse_matcher(word: str) -> NodeSelectorRequirement:
     """Return the requirement of a word like ``key=a,b``, ``key!=a``, ``key>4`` or ``key<4``.
 
     Raises:
-        PreferenceError: it is none of these, or the key is not supported.
+        PreferenceError: the word has another form, or the key is not supported.
     """
     sign, operator = _operator(word)
     key, _, right = word.partition(sign)
@@ -199,9 +199,9 @@ def _operator(word: str) -> tuple[str, Operator]:
 
 
 def adjustment_text(adjustment: float) -> str:
-    """Return an adjustment as a NodeOverlay spells it, in whole percent, as Veneer writes it.
+    """Return an adjustment in NodeOverlay syntax, in whole percent as Veneer writes it.
 
-    Half a percent goes to the even neighbour: 7.5 is ``+8%`` and −12.5 is ``-12%``.
+    Half a percent is rounded to even: 7.5 is ``+8%`` and −12.5 is ``-12%``.
     """
     if adjustment == 0:
         return "0%"
@@ -209,7 +209,7 @@ def adjustment_text(adjustment: float) -> str:
 
 
 def is_admitted(text: str) -> bool:
-    """Return whether the API takes it as ``spec.priceAdjustment``: a sign, and not below −100 %."""
+    """Return whether the API accepts it as ``spec.priceAdjustment``: signed, at least −100 %."""
     return _ADMITTED.fullmatch(text) is not None
 
 
@@ -219,10 +219,10 @@ def overlay_name(node_pool: str, number: int) -> str:
 
 
 def overlay_of(preference: Preference, *, uid: str = "", disabled: bool = False) -> NodeOverlay:
-    """Return the NodeOverlay that a preference means.
+    """Return the NodeOverlay of a preference.
 
-    ``uid`` is that of the NodePool, which owns the overlay. A ``disabled`` one asks for a label
-    that no node has, and so can be looked at without effect.
+    ``uid`` is that of the NodePool, which owns the overlay. A ``disabled`` one requires a label
+    that no node has, so it can be inspected without taking effect.
     """
     pool, number = preference.node_pool, preference.number
     labels = dict([MANAGED_BY, TYPE, (SOURCE, pool), (NUMBER, str(number))])
@@ -242,18 +242,18 @@ def overlay_of(preference: Preference, *, uid: str = "", disabled: bool = False)
 
 
 def is_preference_overlay(labels: Mapping[str, str]) -> bool:
-    """Return whether these are the labels of an overlay that Veneer wrote for a preference."""
+    """Return whether these are the labels of a preference overlay created by Veneer."""
     return all(labels.get(key) == value for key, value in (MANAGED_BY, TYPE))
 
 
 def preference_number(labels: Mapping[str, str]) -> int:
-    """Return the number that an overlay's labels name, 0 where they name none."""
+    """Return the preference number in an overlay's labels, or 0 if there is none."""
     text = labels.get(NUMBER, "")
     return int(text) if _INTEGER.fullmatch(text) else 0
 
 
 class OverlayChange(StrEnum):
-    """What bringing an overlay of the cluster up to date takes."""
+    """The operation that updates an overlay in the cluster."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -264,9 +264,9 @@ class OverlayChange(StrEnum):
 def changes(
     node_pool: str, desired: Iterable[NodeOverlay], existing: Iterable[NodeOverlay]
 ) -> dict[str, OverlayChange]:
-    """Return what Veneer would do to a NodePool's overlays, by name; nothing for those in order.
+    """Return the operations that update a NodePool's overlays, by name, as Veneer would.
 
-    An overlay of a wanted name that lacks the labels is somebody else's: it is not touched.
+    An overlay with one of these names but without the labels has another owner and is left alone.
     """
     wanted = {overlay.name: overlay for overlay in desired}
     present = {overlay.name: overlay for overlay in existing}
@@ -288,7 +288,7 @@ def _is_of(node_pool: str, labels: Mapping[str, str]) -> bool:
 
 
 def needs_update(existing: NodeOverlay, desired: NodeOverlay) -> bool:
-    """Return whether an overlay differs from what is wanted; labels of others do not count."""
+    """Return whether an overlay differs from the desired one; labels of others are ignored."""
     labels = existing.metadata.labels
     same = all(labels.get(key) == value for key, value in desired.metadata.labels.items())
     return not same or existing.spec != desired.spec

@@ -1,1 +1,1 @@
-"""The facts of EC2: bundled, fetched, and resolved for one node class."""
+"""EC2 instance type data: bundled, fetched, and resolved for a node class."""

@@ -1,12 +1,12 @@
-"""Write the bundled catalogue: ``python -m reconciler.catalog.aws.build DATA``.
+"""Write the bundled catalog: ``python -m reconciler.catalog.aws.build DATA``.
 
-DATA is a folder with ``ondemand_prices.json``, ``vpc_limits.json`` and
-``network_bandwidth.json``; machines and offerings are those that the installed moto brings along
-(real answers of EC2). ``--older`` names the folder ``moto/ec2/resources`` of an earlier release,
-unpacked, of about the date of the data files. Its machines win, since they fit the limits and
-bandwidths beside them; and a type that EC2 has withdrawn since is kept, so that a node which
-still runs on one has a size and a price, but is never launched. Nothing is fetched. Run it when
-the data has become newer, look at what it prints, and commit the file it wrote.
+DATA is a folder with ``ondemand_prices.json``, ``vpc_limits.json`` and ``network_bandwidth.json``.
+Machines and offerings come from the installed moto, which contains recorded responses of EC2.
+``--older`` is the unpacked folder ``moto/ec2/resources`` of an earlier release, from about the date
+of the data files. Its machines take precedence, since they match the limits and bandwidths in DATA.
+A type that EC2 has withdrawn since then is retained: a node that still runs on it has a size and a
+price, but the type is never launched. Nothing is fetched. Run this when the data has been updated,
+review its output, and commit the file it wrote.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PRICE_REGION = "us-east-1"
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What EC2 answered, as a release of moto brings it along: bodies, and places by region."""
+    """EC2's responses as bundled with a release of moto: bodies, and locations by region."""
 
     release: str
     bodies: Mapping[str, Any]
@@ -40,7 +40,7 @@ class Answers:
 
 
 def read_answers(resources: Path, release: str) -> Answers:
-    """Return the answers in moto's folder ``ec2/resources``."""
+    """Return the responses in moto's folder ``ec2/resources``."""
     offerings = resources / "instance_type_offerings"
     return Answers(
         release,
@@ -53,8 +53,7 @@ def read_answers(resources: Path, release: str) -> Answers:
 def build(data: Path, current: Answers, older: Answers | None = None) -> tuple[Bundle, str]:
     """Return the bundle and its version, which is the date of the prices.
 
-    Machines that ``older`` knows are as it says; those that ``current`` no longer has count as
-    withdrawn.
+    Machines in ``older`` take precedence; those no longer in ``current`` count as withdrawn.
     """
     prices, limits, bandwidths = (
         _json(data / name)
@@ -88,7 +87,7 @@ def region(
     ids: Mapping[str, str],
     prices: Mapping[str, float],
 ) -> Region:
-    """Return what a region offers, by zone, of the machines in their order."""
+    """Return a region's zones, offerings and prices, in the order of the machines."""
     zones = tuple(Zone(name, ids.get(name)) for name in sorted(by_zone))
     offered = [
         sum(1 << bit for bit, zone in enumerate(zones) if m.name in by_zone[zone.name])
@@ -102,8 +101,8 @@ def zone_ids(
 ) -> dict[str, str]:
     """Return the ids of zones.
 
-    Which id a zone's name stands for differs from account to account; the answers are those of
-    one account, so a zone and an id that offer the same types, as no other does, are one.
+    The id of a named zone differs between accounts. The responses are from one account, so a zone
+    and an id are matched if they offer the same types and no other zone does.
     """
     ids: dict[str, str] = {}
     for name, types in by_zone.items():
@@ -119,7 +118,7 @@ def _with_withdrawn(
     before: Mapping[str, frozenset[str]],
     withdrawn: frozenset[str],
 ) -> dict[str, frozenset[str]]:
-    """Return where types are offered, or were while they existed."""
+    """Return where types are offered, or were offered before they were withdrawn."""
     none: frozenset[str] = frozenset()
     return {z: types | (before.get(z, none) & withdrawn) for z, types in by_zone.items()}
 
@@ -130,7 +129,7 @@ def _by_region(folder: Path) -> dict[str, dict[str, frozenset[str]]]:
 
 
 def _offered(path: Path) -> dict[str, frozenset[str]]:
-    """Return the instance types that each location of a file of offerings has."""
+    """Return the instance types that are offered in each location of a file of offerings."""
     types: dict[str, set[str]] = {}
     for offering in _json(path):
         types.setdefault(offering["Location"], set()).add(offering["InstanceType"])
@@ -149,7 +148,7 @@ def _date(about: str) -> str:
 
 
 def moto_resources() -> Path:
-    """Return the folder of the installed moto that holds EC2's answers.
+    """Return the folder of the installed moto that contains EC2's responses.
 
     Raises:
         ModuleNotFoundError: moto is not installed.
@@ -161,7 +160,7 @@ def moto_resources() -> Path:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the file and say what is in it."""
+    """Write the file and print a summary of its content."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path, help="folder of prices, limits and bandwidths")
     parser.add_argument("--out", type=Path, default=Path(PATH), help="file to write")

@@ -1,9 +1,9 @@
-"""The bundled facts of EC2: one file, a line of text that names it and a compressed body.
+"""The file format of the bundled EC2 data: a header line of text and a compressed body.
 
-The first line reads ``reconciler-catalogue <format> <version> <digest>`` and can be looked at
-with ``head -1``; the rest is MessagePack under zlib. It holds machines as EC2 describes them and
-where each is offered, never anything computed, so that every node class can be resolved from it.
-``build.py`` writes it, the same bytes from the same data.
+The first line reads ``reconciler-catalogue <format> <version> <digest>`` and can be viewed with
+``head -1``; the rest is MessagePack under zlib. It contains machines as EC2 describes them and
+where each is offered. It contains no computed values, so every node class can be resolved from it.
+``build.py`` writes it; equal data gives equal bytes.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _NAME: Final = "reconciler-catalogue"
 
 
 class Zone(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A zone by name, and its id where the offerings of a zone and of an id agree."""
+    """A zone by name, with its id if the offerings identify it."""
 
     name: str
     id: str | None
 
 
 class Region(msgspec.Struct, array_like=True, frozen=True):
-    """What a region offers.
+    """The zones, offerings and prices of a region.
 
-    ``offered`` has a number for each machine of the bundle, in its order: bit *i* is set where
+    ``offered`` has a number for each machine of the bundle, in its order: bit *i* is set if
     ``zones[i]`` offers it (bytes, unless an account has opted into more than eight zones).
-    ``prices`` are on-demand USD an hour in the same order, or empty where the data has none for
-    the region.
+    ``prices`` are on-demand USD an hour in the same order, or empty if the data has none for the
+    region.
     """
 
     zones: tuple[Zone, ...]
@@ -46,10 +46,10 @@ class Region(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Bundle(msgspec.Struct, array_like=True, frozen=True):
-    """Everything in the file.
+    """The complete content of the file.
 
-    ``price_region`` is the region whose prices stand in for those of others. ``withdrawn`` are
-    types that EC2 no longer sells; nodes may still run on them.
+    ``price_region`` is the region whose prices substitute for missing ones. ``withdrawn`` are types
+    that EC2 no longer sells; nodes may still run on them.
     """
 
     sources: tuple[str, ...]
@@ -60,7 +60,7 @@ class Bundle(msgspec.Struct, array_like=True, frozen=True):
 
 
 def encode(bundle: Bundle, version: str) -> bytes:
-    """Return the file: the same bundle and version give the same bytes."""
+    """Return the file content; equal bundles and versions give equal bytes."""
     body = msgspec.msgpack.encode(bundle)
     digest = sha256(body).hexdigest()
     header = f"{_NAME} {FORMAT} {version} {digest}\n".encode("ascii")
@@ -70,8 +70,8 @@ def encode(bundle: Bundle, version: str) -> bytes:
 class Header(msgspec.Struct, frozen=True):
     """The first line of the file.
 
-    The version is the date of the prices; data that was read live names that date in
-    ``priced_at``, since its own version is the moment of the look.
+    The version is the date of the prices. For live data the version is the time of the request, and
+    ``priced_at`` is the date of the prices.
     """
 
     version: str
@@ -80,10 +80,10 @@ class Header(msgspec.Struct, frozen=True):
 
 
 def decode(content: bytes, source: str = _NAME_OF_FILE) -> tuple[Header, Bundle]:
-    """Return what ``encode`` wrote.
+    """Decode what ``encode`` wrote.
 
     Raises:
-        UnreadableError: the file is damaged, or of another release.
+        UnreadableError: the file is damaged, or from another release.
     """
     line, _, packed = content.partition(b"\n")
     words = line.decode("ascii", "replace").split(" ")

@@ -1,8 +1,8 @@
-"""What EC2 answers about instance types, in the form of the bundle.
+"""Convert EC2's responses about instance types to the format of the bundle.
 
-A live answer is reduced by the code that reduced the bundled ones, so that both give the same
-labels and amounts for the same facts. Two facts are in no answer of EC2: trunk interfaces and
-network bandwidth are taken from the bundle, and a type that it does not know has neither.
+The same code reduces live and bundled responses, so both give the same labels and amounts for the
+same facts. Trunk interfaces and network bandwidth are in no EC2 response and come from the bundle.
+A type that the bundle does not contain has neither.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Zones = Mapping[str, frozenset[str]]
 
 
 def live_machines(bodies: Iterable[Mapping[str, Any]], bundle: Bundle) -> tuple[MachineType, ...]:
-    """Return the machines that ``DescribeInstanceTypes`` tells of, by name.
+    """Return the machines in responses of ``DescribeInstanceTypes``, by name.
 
-    A body that lacks what every type has is taken from the bundle, or left out.
+    A body that lacks a mandatory field is replaced by the bundled one, or left out.
     """
     known = {machine.name: machine for machine in bundle.machines}
     found: dict[str, MachineType] = {}
@@ -59,8 +59,8 @@ def live_bundle(
 ) -> tuple[Header, Bundle]:
     """Return a region as EC2 describes it at ``at``, with the prices of the bundle.
 
-    What the bundle has for the region and EC2 no longer lists counts as withdrawn: a node may
-    still run on it.
+    A type that is bundled for the region and no longer listed by EC2 counts as withdrawn: a node
+    may still run on it.
     """
     header, bundle = bundled
     named = {machine.name: machine for machine in machines}
@@ -82,13 +82,13 @@ def live_bundle(
         withdrawn=tuple(sorted(gone)),
         regions=_regions(bundle, region, every, places, masks),
     )
-    # The moment is no part of it: the same answer tomorrow is the same catalogue.
+    # The time is not included: the same response tomorrow is the same catalog.
     digest = sha256(msgspec.msgpack.encode((made.machines, made.regions))).hexdigest()
     return Header(f"{at:%FT%TZ}", digest, header.priced_at or header.version), made
 
 
 def _offered(bundle: Bundle, region: str, zone: str) -> frozenset[str]:
-    """Return the types that a zone offers by the bundle."""
+    """Return the types that a zone offers according to the bundle."""
     known = bundle.regions[region]
     bit = next(i for i, place in enumerate(known.zones) if place.name == zone)
     pairs = zip(bundle.machines, known.offered, strict=True)
@@ -113,7 +113,7 @@ def _regions(
     zones: tuple[Zone, ...],
     offered: tuple[int, ...],
 ) -> dict[str, Region]:
-    """Return the region, and beside it the one whose prices stand in if it has none."""
+    """Return the region and, if it has no prices, the region whose prices are used instead."""
     found = {region: Region(zones, offered, _prices(bundle, region, machines))}
     if bundle.price_region != region:
         stand_ins = _prices(bundle, bundle.price_region, machines)

@@ -1,8 +1,8 @@
-"""What is kept of an instance type as EC2 describes it: the facts that nodes follow from.
+"""The facts of an EC2 instance type from which labels, capacity and overhead are computed.
 
-``DescribeInstanceTypes`` answers some four kilobytes a type; these forty numbers are all that
-labels, capacity and overhead need. The bundle stores them, and a live answer of EC2 is reduced
-in the same way, so that both take one path.
+``DescribeInstanceTypes`` returns about four kilobytes for each type; only these forty values are
+needed. The bundle stores them. Live responses are reduced in the same way, so both use the same
+code.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reconciler.model.karpenter.labels import WELL_KNOWN_AWS
 from reconciler.model.karpenter.nodeclass import AMI
 from reconciler.model.karpenter.nodepool import requirements_of
 
-# Which image of a node class an instance type boots.
+# The image of a node class that an instance type boots.
 
 
 def image_for(amis: Iterable[AMI], kind: InstanceType) -> AMI | None:
@@ -38,7 +38,7 @@ _NAME: Final = re.compile(r"([a-z]+)(?:-[0-9]+tb)?([0-9]+).*\.")
 
 
 class Gpu(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One kind of GPU of a machine: how many, and MiB of memory for each."""
+    """GPUs of one kind: their number, and the memory of each in MiB."""
 
     name: str
     manufacturer: str
@@ -47,7 +47,7 @@ class Gpu(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Accelerator(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One kind of inference or training device of a machine."""
+    """Inference or training devices of one kind."""
 
     name: str
     manufacturer: str
@@ -56,11 +56,12 @@ class Accelerator(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class MachineType(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """An instance type, reduced. ``None`` is «not there», never «not known».
+    """An instance type, reduced. ``None`` means that a feature is absent, never that it is unknown.
 
-    ``cards`` are the maximum network interfaces of each network card, ``cards[0]`` the default
-    card's. ``branch_interfaces`` is 0 where the type cannot trunk. ``windows_ipv4`` are the IPv4
-    addresses of an interface by the table of limits, which Windows nodes offer to pods.
+    ``cards`` are the maximum network interfaces of each network card, with the default card at
+    ``cards[0]``. ``branch_interfaces`` is 0 if the type does not support trunking. ``windows_ipv4``
+    is the number of IPv4 addresses of an interface in the table of limits, which Windows nodes
+    offer to pods.
     """
 
     name: str
@@ -112,7 +113,7 @@ class MachineType(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 def is_usable(body: Mapping[str, Any]) -> bool:
-    """Return whether a node can run on the type: Karpenter's two filters of the fetch."""
+    """Return whether a node can run on the type, by the two filters of Karpenter's fetch."""
     virtualization = body.get("SupportedVirtualizationTypes", ())
     architectures = body.get("ProcessorInfo", {}).get("SupportedArchitectures", ())
     return "hvm" in virtualization and any(a in _ARCHITECTURES for a in architectures)
@@ -126,10 +127,10 @@ def reduce_body(
     """Return the facts of a ``DescribeInstanceTypes`` body.
 
     ``limits`` is the type's entry in the table of ENI limits (trunking, branch interfaces), and
-    ``network_mbps`` its network bandwidth; EC2 itself tells neither.
+    ``network_mbps`` its network bandwidth. EC2 reports neither.
 
     Raises:
-        KeyError: the body lacks a field that every type of EC2 has.
+        KeyError: the body lacks a mandatory field.
     """
     processor, network = body["ProcessorInfo"], body["NetworkInfo"]
     limits = limits or {}
@@ -171,12 +172,12 @@ def reduce_body(
 
 
 def kebab(text: str) -> str:
-    """Return a name of EC2 as a label value: lower case, spaces as hyphens."""
+    """Return an EC2 name as a label value: lower case, with hyphens instead of spaces."""
     return text.lower().replace(" ", "-")
 
 
 def _cards(network: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the interfaces of each network card, the default card first."""
+    """Return the number of interfaces of each network card, the default card first."""
     default = network.get("DefaultNetworkCardIndex", 0)
     cards = sorted(network["NetworkCards"], key=lambda c: c["NetworkCardIndex"])
     cards.sort(key=lambda c: c["NetworkCardIndex"] != default)

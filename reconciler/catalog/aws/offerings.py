@@ -1,8 +1,9 @@
-"""In which zones a type can be had, as what, and for how much.
+"""Compute the offerings of a type: zone, capacity type and price.
 
-Karpenter's rules (provider ``pkg/providers/instancetype/offering``): an offering for each zone
-and capacity type, available where the class has a subnet, the class's settings suit the type and
-a price is known; a reserved one for each capacity reservation, at next to no price.
+The rules are Karpenter's (provider ``pkg/providers/instancetype/offering``). There is one offering
+for each zone and capacity type. It is available if the class has a subnet in the zone, its settings
+suit the type and a price is known. Each capacity reservation adds an offering at a price close to
+zero.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
     from reconciler.catalog.aws.prices import Pricer, QuotedPrice
 
 NO_PRICE: Final = "no price is known"
-"""Why a type is not launched that nothing else speaks against: a NodeOverlay may price it."""
+"""The rejection of a type that lacks only a price; a NodeOverlay can set one."""
 
 RESERVED_DISCOUNT: Final = 10_000_000
-"""A reservation is paid for already: its on-demand price, cut so far that only order is left."""
+"""A reservation is already paid for: its on-demand price is divided by this to keep the order."""
 
 _RESERVATION_KEYS: Final = tuple(
     AWS + "capacity-reservation-" + name for name in ("id", "type", "interruptible")
@@ -71,7 +72,7 @@ _ESTIMATE: Final = PriceOrigin("estimate")
 
 
 class _Row(msgspec.Struct, frozen=True):
-    """What the offerings of one type follow from; ``price`` is the bundled on-demand price."""
+    """The inputs for the offerings of one type; ``price`` is the bundled on-demand price."""
 
     machine: MachineType
     mask: int
@@ -80,7 +81,7 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 class _Shape(msgspec.Struct, frozen=True):
-    """Zones, ids, capacity types and «has a subnet» of a type's offerings, in their order."""
+    """Zones, ids, capacity types and subnet flags of a type's offerings, in their order."""
 
     zone: list[str]
     zone_id: list[str | None]
@@ -89,9 +90,9 @@ class _Shape(msgspec.Struct, frozen=True):
 
 
 class OfferingMaker:
-    """Makes the offerings of a region's types; an index counts within the region.
+    """Creates the offerings of a region's types; an index counts within the region.
 
-    ``origin`` is whence the bundled prices come; ``pricer`` knows better ones, and without it
+    ``origin`` is the source of the bundled prices. ``pricer`` provides better ones; without it,
     spot prices are estimated from the bundled list.
     """
 
@@ -143,7 +144,7 @@ class OfferingMaker:
         return any(spot.amount is not None for spot in self._quoted_spot(row, self._pricer))
 
     def _with_id(self, zone: Zone) -> Zone:
-        """Return the zone with the id that the class's subnets tell, where they do."""
+        """Return the zone with the id from the class's subnets, if they have one."""
         if self._subnets is None:
             return zone
         return Zone(zone.name, self._subnets.get(zone.name) or None)
@@ -159,7 +160,7 @@ class OfferingMaker:
         return sum(not self._is_priced(r.machine, r.mask, r.price) for r in self._rows)
 
     def zones(self, mask: int) -> tuple[Zone, ...]:
-        """Return the zones that a mask of the bundle stands for."""
+        """Return the zones of a bit mask of the bundle."""
         known = self._by_mask.get(mask)
         if known is None:
             known = tuple(zone for bit, zone in enumerate(self._zones) if mask >> bit & 1)
@@ -167,7 +168,7 @@ class OfferingMaker:
         return known
 
     def is_open(self, zone: Zone) -> bool:
-        """Return whether the class has a subnet in the zone, or might have."""
+        """Return whether the class has, or might have, a subnet in the zone."""
         return self._subnets is None or zone.name in self._subnets
 
     def reservations(self, index: int) -> tuple[Reservation, ...]:
@@ -181,7 +182,7 @@ class OfferingMaker:
         return [i for i, row in enumerate(self._rows) if row.machine.name in self._reservations]
 
     def offerings(self, index: int) -> tuple[Offering, ...]:
-        """Return the offerings: by zone, on-demand before spot; then what is reserved."""
+        """Return the offerings: by zone, on-demand before spot; then the reserved ones."""
         row = self._rows[index]
         reservations = self.reservations(index)
         plain = _NO_RESERVATION if reservations else ()
@@ -224,9 +225,9 @@ class OfferingMaker:
     def _quoted_market(
         self, row: _Row, extra: tuple[Requirement, ...], pricer: Pricer
     ) -> Iterator[Offering]:
-        """Yield the offerings at quoted prices; one that has none cannot be had.
+        """Yield the offerings at quoted prices; one without a quote is not available.
 
-        A node that runs on such an offering still costs something: the estimate stands there.
+        A node may run on such an offering, so it has the estimate as its price.
         """
         machine = row.machine
         on_demand = pricer.on_demand(machine.name, row.price)
@@ -288,7 +289,7 @@ class OfferingMaker:
             )
 
     def _public(self, row: _Row) -> float:
-        """Return the on-demand price before the book, nothing where none is known."""
+        """Return the on-demand price without the price book, or 0.0 if it is unknown."""
         pricer = self._pricer
         public = row.price if pricer is None else pricer.public(row.machine.name, row.price)
         return public or 0.0
@@ -312,7 +313,7 @@ class OfferingMaker:
         return columns
 
     def _append_market(self, columns: OfferingColumns, index: int, row: _Row) -> None:
-        """Add what ``_market`` yields, without making objects."""
+        """Add what ``_market`` yields, without creating objects."""
         shape = self._shape(row)
         count = len(shape.zone)
         columns.type.extend([index] * count)
@@ -328,7 +329,7 @@ class OfferingMaker:
         columns.price.extend(prices if row.machine.on_demand or row.machine.spot else ())
 
     def _shape(self, row: _Row) -> _Shape:
-        """Return all but the prices of a type's offerings, which many types share."""
+        """Return everything but the prices of a type's offerings, which many types share."""
         machine = row.machine
         key = (row.mask, machine.on_demand, machine.spot)
         shape = self._shapes.get(key)

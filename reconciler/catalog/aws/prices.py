@@ -1,8 +1,8 @@
-"""Prices of a region beside the bundle's: what AWS quoted, what a lock holds, the user's book.
+"""Prices that override the bundled ones: quotes from AWS, lock files, and the price book.
 
-Each list is complete or not there at all. What a complete list does not name has no such price:
-on-demand falls back to the bundled one, and a spot offering cannot be had until it is quoted
-(Karpenter, provider ``pkg/providers/pricing``).
+Each list is either complete or absent. If a complete list does not contain a price, on-demand falls
+back to the bundled one, and a spot offering is not available until it is quoted (Karpenter,
+provider ``pkg/providers/pricing``).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from reconciler.model.billing import PriceBook
 from reconciler.model.karpenter.instancetype import PriceOrigin
 from reconciler.model.karpenter.labels import ON_DEMAND, SPOT
 
-# What spot capacity probably costs, where nobody has measured it.
+# Estimates of spot prices that have not been measured.
 #
-# No public file holds spot prices, and a plan without them would never choose spot. So they are
-# estimated, the same each time, and marked as estimates wherever they appear:
+# No public file contains spot prices, and a plan without them would never choose spot. They are
+# therefore estimated deterministically, and marked as estimates wherever they appear:
 #
-#     spot = on-demand × share(category) × (1 + spread(type, zone)),  in steps of 0.0001 USD
+# spot = on-demand × share(category) × (1 + spread(type, zone)),  in steps of 0.0001 USD
 #
-# ``share`` is what the market has paid in the long run: less for burstable and old general types,
-# more for accelerators, which are scarce. ``spread``, between −10 % and +9.4 %, stands for the
-# zones differing, as they do; it is drawn from the checksum of the type's name and the letter of
+# ``share`` is the long-term market average: lower for burstable and older general-purpose types,
+# higher for accelerators, which are scarce. ``spread``, between −10 % and +9.4 %, models the
+# differences between zones; it is derived from the checksum of the type's name and the letter of
 # the zone. An estimate is always below the on-demand price.
 
 
@@ -72,7 +72,7 @@ def spot_prices(
 
 @cache
 def _shifts(zones: tuple[str, ...]) -> tuple[int, ...]:
-    """Return for each zone how far to shift the checksum: by the last letter of its name."""
+    """Return the bit shift of the checksum for each zone, by the last letter of its name."""
     return tuple((ord(zone[-1]) - ord("a")) % 28 for zone in zones)
 
 
@@ -89,7 +89,7 @@ class OnDemandQuotes(msgspec.Struct, frozen=True):
 class SpotQuotes(msgspec.Struct, frozen=True):
     """Spot prices by instance type and zone, USD an hour.
 
-    ``covers_all`` says that a type which is missing has no price; otherwise it is estimated.
+    With ``covers_all``, a type that is missing has no price; otherwise it is estimated.
     """
 
     prices: Mapping[str, Mapping[str, float]]
@@ -98,7 +98,7 @@ class SpotQuotes(msgspec.Struct, frozen=True):
 
 
 class Pricing(msgspec.Struct, frozen=True):
-    """How the offerings of a region are priced; by default as the bundle says."""
+    """How the offerings of a region are priced; by default from the bundle."""
 
     on_demand: OnDemandQuotes | None = None
     spot: SpotQuotes | None = None
@@ -109,7 +109,7 @@ class Pricing(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """What tells two of them apart; when prices were read does not."""
+        """A digest that distinguishes prices, but not when they were read."""
         parts: list[object] = [self.book]
         if self.on_demand is not None:
             parts += [self.on_demand.origin.source, sorted(self.on_demand.prices.items())]
@@ -120,14 +120,14 @@ class Pricing(msgspec.Struct, frozen=True):
 
 
 class QuotedPrice(msgspec.Struct, frozen=True):
-    """A price in USD an hour, None where none is known, and whence it comes."""
+    """A price in USD an hour, or None if it is unknown, and its source."""
 
     amount: float | None
     origin: PriceOrigin
 
     @property
     def is_estimate(self) -> bool:
-        """Whether it was neither quoted nor agreed."""
+        """Whether it was neither quoted nor contractually agreed."""
         return "estimate" in (self.origin.source, self.origin.basis)
 
 
@@ -140,12 +140,12 @@ class Pricer:
         self._pricing = pricing
 
     def public(self, name: str, bundled: float | None) -> float | None:
-        """Return the on-demand price before the book: the quoted one, else the bundled."""
+        """Return the on-demand price without the price book: the quoted or else the bundled one."""
         quotes = self._pricing.on_demand
         return bundled if quotes is None else quotes.prices.get(name, bundled)
 
     def on_demand(self, name: str, bundled: float | None) -> QuotedPrice:
-        """Return what a type costs on demand."""
+        """Return the on-demand price of a type."""
         quotes = self._pricing.on_demand
         quoted = quotes is not None and name in quotes.prices
         origin = quotes.origin if quotes is not None and quoted else self._bundled
@@ -154,7 +154,7 @@ class Pricer:
     def spot(
         self, name: str, category: str | None, bundled: float | None, zones: tuple[str, ...]
     ) -> Sequence[QuotedPrice]:
-        """Return what a type costs as spot capacity in each of the zones."""
+        """Return the spot price of a type in each of the zones."""
         quotes = self._pricing.spot
         if quotes is not None and (quotes.covers_all or name in quotes.prices):
             quoted = quotes.prices.get(name, {})
@@ -170,7 +170,7 @@ class Pricer:
     def estimates(
         self, name: str, category: str | None, bundled: float | None, zones: tuple[str, ...]
     ) -> Sequence[float]:
-        """Return what nodes that run on spot capacity may cost where no price is quoted."""
+        """Return estimates for running spot nodes whose price is not quoted."""
         public = self.public(name, bundled)
         if public is None:
             return [0.0] * len(zones)

@@ -1,8 +1,7 @@
-"""The types of one region, resolved for one node class, each made when it is asked for.
+"""The types of one region resolved for one node class, each created on access.
 
-Whatever is computed here is computed for one type (``instance_type``) or for all of them
-(``columns``) from the same tables of cells, so that the two cannot differ in a label; a test
-holds them together.
+Values are computed for one type (``instance_type``) or for all types (``columns``) from the same
+tables of cells, so both have the same labels; a test verifies this.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _BUNDLED: Final = PriceOrigin("bundled")
 
 
 class _Cells(dict[str | None, Requirement]):
-    """The requirements that a label's values mean, each made once; None is «never borne»."""
+    """The requirements of a label's values, each created once; None means that it is never set."""
 
     __slots__ = ("_key",)
 
@@ -52,14 +51,14 @@ class _Cells(dict[str | None, Requirement]):
 
 
 def _in(key: str, values: tuple[str, ...]) -> Requirement:
-    """Return «one of ``values``», or «never borne» where there are none."""
+    """Return a requirement for one of ``values``, or «does not exist» if there are none."""
     return requirement(key, Operator.IN if values else Operator.DOES_NOT_EXIST, values)
 
 
 class AwsRows:
-    """A region of the bundle under the facts of a node class.
+    """A region of the bundle, resolved with the facts of a node class.
 
-    ``refusals`` says for each type that cannot be launched at all why not.
+    ``refusals`` has the reason for each type that can never be launched.
     """
 
     def __init__(
@@ -93,12 +92,12 @@ class AwsRows:
 
     @property
     def unpriced(self) -> int:
-        """How many types have no price and can therefore not be launched."""
+        """The number of types that cannot be launched because they have no price."""
         return self._maker.unpriced
 
     @property
     def prices_are_estimated(self) -> bool:
-        """Whether on-demand prices are another region's."""
+        """Whether on-demand prices are those of another region."""
         return self._maker.on_demand_is_estimated
 
     def instance_type(self, index: int) -> InstanceType:
@@ -126,7 +125,7 @@ class AwsRows:
         yield from _reservation_requirements(reservations)
 
     def columns(self) -> Columns:
-        """Return the types by column; a label's column is made when it is looked up."""
+        """Return the types by column; a label's column is built on access."""
         count = len(self._machines)
         makers: dict[str, Callable[[], Cells]] = {
             key: partial(self._label_column, label, cells)
@@ -163,7 +162,7 @@ class AwsRows:
         return column
 
     def _amounts(self) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
-        """Return what pods may use, and what there is in all, by resource."""
+        """Return the allocatable amounts and the capacity, by resource."""
         count, rules = len(self._machines), self._rules
         usable: dict[str, list[int]] = {}
         whole: dict[str, list[int]] = {}
@@ -178,7 +177,7 @@ class AwsRows:
         return usable, whole
 
     def _zones(self, mask: int) -> tuple[Requirement, Requirement | None]:
-        """Return the requirements on zone and zone id of what ``mask`` offers to the class."""
+        """Return the requirements on zone and zone id for the zones of ``mask``."""
         known = self._zone_cells.get(mask)
         if known is None:
             open_zones = [zone for zone in self._maker.zones(mask) if self._maker.is_open(zone)]
@@ -211,7 +210,7 @@ def _capacity_types(on_demand: bool, spot: bool, reserved: bool) -> Requirement:
 
 
 def _reservation_requirements(reservations: tuple[Reservation, ...]) -> Iterator[Requirement]:
-    """Yield the three labels that tell of a type's capacity reservations."""
+    """Yield the three labels that describe a type's capacity reservations."""
     for key, values in (
         ("capacity-reservation-id", {r.id for r in reservations}),
         ("capacity-reservation-type", {r.kind for r in reservations}),

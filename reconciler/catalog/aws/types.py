@@ -1,7 +1,7 @@
-"""Labels, capacity and overhead of an EC2 node, from its machine and its node class.
+"""Compute labels, capacity and overhead of an EC2 node from its machine and node class.
 
-The rules are Karpenter's (provider ``pkg/providers/instancetype/types.go``); the published table
-of 1,363 types is what they are tested against. Amounts are thousandths of the unit, as everywhere.
+The rules are Karpenter's (provider ``pkg/providers/instancetype/types.go``); they are tested
+against its published table of 1,363 types. Amounts are thousandths of the unit, as everywhere.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _text(value: int | None) -> str | None:
 
 
 def _accelerator(machine: MachineType) -> Accelerator | None:
-    """Return the one accelerator that has labels: Neuron devices come before all others."""
+    """Return the accelerator that has labels; Neuron devices take precedence."""
     devices = machine.neuron or machine.inference
     return devices[0] if len(devices) == 1 else None
 
@@ -101,13 +101,13 @@ LABELS: Final[dict[str, Label]] = {
     AWS + "instance-accelerator-manufacturer": _of_accelerator(lambda d: kebab(d.manufacturer)),
     AWS + "instance-accelerator-count": _of_accelerator(lambda d: str(d.count)),
 }
-"""The labels that have one value and follow from the machine alone; None is «never borne»."""
+"""Single-valued labels that depend only on the machine; None means that it is not set."""
 
 TENANCIES: Final = ("default", "dedicated")
 
 
 def class_labels(facts: ClassFacts) -> dict[str, Label]:
-    """Return the single-valued labels that depend on the node class as well."""
+    """Return the single-valued labels that also depend on the node class."""
     build = facts.flags.windows_build
 
     def system(machine: MachineType) -> str | None:
@@ -119,10 +119,10 @@ def class_labels(facts: ClassFacts) -> dict[str, Label]:
 
 
 def eni_pods(machine: MachineType, reserved_enis: int, efa_only: int = 0) -> int:
-    """Return how many pods the network interfaces of the default card have addresses for.
+    """Return how many pods can get an address from the network interfaces of the default card.
 
-    Each interface keeps one address; two pods more use the node's own (the AWS VPC CNI's rule).
-    ``efa_only`` interfaces of that card carry no pods.
+    One address of each interface is not available to pods; two more pods use the node's own (the
+    AWS VPC CNI's rule). ``efa_only`` interfaces of that card carry no pods.
     """
     usable = (machine.cards[0] if machine.cards else 0) - reserved_enis - efa_only
     if usable <= 0:
@@ -133,9 +133,9 @@ def eni_pods(machine: MachineType, reserved_enis: int, efa_only: int = 0) -> int
 def guest_memory(machine: MachineType, overhead_percent: float) -> int:
     """Return the memory that a guest sees.
 
-    Arm machines keep 64 MiB for themselves, and every hypervisor takes a share that nobody
-    publishes: Karpenter estimates 7.5 %, rounded up to whole MiB, in binary floating point, and
-    a MiB more or less would show, so the arithmetic is its own.
+    Arm machines reserve 64 MiB, and every hypervisor takes a share that is not published. Karpenter
+    estimates 7.5 %, rounded up to whole MiB, in binary floating point. A difference of one MiB
+    would be visible, so this uses the same arithmetic.
     """
     mebibytes = machine.memory_mib - (64 if machine.arch == "arm64" else 0)
     taken = math.ceil(mebibytes * _MIB * overhead_percent / 1024 / 1024)
@@ -144,10 +144,10 @@ def guest_memory(machine: MachineType, overhead_percent: float) -> int:
 
 @cache
 def reserved_cpu(cores: int) -> int:
-    """Return the milli-cores kept for the kubelet: a share that falls with the number of cores.
+    """Return the milli-cores reserved for the kubelet: a share that falls with the number of cores.
 
     6 % of the first core, 1 % of the second, 0.5 % of the third and fourth, 0.25 % of the rest,
-    each cut to whole milli-cores before they are added.
+    each rounded down to whole milli-cores before they are added.
     """
     milli, total = cores * MILLI, 0
     for start, end, per_10000 in _CPU_SHARES:
@@ -158,12 +158,12 @@ def reserved_cpu(cores: int) -> int:
 
 
 def share(amount: int, percent: float) -> int:
-    """Return a share of ``amount`` in whole bytes, rounded up, by Karpenter's floating point."""
+    """Return a percentage of ``amount`` in whole bytes, rounded up, in Karpenter's arithmetic."""
     return math.ceil(amount / MILLI / 100 * percent) * MILLI
 
 
 class NodeRules:
-    """Capacity and overhead of the nodes of a class, with all that does not vary worked out."""
+    """Capacity and overhead of the nodes of a class, with constant parts computed once."""
 
     def __init__(self, facts: ClassFacts) -> None:
         self._facts = facts
@@ -179,7 +179,7 @@ class NodeRules:
         self._evict_storage = eviction.get("nodefs.available")
 
     def capacity(self, machine: MachineType) -> Resources:
-        """Return what a node has before anything is set aside; what it lacks is left out."""
+        """Return the capacity of a node; resources that it does not have are left out."""
         amounts = {
             CPU: machine.cpu * MILLI,
             MEMORY: self.memory(machine),
@@ -199,14 +199,14 @@ class NodeRules:
         return amounts
 
     def memory(self, machine: MachineType) -> int:
-        """Return the memory of a node: as nodes of the type reported it, else the estimate."""
+        """Return the memory of a node: as reported by nodes of the type, or else the estimate."""
         seen = self._seen_memory.get(machine.name)
         if seen is not None:
             return seen
         return guest_memory(machine, self._facts.vm_memory_overhead_percent)
 
     def pods(self, machine: MachineType) -> int:
-        """Return how many pods the kubelet will accept."""
+        """Return the maximum number of pods that the kubelet accepts."""
         facts, family = self._facts, self._family
         if facts.max_pods is not None:
             count = facts.max_pods
@@ -225,9 +225,9 @@ class NodeRules:
         return self._volume
 
     def overhead(self, machine: MachineType, amounts: Resources) -> Resources:
-        """Return what of the capacity ``amounts`` pods may not use.
+        """Return the part of the capacity ``amounts`` that is not available to pods.
 
-        That is what kubelet and system reserve, and what eviction keeps free.
+        It is the sum of kubelet and system reservations and the eviction threshold.
         """
         if self._family.eni_overhead:
             count = eni_pods(machine, 0, self._efa_only_first_card)
@@ -265,7 +265,7 @@ def _volume_size(facts: ClassFacts) -> int:
     for volume in volumes:
         if volume.is_root and volume.size is not None:
             return volume.size
-    if family.device is None:  # a Custom image: which device is its root cannot be known
+    if family.device is None:  # a Custom image: its root device is unknown
         size = volumes[-1].size if volumes else None
     else:
         size = next((v.size for v in volumes if v.device == family.device), None)
@@ -273,7 +273,7 @@ def _volume_size(facts: ClassFacts) -> int:
 
 
 def _threshold(text: str | None, amount: int) -> int | None:
-    """Return an eviction threshold: a share of ``amount``, or a quantity; 100 % switches it off."""
+    """Return an eviction threshold: a percentage of ``amount`` or a quantity; 100 % disables it."""
     if text is None:
         return None
     if not text.endswith("%"):

@@ -1,1 +1,1 @@
-"""Savings plans and reserved instances: what they cover and what is left of them."""
+"""Savings plans and reserved instances: what they cover and how much of them is unused."""

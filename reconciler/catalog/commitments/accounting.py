@@ -1,9 +1,9 @@
-"""What is paid for already: savings plans and reserved instances, and the overlays that say so.
+"""Savings plans and reserved instances, and the NodeOverlays that steer launches to them.
 
-A commitment that still has room makes on-demand capacity of its kind free, so a NodeOverlay of
-price 0 steers launches to it. These are Veneer's rules, and its names and labels, so that what
-it wrote in a cluster can be understood and taken over. In one thing they differ: what an overlay
-selects follows from the commitment itself, not from reading the overlay's name back.
+While a commitment has unused capacity, on-demand capacity that it covers is free, so a NodeOverlay
+with price 0 attracts launches. The rules, names and labels are Veneer's, so that overlays it
+created in a cluster can be adopted. There is one difference: what an overlay selects is derived
+from the commitment itself, not from parsing the overlay's name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reconciler.model.karpenter.requirements import Operator
 from reconciler.model.kubernetes.metadata import Metadata
 
 AGE_MAX_S: Final = 3900
-"""Readings older than this decide nothing: what stands, stands."""
+"""Older readings are ignored: existing overlays stay as they are."""
 
 FREE: Final = "0.00"
 _FAMILY: Final = "karpenter.k8s.aws/instance-family"
@@ -37,12 +37,12 @@ class CommitmentKind(StrEnum):
 
     @property
     def label(self) -> str:
-        """The kind as the value of a label."""
+        """The kind as a label value."""
         return self.replace("_", "-")
 
 
 class OverlayReason(StrEnum):
-    """Why an overlay is wanted or not, for programs."""
+    """The machine-readable reason for an overlay decision."""
 
     CAPACITY_AVAILABLE = "capacity_available"
     ABOVE_THRESHOLD = "utilization_above_threshold"
@@ -67,7 +67,7 @@ DEFAULTS: Final = CommitmentSettings()
 
 
 class SavingsPlan(msgspec.Struct, frozen=True):
-    """A savings plan, in USD an hour. One that is used beyond its commitment has less than 0 left.
+    """A savings plan, in USD an hour. If it is overused, the remaining amount is negative.
 
     A compute plan has no family and no region: it covers all.
     """
@@ -80,7 +80,7 @@ class SavingsPlan(msgspec.Struct, frozen=True):
 
 
 class ReservedInstances(msgspec.Struct, frozen=True):
-    """Reserved instances of one type in one region, or in one zone of it."""
+    """Reserved instances of one type in a region, or in one of its zones."""
 
     instance_type: str
     region: str
@@ -89,10 +89,10 @@ class ReservedInstances(msgspec.Struct, frozen=True):
 
 
 class OverlayDecision(msgspec.Struct, frozen=True):
-    """Whether an overlay for a group of commitments is wanted, and why.
+    """Whether an overlay for a group of commitments is needed, and why.
 
-    ``family``, ``region`` and ``instance_type`` are empty where the kind has none, and ``zone``
-    where a reservation holds in the whole region.
+    ``family``, ``region`` and ``instance_type`` are empty if the kind has none, and ``zone`` if a
+    reservation applies to the whole region.
     """
 
     name: str
@@ -111,7 +111,7 @@ class OverlayDecision(msgspec.Struct, frozen=True):
 
     @property
     def requirements(self) -> tuple[NodeSelectorRequirement, ...]:
-        """What the overlay selects: on-demand capacity of what the commitment covers."""
+        """What the overlay selects: on-demand capacity that the commitment covers."""
         if self.kind is CommitmentKind.RESERVED:
             covered = NodeSelectorRequirement(INSTANCE_TYPE, Operator.IN, (self.instance_type,))
         elif self.kind is CommitmentKind.EC2_INSTANCE:
@@ -125,12 +125,12 @@ class OverlayDecision(msgspec.Struct, frozen=True):
 
 
 def is_fresh(age_s: float | None) -> bool:
-    """Return whether readings of that age may decide; None is «not known»."""
+    """Return whether readings of that age are usable; None means unknown."""
     return age_s is not None and age_s <= AGE_MAX_S
 
 
 def joined(commitments: Iterable[SavingsPlan], remaining: Mapping[str, float]) -> list[SavingsPlan]:
-    """Return the plans with what remains of each, by ARN; nothing, where that is not known."""
+    """Return the plans with their remaining amounts, by ARN; empty if these are unknown."""
     return [
         msgspec.structs.replace(plan, remaining=remaining.get(plan.arn, 0.0))
         for plan in commitments
@@ -175,7 +175,7 @@ def _decide(
     weight: int,
     settings: CommitmentSettings,
 ) -> OverlayDecision:
-    """Judge a group of plans by its sums: one that is over-used uses up the room of another."""
+    """Decide for the sum of a group of plans: overused plans reduce what the others have left."""
     remaining = sum(plan.remaining for plan in plans)
     commitment = sum(plan.commitment for plan in plans)
     used = (1 - remaining / commitment) * 100 if commitment > 0 else 0.0
@@ -199,7 +199,7 @@ def _decide(
 def decide_reserved(
     reserved: Iterable[ReservedInstances], settings: CommitmentSettings = DEFAULTS
 ) -> list[OverlayDecision]:
-    """Return a decision for each instance type and region, or zone where an entry names one."""
+    """Return a decision for each instance type and region, or zone if an entry has one."""
     counts: dict[tuple[str, str, str], int] = {}
     for entry in reserved:
         key = (entry.instance_type, entry.region, entry.zone)
@@ -223,9 +223,10 @@ def decide_reserved(
 
 
 def overlay_of(decision: OverlayDecision, *, disabled: bool = False) -> NodeOverlay | None:
-    """Return the overlay of a decision, None where none is wanted.
+    """Return the overlay of a decision, or None if none is needed.
 
-    A ``disabled`` one asks for a label that no node has, and so can be looked at without effect.
+    A ``disabled`` one requires a label that no node has, so it can be inspected without taking
+    effect.
     """
     if not decision.wanted:
         return None
@@ -250,15 +251,15 @@ def overlay_of(decision: OverlayDecision, *, disabled: bool = False) -> NodeOver
 
 
 def label_value(text: str) -> str:
-    """Return a reason as a label value: what a label cannot hold becomes a hyphen."""
+    """Return a reason as a label value, with invalid characters replaced by hyphens."""
     safe = re.sub(r"-+", "-", re.sub(r"[^A-Za-z0-9_.-]", "-", text)).strip("-_.")
     return safe[:_LABEL_LENGTH_MAX].rstrip("-_.") or "capacity-available"
 
 
 def family_and_region(name: str) -> tuple[str, str]:
-    """Return family and region of an EC2 instance plan's overlay, as Veneer reads its name.
+    """Return family and region from the name of an EC2 instance plan's overlay, as Veneer does.
 
-    It takes the last three words for the region, so ``us-gov-west-1`` loses its first.
+    It uses the last three words as the region, so ``us-gov-west-1`` loses its first.
     """
     rest = name.removeprefix(DEFAULTS.ec2_instance_prefix + "-")
     words = rest.split("-")
@@ -269,9 +270,9 @@ def family_and_region(name: str) -> tuple[str, str]:
 
 
 def type_and_region(name: str) -> tuple[str, str]:
-    """Return instance type and region of a reservation's overlay, as Veneer reads its name.
+    """Return instance type and region from the name of a reservation's overlay, as Veneer does.
 
-    The type ends at the first hyphen after its dot, so ``c7i.metal-24xl`` loses its end.
+    The type ends at the first hyphen after its dot, so ``c7i.metal-24xl`` is cut short.
     """
     rest = name.removeprefix(DEFAULTS.reserved_prefix + "-")
     dot = rest.find(".")

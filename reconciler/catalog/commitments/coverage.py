@@ -1,8 +1,8 @@
-"""What is left of the user's commitments, once the fleet's own nodes have taken their part.
+"""Compute what is left of the user's commitments after the fleet's running nodes.
 
-AWS applies commitments in a fixed order: reserved instances of a zone, those of the region, savings
-plans of a family, compute savings plans. Which of several nodes a plan applies to it decides by
-savings; here it is by the nodes' names, so that the answer is the same for the same cluster.
+AWS applies commitments in a fixed order: zonal reserved instances, regional reserved instances, EC2
+instance savings plans, compute savings plans. AWS assigns a plan to nodes by the savings. Here
+nodes are ordered by name, so that the result is deterministic.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from reconciler.model.billing import (
 )
 
 PAID_SHARE: Final = 1e-7
-"""What is paid for already costs this share of its price, as Karpenter prices reservations.
+"""The factor for the price of prepaid capacity, as Karpenter prices reservations.
 
-It is not nothing, so that of two covered types the one that is worth less is still taken first.
+It is not zero, so that the cheaper of two covered types is still preferred.
 """
 
 
 class RunningNode(msgspec.Struct, frozen=True):
-    """On-demand capacity that runs; ``price`` is USD an hour without any commitment."""
+    """A running on-demand node; ``price`` is USD an hour without any commitment."""
 
     name: str
     instance_type: str
@@ -54,10 +54,10 @@ class RunningNode(msgspec.Struct, frozen=True):
 
 
 class Cover(msgspec.Struct, frozen=True):
-    """A group of commitments that has room.
+    """A group of commitments with unused capacity.
 
-    ``room`` is what it still pays for, USD an hour of on-demand prices; None is whole instances.
-    ``note`` says which it is and how much of it is used; no two have the same.
+    ``room`` is the on-demand amount that it still covers in USD an hour; None means complete
+    instances. ``note`` identifies it and shows its use; notes are unique.
     """
 
     decision: OverlayDecision
@@ -65,18 +65,18 @@ class Cover(msgspec.Struct, frozen=True):
     note: str
 
     def price(self, base: float) -> float:
-        """Return what an offering costs beside what is paid already: the part beyond the room."""
+        """Return the price of an offering beyond what the commitment covers."""
         if self.room is None:
             return base * PAID_SHARE
         return max(base - self.room, base * PAID_SHARE)
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """What commitments cover.
+    """The coverage of commitments.
 
-    ``covers`` steer launches, the first that fits an offering counts. ``paid`` is what running
-    nodes cost beside what is paid already, by name; only those that a commitment covers are there.
-    ``unknown`` are the commitments of which nobody says how much is used.
+    ``covers`` steer launches; the first that fits an offering counts. ``paid`` is the additional
+    cost of running nodes that a commitment covers, by name. ``unknown`` are the commitments whose
+    use is not known.
     """
 
     covers: tuple[Cover, ...] = ()
@@ -87,7 +87,7 @@ class Coverage(msgspec.Struct, frozen=True):
 def coverage_of(
     commitments: Commitments, running: Iterable[RunningNode], region: str, now: datetime
 ) -> Coverage:
-    """Return what the commitments of a region cover at ``now``."""
+    """Return the coverage of a region's commitments at ``now``."""
 
     def holds(terms: SavingsPlanTerms | ReservedInstancesTerms) -> bool:
         return terms.region in ("", region) and (terms.until is None or now < terms.until)
@@ -112,20 +112,20 @@ def coverage_of(
 
 
 class _Reserved:
-    """How many of some reserved instances are taken."""
+    """Reserved instances and how many of them are in use."""
 
     def __init__(self, terms: ReservedInstancesTerms) -> None:
         self.terms: Final = terms
         self.own = 0
-        told = (terms.used_elsewhere, terms.utilization_percent)
-        self.is_unknown: Final = told == (None, None)
+        utilization = (terms.used_elsewhere, terms.utilization_percent)
+        self.is_unknown: Final = utilization == (None, None)
         self._elsewhere: Final = terms.used_elsewhere or 0
         self._billed: Final = ceil(terms.count * (terms.utilization_percent or 0.0) / 100 - 1e-9)
         where = terms.zone or terms.region
         self.name: Final = terms.note or f"{terms.instance_type} {where}".strip()
 
     def take(self, node: RunningNode) -> bool:
-        """Let one of them be the node's, if one is left that fits it."""
+        """Assign one of them to the node if one is left that matches; return whether it was."""
         terms = self.terms
         fits = node.instance_type == terms.instance_type and terms.zone in ("", node.zone)
         if not fits or self.own >= terms.count - self._elsewhere:
@@ -140,20 +140,20 @@ class _Reserved:
 
 
 class _Plan:
-    """How much of a savings plan is taken, USD an hour at its own rates."""
+    """A savings plan and how much of it is used, USD an hour at its own rates."""
 
     def __init__(self, terms: SavingsPlanTerms) -> None:
         self.terms: Final = terms
         self.own = 0.0
-        told = (terms.used_elsewhere, terms.utilization_percent)
-        self.is_unknown: Final = told == (None, None)
+        utilization = (terms.used_elsewhere, terms.utilization_percent)
+        self.is_unknown: Final = utilization == (None, None)
         self._elsewhere: Final = terms.used_elsewhere or 0.0
         self._billed: Final = terms.commitment * (terms.utilization_percent or 0.0) / 100
         self.rate: Final = 1 - terms.discount_percent / 100
         self.name: Final = terms.note or f"{terms.type} savings plan {terms.family}".strip()
 
     def take(self, node: RunningNode, uncovered: float) -> float:
-        """Pay for a node as far as the plan reaches, and return what stays, on demand."""
+        """Pay for a node from the plan and return the uncovered remainder at on-demand price."""
         if self.terms.type == EC2_INSTANCE and node.family != self.terms.family:
             return uncovered
         room = max(self.terms.commitment - self._elsewhere - self.own, 0.0)
@@ -169,7 +169,7 @@ class _Plan:
 def _taken(
     reserved: Sequence[_Reserved], plans: Sequence[_Plan], running: Sequence[RunningNode]
 ) -> dict[str, float]:
-    """Let commitments apply to the nodes, and return what those cost besides, by name."""
+    """Apply commitments to the nodes and return their additional cost by name."""
     open_nodes: list[RunningNode] = list(running)
     paid: dict[str, float] = {}
     for meter in reserved:
@@ -221,7 +221,7 @@ def _judged(meter: _Plan, region: str) -> SavingsPlan:
 
 
 def _room(group: Sequence[_Plan]) -> float:
-    """Return what is left at on-demand prices; a plan that is over-used takes from another."""
+    """Return what is left at on-demand prices; an overused plan reduces the others."""
     return max(sum(meter.left / meter.rate for meter in group), 0.0)
 
 

@@ -1,1 +1,1 @@
-"""Fewer or cheaper nodes for the same pods."""
+"""Consolidation: fewer or cheaper nodes for the same pods."""

@@ -1,7 +1,7 @@
-"""The Balanced policy: a move must save at least as much as it disturbs, in shares of its pool.
+"""The Balanced policy: the savings of a move must be in proportion to its disruption.
 
-Savings are a share of what the pool costs, disruption a share of what disturbing the whole pool
-would cost. A move is worth it when the first is at least half of the second
+Savings are a share of the pool's cost, disruption a share of the disruption cost of the complete
+pool. A move is accepted if the first is at least half of the second
 (``designs/balanced-consolidation.md``; the arithmetic is that of ``balanced.go``).
 """
 
@@ -23,7 +23,7 @@ K: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a pool costs in USD an hour, and what disrupting all of it would cost."""
+    """The cost of a pool in USD an hour, and the disruption cost of all its nodes."""
 
     cost: float = 0.0
     disruption: float = 0.0
@@ -60,14 +60,14 @@ class BalanceScore:
 
 
 def score_move(savings: float, disruption: float, totals: Totals, k: int = K) -> BalanceScore:
-    """Return the score of a move; a pool without cost or disruption cannot be shared out: 0."""
+    """Return the score of a move; 0 if the pool has no cost or no disruption cost."""
     if totals.cost <= 0 or totals.disruption <= 0:
         return BalanceScore(0.0, 0.0, k)
     return BalanceScore(savings / totals.cost, disruption / totals.disruption, k)
 
 
 def attributed(savings: float, cost_by_pool: Mapping[str, float]) -> dict[str, float]:
-    """Return the savings of a move by pool, in proportion to what its nodes there cost."""
+    """Return the savings of a move by pool, in proportion to the price of its nodes there."""
     total = sum(cost_by_pool.values())
     if len(cost_by_pool) <= 1 or total <= 0:
         return dict.fromkeys(cost_by_pool, savings)
@@ -81,8 +81,8 @@ def pool_totals(
 ) -> dict[str, Totals]:
     """Return the totals of every pool that has a candidate.
 
-    All nodes of the pool count, candidates or not: those that may not be touched are part of
-    what a share is a share of. ``price_of`` is what a node costs in USD an hour, 0 if unknown.
+    All nodes of the pool count, including those that cannot be disrupted. ``price_of`` is what a
+    node costs in USD an hour, 0 if unknown.
     """
     known = {candidate.name: candidate for candidate in candidates}
     pools = {candidate.pool.name for candidate in known.values()}
@@ -99,7 +99,7 @@ def pool_totals(
 
 
 def _bystander_cost(node: StateNode) -> float:
-    """Return what disrupting a node would cost that is no candidate: all but daemons count."""
+    """Return the disruption cost of a node that is not a candidate, ignoring DaemonSet pods."""
     pods = (pod for pod in node.pods if not pod.is_daemon and not pod.is_terminal)
     return BASE_COST + eviction_costs(pods)
 
@@ -107,7 +107,7 @@ def _bystander_cost(node: StateNode) -> float:
 def evaluate(
     candidates: Sequence[Candidate], savings: float, totals: Mapping[str, Totals]
 ) -> dict[str, BalanceScore]:
-    """Return the score of a move for each Balanced pool that it touches, every one of them."""
+    """Return the score of a move for each Balanced pool that it affects."""
     prices: dict[str, float] = {}
     costs: dict[str, float] = {}
     balanced: set[str] = set()
@@ -125,12 +125,12 @@ def evaluate(
 
 
 def is_balanced(candidate: Candidate) -> bool:
-    """Return whether the policy of the node's pool asks for a score."""
+    """Return whether the policy of the node's pool is Balanced."""
     return candidate.pool.spec.disruption.consolidation_policy == BALANCED
 
 
 def may_pass(price: float, cost: float, totals: Totals | None) -> bool:
-    """Return whether even deleting the node could pass: no replacement saves more than that."""
+    """Return whether deleting the node could pass; no replacement saves more than that."""
     if totals is None or totals.cost <= 0:
         return True
     return score_move(price, cost, totals).approved

@@ -1,13 +1,12 @@
-"""A memory of what consolidation gave up, so that it does not turn round and take it back.
+"""Flap damping: consolidation does not return to an offering that it recently replaced.
 
-Prices move. Where two offerings are worth the same most of the time, each step from one to the
-other saves a little and evicts everybody. The rule: a node that consolidation launched is not
-replaced, for a period from then on, by an offering that was given up for it; an offering is an
-instance type, a zone and a capacity type. What its predecessors had given up within the period
-counts as well, so that a circle over three is none either: within the period each step of one
-lineage leads to offerings that it has not been at, and there are only so many.
+Prices change. If two offerings cost about the same most of the time, each move from one to the
+other saves a little and evicts all pods. The rule: for a period after consolidation launched a
+node, the node is not replaced by an offering that it replaced. An offering is an instance type, a
+zone and a capacity type. Offerings replaced earlier in the same lineage within the period count as
+well, which prevents cycles of any length.
 
-It stands on the NodeClaim itself, in our records and on its node, and goes with it.
+The data is an annotation on the NodeClaim, in our records and on its node, and is deleted with it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from reconciler.model.settings import PoolOption, Settings
 from reconciler.placement.question import PlannedClaim
 
 GAVE_UP: Final = "reconciler/gave-up"
-"""Annotation of a NodeClaim that consolidation launched: what went for it, parted by spaces."""
+"""Annotation of a NodeClaim that consolidation launched: the offerings that it replaced."""
 
 _KEPT_MAX: Final = 32
 _LABELS: Final = (INSTANCE_TYPE, ZONE, CAPACITY_TYPE)
@@ -33,7 +32,7 @@ _LABELS: Final = (INSTANCE_TYPE, ZONE, CAPACITY_TYPE)
 
 @dataclass(frozen=True, slots=True, order=True)
 class AbandonedOffering:
-    """An offering that consolidation replaced by something cheaper, and when."""
+    """An offering that consolidation replaced by a cheaper one, and when."""
 
     at: datetime
     instance_type: str
@@ -45,7 +44,7 @@ class AbandonedOffering:
 
 
 def given_up(claim: NodeClaim) -> tuple[AbandonedOffering, ...]:
-    """Return what was given up for a node, oldest first; what cannot be read is not there."""
+    """Return the offerings that a node replaced, oldest first; invalid entries are ignored."""
     text = claim.metadata.annotations.get(GAVE_UP, "")
     return tuple(sorted(one for part in text.split() if (one := _read(part)) is not None))
 
@@ -65,9 +64,9 @@ def _read(text: str) -> AbandonedOffering | None:
 
 
 def remembered(claims: Iterable[NodeClaim], settings: Settings, now: datetime) -> str:
-    """Return the annotation of what replaces these claims, empty where nothing is remembered.
+    """Return the annotation for the replacement of these claims, empty without any offering.
 
-    The claims themselves are given up now; what they remember is handed on as long as it counts.
+    It contains the claims' own offerings and their recorded ones that have not expired.
     """
     found: dict[AbandonedOffering, None] = {}
     for claim in claims:
@@ -90,7 +89,7 @@ def undo_period(node_pool: str, settings: Settings) -> timedelta:
 
 
 def in_memory(claim: NodeClaim, settings: Settings) -> Iterator[tuple[AbandonedOffering, datetime]]:
-    """Yield what a node must not be replaced by, and until when."""
+    """Yield the offerings that must not replace a node, and until when."""
     period = undo_period(claim.node_pool, settings)
     if period > timedelta(0):
         yield from ((one, one.at + period) for one in given_up(claim))
@@ -101,7 +100,7 @@ def undoes(
 ) -> CandidateRefusal | None:
     """Reject a replacement that may become an offering that one of the nodes replaced.
 
-    Its most likely offering does not matter: EC2 chooses among all of them.
+    All possible offerings count, because EC2 chooses among them.
     """
     if claim is None:
         return None

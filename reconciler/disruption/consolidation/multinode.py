@@ -1,4 +1,4 @@
-"""Multi-node consolidation: as many nodes as possible go for one new node, or for none."""
+"""Multi-node consolidation: replace as many nodes as possible by one new node, or by none."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from reconciler.model.karpenter.requirements import Requirements
 from reconciler.placement.question import PlannedClaim
 
 BATCH_MAX: Final = 100
-"""How many nodes Karpenter looks at together; its search in fact reaches one more."""
+"""The number of nodes that Karpenter considers together; its search in fact reaches one more."""
 
 
 class MultiNodeConsolidation:
-    """Searches the longest prefix of the best candidates that can go together.
+    """Searches the longest prefix of the best candidates that can be removed together.
 
-    A binary search over the prefix, as Karpenter's: what is found is good, not the best there is.
-    One merge ends the consolidation of a pass: it moves many pods, and what the other nodes are
-    worth is asked when they have settled. Going on at once ends at a dearer fleet.
+    As in Karpenter, this is a binary search over the prefix, so the result is good but not optimal.
+    One merge ends the consolidation of a pass, because it moves many pods; the other nodes are
+    evaluated after those have settled. Continuing immediately ends at a more expensive fleet.
     """
 
     reason: Final = REASON
@@ -48,10 +48,11 @@ class MultiNodeConsolidation:
 
 
 class MultiNodeOfOnePool:
-    """The same search within each NodePool, when nothing else has been found.
+    """The same search within each NodePool, if nothing else was found.
 
-    The best candidates of the fleet may not go together because one of them cannot; those of one
-    NodePool are more alike. What saves most is started. Karpenter does not look here.
+    The best candidates of the fleet may fail together because of one of them; those of one NodePool
+    are more alike. The proposal with the highest savings is started. Karpenter does not do this
+    search.
     """
 
     reason: Final = REASON
@@ -77,7 +78,7 @@ class MultiNodeOfOnePool:
 
 
 def longest_prefix(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | None:
-    """Return how as many of the first candidates as found by halving go together; at least two."""
+    """Return the largest proposal for a prefix found by binary search; at least two nodes."""
     best: Proposal | None = None
     low, high = 1, (len(candidates) - 1 if len(candidates) <= BATCH_MAX else BATCH_MAX)
     while low <= high:
@@ -104,7 +105,7 @@ def _together(candidates: Sequence[Candidate], work: Deliberation) -> Proposal |
 
 
 def within_budget(wanted: Iterable[Candidate], work: Deliberation) -> list[Candidate]:
-    """Return those that may all go together now, the first ones first."""
+    """Return the candidates that the budgets allow to be disrupted together, in order."""
     trial = work.ledger.copy()
     chosen: list[Candidate] = []
     for candidate in wanted:
@@ -118,10 +119,10 @@ def within_budget(wanted: Iterable[Candidate], work: Deliberation) -> list[Candi
 def without_own_types(
     claim: PlannedClaim, fitting: Collection[str], candidates: Sequence[Candidate]
 ) -> PlannedClaim | CandidateRefusal:
-    """Return the claim with only what is cheaper than any node of a type that it could become.
+    """Return the claim with only types cheaper than any removed node whose type it could have.
 
-    Two large nodes and a small one must not become «one small one»: then the two are deleted and
-    the small one stays. ``fitting`` are the types that could hold the pods.
+    Without this, two large nodes and a small one could be replaced by a small one, although
+    deleting the two large ones is enough. ``fitting`` are the types that could hold the pods.
     """
     bound = inf
     for candidate in candidates:
@@ -133,9 +134,9 @@ def without_own_types(
 
 
 def cheapest_alike(candidate: Candidate, kind: InstanceType) -> float:
-    """Return the cheapest offering, available or not, that the node's labels could be of.
+    """Return the price of the cheapest offering, available or not, that matches the node's labels.
 
-    0 where there is none: what is not priced cannot be beaten.
+    It is 0 if there is none: without a price there are no savings.
     """
     zone, capacity_type = (candidate.node.labels.get(key) for key in (ZONE, CAPACITY_TYPE))
     alike = [o for o in kind.offerings if (o.zone, o.capacity_type) == (zone, capacity_type)]

@@ -1,6 +1,6 @@
-"""What a replacement may cost, and what of its choice is left under a price.
+"""The price limit of a replacement, and the options of a claim below that limit.
 
-Prices are compared as Karpenter compares them: strictly, without an epsilon, in floats.
+Prices are compared as in Karpenter: strictly, without an epsilon, as floats.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from reconciler.placement.question import PlannedClaim
 
 
 class OfferingChoice:
-    """Which offerings a claim of these requirements may take."""
+    """The offerings that a claim with these requirements may use."""
 
     def __init__(self, requirements: Requirements) -> None:
         self._requirements = requirements
@@ -25,9 +25,9 @@ class OfferingChoice:
         self._known: dict[object, bool] = {}
 
     def allows(self, offering: Offering) -> bool:
-        """Return whether the claim may take the offering, available or not.
+        """Return whether the claim may use the offering, available or not.
 
-        Hundreds of types share a few kinds of offerings, so each kind is asked about once.
+        Hundreds of types share a few kinds of offerings, so each kind is evaluated once.
         """
         kind = (
             offering.zone,
@@ -51,18 +51,18 @@ class OfferingChoice:
         return True
 
     def available(self, kind: InstanceType) -> list[Offering]:
-        """Return the offerings of the type that the claim may take now."""
+        """Return the available offerings of the type that the claim may use."""
         return [o for o in kind.offerings if o.available and self.allows(o)]
 
     def cheapest(self, kind: InstanceType) -> float:
-        """Return the least that the type may cost, infinity where there is no offering."""
+        """Return the lowest price of the type, infinity without an offering."""
         return min((o.price for o in self.available(kind)), default=inf)
 
     def worst_launch(self, kind: InstanceType) -> float:
-        """Return the most that a launch of the type could cost, infinity without an offering.
+        """Return the highest price that a launch of the type may have, infinity if none exists.
 
-        A launch takes the first capacity type of reserved, spot, on-demand that it can have; in
-        which zone is not known beforehand.
+        A launch uses the first available capacity type of reserved, spot and on-demand; the zone is
+        not known in advance.
         """
         offerings = self.available(kind)
         for capacity_type in LAUNCH_PREFERENCE:
@@ -73,14 +73,14 @@ class OfferingChoice:
 
 
 def ordered(claim: PlannedClaim) -> PlannedClaim:
-    """Return the claim with its types by the cheapest offering that it may take, then by name."""
+    """Return the claim with its types sorted by their cheapest allowed offering, then by name."""
     choice = OfferingChoice(claim.requirements)
     types = sorted(claim.types, key=lambda kind: (choice.cheapest(kind), kind.name))
     return replace(claim, types=tuple(types))
 
 
 def narrowed_to(claim: PlannedClaim, capacity_type: str) -> PlannedClaim:
-    """Return the claim pinned to one capacity type, with the types that can be had so."""
+    """Return the claim restricted to one capacity type and the types available with it."""
     requirements = claim.requirements.adding([equals(CAPACITY_TYPE, capacity_type)])
     choice = OfferingChoice(requirements)
     types = tuple(kind for kind in claim.types if choice.available(kind))
@@ -89,16 +89,16 @@ def narrowed_to(claim: PlannedClaim, capacity_type: str) -> PlannedClaim:
 
 
 def cheaper_than(claim: PlannedClaim, price: float) -> PlannedClaim:
-    """Return the claim with only the types whose dearest launch costs less than ``price``."""
+    """Return the claim with the types whose most expensive launch costs less than ``price``."""
     choice = OfferingChoice(claim.requirements)
     types = tuple(kind for kind in claim.types if choice.worst_launch(kind) < price)
     return replace(claim, types=types, types_total=len(types))
 
 
 def least_launch(claim: PlannedClaim) -> float:
-    """Return the least that some type of the claim costs however its launch comes out.
+    """Return the lowest of the types' most expensive launches.
 
-    The types are in order of their cheapest offering, so few have to be looked at.
+    The types are sorted by their cheapest offering, so only a few have to be evaluated.
     """
     choice, least = OfferingChoice(claim.requirements), inf
     for kind in claim.types:
@@ -114,7 +114,7 @@ def may_be_spot(claim: PlannedClaim) -> bool:
 
 
 def expected_price(claim: PlannedClaim) -> float:
-    """Return the cheapest offering of the claim's first type, 0 where it has none now."""
+    """Return the price of the cheapest offering of the claim's first type, 0 without one."""
     if not claim.types:
         return 0.0
     price = OfferingChoice(claim.requirements).cheapest(claim.types[0])
@@ -122,12 +122,12 @@ def expected_price(claim: PlannedClaim) -> float:
 
 
 def estimated_savings(prices: Iterable[float], replacements: Iterable[PlannedClaim]) -> float:
-    """Return what nodes of these prices cost less what replaces them, in USD an hour."""
+    """Return the price of the removed nodes minus that of their replacements, in USD an hour."""
     return sum(prices) - sum(expected_price(claim) for claim in replacements)
 
 
 def min_values_unmet(types: Sequence[InstanceType], requirements: Requirements) -> list[str]:
-    """Return the label keys of which the types offer fewer values than ``minValues`` asks."""
+    """Return the label keys for which the types have fewer values than ``minValues`` requires."""
     wanted = {r.key: r.min_values for r in requirements.values() if r.min_values is not None}
     return sorted(key for key, least in wanted.items() if len(_values(types, key)) < least)
 

@@ -1,8 +1,8 @@
-"""Consolidation: fewer or cheaper nodes for the same pods. What its two searches share.
+"""The common part of consolidation: whether some nodes can be removed together.
 
-Whether some nodes can go together is one question to the scheduler and one to the price list
-(Karpenter ``computeConsolidation``): their pods fit on what is there, or on one new node that is
-surely cheaper than all of them.
+This takes one scheduling simulation and one price comparison (Karpenter ``computeConsolidation``):
+the pods must fit on existing nodes, or on one new node that is certainly cheaper than all removed
+ones.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from reconciler.model.settings import FeatureGate
 from reconciler.placement.question import Placement, PlannedClaim
 
 SPOT_FLEXIBILITY: Final = 15
-"""How many cheaper types a spot node needs for its replacement by another spot node.
+"""How many cheaper types are required to replace a spot node by another spot node.
 
-With fewer, each launch would be consolidated again as soon as a cheaper pool has room.
+With fewer, each launch would be consolidated again as soon as a cheaper spot pool has capacity.
 """
 
 REASON: Final = DisruptionReason.UNDERUTILIZED
@@ -45,9 +45,9 @@ REASON: Final = DisruptionReason.UNDERUTILIZED
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Nodes that may go together, with what replaces them and where their pods go.
+    """Nodes that may be removed together, with their replacements and the placement of their pods.
 
-    ``fitting`` are the names of all types that the replacement could be of, were price no object.
+    ``fitting`` are the names of all types that the replacement could have, ignoring the price.
     """
 
     candidates: tuple[Candidate, ...]
@@ -58,11 +58,11 @@ class Proposal:
 
     @property
     def savings(self) -> float:
-        """USD an hour."""
+        """The savings in USD an hour."""
         return estimated_savings((c.price for c in self.candidates), self.replacements)
 
     def start(self, work: Deliberation) -> None:
-        """Make it a command of the pass."""
+        """Start it as a command of the pass."""
         work.start(
             REASON,
             self.candidates,
@@ -73,11 +73,12 @@ class Proposal:
 
 
 def consolidatable(work: Deliberation) -> list[Candidate]:
-    """Return the nodes that consolidation may look at, keeping the refusals of the others.
+    """Return the nodes that consolidation may consider, and record the rejections of the others.
 
-    What protects a node is told before what is wrong with it, and both though it is not quiet
-    yet: the author has to act on either. It is told of nodes to which a command of the pass moves
-    pods as well, though those are left alone. Empty nodes are the subject of Emptiness.
+    Protection is reported before other rejections, and both even before ``consolidateAfter`` has
+    passed, because the owner has to act on either. Protection is also reported for nodes that
+    receive pods in this pass, although those are not disrupted. Empty nodes are handled by
+    Emptiness.
     """
     found: list[Candidate] = []
     taken = {name for command in work.commands for name in command.nodes}
@@ -121,7 +122,7 @@ def _only_when_empty(candidate: Candidate) -> CandidateRefusal | None:
 
 
 def compute(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | CandidateRefusal:
-    """Return how the nodes can go together, or why not."""
+    """Return how the nodes can be removed together, or why they cannot."""
     outcome = work.simulation.without(candidates, consolidating=True)
     if outcome.failure is not None:
         return CandidateRefusal(BlockCode.UNSCHEDULABLE, outcome.failure)
@@ -146,7 +147,7 @@ def compute(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | C
 
 
 def cheaper(claim: PlannedClaim, price: float) -> PlannedClaim | CandidateRefusal:
-    """Return the claim with the types that surely cost less than ``price``, or why none is left."""
+    """Return the claim with the types that certainly cost less than ``price``, or the rejection."""
     narrowed = cheaper_than(claim, price)
     if not narrowed.types:
         return CandidateRefusal(BlockCode.NOT_CHEAPER, "Can't replace with a cheaper node")
@@ -159,11 +160,12 @@ def cheaper(claim: PlannedClaim, price: float) -> PlannedClaim | CandidateRefusa
 
 
 def sure_of_price(claim: PlannedClaim) -> PlannedClaim:
-    """Pin a claim that could be spot or on-demand to spot, on whose price it was chosen.
+    """Restrict a claim that allows spot and on-demand to spot, whose price was compared.
 
-    Without spot capacity the launch then fails and the node stays, rather than coming back as a
-    dearer on-demand node. Where none of the types can be had as spot, they were chosen on their
-    price on demand, and are pinned to that (Karpenter pins those to spot too: none can launch).
+    If there is no spot capacity, the launch fails and the node stays, instead of being replaced by
+    a more expensive on-demand node. If none of the types is available as spot, on-demand prices
+    were compared and the claim is restricted to on-demand. Karpenter restricts it to spot even
+    then, so that nothing can launch.
     """
     allowed = claim.requirements.allowed(CAPACITY_TYPE)
     if not (allowed.has(SPOT) and allowed.has(ON_DEMAND)):
@@ -175,9 +177,9 @@ def sure_of_price(claim: PlannedClaim) -> PlannedClaim:
 def spot_to_spot(
     claim: PlannedClaim, price: float, work: Deliberation, *, single: bool
 ) -> PlannedClaim | CandidateRefusal:
-    """Return the claim pinned to spot and cheaper than ``price``, where the gate lets it be.
+    """Return the claim restricted to spot and cheaper than ``price``, if the gate allows it.
 
-    ``single`` is for one spot node: then enough types must be left.
+    ``single`` is a replacement of one spot node, which requires a minimum number of types.
     """
     if not work.settings.gate(FeatureGate.SPOT_TO_SPOT_CONSOLIDATION):
         text = "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
@@ -198,10 +200,10 @@ def spot_to_spot(
 
 
 def scored(proposal: Proposal, work: Deliberation) -> Proposal | CandidateRefusal:
-    """Return the proposal with the least score of the Balanced pools it touches, or their «no».
+    """Return the proposal with its lowest score in a Balanced pool, or the rejection.
 
-    Before them the config is asked how much a move must save at least, and what it must not undo;
-    and what was tried in vain of late rests.
+    Before that, the minimum savings, flap damping, and the delay after recent failed attempts are
+    checked.
     """
     refusal = too_little(proposal.candidates, proposal.savings, work.settings)
     rest = resting(proposal.candidates, work.now) if proposal.replacements else None

@@ -1,11 +1,12 @@
-"""Several nodes go for several cheaper ones: what Karpenter's one replacement cannot say.
+"""Replace several nodes by several cheaper ones, which Karpenter does not do.
 
-The rules are Karpenter's, each asked of every replacement: surely cheaper than what goes, never
-what one of the nodes already is unless cheaper than that one, spot for spot behind its gate. That
-all of them together are surely cheaper is asked besides, however dear each launch comes out.
+Karpenter's rules apply to every replacement: it must certainly be cheaper than the removed nodes,
+and must not have the type of one of them unless it is cheaper than that node; spot-to-spot requires
+the feature gate. In addition, all replacements together must certainly be cheaper, whichever
+offerings are launched.
 
-A set need not go as a whole: nodes that are better kept are left out, and the rest is asked about
-again.
+A set need not be removed completely: nodes that are better retained are left out, and the rest is
+evaluated again.
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ from reconciler.model.resources import PODS, Resources
 from reconciler.model.settings import FeatureGate
 from reconciler.placement.question import Placement, PlannedClaim
 
-# Which nodes of a set are better kept, so that the others can go.
+# Selecting the nodes of a set to retain, so that the others can be removed.
 #
-# A set that is asked about as a whole nearly always holds nodes that stand in the way of the
-# rest: their pods find no place, a replacement would only buy them back, it is behind the spot
-# gate, or it costs as much as they do. Without them the same question is asked again.
+# A large set nearly always contains nodes that prevent the removal of the rest: their pods do not
+# fit, a replacement would have the same type, it would need the spot-to-spot gate, or it would cost
+# as much as they do. Without them the set is evaluated again.
 
 
 LEAST_SAVED: Final = 0.05
-"""The least share of its price that a node saves in a set, else it is kept."""
+"""The minimum share of its price that a node must save in a set; otherwise it is retained."""
 _TURNS_TOGETHER: Final = 3
-"""In how many turns the hosts of pods behind the gate are chosen for a NodePool at once."""
+"""Number of turns in which hosts for pods behind the gate are chosen for a complete NodePool."""
 _TURNS_ONE_BY_ONE: Final = 4
-"""In how many turns a claim keeps only one of the nodes that it could be; after that, all."""
+"""Number of turns in which a claim retains only one node of its possible types; then all."""
 
 
 class Going:
-    """The nodes of a set that are asked about, and where their pods are."""
+    """The nodes of a set that is being evaluated, and where their pods are."""
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         self.candidates = candidates
@@ -59,7 +60,7 @@ class Going:
 
     @property
     def price(self) -> float:
-        """USD an hour of all of them."""
+        """The price of all of them in USD an hour."""
         return sum(candidate.price for candidate in self.candidates)
 
     def of(self, claim: PlannedClaim) -> list[Candidate]:
@@ -68,10 +69,10 @@ class Going:
         return [names[name] for name in sorted(names)]
 
     def alike(self, claim: PlannedClaim) -> Iterator[tuple[float, Candidate]]:
-        """Yield the nodes that a claim could become again, with what such a node costs.
+        """Yield the nodes whose offering a claim could have, with the price of that offering.
 
-        These are of a type and a capacity type that it may have, and of its NodePool or of that of
-        a node whose pods it takes.
+        These have a type and a capacity type that the claim allows, and belong to its NodePool or
+        to that of a node whose pods it takes.
         """
         allowed = claim.requirements.allowed(CAPACITY_TYPE)
         pools = {claim.node_pool.name, *(candidate.pool.name for candidate in self.of(claim))}
@@ -95,11 +96,11 @@ def worth_keeping(
     *,
     gate: bool,
 ) -> set[str]:
-    """Return the names of the nodes without which the set is asked about again.
+    """Return the names of the nodes to leave out before the set is evaluated again.
 
-    None of them means that the rest can go as far as can be told. ``homeless`` are pods that found
-    no place. ``worth`` says which part of a new node's price each of its pods has to bear. As
-    ``turn`` grows, more is kept at once. ``gate`` says whether spot nodes may replace spot nodes.
+    An empty result means that the rest can be removed. ``homeless`` are pods that did not fit.
+    ``worth`` is the part of a new node's price that each of its pods has to bear. More nodes are
+    retained at once as ``turn`` increases. ``gate`` is whether spot nodes may replace spot nodes.
     """
     kept = {going.source[pod].name for pod in homeless}
     shut = [] if gate else [claim for claim in claims if is_spot_for_spot(claim, going)]
@@ -113,18 +114,19 @@ def worth_keeping(
 
 
 def is_spot_for_spot(claim: PlannedClaim, going: Going) -> bool:
-    """Return whether a claim that may be spot replaces spot nodes alone.
+    """Return whether a claim that may be spot replaces only spot nodes.
 
-    That is told by the pods that it takes: a node that is not spot must not open the way from spot
-    to spot for others.
+    This depends on the pods that it takes: an on-demand node in the set must not allow spot-to-spot
+    for others.
     """
     return may_be_spot(claim) and all(candidate.is_spot for candidate in going.of(claim))
 
 
 def _bought_back(claim: PlannedClaim, going: Going, kept: Collection[str], most: int) -> list[str]:
-    """Return nodes that a claim could only become again at no lower price, the cheapest first.
+    """Return nodes that a claim could only replace by the same offering at no lower price.
 
-    One node is bought back by one claim: of many that are alike the others may still go.
+    The cheapest come first. A claim accounts for one node: others that are alike may still be
+    removed.
     """
     price = least_launch(claim)
     same = [c.name for cost, c in going.alike(claim) if cost <= price and c.name not in kept]
@@ -132,9 +134,9 @@ def _bought_back(claim: PlannedClaim, going: Going, kept: Collection[str], most:
 
 
 def _hosts(claims: Iterable[PlannedClaim], going: Going, *, together: bool) -> set[str]:
-    """Return the nodes that stay for the pods of claims which must not be launched.
+    """Return the nodes that are retained for the pods of claims that must not be launched.
 
-    They are chosen for each NodePool at once, or for each claim by itself.
+    They are chosen for each complete NodePool, or for each claim separately.
     """
     wanted: dict[str, tuple[dict[str, int], dict[str, Candidate]]] = {}
     for claim in claims:
@@ -150,10 +152,10 @@ def _hosts(claims: Iterable[PlannedClaim], going: Going, *, together: bool) -> s
 
 
 def _cheapest_room(amounts: Resources, candidates: Iterable[Candidate]) -> set[str]:
-    """Return nodes that together have room for the amounts, chosen for little money.
+    """Return cheap nodes that together have room for the amounts.
 
-    The next is always that which covers most of what is left for its price; in the end those go
-    again without which there is room enough.
+    The next node is always the one that covers most of the remainder for its price. Nodes that turn
+    out not to be needed are dropped at the end.
     """
     left = {name: amount for name, amount in amounts.items() if amount > 0 and name != PODS}
     rest = sorted(candidates, key=lambda c: c.name)
@@ -194,17 +196,17 @@ def _dear(claims: Sequence[PlannedClaim], going: Going, worth: Mapping[str, floa
 
 
 REPLACEMENTS_MAX: Final = 48
-"""How many nodes one command may launch: each is one more that must become ready first."""
+"""Maximum number of nodes that one command may launch: all of them must become ready first."""
 _TURNS_MAX: Final = 10
-"""How often a set is asked about, each time without the nodes that are better kept."""
+"""How often a set is evaluated, each time without the nodes to retain."""
 _TOO_DEAR: Final = CandidateRefusal(BlockCode.NOT_CHEAPER, "Can't replace with cheaper nodes")
 
 
 @dataclass(frozen=True, slots=True)
 class ReducedSet:
-    """What is left of a set when nodes that are better kept were left out, and how it can go.
+    """A set without the nodes that are better retained, and its proposal.
 
-    Nothing is left where no part of the set can go.
+    It is empty if no part of the set can be removed.
     """
 
     candidates: tuple[Candidate, ...]
@@ -217,9 +219,9 @@ def compute_several(
     worth: Mapping[str, float],
     closed: Collection[str] = (),
 ) -> ReducedSet:
-    """Return which of the nodes can go together, and how, or why not.
+    """Return which of the nodes can be removed together, and how, or the rejection.
 
-    ``worth`` says which part of a new node's price each of its pods has to bear. Nodes that are
+    ``worth`` is the part of a new node's price that each of its pods has to bear. Nodes that are
     ``closed`` take none of the pods.
     """
     gate = work.settings.gate(FeatureGate.SPOT_TO_SPOT_CONSOLIDATION)
@@ -245,9 +247,9 @@ def compute_several(
 def _priced(
     going: Going, claims: Sequence[PlannedClaim], placement: Placement, work: Deliberation
 ) -> Proposal | CandidateRefusal | set[str]:
-    """Return the proposal with each claim narrowed to what is cheap enough, or why it is not.
+    """Return the proposal with each claim narrowed to cheap enough types, or the rejection.
 
-    A set are the names of nodes without which it may be.
+    A set contains the names of nodes without which a proposal may be possible.
     """
     narrowed: list[PlannedClaim] = []
     kept: set[str] = set()
@@ -272,7 +274,7 @@ def _priced(
 def _narrowed(
     claim: PlannedClaim, going: Going, work: Deliberation
 ) -> PlannedClaim | CandidateRefusal:
-    """Return one claim as the rules about one replacement leave it."""
+    """Return one claim narrowed by the rules for a single replacement."""
     if is_spot_for_spot(claim, going):
         found = spot_to_spot(claim, going.price, work, single=len(going.of(claim)) == 1)
     else:
@@ -288,9 +290,9 @@ def _narrowed(
 def _cheaper_together(
     claims: Sequence[PlannedClaim], price: float
 ) -> tuple[PlannedClaim, ...] | CandidateRefusal:
-    """Return the claims with types of which any choice costs less than ``price`` in sum.
+    """Return the claims with types of which any choice costs less than ``price`` in total.
 
-    What is left over the cheapest choice is shared out equally.
+    The difference to the cheapest choice is shared equally.
     """
     if not claims:
         return ()

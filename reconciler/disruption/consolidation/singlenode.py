@@ -1,4 +1,4 @@
-"""Single-node consolidation: one node goes, for nothing or for one that is cheaper."""
+"""Single-node consolidation: delete one node, or replace it by a cheaper one."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from reconciler.disruption.gates.policy import Hold
 from reconciler.disruption.methods.emptiness import by_ratio
 
 COMMANDS_MAX: Final = 10
-"""How many nodes go one by one in a pass.
+"""Maximum number of single-node commands in a pass.
 
-Each command takes room and leaves nodes alone that the next ones would have used; after some, it
-is better to look again. Ten end at a cheaper fleet with fewer commands than one (Karpenter) or
-as many as there are.
+Each command uses room and excludes nodes that later ones would have used, so after some commands a
+new pass is better. Ten give a cheaper fleet with fewer commands than one (as in Karpenter) or an
+unlimited number.
 """
 
 
 class SingleNodeConsolidation:
-    """Asks of each node by itself, and starts what saves most for what it disturbs first.
+    """Evaluates each node separately, and starts with the highest savings for the disruption.
 
-    Karpenter starts the first that saves anything, and then moves the same pods again when it
-    comes to a node that saves more. Equals keep its order: the best candidates of every pool in
+    Karpenter starts the first node that saves anything, and then moves the same pods again when it
+    reaches a node that saves more. Ties keep Karpenter's order: the best candidate of each pool in
     turn.
     """
 
@@ -56,7 +56,7 @@ class SingleNodeConsolidation:
         self._start(found, work)
 
     def _start(self, found: Iterable[Proposal], work: Deliberation) -> None:
-        """Start the proposals in order, each as it is after those before it."""
+        """Start the proposals in order, each recomputed after the previous ones."""
         started = 0
         for proposal in found:
             (candidate,) = proposal.candidates
@@ -74,7 +74,7 @@ class SingleNodeConsolidation:
                 return
 
     def _asked(self, candidate: Candidate, work: Deliberation) -> Proposal | None:
-        """Return how the node can go by itself; None with a «no» that is kept."""
+        """Return how the node can be removed by itself, or None after recording the rejection."""
         if is_balanced(candidate):
             totals = work.totals.get(candidate.pool.name)
             if totals is not None and not may_pass(candidate.price, candidate.cost, totals):
@@ -96,18 +96,18 @@ class SingleNodeConsolidation:
 
 
 def _gain(proposal: Proposal) -> float:
-    """Return by what moves are ordered: dollars for the square root of the disruption.
+    """Return the sort key of moves: savings divided by the square root of the disruption cost.
 
-    By dollars alone pods move oftener, by dollars for each pod the fleet ends dearer.
+    Sorting by savings alone moves pods more often; savings for each pod end at a costlier fleet.
     """
     (candidate,) = proposal.candidates
     return proposal.savings / sqrt(candidate.cost)
 
 
 def in_turn(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
-    """Yield the best of each pool, then the second best of each; pools by name.
+    """Yield the best candidate of each pool, then the second best of each; pools by name.
 
-    No pool has to wait until another, larger one has been looked through.
+    No pool has to wait until a larger one is finished.
     """
     by_pool: dict[str, list[Candidate]] = {}
     for candidate in sorted(candidates, key=by_ratio):

@@ -1,7 +1,7 @@
-"""Thorough consolidation: sets of nodes that a search of prefixes never looks at together.
+"""Thorough consolidation: evaluate sets of nodes that Karpenter's prefix search does not try.
 
-What replaces a set is packed for its price and may be several nodes. Single nodes are among the
-sets: one may go for two that are cheaper.
+The replacement of a set is packed for cost and may be several nodes. The sets include single nodes:
+one may be replaced by two cheaper ones.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from reconciler.disruption.deliberation import Deliberation
 from reconciler.disruption.gates.retries import resting
 from reconciler.model.settings import ConsolidationSearch
 
-# The search behind thorough consolidation.
+# The search of thorough consolidation.
 #
-# The linear program behind the bound says what each pod is worth: the least that new nodes for it
-# add to the bill. A node that costs more than its pods are worth is wasteful by the difference.
-# First all wasteful nodes are asked about at once, as if their pods were placed anew; those that
-# are better kept are left out. Where what is left needs more new nodes than one command may
-# launch, it goes in parts. When nothing goes like that, nodes are asked about whose pods need the
-# same, and when nothing else is found at all, small sets; those that waste most first.
+# The linear program behind the bound gives the value of each pod: what new nodes for it add to the
+# minimum cost. A node that costs more than the value of its pods wastes the difference. First all
+# wasteful nodes are evaluated at once, as if their pods were placed from scratch, and those that
+# are better retained are left out. If the rest needs more new nodes than one command may launch, it
+# is split into parts. If that finds nothing, sets of nodes whose pods have the same requirements
+# are evaluated, and if nothing else is found, small sets, most wasteful first.
 
 
 ASKED_MAX: Final = 24
-"""How many sets a pass asks about in one way."""
+"""Maximum number of sets that a pass evaluates in one way."""
 _NODES_MAX: Final = 400
-"""How many nodes are asked about at once."""
+"""Maximum number of nodes that are evaluated at once."""
 _NODES_LEAST: Final = 8
-"""A set of no more nodes than these goes as a whole or not at all."""
+"""A set of this size or smaller is removed completely or not at all."""
 _SHARE_OF_WORK: Final = 0.75
-"""How much of the work that a pass has left may go into asking about sets."""
+"""The share of a pass's remaining work that may be spent on evaluating sets."""
 _DOING: Final = "thorough consolidation"
 
 
 class Search:
-    """The search of one pass; some of its work is kept for single nodes, which come after."""
+    """The search of one pass; some work is reserved for single nodes, which are evaluated later."""
 
     def __init__(self, free: Sequence[Candidate], work: Deliberation) -> None:
         self.has_started = False
@@ -58,9 +58,10 @@ class Search:
         self._most = spent + (work.work_max - spent) * _SHARE_OF_WORK
 
     def at_once(self) -> None:
-        """Ask about all wasteful nodes, and start what can go.
+        """Evaluate all wasteful nodes, and start what can be removed.
 
-        A part puts no pods on nodes that are to go with another part: they would move twice.
+        A part does not place pods on nodes that belong to another part, because they would move
+        twice.
         """
         waiting: list[Sequence[Candidate]] = [wasteful(self._free, self._waste)]
         going: set[str] = set()
@@ -85,15 +86,15 @@ class Search:
                 going |= left
 
     def by_need(self) -> None:
-        """Ask about nodes whose pods need the same, and start those sets that save most."""
+        """Evaluate nodes whose pods have the same requirements; start the sets that save most."""
         self._among(sets_by_need(self._free, self._waste))
 
     def by_sets(self) -> None:
-        """Ask about small sets, and start those that save most."""
+        """Evaluate small sets, and start those that save most."""
         self._among(small_sets(self._free, self._waste))
 
     def _among(self, every: Iterable[Sequence[Candidate]]) -> None:
-        """All are asked about before any is started: a small saving may spoil a larger one."""
+        """All sets are evaluated before any is started: small savings may prevent larger ones."""
         found: list[Proposal] = []
         asked = 0
         for chosen in every:
@@ -114,7 +115,7 @@ class Search:
                 self._start(current)
 
     def _as_it_is_now(self, proposal: Proposal) -> Proposal | None:
-        """Return how a set can go after what was started, None if that touches it."""
+        """Return the set's proposal after earlier commands, None if they affect its nodes."""
         if len(within_budget(proposal.candidates, self._work)) < len(proposal.candidates):
             return None
         if not self.has_started:
@@ -125,7 +126,7 @@ class Search:
         return again if isinstance(again, Proposal) else None
 
     def _asked(self, candidates: Sequence[Candidate], closed: Collection[str] = ()) -> ReducedSet:
-        """Return how nodes can go, with the «no» of the config and of Balanced pools."""
+        """Return how nodes can be removed, after the checks of settings and Balanced pools."""
         answer = compute_several(candidates, self._work, self._worth, closed)
         if isinstance(answer.proposal, Proposal):
             return ReducedSet(answer.candidates, scored(answer.proposal, self._work))
@@ -145,9 +146,9 @@ class Search:
 
 
 class ThoroughConsolidation:
-    """Asks about all wasteful nodes at once, and then about those whose pods need the same.
+    """Evaluates all wasteful nodes at once, then those whose pods have the same requirements.
 
-    Only for nodes of NodePools with ``consolidation.search: thorough``.
+    It only considers nodes of NodePools with ``consolidation.search: thorough``.
     """
 
     reason: Final = REASON
@@ -163,7 +164,7 @@ class ThoroughConsolidation:
 
 
 class SmallSets:
-    """Asks about small sets of nodes, when no other method of consolidation has found anything."""
+    """Evaluates small sets of nodes, if no other consolidation method found anything."""
 
     reason: Final = REASON
 
@@ -176,7 +177,7 @@ class SmallSets:
 
 
 def _search(work: Deliberation) -> Search | None:
-    """Return the search among the nodes that are to be searched thoroughly, None without any."""
+    """Return the search over the nodes with thorough consolidation, None without such nodes."""
     if not _is_wanted(work):
         return None
     free = [c for c in consolidatable(work) if is_thorough(c, work) and _may_go(c, work)]
@@ -187,7 +188,7 @@ def _search(work: Deliberation) -> Search | None:
 
 
 def _may_go(candidate: Candidate, work: Deliberation) -> bool:
-    """Return whether no command touches the node, and it need not rest from one in vain."""
+    """Return whether no command affects the node, and it is not delayed after a failed attempt."""
     return work.is_free(candidate) and resting([candidate], work.now) is None
 
 

@@ -1,8 +1,8 @@
-"""Nodes by what they waste, and the sets in which they are asked about.
+"""Compute the waste of nodes, and the sets of nodes to evaluate.
 
-Small sets are made of the most wasteful nodes of the fleet, of a NodePool, of a NodePool in a zone,
-of nodes whose pods need the same, and of neighbours in price; large ones of nodes of which a good
-part of the pods need the same.
+Small sets contain the most wasteful nodes of the fleet, of a NodePool, of a NodePool in a zone, of
+nodes whose pods have the same requirements, and of nodes with similar prices. Large sets contain
+nodes that share a good part of their pods' requirements.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _SMALL: Final = (16, 8, 4, 2, 1)
 _LARGE: Final = (64, 32)
 _GOOD_PART: Final = 0.4
 _WORTH_ASKING: Final = 0.05
-"""The least share of its price that a node or a set wastes before it is asked about."""
+"""The minimum share of its price that a node or a set must waste to be evaluated."""
 
 
 def by_waste(candidates: Iterable[Candidate], worth: Mapping[str, float]) -> dict[str, float]:
-    """Return by how much each node costs more than new nodes for its pods need to, by name."""
+    """Return the waste of each node by name: its price above the minimum for its pods."""
     return {c.name: c.price - sum(worth.get(pod.key, 0.0) for pod in c.moving) for c in candidates}
 
 
 def wasteful(candidates: Iterable[Candidate], waste: Mapping[str, float]) -> list[Candidate]:
-    """Return the nodes that are worth asking about, the most wasteful first."""
+    """Return the nodes that are worth evaluating, most wasteful first."""
     found = [c for c in candidates if waste[c.name] > _WORTH_ASKING * c.price]
     return _most_wasteful_first(found, waste)
 
@@ -40,7 +40,7 @@ def _most_wasteful_first(
 
 
 def parts(candidates: Sequence[Candidate]) -> list[Sequence[Candidate]]:
-    """Return the nodes by NodePool, those of one NodePool in two halves."""
+    """Return the nodes by NodePool; if there is only one NodePool, in two halves."""
     by_pool = list(_parted(candidates, _pool))
     if len(by_pool) > 1:
         return sorted(by_pool, key=lambda part: part[0].pool.name)
@@ -51,14 +51,14 @@ def parts(candidates: Sequence[Candidate]) -> list[Sequence[Candidate]]:
 def small_sets(
     candidates: Sequence[Candidate], waste: Mapping[str, float]
 ) -> Iterator[tuple[Candidate, ...]]:
-    """Yield small sets worth asking about, the most wasteful first; none twice."""
+    """Yield small sets worth evaluating, most wasteful first, without duplicates."""
     return _rated(_cut(_groups(candidates, waste), _SMALL), waste)
 
 
 def sets_by_need(
     candidates: Sequence[Candidate], waste: Mapping[str, float]
 ) -> Iterator[tuple[Candidate, ...]]:
-    """Yield sets of nodes with pods that need the same, the most wasteful first; none twice."""
+    """Yield sets of nodes whose pods have the same requirements, most wasteful first, unique."""
     by_need: dict[Hashable, list[Candidate]] = {}
     for candidate in _most_wasteful_first(candidates, waste):
         counts = Counter(_need(pod) for pod in candidate.moving)
@@ -71,7 +71,7 @@ def sets_by_need(
 def _cut(
     groups: Iterable[Sequence[Candidate]], sizes: Sequence[int]
 ) -> Iterator[tuple[Candidate, ...]]:
-    """Yield windows of neighbours in each group, half over one another."""
+    """Yield windows of neighbours in each group, each overlapping the next by half."""
     for group in groups:
         for size in sizes:
             for start in range(0, max(len(group) - size, 0) + 1, max(size // 2, 1)):
@@ -81,7 +81,7 @@ def _cut(
 def _rated(
     chosen: Iterable[tuple[Candidate, ...]], waste: Mapping[str, float]
 ) -> Iterator[tuple[Candidate, ...]]:
-    """Yield each of the sets once that is worth asking about, the most wasteful first."""
+    """Yield each set worth evaluating once, most wasteful first."""
     found = {frozenset(c.name for c in one): one for one in chosen}
     rated: list[tuple[float, tuple[str, ...], tuple[Candidate, ...]]] = []
     for members, one in found.items():
@@ -126,10 +126,10 @@ def _pool_and_zone(candidate: Candidate) -> Hashable:
 
 
 def _needs(candidate: Candidate) -> Hashable:
-    """Return what the pods of a node ask of any node."""
+    """Return the requirements that the pods of a node have on any node."""
     return frozenset(map(_need, candidate.moving))
 
 
 def _need(pod: Pod) -> Hashable:
-    """Return what a pod asks of any node, as far as its spec names it."""
+    """Return the requirements that a pod's spec has on any node."""
     return tuple(sorted(pod.spec.node_selector.items())), pod.spec.tolerations

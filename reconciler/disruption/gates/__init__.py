@@ -1,1 +1,1 @@
-"""What holds a node back: budgets, guards, our own settings, PodDisruptionBudgets, patience."""
+"""Checks that hold a node back: budgets, rate limits, settings, PodDisruptionBudgets, retries."""

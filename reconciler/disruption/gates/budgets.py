@@ -1,4 +1,4 @@
-"""How many more nodes of each NodePool may be disrupted now, and for which reason."""
+"""Compute how many more nodes of each NodePool may be disrupted now, by reason."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ REASONS = (DisruptionReason.DRIFTED, DisruptionReason.EMPTY, DisruptionReason.UN
 
 @dataclass(slots=True)
 class Count:
-    """The nodes of a pool that count, and how many of them go or are not ready already."""
+    """The nodes of a pool that count, and how many of them are being disrupted or not ready."""
 
     total: int = 0
     disrupting: int = 0
 
 
 def remaining(allowed: int, disrupting: int) -> int:
-    """Return how many more may go; never negative."""
+    """Return how many more may be disrupted; never negative."""
     return max(allowed - disrupting, 0)
 
 
 def counts(nodes: Iterable[StateNode]) -> dict[str, Count]:
     """Return the counts by NodePool.
 
-    Only managed and initialized nodes whose instance is not terminating yet count: an
-    uninitialized replacement must not make room for more disruption. The node's label decides
-    which pool it is of.
+    Only managed and initialized nodes whose instance is not terminating count: an uninitialized
+    replacement must not allow more disruption. The node's label determines its pool.
     """
     by_pool: dict[str, Count] = {}
     for node in nodes:
@@ -52,7 +51,7 @@ def counts(nodes: Iterable[StateNode]) -> dict[str, Count]:
 def budget_states(
     pools: Sequence[NodePool], nodes: Iterable[StateNode], now: datetime
 ) -> tuple[BudgetState, ...]:
-    """Return what each pool's budgets say for each voluntary reason, ordered by pool and reason."""
+    """Return the state of each pool's budgets by voluntary reason, ordered by pool and reason."""
     by_pool = counts(nodes)
     states: list[BudgetState] = []
     for pool in sorted(pools, key=lambda p: p.name):
@@ -80,9 +79,9 @@ def _state(
 def fleet_states(
     budgets: Sequence[Budget], nodes: Iterable[StateNode], now: datetime
 ) -> tuple[BudgetState, ...]:
-    """Return what the budgets of the whole fleet say by reason; nothing where there are none.
+    """Return the state of the fleet's budgets by reason, empty if there are none.
 
-    They count as those of a NodePool do, over all nodes; ``node_pool`` is empty.
+    They count all nodes in the same way as those of a NodePool; ``node_pool`` is empty.
     """
     if not budgets:
         return ()
@@ -92,7 +91,7 @@ def fleet_states(
 
 
 class Guard(Protocol):
-    """A guard beside the budgets (``guards.Cap`` is one)."""
+    """A rate limit in addition to the budgets (``guards.Cap`` is one)."""
 
     @property
     def left(self) -> int: ...
@@ -103,14 +102,15 @@ class Guard(Protocol):
 
 
 class BudgetLedger:
-    """What is left of the budgets while a pass takes nodes; one node counts for every reason.
+    """What is left of the budgets during a pass; one disrupted node counts for every reason.
 
-    ``fleet`` are the states of the whole fleet's budgets, which hold beside each pool's; ``held``
-    are pools and reasons for which nothing may go, whatever is left. ``caps`` are the guards that
-    count over time: only what a voluntary command takes counts for them.
+    ``fleet`` are the states of the fleet's budgets, which apply in addition to each pool's.
+    ``held`` are pools and reasons for which nothing may be disrupted regardless of budgets.
+    ``caps`` are the rate limits; only voluntary commands count towards them.
 
-    A node that is not ready counts against its budget before it is taken and once more then: the
-    strict reading, under which a pass never takes more nodes than a budget allowed at its start.
+    A node that is not ready counts against its budget before it is disrupted, and once more
+    afterwards. Under this strict interpretation a pass never disrupts more nodes than a budget
+    allowed at its start.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class BudgetLedger:
         self._caps = tuple(caps)
 
     def left(self, node_pool: str, reason: DisruptionReason) -> int:
-        """Return how many more nodes of the pool may go; 0 for a pool that is not known."""
+        """Return how many more nodes of the pool may be disrupted; 0 for an unknown pool."""
         if (node_pool, reason) in self._held:
             return 0
         of_pool = self.left_of_pool(node_pool, reason)
@@ -134,25 +134,25 @@ class BudgetLedger:
         return min(of_pool, self.left_of_fleet(reason, of_pool), *capped)
 
     def left_of_pool(self, node_pool: str, reason: DisruptionReason) -> int:
-        """Return what the pool's own budgets leave."""
+        """Return what the pool's own budgets allow."""
         return self._left.get((node_pool, reason), 0)
 
     def left_of_fleet(self, reason: DisruptionReason, default: int = 1) -> int:
-        """Return what the budgets of the whole fleet leave, ``default`` where there are none."""
+        """Return what the fleet's budgets allow, ``default`` if there are none."""
         return self._fleet.get(reason, default)
 
     def spent(self, node_pool: str, reason: DisruptionReason) -> Guard | None:
-        """Return the first guard that has nothing left."""
+        """Return the first rate limit that is exhausted."""
         return next((c for c in self._caps if c.left == 0 and c.covers(node_pool, reason)), None)
 
     def copy(self) -> BudgetLedger:
-        """Return a ledger to try on what a command of several nodes would take."""
+        """Return a ledger to test a command of several nodes."""
         trial = BudgetLedger((), (), self._held, self._caps)
         trial._left, trial._fleet = dict(self._left), dict(self._fleet)
         return trial
 
     def take(self, node_pool: str, gate: DisruptionReason | None) -> None:
-        """Count one node of the pool that a command takes; ``gate`` is None where it is forced."""
+        """Count one node of the pool that a command removes; ``gate`` is None if it is forceful."""
         if gate is not None:
             self._caps = tuple(cap.less(node_pool, gate) for cap in self._caps)
         for reason in REASONS:

@@ -1,8 +1,8 @@
-"""Since when a node has been quiet enough to be consolidated.
+"""Determine since when a node has been quiet enough to be consolidated.
 
-Karpenter keeps this as a condition on the NodeClaim (``nodeclaim/disruption/consolidation.go``).
-We decide from the times where they are there, so that a plan is right at its own ``now`` and for
-the pool as git has it, and believe a recorded condition where they are not.
+Karpenter stores this as a condition on the NodeClaim (``nodeclaim/disruption/consolidation.go``).
+Here it is computed from timestamps if they exist, so that a plan is correct at its own ``now`` and
+for the pool as it is in git. Otherwise the recorded condition is used.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.observed.state import quiet_since
 
 LEFT_OVER: Final = "LeftOver"
-"""Condition of a claim in our records: its command was rolled back, and no pod has come since."""
+"""Condition of a claim in our records: its command was rolled back, and it never had pods."""
 
 LEFT_OVER_FOR: Final = timedelta(minutes=10)
-"""How long such a node is kept, because the next try may need it; then it counts as empty."""
+"""How long such a node is retained for the next attempt; then it counts as empty."""
 
 
 def consolidatable_at(claim: NodeClaim, pool: NodePool) -> datetime | None:
-    """Return the moment from which the node may be consolidated; None if none is in sight.
+    """Return the time from which the node may be consolidated; None if none is known.
 
-    A node of a static pool, of a pool that never consolidates, or that is not initialized has
-    none. The moment itself counts as reached.
+    A node of a static pool, of a pool that never consolidates, or that is not initialized has none.
+    The boundary itself is included.
     """
     wait = pool.spec.disruption.consolidates_after
     if pool.is_static or wait is None or not claim.is_true("Initialized"):
@@ -35,10 +35,10 @@ def consolidatable_at(claim: NodeClaim, pool: NodePool) -> datetime | None:
 
 
 def left_over_until(claim: NodeClaim) -> datetime | None:
-    """Return when a node that was launched for nothing has been kept for long enough.
+    """Return when the retention of a node from a rolled-back command ends.
 
-    None for every other one. Karpenter keeps it for ``consolidateAfter``, which may be for ever:
-    that is meant for nodes whose pods have gone, and this one never had any.
+    None for every other node. Karpenter retains it for ``consolidateAfter``, which may be forever:
+    that is meant for nodes whose pods have left, and this one never had any.
     """
     known = claim.condition(LEFT_OVER)
     if known is None or known.status != "True" or known.last_transition_time is None:
@@ -47,9 +47,9 @@ def left_over_until(claim: NodeClaim) -> datetime | None:
 
 
 def is_consolidatable(claim: NodeClaim, pool: NodePool, now: datetime) -> bool:
-    """Return whether the node has been quiet for as long as its pool asks.
+    """Return whether the node has been quiet for as long as its pool requires.
 
-    A recorded condition of another opinion is out of date: Karpenter would change it.
+    A recorded condition that contradicts the timestamps is out of date: Karpenter would update it.
     """
     at = consolidatable_at(claim, pool)
     if at is not None:

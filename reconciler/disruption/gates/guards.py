@@ -2,7 +2,7 @@
 
 A budget limits how many nodes are disrupted at a time. A daily maximum limits how many are
 disrupted within any 24 hours. A wave limits how many are replaced before their health is checked. A
-halt stops disruption after too many failures. What they need of the past is in ``History``.
+halt stops disruption after too many failures. They use the past data in ``History``.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from reconciler.observed.state import StateNode
 
 EVERY_REASON: Final = frozenset(DisruptionReason)
 WAVE_REASONS: Final = frozenset({DisruptionReason.DRIFTED, DisruptionReason.UNDERUTILIZED})
-"""What goes in waves: nodes whose pods have to move. Nobody misses an empty one."""
+"""Reasons to which waves apply: their nodes' pods have to move. Empty nodes are not affected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """How many more nodes a guard lets go now, for which reasons, and what it says then.
+    """How many more nodes a rate limit allows now, for which reasons, and its message if none.
 
-    ``node_pool`` is None for one of the whole fleet.
+    ``node_pool`` is None for a limit of the complete fleet.
     """
 
     node_pool: str | None
@@ -38,11 +38,11 @@ class Cap:
     hold: Hold
 
     def covers(self, node_pool: str, reason: DisruptionReason) -> bool:
-        """Return whether nodes of the pool count for it when they go for the reason."""
+        """Return whether disrupting nodes of the pool for the reason counts towards it."""
         return reason in self.reasons and self.node_pool in (None, node_pool)
 
     def less(self, node_pool: str, reason: DisruptionReason) -> Cap:
-        """Return the cap once a node of the pool has gone for the reason."""
+        """Return the cap after a node of the pool was disrupted for the reason."""
         if not self.covers(node_pool, reason):
             return self
         return replace(self, left=max(self.left - 1, 0))
@@ -55,7 +55,7 @@ def caps_of(
     settings: Settings,
     now: datetime,
 ) -> list[Cap]:
-    """Return the caps that hold now: those of the fleet, then of each NodePool by name."""
+    """Return the caps in effect now: those of the fleet, then of each NodePool by name."""
     return caps_for(pools, staying(nodes), history, settings, now)
 
 
@@ -66,7 +66,7 @@ def caps_for(
     settings: Settings,
     now: datetime,
 ) -> list[Cap]:
-    """Return the caps over so many nodes that are to stay, by NodePool."""
+    """Return the caps for the given numbers of remaining nodes by NodePool."""
     caps: list[Cap] = []
     most = settings.fleet_maximum_per_day
     if most:
@@ -88,10 +88,10 @@ def caps_for(
 
 
 def staying(nodes: Iterable[StateNode]) -> Counter[str]:
-    """Return how many nodes of each NodePool are to stay: a share is one of these.
+    """Return how many nodes of each NodePool remain: percentages are relative to these.
 
-    Budgets count those on their way out as well, and so allow more while replacements overlap
-    them. What goes within a day must not rise with what has gone.
+    Budgets also count nodes that are being deleted, and so allow more while replacements overlap
+    them. A daily maximum must not increase with the nodes that were removed.
     """
     return Counter(
         node.node_pool
@@ -101,7 +101,7 @@ def staying(nodes: Iterable[StateNode]) -> Counter[str]:
 
 
 def exhausted(caps: Sequence[Cap], pools: Iterable[str]) -> Holds:
-    """Return what nothing is left for from the beginning, by NodePool and reason."""
+    """Return the pools and reasons for which nothing is left from the start."""
     return {
         (pool, reason): cap.hold
         for pool in sorted(pools)
@@ -118,7 +118,7 @@ def _daily(
     taken = history.of_last_day(now, pool)
     used = sum(row.nodes for row in taken)
     left = max(most - used, 0)
-    until = free_again(taken, most) if left == 0 else None  # else from when this plan is begun
+    until = free_again(taken, most) if left == 0 else None  # otherwise from the start of this plan
     whose = "the fleet" if pool is None else f"NodePool {pool}"
     message = (
         f"{most} of the {total} nodes of {whose} may be disrupted within"
@@ -166,7 +166,7 @@ def _wave(pool: str, rollout: Rollout | None, total: int, settings: Settings, no
 
 
 def rollout_moments(rollouts: Iterable[Rollout], settings: Settings) -> Iterable[datetime]:
-    """Yield when a wave has been well for long enough, and when patience with it ends."""
+    """Yield when a wave has been healthy for long enough, and when its timeout ends."""
     for rollout in rollouts:
         options = settings.pool(rollout.node_pool)
         for move in rollout.moves:

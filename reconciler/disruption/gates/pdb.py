@@ -1,8 +1,8 @@
-"""Which PodDisruptionBudgets stand in the way of evicting a pod.
+"""Determine which PodDisruptionBudgets prevent the eviction of a pod.
 
-Karpenter's rules (``pkg/utils/pdb/pdb.go``): each pod is asked about by itself, so two pods
-behind a budget that allows one do not block each other here; only pods that a drain would evict
-can be protected.
+The rules are Karpenter's (``pkg/utils/pdb/pdb.go``). Each pod is evaluated separately, so two pods
+behind a budget that allows one disruption do not block each other here. Only pods that a drain
+would evict can be protected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _Label = tuple[str, str, str]
 
 
 class PodDisruptionBudgets:
-    """The budgets of a cluster, found by a label that they select."""
+    """The budgets of a cluster, indexed by a label that they select."""
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget]) -> None:
         self._by_label: dict[_Label, list[PodDisruptionBudget]] = {}
@@ -34,7 +34,7 @@ class PodDisruptionBudgets:
                 self._by_namespace.setdefault(namespace, []).append(budget)
 
     def selecting(self, pod: Pod) -> list[PodDisruptionBudget]:
-        """Return the budgets that select the pod, in the order of their names."""
+        """Return the budgets that select the pod, by name."""
         if not self._by_label and not self._by_namespace:
             return []
         namespace = pod.namespace
@@ -44,7 +44,7 @@ class PodDisruptionBudgets:
         return sorted((b for b in near if b.selects(pod)), key=lambda b: b.key)
 
     def refusal(self, pod: Pod, now: datetime) -> str | None:
-        """Return why the eviction API would refuse the pod now, or None."""
+        """Return why the eviction API would reject the pod now, or None."""
         selecting = self.selecting(pod)
         if not selecting or not pod.is_evictable(now):
             return None
@@ -58,7 +58,7 @@ class PodDisruptionBudgets:
         return None
 
     def is_fully_blocked(self, pod: Pod, now: datetime) -> bool:
-        """Return whether no moment will come at which the pod may be evicted."""
+        """Return whether the pod can never be evicted."""
         selecting = self.selecting(pod)
         if not selecting or not pod.is_evictable(now):
             return False
@@ -67,7 +67,7 @@ class PodDisruptionBudgets:
         return any(b.is_fully_blocking and not _passes_unready(b, pod) for b in selecting)
 
     def is_currently_reschedulable(self, pod: Pod, now: datetime) -> bool:
-        """Return whether the pod would really come to need another place."""
+        """Return whether the pod would actually need another node."""
         if not pod.is_reschedulable or not pod.is_disruptable(now):
             return False
         return not self.is_fully_blocked(pod, now)

@@ -1,8 +1,8 @@
-"""Our own disruption settings beside Karpenter's rules, all of them off by default.
+"""Disruption settings in addition to Karpenter's rules, all of them off by default.
 
 A suspension or a closed window defers a NodePool for a reason, regardless of its budgets, and
 applies to every voluntary reason. Minimum savings and minimum age only affect consolidation. The
-messages name the setting, and its owner where one is named.
+messages name the setting, and its owner if it has one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Holds = dict[tuple[str, DisruptionReason], Hold]
 
 
 def holds_of(pools: Iterable[str], settings: Settings, now: datetime) -> Holds:
-    """Return what is held now, by NodePool and reason."""
+    """Return the current holds, by NodePool and reason."""
     if not settings.suspensions and not settings.windows:
         return {}
     found: Holds = {}
@@ -47,7 +47,7 @@ def holds_of(pools: Iterable[str], settings: Settings, now: datetime) -> Holds:
 def _suspended(
     pool: str, reason: DisruptionReason, suspensions: Sequence[Suspension], now: datetime
 ) -> Hold | None:
-    """Return the suspension that ends last, one without an end before all others."""
+    """Return the suspension that ends last; one without an end takes precedence."""
     holding = [
         (index, one)
         for index, one in enumerate(suspensions)
@@ -74,7 +74,7 @@ def _end(row: tuple[int, Suspension]) -> datetime:
 def _outside(
     pool: str, reason: DisruptionReason, windows: Sequence[Window], now: datetime
 ) -> Hold | None:
-    """Return a hold where windows are about the pool and the reason and none of them is open."""
+    """Return a hold if windows apply to the pool and the reason and none of them is open."""
     about = [(index, w) for index, w in enumerate(windows) if w.covers(pool, reason)]
     if not about or any(window.is_open(now) for _, window in about):
         return None
@@ -102,7 +102,7 @@ def old_enough_at(claim: NodeClaim, pool: str, settings: Settings) -> datetime |
 
 
 def too_young(candidate: Candidate, settings: Settings, now: datetime) -> Hold | None:
-    """Return why a node that is too young for consolidation waits, or None."""
+    """Return why a node is too young for consolidation, or None."""
     pool = candidate.pool.name
     at = old_enough_at(candidate.claim, pool, settings)
     if at is None or now >= at:
@@ -140,13 +140,13 @@ def expires_gracefully(pool: str, settings: Settings) -> bool:
 
 
 def is_due(claim: NodeClaim, pool: str, settings: Settings, now: datetime) -> bool:
-    """Return whether the node is too old and goes gracefully; the moment itself counts."""
+    """Return whether the node is due for graceful expiry; the boundary is included."""
     expires = claim.expires_at
     return expires is not None and now >= expires and expires_gracefully(pool, settings)
 
 
 def forced_out_at(claim: NodeClaim, pool: str, settings: Settings) -> datetime | None:
-    """Return when the node goes by force because of its age; None if it never does."""
+    """Return when the node expires forcefully; None if it never does."""
     expires = claim.expires_at
     if expires is None or not expires_gracefully(pool, settings):
         return expires

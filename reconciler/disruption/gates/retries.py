@@ -1,9 +1,9 @@
-"""How long a node is left alone after its replacements were launched for nothing.
+"""Back off after failed attempts to replace a node.
 
-A command whose replacements do not all come is rolled back, and Karpenter begins it again in its
-next pass: for as long as a zone has no capacity, or nodes do not come up, something is launched
-again and again that nobody will use. The first try is repeated at once, because another choice of
-types often does it; after that a node waits longer each time.
+A command whose replacements do not all become ready is rolled back. Karpenter starts it again in
+its next pass: while a zone has no capacity, or nodes fail to start, it repeatedly launches nodes
+that nobody uses. The first retry is immediate, because another choice of types often works. After
+that the delay increases with each attempt.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from reconciler.disruption.candidates import Candidate
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 
 IN_VAIN: Final = "ReplacedInVain"
-"""Condition of a claim in our records; its message says how often, its reason at which revision."""
+"""Condition of a claim in our records: message and reason are the attempts and the revision."""
 
 _FIRST_PAUSE: Final = timedelta(minutes=15)
 _LONGEST_PAUSE: Final = timedelta(hours=4)
@@ -29,18 +29,18 @@ def failed_attempts(claim: NodeClaim) -> int:
 
 
 def rests_until(claim: NodeClaim) -> datetime | None:
-    """Return from when on the node may be replaced again; None where it never had to wait."""
+    """Return the time from which the node may be replaced again; None if there is no delay."""
     known = claim.condition(IN_VAIN)
     times = failed_attempts(claim)
     if known is None or known.last_transition_time is None or times < 2:
         return None
-    doublings = min(times - 2, 10)  # beyond that the longest pause holds anyhow
+    doublings = min(times - 2, 10)  # the maximum delay applies beyond that
     pause: timedelta = min(_FIRST_PAUSE * 2**doublings, _LONGEST_PAUSE)
     return known.last_transition_time + pause
 
 
 def resting(candidates: Sequence[Candidate], now: datetime) -> tuple[datetime, str] | None:
-    """Return until when one of the nodes is left alone, and what there is to say of it."""
+    """Return until when one of the nodes is delayed, and a message."""
     until = [(at, c) for c in candidates if (at := rests_until(c.claim)) is not None and now < at]
     if not until:
         return None

@@ -1,1 +1,1 @@
-"""The reasons for which a node goes, one module each."""
+"""The reasons for disrupting a node, one module each."""

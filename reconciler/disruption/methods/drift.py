@@ -1,8 +1,8 @@
-"""Drift: nodes that are not what is wanted any more are replaced, one at a time.
+"""Drift: replace nodes that differ from the desired state, one at a time.
 
-Prices, quietness and the consolidation policy do not matter here. Empty nodes go first, then
-those that drifted longest ago, and last those of which it is found only now; one whose pods find
-no place is passed over.
+Prices, ``consolidateAfter`` and the consolidation policy do not matter here. Empty nodes come
+first, then those that drifted longest ago, and last those whose drift was just detected. A node
+whose pods do not fit anywhere is skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 
 DRIFT_SEEN: Final = "DriftSeen"
-"""Condition of a claim in our records: since when it is drifted, for this reason or another."""
+"""Condition of a claim in our records: since when it has been drifted, for any reason."""
 
 _ONLY_NOW: Final = datetime.max.replace(tzinfo=UTC)
 
@@ -33,14 +33,14 @@ class DriftMethod:
         drifted = work.candidates(lambda c: c.drift is not None and not c.pool.is_static)
         for candidate in sorted(drifted, key=_by_age):
             if not work.is_free(candidate):
-                continue  # pods of an earlier command go there
+                continue  # it receives pods from an earlier command
             replace_or_refuse(candidate, work, self.reason)
 
 
 def replace_or_refuse(candidate: Candidate, work: Deliberation, said: Reason) -> None:
-    """Replace one node by whatever its pods need, within the budgets for Drifted, or say why not.
+    """Replace one node by whatever its pods need, within the budgets for Drifted, or reject it.
 
-    ``said`` is the reason that is named.
+    ``said`` is the reason to report.
     """
     refusal = candidate.refusal(eventual=True)
     if refusal is not None:
@@ -61,7 +61,7 @@ def replace_or_refuse(candidate: Candidate, work: Deliberation, said: Reason) ->
 
 
 def drifted_since(claim: NodeClaim) -> datetime | None:
-    """Return since when a claim is known to be drifted: by our records, else by Karpenter's."""
+    """Return since when a claim has been drifted: from our records, or else Karpenter's."""
     for kind in (DRIFT_SEEN, "Drifted"):
         condition = claim.condition(kind)
         if condition is not None and condition.status == "True":

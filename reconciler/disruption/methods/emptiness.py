@@ -1,7 +1,7 @@
-"""Emptiness: nodes that no pod would miss go at once, all in one command.
+"""Emptiness: delete nodes without pods to reschedule, all in one command.
 
-First in Karpenter's order, under every consolidation policy, and without asking the scheduler:
-there is nothing to place.
+It is the first method in Karpenter's order, applies under every consolidation policy, and needs no
+scheduling simulation: there is nothing to place.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reconciler.placement.pods.headroom import buffer_of
 
 
 class Emptiness:
-    """Takes the quiet nodes without pods that it hurts to move, best savings first."""
+    """Removes quiet nodes without pods that have a disruption cost, best savings first."""
 
     reason: Final = DisruptionReason.EMPTY
 
@@ -35,7 +35,7 @@ class Emptiness:
                 work.refuse(candidate, self.reason, _buffered(candidate))
                 continue
             refusal = candidate.refusal(eventual=False)
-            if refusal is not None:  # told before the node is quiet: the author has to act on it
+            if refusal is not None:  # reported before consolidateAfter has passed
                 work.refuse(candidate, self.reason, refusal)
                 continue
             if not _is_quiet(candidate):
@@ -76,7 +76,7 @@ def _may_be_empty(candidate: Candidate) -> bool:
 
 
 def _is_quiet(candidate: Candidate) -> bool:
-    """Return whether the node has been quiet for long enough, or was launched for nothing."""
+    """Return whether the node was quiet for long enough, or is left from a rolled-back command."""
     until = left_over_until(candidate.claim)
     if until is not None and candidate.claim.is_true("Initialized") and candidate.now >= until:
         return True
@@ -84,7 +84,7 @@ def _is_quiet(candidate: Candidate) -> bool:
 
 
 def _buffered(candidate: Candidate) -> CandidateRefusal:
-    """Return that the node is kept free on purpose (Karpenter ``HasBufferPods``)."""
+    """Return the rejection of a node that is kept free on purpose (Karpenter ``HasBufferPods``)."""
     buffers = sorted({buffer_of(pod) for pod in candidate.headroom})
     text = f'node "{candidate.name}" has buffer pods (CapacityBuffer(s)=[{" ".join(buffers)}])'
     return CandidateRefusal(BlockCode.BUFFER_PODS, text)
@@ -100,7 +100,7 @@ def by_ratio(candidate: Candidate) -> tuple[float, float, str]:
 
 
 def quiet_and_empty(candidate: Candidate) -> bool:
-    """Return whether Emptiness would take the node if its budget allowed."""
+    """Return whether Emptiness would remove the node if its budget allowed it."""
     if not _may_be_empty(candidate) or candidate.headroom:
         return False
     if candidate.refusal(eventual=False) is not None:

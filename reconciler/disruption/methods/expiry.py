@@ -1,8 +1,8 @@
-"""Graceful expiry, which is ours: nodes past ``expireAfter`` go as drifted ones do.
+"""Graceful expiry: replace nodes past ``expireAfter`` in the same way as drifted ones.
 
-Within the budgets for Drifted, past no PodDisruptionBudget, and once their replacement is ready.
-Karpenter takes them by force at the moment; here force comes only after a ceiling of its own
-(``forceful.py``), and only where the config asks for it.
+This is an addition to Karpenter. It respects the budgets for Drifted and PodDisruptionBudgets, and
+waits until the replacement is ready. Karpenter removes such nodes forcefully at once. Here that
+happens only after a separate maximum age (``forceful.py``), and only if it is configured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reconciler.model.karpenter.budget import DisruptionReason
 
 
 class GracefulExpiry:
-    """Replaces nodes that are too old, the oldest expiry first; those of static pools in kind."""
+    """Replaces expired nodes, the earliest expiry first; those of static pools one for one."""
 
     reason: Final = DisruptionReason.DRIFTED
 
@@ -30,7 +30,7 @@ class GracefulExpiry:
         static = [c for c in expired if c.pool.is_static]
         StaticDrift(ForcefulReason.EXPIRED).replace(static, work)
         for candidate in sorted((c for c in expired if not c.pool.is_static), key=_oldest):
-            if work.is_free(candidate):  # else pods of an earlier command go there
+            if work.is_free(candidate):  # otherwise it receives pods from an earlier command
                 replace_or_refuse(candidate, work, ForcefulReason.EXPIRED)
 
 

@@ -1,7 +1,7 @@
-"""Nodes that go whatever budgets and pods say: the forceful ways, named as such.
+"""Forceful methods: nodes that are removed regardless of budgets and pods.
 
-They have no replacement that must be ready first; the pods of these nodes count as waiting for a
-place from the moment the command starts, so that capacity for them is launched meanwhile.
+They do not wait for replacements. The pods of these nodes count as pending as soon as the command
+starts, so capacity for them is launched in the meantime.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reconciler.model.settings import FeatureGate, Settings
 from reconciler.observed.state import ClusterState, StateNode
 
 UNHEALTHY_SHARE_PERCENT: Final = 20
-"""Of how many nodes repair still believes that it is the node and not something else."""
+"""The maximum share of unhealthy nodes; above it, repair assumes another cause and stops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ REPAIR_POLICIES: Final = (
     RepairPolicy("KernelReady", "False", timedelta(minutes=30)),
     RepairPolicy("ContainerRuntimeReady", "False", timedelta(minutes=30)),
 )
-"""What the AWS provider asks the core to repair."""
+"""The repair policies of the AWS provider."""
 
 
 def forceful_commands(
@@ -52,10 +52,10 @@ def forceful_commands(
     now: datetime,
     interrupted: Mapping[str, str],
 ) -> tuple[list[Command], list[Block]]:
-    """Return the commands that start whatever the budgets say, one for each node.
+    """Return the commands that ignore budgets, one for each node.
 
-    ``interrupted`` are NodeClaims that EC2 takes away or whose instance has stopped, with the
-    event. A node that goes for several reasons goes for the first of them.
+    ``interrupted`` are NodeClaims that EC2 reclaims or whose instance has stopped, with the event.
+    A node to which several reasons apply is removed for the first of them.
     """
     unhealthy, blocks = _unhealthy(cluster, settings, now)
     taken: dict[str, Command] = {}
@@ -98,9 +98,9 @@ def _named(cluster: ClusterState, names: Mapping[str, str]) -> Iterator[StateNod
 
 
 def _expired(cluster: ClusterState, settings: Settings, now: datetime) -> Iterator[StateNode]:
-    """Yield the nodes that are older than may be; the moment itself counts.
+    """Yield the nodes that have expired; the boundary is included.
 
-    That is what their claim allows, and the ceiling above it where the pool expires gracefully.
+    The limit is that of their claim, or the separate maximum age if the pool expires gracefully.
     """
     for node in _living(cluster):
         assert node.claim is not None
@@ -141,7 +141,7 @@ def _unhealthy(
 
 
 def patience_ends(conditions: Sequence[Condition]) -> datetime | None:
-    """Return when a node's patience ends first, or None if it is well."""
+    """Return when the first toleration of an unhealthy condition ends, or None if healthy."""
     ends = [
         c.last_transition_time + policy.after
         for c in conditions
@@ -158,9 +158,9 @@ def _overprovisioned(
     now: datetime,
     taken: Collection[str],
 ) -> Iterator[tuple[StateNode | None, NodeClaim]]:
-    """Yield what static pools have too many of: unlaunched claims, empty nodes, the cheapest.
+    """Yield the excess of static pools: unlaunched claims, then empty nodes, then the cheapest.
 
-    A pod that must not be disrupted makes its node the last to go, but does not keep it.
+    A node with a pod that must not be disrupted comes last, but is not excluded.
     """
     if not settings.gate(FeatureGate.STATIC_CAPACITY):
         return
@@ -182,7 +182,7 @@ def ranks_by_age(cluster: ClusterState, pool: NodePool, settings: Settings) -> b
 
 
 def _owned(cluster: ClusterState, pool: str) -> Iterator[tuple[StateNode | None, NodeClaim]]:
-    """Yield the claims of a pool that stay, with their nodes; one may not have been launched."""
+    """Yield the claims of a pool that stay, with their nodes; a claim may not be launched yet."""
     for claim in cluster.unlaunched:
         if claim.node_pool == pool and not claim.is_deleting:
             yield None, claim

@@ -1,9 +1,9 @@
-"""Removal: nodes of a NodePool that has gone from git.
+"""Removal: empty the nodes of a NodePool that was deleted from git.
 
-A pool that vanished may be a mistake, or a checkout that went wrong, so nothing goes before
-someone has said so by name. Then its nodes leave as drifted ones do: within the pool's last
-budgets, past no PodDisruptionBudget, and only when their pods have another place. Karpenter
-deletes them all at once, without a budget.
+A missing pool may be a mistake or a broken checkout, so nothing is removed until the user allows it
+by name. Its nodes are then removed in the same way as drifted ones: within the pool's last known
+budgets, respecting PodDisruptionBudgets, and only when their pods fit elsewhere. Karpenter deletes
+them all at once, without a budget.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reconciler.model.karpenter.budget import DisruptionReason
 
 
 class Removal:
-    """Empties a removed pool, node by node; those without pods first."""
+    """Empties a removed pool node by node, starting with those without pods."""
 
     reason: Final = DisruptionReason.DRIFTED
 

@@ -1,7 +1,7 @@
-"""Static drift: a pool that keeps a number of nodes replaces its drifted ones one for one.
+"""Static drift: a pool with a fixed number of replicas replaces drifted nodes one for one.
 
-The replacement is the bare template: a static pool does not look at pods. Its ``limits.nodes``
-says how far the pool may exceed its number meanwhile.
+The replacement is the bare template, because a static pool ignores pods. ``limits.nodes`` limits by
+how much the pool may exceed its replicas in the meantime.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from reconciler.model.resources import MILLI, NODES
 from reconciler.observed.state import StateNode
 from reconciler.placement.question import TYPES_MAX, LaunchPool, PlannedClaim
 
-# Static pools: how many nodes they have, and what a new one of them is.
+# Static pools: their current nodes, and the template of a new one.
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """The NodeClaims of a pool: those that stay, that a command of ours takes, that go."""
+    """The NodeClaims of a pool: staying, being disrupted by a command, or being deleted."""
 
     active: int = 0
     disrupted: int = 0
@@ -39,7 +39,7 @@ class Owned:
 
     @property
     def all(self) -> int:
-        """How many there are, those that go included: they still count against a limit."""
+        """The total, including those being deleted: they still count against a limit."""
         return self.active + self.disrupted + self.deleting
 
 
@@ -64,16 +64,16 @@ def claims_of(pool: str, nodes: Iterable[StateNode], unlaunched: Iterable[NodeCl
 
 
 def node_limit(pool: NodePool) -> int | None:
-    """Return ``limits.nodes``, or None where the pool has none."""
+    """Return ``limits.nodes``, or None if the pool has no limit."""
     limit = pool.limits().get(NODES)
     return None if limit is None else limit // MILLI
 
 
 def template_claim(pool: LaunchPool, occasion: str) -> PlannedClaim | None:
-    """Return a NodeClaim of the pool's bare template, for no pod; None if nothing can be launched.
+    """Return a NodeClaim of the pool's template without pods; None if nothing can be launched.
 
-    ``occasion`` is what it is for (the claim that it replaces, a number): it makes the name, so
-    that the same occasion gives the same claim.
+    ``occasion`` is its purpose (the claim that it replaces, or a number) and determines the name,
+    so that the same purpose gives the same claim.
     """
     node_pool = pool.node_pool
     requirements = node_pool.template_requirements().without((REGISTERED, INITIALIZED))
@@ -104,7 +104,7 @@ def template_claim(pool: LaunchPool, occasion: str) -> PlannedClaim | None:
 
 
 class StaticDrift:
-    """Replaces drifted nodes of static pools, as many as budget and limit leave room for."""
+    """Replaces as many drifted nodes of static pools as budget and limit allow."""
 
     reason: Final = DisruptionReason.DRIFTED
 
@@ -116,7 +116,7 @@ class StaticDrift:
         self.replace(drifted, work)
 
     def replace(self, candidates: Iterable[Candidate], work: Deliberation) -> None:
-        """Replace nodes of static pools; ``said`` of the method is the reason that is named."""
+        """Replace nodes of static pools; the method's ``said`` is the reason to report."""
         ordered = sorted(candidates, key=lambda c: (c.pool.name, c.name))
         for _, group in groupby(ordered, key=lambda c: c.pool.name):
             self._replace(list(group), work)
@@ -157,7 +157,7 @@ class StaticDrift:
         return refusal is None
 
     def _room(self, pool: NodePool, work: Deliberation) -> tuple[CandidateRefusal | None, int]:
-        """Return how many nodes more than now the pool may have, or why it must wait."""
+        """Return how many additional nodes the pool may have, or why it must wait."""
         owned = claims_of(pool.name, work.nodes, work.unlaunched)
         staying = owned.active + owned.disrupted
         replicas = pool.spec.replicas or 0

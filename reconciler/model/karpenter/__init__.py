@@ -1,1 +1,1 @@
-"""The kinds of Karpenter, and the requirements and labels that they share."""
+"""Karpenter's kinds, and the requirements and labels that they share."""

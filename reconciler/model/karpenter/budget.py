@@ -1,8 +1,8 @@
-"""Disruption budgets: how many nodes of a NodePool may be disrupted at once, and when.
+"""Disruption budgets: how many nodes of a NodePool may be disrupted at a time, and when.
 
-Karpenter's rules (``pkg/apis/v1/nodepool.go``): a share rounds up; the least of all budgets that
-name a reason, or none, holds; a budget outside its window does not limit; a budget that cannot be
-read closes the whole pool, for every reason.
+The rules are Karpenter's (``pkg/apis/v1/nodepool.go``). A percentage is rounded up. The most
+restrictive of all budgets with the reason, or without reasons, applies. A budget outside its window
+does not limit. An invalid budget allows nothing in the complete pool, for every reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SHARE: Final = re.compile(r"(100|[0-9]{1,2})%", re.ASCII)
 
 
 class DisruptionReason(StrEnum):
-    """The voluntary reasons, which budgets gate."""
+    """The voluntary reasons, which are subject to budgets."""
 
     UNDERUTILIZED = "Underutilized"
     EMPTY = "Empty"
@@ -53,7 +53,8 @@ class Budget(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         """Return whether its window is open; without a schedule it always is.
 
         Raises:
-            ValueError: schedule, duration or time zone cannot be read, or one lacks the other.
+            ValueError: schedule, duration or time zone is invalid, or one of the first two is
+                missing.
         """
         if self.schedule is None and self.duration is None:
             return True
@@ -64,10 +65,10 @@ class Budget(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         return is_open(schedule, parse_duration(self.duration), now, zone)
 
     def allowed(self, total: int, now: datetime) -> int:
-        """Return how many of ``total`` nodes it allows at once, ``UNBOUNDED`` outside its window.
+        """Return how many of ``total`` nodes it allows at a time, ``UNBOUNDED`` outside its window.
 
         Raises:
-            ValueError: it cannot be read.
+            ValueError: it is invalid.
         """
         limit = self._limit(total)
         return limit if self.is_active(now) else UNBOUNDED
@@ -81,7 +82,7 @@ class Budget(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         raise ValueError(f"not a count or a share of nodes: {self.nodes!r} (examples: 5, 10%)")
 
     def next_change(self, now: datetime) -> datetime | None:
-        """Return when its window opens or closes next, None if never (or not readable)."""
+        """Return when its window opens or closes next, None if never (or if it is invalid)."""
         if self.schedule is None or self.duration is None:
             return None
         try:
@@ -91,7 +92,7 @@ class Budget(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
             return None
 
     def steady_until(self, now: datetime) -> datetime | None:
-        """Return when it may first answer otherwise than at ``now``, None if never."""
+        """Return when the result may first differ from that at ``now``, None if never."""
         if self.schedule is None or self.duration is None:
             return None
         try:
@@ -105,8 +106,8 @@ class Budget(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 class Allowance:
     """What the budgets of a NodePool allow for one reason.
 
-    ``binding`` is the index of the budget that is least, None where nothing limits; ``error``
-    says why the pool is closed when a budget cannot be read.
+    ``binding`` is the index of the most restrictive budget, None without a limit; ``error`` is set
+    if a budget is invalid and nothing is allowed.
     """
 
     nodes: int
@@ -115,9 +116,9 @@ class Allowance:
 
 
 def allowance(budgets: Iterable[Budget], reason: str, total: int, now: datetime) -> Allowance:
-    """Return the least that any budget for ``reason`` allows of ``total`` nodes.
+    """Return the minimum that the budgets for ``reason`` allow of ``total`` nodes.
 
-    Any unreadable budget, even one for another reason, closes the pool (fail closed).
+    An invalid budget, even one for another reason, allows nothing (fail closed).
     """
     least = Allowance(UNBOUNDED)
     for index, budget in enumerate(budgets):
@@ -131,6 +132,6 @@ def allowance(budgets: Iterable[Budget], reason: str, total: int, now: datetime)
 
 
 def next_change_of(budgets: Iterable[Budget], now: datetime) -> datetime | None:
-    """Return the next moment at which any budget's window opens or closes."""
+    """Return the next time at which any budget's window opens or closes."""
     changes = [change for b in budgets if (change := b.next_change(now)) is not None]
     return min(changes, default=None)

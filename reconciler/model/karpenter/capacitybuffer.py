@@ -1,8 +1,8 @@
-"""CapacityBuffers: room that is kept free for pods that are yet to come.
+"""CapacityBuffers: room that is reserved for future pods.
 
-The kind and the rules are the autoscaler's (``autoscaling.x-k8s.io/v1beta1``), as Karpenter 1.14
-reads them: a buffer names the shape of a pod, by a PodTemplate or by a workload that has one, and
-says how many such pods there should be room for.
+The kind and the rules are the autoscaler's (``autoscaling.x-k8s.io/v1beta1``), as implemented in
+Karpenter 1.14. A buffer references a PodTemplate, or a workload that has one, and defines the
+number of such pods to reserve room for.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from reconciler.model.kubernetes.metadata import LabelSelector, Metadata
 from reconciler.model.kubernetes.pod import Amounts
 
 ACTIVE: Final = "buffer.x-k8s.io/active-capacity"
-"""The strategy that asks for nodes; others belong to other autoscalers."""
+"""The strategy that requests nodes; others belong to other autoscalers."""
 
 SCALABLE: Final = ("Deployment", "StatefulSet", "ReplicaSet")
-"""The kinds of ``apps`` that a buffer may take its pods' shape from."""
+"""The kinds of ``apps`` that a buffer may reference."""
 
 
 class _Struct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -37,7 +37,7 @@ class ScalableRef(_Struct, frozen=True):
 
 
 class CapacityBufferSpec(_Struct, frozen=True):
-    """``replicas`` and ``percentage`` say how many pods, ``limits`` how many at most."""
+    """``replicas`` and ``percentage`` define the number of pods, ``limits`` its maximum."""
 
     provisioning_strategy: str = ACTIVE
     pod_template_ref: TemplateRef | None = None
@@ -75,7 +75,7 @@ class ScalableSpec(_Struct, frozen=True):
 
 
 class Scalable(_Struct, frozen=True):
-    """What a buffer reads of a workload; one without ``replicas`` has one."""
+    """The parts of a workload that a buffer uses; the default of ``replicas`` is one."""
 
     metadata: Metadata
     spec: ScalableSpec = ScalableSpec()

@@ -1,4 +1,4 @@
-"""What EC2 sells: instance types, and the offerings in which each can be had."""
+"""Instance types, and the offerings in which each is available."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from reconciler.model.karpenter.requirements import (
 from reconciler.model.resources import HUGEPAGES, MEMORY, Resources, subtract
 
 LAUNCH_PREFERENCE = (RESERVED, SPOT, ON_DEMAND)
-"""Which capacity type a launch takes first where its claim allows several."""
+"""The order in which a launch tries the capacity types that its claim allows."""
 
 
 @lru_cache(maxsize=4096)
@@ -39,7 +39,7 @@ def _labels(
     reservation_id: str | None,
     extra: tuple[Requirement, ...],
 ) -> Requirements:
-    """Return the labels of an offering; thousands of offerings bear the same few."""
+    """Return the labels of an offering; thousands of offerings share a few sets of them."""
     items = [equals(ZONE, zone), equals(CAPACITY_TYPE, capacity_type)]
     if zone_id:
         items.append(equals(ZONE_ID, zone_id))
@@ -49,13 +49,13 @@ def _labels(
 
 
 class PriceOrigin(msgspec.Struct, frozen=True):
-    """Whence a price comes.
+    """The source of a price.
 
-    ``source`` is one of ``bundled`` (the list that the release brings along), ``live`` (AWS'
-    price list), ``spot-history``, ``estimate``, ``reservation`` (paid for already), ``book`` (the
-    user's price book), ``commitment`` (a savings plan or reserved instances that have room) or
-    ``overlay``; ``at`` is when it was read or published, and ``basis`` the source of the price that
-    a book, a commitment or an overlay changed. ``note`` says which commitment.
+    ``source`` is one of ``bundled`` (the list in the release), ``live`` (AWS' price list),
+    ``spot-history``, ``estimate``, ``reservation`` (already paid for), ``book`` (the user's price
+    book), ``commitment`` (a savings plan or reserved instances with unused capacity) or
+    ``overlay``. ``at`` is when it was read or published, and ``basis`` the source of the price that
+    a book, a commitment or an overlay changed. ``note`` names the commitment.
     """
 
     source: str
@@ -66,11 +66,11 @@ class PriceOrigin(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Offering:
-    """One way to have an instance type: a zone, a capacity type, a price in USD an hour.
+    """One way to launch an instance type: a zone, a capacity type, a price in USD an hour.
 
-    ``estimated`` marks a price that is an estimate and not a quotation. ``extra`` are further
-    requirements that the offering puts on its node (a reservation, a placement group).
-    ``origin`` says whence the price comes, where that is known.
+    ``estimated`` marks a price that is an estimate and not a quote. ``extra`` are further
+    requirements that the offering puts on its node (a reservation, a placement group). ``origin``
+    is the source of the price, if it is known.
     """
 
     zone: str
@@ -86,22 +86,23 @@ class Offering:
 
     @property
     def requirements(self) -> Requirements:
-        """The labels that a node launched from this offering bears."""
+        """The labels of a node launched from this offering."""
         return _labels(self.zone, self.capacity_type, self.zone_id, self.reservation_id, self.extra)
 
     def satisfies(self, requirements: Requirements) -> bool:
-        """Return whether a claim with these requirements may take this offering.
+        """Return whether a claim with these requirements may use this offering.
 
-        What the claim does not mention is free: labels that offerings bear count as well known.
+        Keys that the claim does not mention are unrestricted: labels of offerings count as
+        well-known.
         """
         return requirements.intersects(self.requirements)
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """An instance type, its size, and the labels that its nodes bear.
+    """An instance type, its size, and the labels of its nodes.
 
-    ``allocatable`` is what pods may use: ``capacity`` less ``overhead``, and less memory set
+    ``allocatable`` is what pods can use: ``capacity`` minus ``overhead``, and minus memory set
     aside as huge pages. It may be negative, and then nothing fits.
     """
 
@@ -120,19 +121,19 @@ class InstanceType:
         object.__setattr__(self, "allocatable", amounts)
 
     def available(self, requirements: Requirements = NO_REQUIREMENTS) -> list[Offering]:
-        """Return the offerings that can be had now and satisfy ``requirements``."""
+        """Return the offerings that are available now and satisfy ``requirements``."""
         return [o for o in self.offerings if o.available and o.satisfies(requirements)]
 
     def cheapest(self, requirements: Requirements = NO_REQUIREMENTS) -> Offering | None:
-        """Return the cheapest offering that can be had; of equals, the first in order."""
+        """Return the cheapest available offering; ties are resolved by order."""
         return min(self.available(requirements), key=lambda o: o.price, default=None)
 
     def worst_launch_price(self, requirements: Requirements) -> float:
-        """Return the most that a launch could cost, infinity if there is no offering.
+        """Return the highest price that a launch could have, infinity without an offering.
 
-        A launch takes the first capacity type of reserved, spot, on-demand that it can have; in
-        which zone is not known beforehand, so the dearest of that capacity type counts
-        (Karpenter ``WorstLaunchPrice``).
+        A launch uses the first available capacity type of reserved, spot and on-demand. The zone is
+        not known in advance, so the most expensive offering of that capacity type counts (Karpenter
+        ``WorstLaunchPrice``).
         """
         offerings = self.available(requirements)
         for capacity_type in LAUNCH_PREFERENCE:
@@ -142,9 +143,9 @@ class InstanceType:
         return float("inf")
 
     def price_of(self, zone: str, capacity_type: str) -> float | None:
-        """Return what a running node costs: its first offering of that zone and capacity type.
+        """Return the price of a running node: its first offering of that zone and capacity type.
 
-        Availability does not matter: the node already runs (Karpenter ``Candidate`` price).
+        Availability does not matter, because the node already runs (Karpenter ``Candidate`` price).
         """
         for offering in self.offerings:
             if (offering.zone, offering.capacity_type) == (zone, capacity_type):

@@ -34,7 +34,7 @@ TERMINATION_TIMESTAMP: Final = "karpenter.sh/nodeclaim-termination-timestamp"
 MIN_VALUES_RELAXED: Final = "karpenter.sh/nodeclaim-min-values-relaxed"
 POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 FAKE_POD: Final = "karpenter.sh/capacity-buffer-fake-pod"
-"""Marks with ``true`` a virtual pod: one that only stands for the room of a CapacityBuffer."""
+"""Marks with ``true`` a virtual pod, which only represents the room of a CapacityBuffer."""
 BUFFER_NAME: Final = "karpenter.sh/capacity-buffer-name"
 BUFFER_NAMESPACE: Final = "karpenter.sh/capacity-buffer-namespace"
 
@@ -48,7 +48,7 @@ RESERVED: Final = "reserved"
 WELL_KNOWN: Final = frozenset(
     {NODEPOOL, ZONE, REGION, INSTANCE_TYPE, ARCH, OS, CAPACITY_TYPE, WINDOWS_BUILD}
 )
-"""The labels that every provider gives a meaning (Karpenter core)."""
+"""The well-known labels of every provider (Karpenter core)."""
 
 _AWS = "karpenter.k8s.aws/"
 WELL_KNOWN_AWS: Final = WELL_KNOWN | {
@@ -102,14 +102,14 @@ _RESTRICTED_DOMAINS: Final = ("karpenter.sh", "karpenter.k8s.aws")
 
 
 def normalized(key: str) -> str:
-    """Return the stable spelling of a label key: the beta keys are aliases of it."""
+    """Return the stable spelling of a label key: the beta keys are aliases."""
     return _ALIASES.get(key, key)
 
 
 def is_restricted(key: str, well_known: frozenset[str] = WELL_KNOWN_AWS) -> bool:
-    """Return whether a user may not set or select ``key``.
+    """Return whether a user must not set or select ``key``.
 
-    The kubernetes.io and k8s.io domains are free for custom labels; karpenter.sh and the
+    The kubernetes.io and k8s.io domains are allowed for custom labels; karpenter.sh and the
     provider's own domain are not, except for the well-known keys (Karpenter ``labels.go``).
     """
     if key in well_known:

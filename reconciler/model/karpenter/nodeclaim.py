@@ -1,4 +1,4 @@
-"""NodeClaims: one node each, from the wish for it to the instance that came of it."""
+"""NodeClaims: the request for one node, and the instance that fulfils it."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class NodeClaim(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
     @property
     def is_deleting(self) -> bool:
-        """Whether it is on its way out: deleted, or its instance is being terminated."""
+        """Whether it is deleted, or its instance is being terminated."""
         return self.metadata.deletion_timestamp is not None or self.is_true("InstanceTerminating")
 
     @property
     def expires_after(self) -> timedelta | None:
-        """How old it may become, as fixed at its launch; None means for ever."""
+        """Its maximum age, as fixed at its launch; None means unlimited."""
         return parse_nillable(self.spec.expire_after)
 
     @property

@@ -1,4 +1,4 @@
-"""EC2NodeClasses: how a node is built on AWS, and what Karpenter found in the account for it."""
+"""EC2NodeClasses: how a node is configured on AWS, and the resources found in the account."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class AMI(_Struct, frozen=True):
 
 
 class CapacityReservation(_Struct, frozen=True):
-    """A reservation; how many instances still fit is known only where it was looked up here."""
+    """A reservation; the number of remaining instances is known only if it was resolved here."""
 
     id: str
     availability_zone: str = ""
@@ -145,7 +145,7 @@ class FoundPlacementGroup(_Struct, frozen=True):
 
 
 class EC2NodeClassStatus(_Struct, frozen=True):
-    """What was found in the account, as Karpenter stores it; the placement group is our own."""
+    """The resources in the account, as Karpenter stores them; the placement group is our own."""
 
     subnets: tuple[Subnet, ...] = ()
     security_groups: tuple[SecurityGroup, ...] = ()
@@ -169,13 +169,13 @@ class EC2NodeClass(_Struct, frozen=True):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it may launch: a class without conditions counts as ready."""
+        """Whether it can launch nodes: a class without conditions counts as ready."""
         ready = condition(self.status.conditions, "Ready")
         return ready is None or ready.status == "True"
 
     @property
     def ami_family(self) -> str:
-        """The image family: as set, else that of the alias, else Custom."""
+        """The image family: as set, or else that of the alias, or else Custom."""
         if self.spec.ami_family:
             return self.spec.ami_family
         alias = next((t.alias for t in self.spec.ami_selector_terms if t.alias), "")

@@ -1,4 +1,4 @@
-"""NodePools: which nodes may be launched, how many, and how they may be disrupted."""
+"""NodePools: which nodes can be launched, how many, and how they can be disrupted."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class NodeSelectorRequirement(_Struct, frozen=True):
 
 
 def requirements_of(entries: Iterable[NodeSelectorRequirement]) -> Requirements:
-    """Return the set that the entries mean together."""
+    """Return the combined requirements of the entries."""
     return Requirements(from_spec(entry.spec()) for entry in entries)
 
 
 class NodeClassRef(_Struct, frozen=True):
-    """Which node class launches the nodes."""
+    """The node class that launches the nodes."""
 
     group: str = ""
     kind: str = ""
@@ -57,7 +57,7 @@ class NodeClassRef(_Struct, frozen=True):
 
     @property
     def label(self) -> tuple[str, str]:
-        """The label that nodes of the class bear, and its value."""
+        """The label of the class's nodes, and its value."""
         return f"{self.group}/{self.kind.lower()}", self.name
 
 
@@ -81,7 +81,7 @@ class NodeClaimTemplate(_Struct, frozen=True):
 
 
 class Disruption(_Struct, frozen=True):
-    """How nodes may be disrupted: behaviour, so a change of it never drifts a node."""
+    """How nodes can be disrupted: this is behaviour, so changing it never drifts a node."""
 
     consolidate_after: str | None = None
     consolidation_policy: str = WHEN_EMPTY_OR_UNDERUTILIZED
@@ -118,12 +118,12 @@ class NodePool(_Struct, frozen=True):
 
     @property
     def is_static(self) -> bool:
-        """Whether it keeps a number of nodes, whatever the pods."""
+        """Whether it keeps a fixed number of nodes, whatever the pods."""
         return self.spec.replicas is not None
 
     @property
     def is_ready(self) -> bool:
-        """Whether it may launch nodes: its own status says no, or says nothing against it."""
+        """Whether it can launch nodes: its status does not contain a condition against it."""
         ready = condition(self.status.conditions, "Ready")
         return ready is None or ready.status == "True"
 
@@ -133,7 +133,7 @@ class NodePool(_Struct, frozen=True):
 
     @property
     def order(self) -> tuple[int, tuple[int, ...]]:
-        """The order in which pools are tried: heavier first, then later in the alphabet first."""
+        """The sort key of pools: higher weight first, ties in reverse alphabetical order."""
         return (-(self.spec.weight or 0), (*(-ord(c) for c in self.name), 1))
 
     def limits(self) -> Resources:
@@ -141,7 +141,7 @@ class NodePool(_Struct, frozen=True):
         return parse_resources(self.spec.limits)
 
     def labels(self) -> dict[str, str]:
-        """Return the labels that its nodes bear from the template, pool and class."""
+        """Return the labels of its nodes from the template, pool and class."""
         key, value = self.spec.template.spec.node_class_ref.label
         return {**self.spec.template.metadata.labels, NODEPOOL: self.name, key: value}
 
@@ -152,8 +152,8 @@ class NodePool(_Struct, frozen=True):
     def template_requirements(self) -> Requirements:
         """Return what every node of the pool satisfies: requirements, labels, life-cycle labels.
 
-        ``registered`` and ``initialized`` stand in it so that daemons that select them count;
-        they never appear on a NodeClaim.
+        ``registered`` and ``initialized`` are included so that daemons that select them count; they
+        never appear on a NodeClaim.
         """
         labels = [equals(key, value) for key, value in self.labels().items()]
         lifecycle = [equals(REGISTERED, "true"), equals(INITIALIZED, "true")]
@@ -161,11 +161,11 @@ class NodePool(_Struct, frozen=True):
 
     @property
     def expires_after(self) -> timedelta | None:
-        """How old its nodes may become; None means for ever."""
+        """The maximum age of its nodes; None means unlimited."""
         return parse_nillable(self.spec.template.spec.expire_after)
 
     @property
     def termination_grace_period(self) -> timedelta | None:
-        """How long a drain may take before pods are deleted; None means as long as it takes."""
+        """The maximum duration of a drain before pods are deleted; None means unlimited."""
         text = self.spec.template.spec.termination_grace_period
         return None if text is None else parse_duration(text)

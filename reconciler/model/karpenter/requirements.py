@@ -1,9 +1,9 @@
-"""A set of requirements, one for each label key, and when one set is compatible with another.
+"""Sets of requirements by label key, and the compatibility of two sets.
 
-The two questions differ in what a *missing* key means. ``intersects`` lets a key that only one
-side has pass. ``compatible`` asks more: what the incoming side demands must be known on this
-side, unless the demand is negative or the key is one whose value a provider fills in later
-(Karpenter ``pkg/scheduling/requirements.go``).
+Two checks differ in the meaning of a *missing* key. ``intersects`` ignores a key that only one side
+has. ``compatible`` is stricter: keys in the incoming set must be defined in this one, unless the
+operator is negative or a provider sets the label later (Karpenter
+``pkg/scheduling/requirements.go``).
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from functools import lru_cache
 
 from reconciler.model.karpenter.labels import HOSTNAME, normalized
 
-# One requirement on a label: the set of values that the label may take.
+# One requirement on a label: the set of values that the label may have.
 #
-# ``In``, ``NotIn``, ``Exists`` and ``DoesNotExist`` are four spellings of one idea: a set of
-# values or the complement of one; ``Gt`` and its kin put inclusive integer bounds on a
-# complement. Working on that form makes intersection, the heart of choosing an offering, a few
-# lines instead of a table of operator pairs (Karpenter ``pkg/scheduling/requirement.go``).
+# ``In``, ``NotIn``, ``Exists`` and ``DoesNotExist`` are represented in one form: a set of values or
+# its complement. ``Gt``, ``Gte``, ``Lt`` and ``Lte`` put inclusive integer bounds on a complement.
+# With this form, intersection takes a few lines instead of a table of operator pairs (Karpenter
+# ``pkg/scheduling/requirement.go``).
 
 
 _INT64_MAX = 2**63 - 1
 
 
 class Operator(StrEnum):
-    """How a requirement is spelled in YAML."""
+    """The operator of a requirement in YAML."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -42,7 +42,7 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RequirementSpec:
-    """A requirement as the API spells it."""
+    """A requirement in the API's spelling."""
 
     key: str
     operator: Operator
@@ -52,10 +52,11 @@ class RequirementSpec:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """The values that label ``key`` may take: ``values``, or all others when ``complement``.
+    """The values that label ``key`` may have: ``values``, or all others with ``complement``.
 
-    ``gte`` and ``lte`` bound a complement to integers, both ends included; a finite set carries
-    no bounds, since they have been applied to it. ``min_values`` asks for that much choice.
+    ``gte`` and ``lte`` restrict a complement to integers, both ends included. A finite set has no
+    bounds, because they have already been applied. ``min_values`` is the minimum number of values
+    required.
     """
 
     key: str
@@ -67,7 +68,7 @@ class Requirement:
 
     @property
     def operator(self) -> Operator:
-        """The operator that this form is nearest to; a bounded one reports ``Exists``."""
+        """The operator that is closest to this form; a bounded one reports ``Exists``."""
         if self.complement:
             return Operator.NOT_IN if self.values else Operator.EXISTS
         return Operator.IN if self.values else Operator.DOES_NOT_EXIST
@@ -121,8 +122,8 @@ class Requirement:
     def has_intersection(self, other: Requirement) -> bool:
         """Return whether some value satisfies both.
 
-        Two complements always meet unless their bounds cross, even where exclusions exhaust a
-        bounded range: Karpenter decides so, and the offerings settle it.
+        Two complements intersect unless their bounds contradict, even if exclusions exhaust a
+        bounded range. This follows Karpenter; the offerings decide in the end.
         """
         gte = _pick(max, self.gte, other.gte)
         lte = _pick(min, self.lte, other.lte)
@@ -134,10 +135,10 @@ class Requirement:
         return any(against.has(v) for v in finite.values)
 
     def any_value(self) -> str:
-        """Return a value that it allows, the same one each time; ``""`` where there is none.
+        """Return an allowed value, always the same one; ``""`` if there is none.
 
-        Karpenter draws at random here; the first in order is as good and can be tested. An
-        excluded value is stepped over, which Karpenter forgets to do.
+        Karpenter chooses at random; the first value is equally valid and can be tested. An excluded
+        value is skipped, which Karpenter does not do.
         """
         if not self.complement:
             return min(self.values, default="")
@@ -147,7 +148,7 @@ class Requirement:
         return "" if self.lte is not None and number > self.lte else str(number)
 
     def specs(self) -> list[RequirementSpec]:
-        """Return it as API entries: two where both bounds exist (``Gte`` and ``Lte``)."""
+        """Return it as API entries: two if both bounds exist (``Gte`` and ``Lte``)."""
         bounds = [
             RequirementSpec(self.key, operator, (str(bound),), self.min_values)
             for operator, bound in ((Operator.GTE, self.gte), (Operator.LTE, self.lte))
@@ -179,10 +180,10 @@ class Requirement:
 def requirement(
     key: str, operator: Operator | str, values: Iterable[str] = (), min_values: int | None = None
 ) -> Requirement:
-    """Return the requirement that the API entry means; beta keys become their stable ones.
+    """Return the requirement of an API entry; beta keys become stable ones.
 
     Raises:
-        ValueError: a bound is not one integer, or the operator is unknown.
+        ValueError: a bound is not a single integer, or the operator is unknown.
     """
     return _requirement(normalized(key), Operator(operator), tuple(values), min_values)
 
@@ -215,7 +216,7 @@ def _requirement(
 
 
 def from_spec(spec: RequirementSpec) -> Requirement:
-    """Return the requirement that the API entry means."""
+    """Return the requirement of an API entry."""
     return requirement(spec.key, spec.operator, spec.values, spec.min_values)
 
 
@@ -225,7 +226,7 @@ def equals(key: str, value: str) -> Requirement:
 
 
 def _integer(text: str) -> int | None:
-    """Return the integer that Go's ``strconv`` would read, or None."""
+    """Return the integer as Go's ``strconv`` parses it, or None."""
     body = text[1:] if text[:1] in ("+", "-") else text
     if not (body.isascii() and body.isdigit()) or len(body) > 19:
         return None
@@ -241,7 +242,7 @@ def _pick(choose: Callable[[int, int], int], left: int | None, right: int | None
 
 @dataclass(frozen=True, slots=True)
 class Incompatibility:
-    """Why two sets do not meet: the key, what was asked, what is there, and a likely typo."""
+    """Why two sets are incompatible: key, requested and existing values, and a probable typo."""
 
     key: str
     wanted: Requirement
@@ -256,7 +257,7 @@ class Incompatibility:
 
 
 class Requirements(Mapping[str, Requirement]):
-    """An immutable map from label key to requirement; adding intersects."""
+    """An immutable map from label key to requirement; adding a requirement intersects."""
 
     __slots__ = ("_by_key", "_hash")
 
@@ -270,12 +271,12 @@ class Requirements(Mapping[str, Requirement]):
 
     @classmethod
     def from_labels(cls, labels: Mapping[str, str]) -> Requirements:
-        """Return the set that demands each label as it stands."""
+        """Return the set that requires the exact value of each label."""
         return cls(equals(key, value) for key, value in labels.items())
 
     @classmethod
     def from_specs(cls, specs: Iterable[RequirementSpec]) -> Requirements:
-        """Return the set that API entries mean."""
+        """Return the set of the API entries."""
         return cls(map(from_spec, specs))
 
     def __getitem__(self, key: str) -> Requirement:
@@ -299,7 +300,7 @@ class Requirements(Mapping[str, Requirement]):
         return isinstance(other, Requirements) and self._by_key == other._by_key
 
     def allowed(self, key: str) -> Requirement:
-        """Return the requirement on ``key``; what is not mentioned allows everything."""
+        """Return the requirement on ``key``; a missing key allows everything."""
         return self._by_key.get(key) or requirement(key, Operator.EXISTS)
 
     def adding(self, items: Iterable[Requirement]) -> Requirements:
@@ -307,11 +308,11 @@ class Requirements(Mapping[str, Requirement]):
         return Requirements([*self._by_key.values(), *items])
 
     def without(self, keys: Collection[str]) -> Requirements:
-        """Return the set less some keys."""
+        """Return the set without some keys."""
         return Requirements(r for r in self._by_key.values() if r.key not in keys)
 
     def has_min_values(self) -> bool:
-        """Return whether any requirement asks for a minimum of choice."""
+        """Return whether any requirement has ``minValues``."""
         return any(r.min_values is not None for r in self._by_key.values())
 
     def first_conflict(
@@ -319,8 +320,8 @@ class Requirements(Mapping[str, Requirement]):
     ) -> Incompatibility | None:
         """Return why ``incoming`` is not compatible with this set, or None if it is.
 
-        A key that this set does not know fails, unless it stands in ``undefined_allowed`` or the
-        demand is negative.
+        A key that is missing from this set fails, unless it is in ``undefined_allowed`` or the
+        operator is negative.
         """
         for key, wanted in incoming.items():
             if key in self._by_key or key in undefined_allowed or wanted.is_negative:
@@ -335,11 +336,11 @@ class Requirements(Mapping[str, Requirement]):
         return self.first_conflict(incoming, undefined_allowed) is None
 
     def intersects(self, incoming: Requirements) -> bool:
-        """Return whether no key that both sets have is contradicted."""
+        """Return whether the values of all common keys intersect."""
         return next(self.conflicts(incoming), None) is None
 
     def conflicts(self, incoming: Requirements) -> Iterator[Incompatibility]:
-        """Yield the keys of both sets that no value satisfies, smaller set first."""
+        """Yield the common keys without a common value, smaller set first."""
         mine, theirs = self._by_key, incoming._by_key
         for key in mine if len(mine) < len(theirs) else theirs:
             existing, wanted = mine.get(key), theirs.get(key)

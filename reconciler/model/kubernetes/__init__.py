@@ -1,1 +1,1 @@
-"""The kinds of Kubernetes that a decision reads."""
+"""The Kubernetes kinds that decisions depend on."""

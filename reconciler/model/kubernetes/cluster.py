@@ -1,4 +1,4 @@
-"""The other kinds of a cluster that a decision reads: storage, budgets of pods, namespaces."""
+"""Other Kubernetes kinds that decisions depend on: storage, PodDisruptionBudgets, namespaces."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class DaemonSetSpec(_Struct, frozen=True):
 
 
 class DaemonSet(_Struct, frozen=True):
-    """Runs one pod on every node that suits it."""
+    """Runs one pod on every eligible node."""
 
     metadata: Metadata
     spec: DaemonSetSpec = DaemonSetSpec()
 
     def pod(self) -> Pod:
-        """Return the pod that its template describes."""
+        """Return the pod of its template."""
         template = self.spec.template
         return Pod(
             metadata=Metadata(
@@ -57,7 +57,7 @@ class ServiceSpec(_Struct, frozen=True):
 
 
 class Service(_Struct, frozen=True):
-    """Which pods belong together as one service; without a selector, none."""
+    """A service that selects pods; without a selector, none."""
 
     metadata: Metadata
     spec: ServiceSpec = ServiceSpec()
@@ -97,7 +97,7 @@ class PodDisruptionBudget(_Struct, frozen=True):
 
     @property
     def is_fully_blocking(self) -> bool:
-        """Whether it can never allow an eviction, by its form and not by the moment."""
+        """Whether it can never allow an eviction by its definition, at any time."""
         if self.spec.max_unavailable in (0, "0", "0%"):
             return True
         return self.spec.min_available == "100%"

@@ -1,4 +1,4 @@
-"""What a PodDisruptionBudget allows, as the eviction API judges it."""
+"""PodDisruptionBudgets as the eviction API evaluates them, and the order of a drain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.metadata import is_true
 from reconciler.model.kubernetes.pod import Pod
 
-# In which order a drain asks pods to leave, and from when on it does not ask.
+# The order in which a drain evicts pods, and when it deletes them instead.
 #
 # The rules are those of Karpenter's terminator (``pkg/controllers/node/termination/terminator``).
 
@@ -21,10 +21,10 @@ _GRACE_S: Final = 30
 
 
 def drain_groups(pods: Iterable[Pod]) -> list[list[Pod]]:
-    """Return the pods in the groups that leave one after another.
+    """Return the pods in groups that are drained one after another.
 
-    Ordinary pods first, then daemons, then critical pods, then critical daemons: what others lean
-    on goes last.
+    Ordinary pods come first, then daemons, then critical pods, then critical daemons, because other
+    pods depend on them.
     """
     groups: list[list[Pod]] = [[], [], [], []]
     for pod in sorted(pods, key=lambda p: p.key):
@@ -37,9 +37,9 @@ def drain_groups(pods: Iterable[Pod]) -> list[list[Pod]]:
 
 
 def must_go(pod: Pod, deadline: datetime | None, now: datetime) -> bool:
-    """Return whether a pod is deleted now, whatever protects it, to be gone by the deadline.
+    """Return whether a pod must be deleted now, even if protected, to be gone by the deadline.
 
-    One that was asked to leave already is, where it would take longer than that.
+    A pod that is already terminating must be if it would take longer than that.
     """
     if deadline is None:
         return False
@@ -51,9 +51,9 @@ def must_go(pod: Pod, deadline: datetime | None, now: datetime) -> bool:
 
 
 def grace_left(deadline: datetime, now: datetime) -> int:
-    """Return the seconds that a pod which must go is given: what is left, and at least one.
+    """Return the grace period in seconds for a pod that must be deleted: the rest, at least one.
 
-    None at all would take it off the books before its kubelet has ended it.
+    Zero would remove the object before its kubelet has terminated the pod.
     """
     return max(int((deadline - now).total_seconds()), 1)
 
@@ -61,8 +61,8 @@ def grace_left(deadline: datetime, now: datetime) -> int:
 def disruptions_allowed(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> int:
     """Return how many more pods of a budget may be evicted now.
 
-    ``pods`` are all of the cluster. A share rounds up, for ``minAvailable`` and for
-    ``maxUnavailable`` alike, as Kubernetes' disruption controller does.
+    ``pods`` are all pods of the cluster. Percentages are rounded up, for ``minAvailable`` and
+    ``maxUnavailable`` alike, as in Kubernetes' disruption controller.
     """
     covered = [pod for pod in pods if budget.selects(pod) and not pod.is_terminal]
     healthy = sum(1 for pod in covered if is_healthy(pod))
@@ -78,15 +78,15 @@ def desired_healthy(budget: PodDisruptionBudget, expected: int) -> int:
 
 
 def is_healthy(pod: Pod) -> bool:
-    """Return whether a pod runs, is ready, and nobody has asked it to leave."""
+    """Return whether a pod is running, ready and not being deleted."""
     return not pod.is_terminating and is_true(pod.status.conditions, "Ready")
 
 
 def may_evict(pod: Pod, budgets: Sequence[PodDisruptionBudget], pods: Sequence[Pod]) -> bool:
-    """Return whether the eviction API would let a pod go now.
+    """Return whether the eviction API would allow evicting a pod now.
 
-    Several budgets on one pod are refused altogether. An unhealthy pod can be evicted where
-    that takes nothing from what the budget protects, or where its policy says so.
+    A pod with several budgets is always rejected. An unhealthy pod can be evicted if that does not
+    affect the pods that the budget protects, or if its policy allows it.
     """
     covering = [budget for budget in budgets if budget.selects(pod)]
     if not covering:

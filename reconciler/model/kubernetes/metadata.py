@@ -1,8 +1,8 @@
-"""What every Kubernetes object has: its name, its labels, its owners; and label selectors.
+"""Metadata of Kubernetes objects: name, labels and owners; and label selectors.
 
-The objects of the model are msgspec Structs that mirror the API's own spelling, so that decoding
-a cluster of a hundred thousand pods is one pass in C, and so that a reader who knows Kubernetes
-knows these types. Only the fields that a decision reads are declared.
+The objects of the model are msgspec Structs in the API's own spelling. A cluster of a hundred
+thousand pods is therefore decoded in one pass in C, and readers who know Kubernetes recognize the
+types. Only the fields that decisions depend on are declared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 
 class OwnerReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Whose child an object is; ``api_version`` and ``kind`` compare as text."""
+    """The owner of an object; ``api_version`` and ``kind`` compare as text."""
 
     kind: str
     name: str = ""
@@ -24,7 +24,7 @@ class OwnerReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Names, labels and marks of an object."""
+    """Names, labels and annotations of an object."""
 
     name: str = ""
     namespace: str = ""
@@ -41,7 +41,7 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     def is_owned_by(self, api_version: str, kind: str) -> bool:
         """Return whether any owner is of that kind, controller or not."""
-        for owner in self.owner_references:  # a loop: it is asked of a hundred thousand pods
+        for owner in self.owner_references:  # a loop: this is called for a hundred thousand pods
             if owner.kind == kind and owner.api_version == api_version:
                 return True
         return False
@@ -60,14 +60,14 @@ class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
 def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
     """Return the condition of that type, or None."""
-    for known in conditions:  # a loop: it is asked ten times of each of ten thousand nodes
+    for known in conditions:  # a loop: this is called ten times for each of ten thousand nodes
         if known.type == kind:
             return known
     return None
 
 
 def is_true(conditions: tuple[Condition, ...], kind: str) -> bool:
-    """Return whether the condition is there and True."""
+    """Return whether the condition exists and is True."""
     known = condition(conditions, kind)
     return known is not None and known.status == "True"
 
@@ -100,7 +100,7 @@ class LabelSelector(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     match_expressions: tuple[SelectorExpression, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether every pair and every expression holds."""
+        """Return whether every pair and every expression matches."""
         for key, value in self.match_labels.items():
             if labels.get(key) != value:
                 return False

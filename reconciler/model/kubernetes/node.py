@@ -1,4 +1,4 @@
-"""Nodes of the cluster, as the API spells them."""
+"""Nodes of the cluster, in the API's spelling."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class CSINodeSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
 
 class CSINode(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """How many volumes of each driver may be attached to the node of the same name."""
+    """The attachment limits of the node with the same name, by CSI driver."""
 
     metadata: Metadata
     spec: CSINodeSpec = CSINodeSpec()
 
     def limits(self) -> dict[str, int]:
-        """Return the number of volumes by driver; a driver without one has no limit."""
+        """Return the number of volumes by driver; a driver that is not included has no limit."""
         return {
             d.name: d.allocatable.count
             for d in self.spec.drivers

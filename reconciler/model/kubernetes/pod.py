@@ -1,4 +1,4 @@
-"""Pods: what they ask for, where they may go, and what protects them from being moved.
+"""Pods: their requests, node constraints, and protection from disruption.
 
 The predicates are Karpenter's (``pkg/utils/pod/scheduling.go``); ``now`` is always a parameter.
 """
@@ -34,19 +34,19 @@ from reconciler.model.resources import (
     pods,
 )
 
-# Host ports: two pods that want the same port of one node's address cannot share the node.
+# Host ports: two pods with the same port on one address of a node cannot share the node.
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class HostPort:
-    """A port that a pod takes on its node, on one address or on all."""
+    """A port that a pod uses on its node, on one address or on all."""
 
     ip: str
     port: int
     protocol: str = "TCP"
 
     def matches(self, other: HostPort) -> bool:
-        """Return whether both cannot be had at once; the unspecified address meets all."""
+        """Return whether both conflict; the unspecified address conflicts with all."""
         if self.protocol != other.protocol or self.port != other.port:
             return False
         return self.ip == other.ip or _is_unspecified(self.ip) or _is_unspecified(other.ip)
@@ -67,7 +67,7 @@ def _is_unspecified(ip: str) -> bool:
 def conflict(
     reserved: Mapping[str, Iterable[HostPort]], pod: str, ports: Iterable[HostPort]
 ) -> tuple[str, HostPort] | None:
-    """Return the other pod (``namespace/name``) and the port that stand in the way of ``pod``."""
+    """Return the other pod (``namespace/name``) and the port that conflict with ``pod``."""
     wanted = tuple(ports)
     for owner, taken in reserved.items():
         if owner == pod:
@@ -89,7 +89,7 @@ class _Struct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class DeviceClaim(_Struct, frozen=True):
-    """A reference to a ResourceClaim, of a pod or of one of its containers."""
+    """A reference to a ResourceClaim, by a pod or one of its containers."""
 
     name: str = ""
 
@@ -158,7 +158,7 @@ class WeightedPodAffinityTerm(_Struct, frozen=True):
 
 
 class PodAffinity(_Struct, frozen=True):
-    """Also the shape of anti-affinity."""
+    """Pod affinity; anti-affinity has the same form."""
 
     required: tuple[PodAffinityTerm, ...] = msgspec.field(
         default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
@@ -203,7 +203,7 @@ class EphemeralVolumeSource(_Struct, frozen=True):
 
 
 class Volume(_Struct, frozen=True):
-    """A volume that may need a PersistentVolumeClaim; other kinds carry neither source."""
+    """A volume that may need a PersistentVolumeClaim; other kinds have neither source."""
 
     name: str = ""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
@@ -215,7 +215,7 @@ class SchedulingGate(_Struct, frozen=True):
 
 
 class PodSpec(_Struct, frozen=True):
-    """What a decision reads of a pod's spec; pods of one workload have equal ones."""
+    """The parts of a pod's spec that decisions depend on; pods of one workload have equal ones."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -236,7 +236,7 @@ class PodSpec(_Struct, frozen=True):
 
     @property
     def claims_devices(self) -> bool:
-        """Whether it asks for devices by ResourceClaim (dynamic resource allocation)."""
+        """Whether it requests devices by ResourceClaim (dynamic resource allocation)."""
         if self.resource_claims:
             return True
         return any(c.resources.claims for c in (*self.init_containers, *self.containers))
@@ -258,7 +258,7 @@ class PodStatus(_Struct, frozen=True):
 
 
 class Pod(_Struct, frozen=True):
-    """A pod of the cluster, or one that a workload of the repository would have."""
+    """A pod of the cluster, or of a workload in the repository."""
 
     metadata: Metadata
     spec: PodSpec = PodSpec()
@@ -267,7 +267,7 @@ class Pod(_Struct, frozen=True):
     @property
     def key(self) -> str:
         """``namespace/name``; objects without a namespace are in ``default``."""
-        metadata = self.metadata  # no other property: a pass asks for a hundred thousand keys
+        metadata = self.metadata  # no properties: called very often
         return f"{metadata.namespace or 'default'}/{metadata.name}"
 
     @property
@@ -297,12 +297,12 @@ class Pod(_Struct, frozen=True):
 
     @property
     def is_virtual(self) -> bool:
-        """Whether it stands for the room that a CapacityBuffer keeps, and never runs."""
+        """Whether it represents the room of a CapacityBuffer, and never runs."""
         return self.metadata.annotations.get(FAKE_POD) == "true"
 
     @property
     def is_provisionable(self) -> bool:
-        """Whether the scheduler has found no node for it, and a new node may help."""
+        """Whether the scheduler found no node for it, and a new node may help."""
         if self.spec.node_name or self.status.nominated_node_name:
             return False
         for c in self.status.conditions:
@@ -312,21 +312,21 @@ class Pod(_Struct, frozen=True):
 
     @property
     def is_reschedulable(self) -> bool:
-        """Whether it needs another place when its node goes."""
+        """Whether it needs another node when its node is removed."""
         stateful = self.is_terminating and self.metadata.is_owned_by("apps/v1", "StatefulSet")
         alive = self.is_active or (stateful and not self.is_terminal)
         return alive and not self.is_daemon and not self.is_mirror
 
     @property
     def tolerates_disruption(self) -> bool:
-        """Whether it tolerates the taint of nodes that go away, and so is not evicted."""
+        """Whether it tolerates the taint of nodes being disrupted, and so is not evicted."""
         return any(t.tolerates(_DISRUPTED) for t in self.spec.tolerations)
 
     def do_not_disrupt(self, now: datetime) -> bool:
         """Return whether the annotation protects it at ``now``.
 
-        ``true`` protects for ever, a positive duration from the pod's start on. What is not a
-        duration does not protect; a pod without a start time is protected, to be safe.
+        ``true`` protects permanently, a positive duration from the pod's start. An invalid duration
+        does not protect; a pod without a start time is protected, to be safe.
         """
         text = self.metadata.annotations.get(DO_NOT_DISRUPT)
         if text is None or text == "true":
@@ -341,28 +341,28 @@ class Pod(_Struct, frozen=True):
         return started is None or now - started < duration
 
     def is_disruptable(self, now: datetime) -> bool:
-        """Return whether the annotation does not stand in the way of moving it."""
+        """Return whether the annotation does not protect it."""
         return not self.is_active or not self.do_not_disrupt(now)
 
     def is_evictable(self, now: datetime) -> bool:
-        """Return whether a drain would ask the eviction API for it."""
+        """Return whether a drain would evict it through the eviction API."""
         if not self.is_active or self.tolerates_disruption or self.is_mirror:
             return False
         return not self.do_not_disrupt(now)
 
     def is_stuck_terminating(self, now: datetime) -> bool:
-        """Return whether it should have been gone for a minute."""
+        """Return whether it should have terminated at least a minute ago."""
         deleted = self.metadata.deletion_timestamp
         return deleted is not None and now - deleted > _STUCK_AFTER
 
     def is_drainable(self, now: datetime) -> bool:
-        """Return whether a drain waits for it to leave."""
+        """Return whether a drain waits for it to terminate."""
         if self.tolerates_disruption or self.is_mirror:
             return False
         return not self.is_stuck_terminating(now)
 
     def eviction_cost(self) -> float:
-        """Return how much it weighs to move this pod, from -10 to 10, 1 for an ordinary one."""
+        """Return the cost of evicting this pod, from -10 to 10; 1 for an ordinary one."""
         cost = 1.0
         text = self.metadata.annotations.get(POD_DELETION_COST)
         if text is not None:
@@ -373,7 +373,7 @@ class Pod(_Struct, frozen=True):
         return min(max(cost, -10.0), 10.0)
 
     def host_ports(self) -> tuple[HostPort, ...]:
-        """Return the ports of its node that it takes; init containers do not count."""
+        """Return the host ports that it uses; init containers do not count."""
         return tuple(
             HostPort(port.host_ip or "0.0.0.0", port.host_port, port.protocol or "TCP")  # noqa: S104 - Kubernetes' own default
             for container in self.spec.containers
@@ -382,11 +382,11 @@ class Pod(_Struct, frozen=True):
         )
 
     def requests(self) -> Resources:
-        """Return what it asks of a node, ``pods`` among it.
+        """Return its requests, including ``pods``.
 
-        Containers add up; init containers run before them, one after another, beside the
-        sidecars started so far; a request at pod level replaces cpu, memory and huge pages; the
-        runtime's overhead comes on top (Kubernetes component-helpers ``PodRequests``).
+        Containers are added up. Init containers run before them, one after another, beside the
+        sidecars started so far. A pod-level request replaces cpu, memory and huge pages. The
+        runtime's overhead is added (Kubernetes component-helpers ``PodRequests``).
         """
         statuses = {s.name: s for s in self.status.container_statuses}
         infeasible = self.status.resize == "Infeasible"
@@ -398,7 +398,7 @@ class Pod(_Struct, frozen=True):
 
 
 def _requests(container: Container) -> Resources:
-    """Return its requests; a limit without a request is one, as the API server defaults it."""
+    """Return its requests; a limit without a request counts as one, as in the API server."""
     declared = container.resources
     if not declared.limits:
         return parse_resources(declared.requests)
@@ -406,7 +406,7 @@ def _requests(container: Container) -> Resources:
 
 
 def _container(container: Container, status: ContainerStatus | None, infeasible: bool) -> Resources:
-    """Return the most that a container may take while it is being resized."""
+    """Return the most that a container may use while it is being resized."""
     requests = _requests(container)
     if status is None or status.resources is None:
         return requests
@@ -420,10 +420,10 @@ def _container(container: Container, status: ContainerStatus | None, infeasible:
 def with_init_containers(
     containers: Resources, inits: Iterable[tuple[Resources, str | None]]
 ) -> Resources:
-    """Return the peak of a pod whose containers take ``containers``.
+    """Return the peak requests of a pod whose containers request ``containers``.
 
-    ``inits`` are the init containers in order, each with its restart policy: ``Always`` makes it
-    a sidecar that keeps running.
+    ``inits`` are the init containers in order, each with its restart policy: ``Always`` makes it a
+    sidecar that keeps running.
     """
     sidecars: Resources = {}
     peaks: list[Resources] = []
@@ -446,6 +446,6 @@ def _with_pod_level(spec: PodSpec, total: Resources) -> Resources:
 
 
 def is_ready_false(pod: Pod) -> bool:
-    """Return whether the pod says of itself that it is not ready (missing is not False)."""
+    """Return whether the pod reports that it is not ready (missing is not False)."""
     ready = condition(pod.status.conditions, "Ready")
     return ready is not None and ready.status == "False"

@@ -1,4 +1,4 @@
-"""Taints, tolerations, and which taints a fresh node loses by itself."""
+"""Taints and tolerations, and which taints a starting node loses by itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Taint(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     @property
     def is_ephemeral(self) -> bool:
-        """Whether a node that starts up loses it without anybody's doing."""
+        """Whether a starting node loses it automatically."""
         return (self.key, self.effect) in _EPHEMERAL or self.key.startswith(_READINESS_PREFIX)
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class Taint(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Toleration(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What a pod puts up with; an empty key with ``Exists`` puts up with everything."""
+    """The taints that a pod tolerates; an empty key with ``Exists`` tolerates everything."""
 
     key: str = ""
     operator: str = ""
@@ -74,7 +74,7 @@ class Toleration(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> list[Taint]:
-    """Return the taints, of any effect, that no toleration covers."""
+    """Return the taints, of any effect, that are not tolerated."""
     known = tuple(tolerations)
     return [t for t in taints if not any(toleration.tolerates(t) for toleration in known)]
 

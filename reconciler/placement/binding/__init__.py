@@ -1,5 +1,5 @@
-"""What Kubernetes itself does with pods: its scheduler, its volume binder, its DaemonSets.
+"""Simulates what Kubernetes does with pods: its scheduler, volume binder and DaemonSets.
 
-A plan makes room for pods; where they end up is not its to say. Simulations and fleets that are
-carried to rest ask here.
+A plan makes room for pods but does not decide where they run. Simulations, and runs of a fleet
+until it converges, use this package for that.
 """

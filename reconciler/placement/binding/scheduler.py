@@ -1,8 +1,8 @@
-"""A small scheduler: gives pending pods to nodes that are ready for them.
+"""A small pod scheduler: binds pending pods to nodes that are ready for them.
 
-A plan made the room for its pods exactly, and the pods must find it without knowing the plan. So
-several orders and several ways to pack are tried, and the first that leaves the fewest pods
-pending is taken: a scheduler may do as it likes within the rules.
+A plan makes exactly the room its pods need, and the pods must find it without knowing the plan.
+Several orders and packings are therefore tried, and the first that leaves the fewest pods pending
+is used. Any of them is a valid result under the scheduler's rules.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reconciler.model.resources import CPU, MEMORY, Resources, fits, parse_resou
 from reconciler.placement.binding.selection import matches_node, repelling
 from reconciler.placement.binding.topology import Neighbourhood, Placed
 
-# DaemonSets: one pod on every node that suits them.
+# DaemonSets: one pod on every eligible node.
 
 
 _ALWAYS_TOLERATED: Final = tuple(
@@ -36,7 +36,7 @@ _ALWAYS_TOLERATED: Final = tuple(
         ("unschedulable", "NoSchedule"),
     )
 )
-"""What the DaemonSet controller adds to its pods."""
+"""Tolerations that the DaemonSet controller adds to its pods."""
 
 
 def key_of(daemon: DaemonSet) -> str:
@@ -45,7 +45,7 @@ def key_of(daemon: DaemonSet) -> str:
 
 
 def pod_on(daemon: DaemonSet, node: Node) -> Pod:
-    """Return the pod of a DaemonSet for a node, without its status."""
+    """Return the pod that a DaemonSet creates for a node, without its status."""
     pod = daemon.pod()
     name = f"{daemon.metadata.name}-{node.name}"
     owner = OwnerReference(
@@ -67,13 +67,13 @@ def pod_on(daemon: DaemonSet, node: Node) -> Pod:
 
 
 def suits(pod: Pod, node: Node) -> bool:
-    """Return whether the DaemonSet controller would make a pod for a node."""
+    """Return whether the DaemonSet controller would create a pod for a node."""
     return matches_node(pod.spec, node) and not repelling(node.spec.taints, pod.spec.tolerations)
 
 
 @dataclass
 class Seat:
-    """A ready node with what it has in all, and what is left on it."""
+    """A ready node with its allocatable resources and what is left of them."""
 
     node: Node
     total: Resources
@@ -81,16 +81,16 @@ class Seat:
     pods: list[Pod] = field(default_factory=list)
 
     def take(self, pod: Pod, wanted: Resources) -> None:
-        """Let a pod run here that asks for ``wanted``."""
+        """Bind a pod that requests ``wanted`` to this node."""
         self.left = subtract(self.left, wanted)
         self.pods.append(pod)
 
 
 Order = Callable[[Resources], tuple[int, ...]]
-"""Which pod goes first: by what it asks for."""
+"""Sort key of a pod, from its requests."""
 
 Fit = Callable[[Resources, Resources], tuple[int, ...]]
-"""Which node a pod prefers: by what would be left there, and what the node has in all."""
+"""Sort key of a node for a pod, from the resources that would be left and the node's total."""
 
 _ORDERS: Final[tuple[Order, ...]] = (
     lambda wanted: (-wanted.get(CPU, 0), -wanted.get(MEMORY, 0)),
@@ -107,21 +107,21 @@ def _least_memory(left: Resources, _: Resources) -> tuple[int, ...]:
 
 
 def _most_even(left: Resources, total: Resources) -> tuple[int, ...]:
-    """Prefer the node whose cpu and memory would run out together, in millionths of each."""
+    """Prefer the node where CPU and memory would be used most evenly, in millionths of each."""
     cpu = left.get(CPU, 0) * 10**6 // max(total.get(CPU, 0), 1)
     memory = left.get(MEMORY, 0) * 10**6 // max(total.get(MEMORY, 0), 1)
     return (abs(cpu - memory), cpu + memory)
 
 
 _TRIED_AGAIN: Final = 50_000
-"""Up to this number of pod and node pairs, other ways are tried when one leaves pods pending."""
+"""Maximum number of pod and node pairs for which other packings are tried."""
 
 _FITS: Final[tuple[Fit, ...]] = (_least_cpu, _most_even, _least_memory)
 
 
 @dataclass
 class Seats:
-    """All places of a cluster; ``suits`` is a further rule, such as that of a pod's volumes."""
+    """All nodes of a cluster; ``suits`` is an additional rule, such as that of a pod's volumes."""
 
     seats: list[Seat]
     namespaces: Mapping[str, Mapping[str, str]]
@@ -130,7 +130,7 @@ class Seats:
     _usable: dict[int | str, list[int]] = field(default_factory=dict)
 
     def bind(self, pending: Sequence[Pod]) -> dict[str, Node]:
-        """Return the nodes that the pods get, by ``namespace/name``; others stay pending."""
+        """Return the node of each bound pod, by ``namespace/name``; the others stay pending."""
         best: dict[str, Node] | None = None
         for order in _ORDERS:
             for fit in _FITS:
@@ -142,22 +142,22 @@ class Seats:
         return best or {}
 
     def wanted(self, pod: Pod) -> Resources:
-        """Return what a pod requests; pods of one workload share the sum."""
+        """Return what a pod requests; pods of one workload share the result."""
         known = self._wanted.get(id(pod.spec))
         if known is None:
             known = self._wanted[id(pod.spec)] = (pod.spec, pod.requests())
         return known[1]
 
     def has_room(self, seat: Seat, pod: Pod) -> bool:
-        """Return whether a pod may run on a node, leaving aside how it stands to others."""
+        """Return whether a pod fits a node, ignoring rules about other pods."""
         return self._has_place(seat, pod) and self._may_use(seat, pod)
 
     def _has_place(self, seat: Seat, pod: Pod) -> bool:
-        """Return whether a node has enough left; this changes with every pod that it takes."""
+        """Return whether a node has enough left; this changes with every pod bound to it."""
         return fits(self.wanted(pod), seat.left) and not _ports_taken(seat.pods, pod)
 
     def _may_use(self, seat: Seat, pod: Pod) -> bool:
-        """Return whether a node is one for the pod; this stays as it is."""
+        """Return whether the pod's node constraints allow the node; this does not change."""
         return (
             not repelling(seat.node.spec.taints, pod.spec.tolerations)
             and matches_node(pod.spec, seat.node)
@@ -165,14 +165,14 @@ class Seats:
         )
 
     def _eligible(self, pod: Pod) -> Sequence[int]:
-        """Return the numbers of the seats that a pod may use; pods with volumes have their own."""
+        """Return the indexes of the nodes that a pod may use; pods with volumes have their own."""
         key = pod.key if pod.spec.volumes else id(pod.spec)
         if key not in self._usable:
             self._usable[key] = [n for n, s in enumerate(self.seats) if self._may_use(s, pod)]
         return self._usable[key]
 
     def _tried(self, pending: Sequence[Pod], order: Order, fit: Fit) -> dict[str, Node]:
-        """Return who would get what in one way of doing it; nothing is taken."""
+        """Return the assignment that one order and packing yields, without binding any pod."""
 
         def urgency(pod: Pod) -> tuple[int, tuple[int, ...], str]:
             return (-(pod.spec.priority or 0), order(self.wanted(pod)), pod.key)
@@ -210,7 +210,7 @@ class Seats:
 
 
 def seats_of(nodes: Sequence[Node], pods_on: Mapping[str, Sequence[Pod]]) -> list[Seat]:
-    """Return the ready nodes with what their pods leave, by name."""
+    """Return the ready nodes with the resources that their pods leave, by name."""
     seats = []
     for node in sorted(nodes, key=lambda n: n.name):
         if node.is_ready and not node.spec.unschedulable:

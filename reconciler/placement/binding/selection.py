@@ -1,7 +1,7 @@
-"""Which nodes a pod may use at all: selectors, affinity, taints.
+"""Decides which nodes a pod may use: selectors, affinity and taints.
 
-Written from Kubernetes' scheduler and not from ``reconciler.placement``, so that a plan that
-works here has been checked by someone else.
+It is written from Kubernetes' scheduler and does not share code with the placement engine, so it
+checks plans independently.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REPELLING: Final = ("NoSchedule", "NoExecute")
 
 
 def matches_node(spec: PodSpec, node: Node) -> bool:
-    """Return whether selector and required affinity of a pod allow the node."""
+    """Return whether a pod's node selector and required affinity allow the node."""
     labels = node.metadata.labels
     if any(labels.get(key) != value for key, value in spec.node_selector.items()):
         return False
@@ -31,12 +31,12 @@ def matches_node(spec: PodSpec, node: Node) -> bool:
 
 
 def allows(selector: NodeSelector, node: Node) -> bool:
-    """Return whether any term of a node selector holds; one without terms holds never."""
+    """Return whether any term of a node selector matches; a selector without terms never does."""
     return any(_term_holds(term, node) for term in selector.node_selector_terms)
 
 
 def repelling(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> list[Taint]:
-    """Return the taints that keep a pod off a node; a preference does not."""
+    """Return the taints that keep a pod off a node; ``PreferNoSchedule`` does not."""
     known = tuple(tolerations)
     return [
         taint

@@ -1,6 +1,6 @@
-"""How pods must stand to each other: spread, affinity and anti-affinity, as hard rules.
+"""Rules between pods: required spread, affinity and anti-affinity.
 
-Preferences (``ScheduleAnyway``, ``preferred…``) are not rules and do not count here.
+Preferences (``ScheduleAnyway``, ``preferred…``) are ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reconciler.placement.binding.selection import matches_node, repelling
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A pod that has a node."""
+    """A pod that is bound to a node."""
 
     pod: Pod
     node: Node
@@ -29,7 +29,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class _Spread:
-    """A constraint with the number of matching pods in each domain that counts."""
+    """A spread constraint with the number of matching pods in each eligible domain."""
 
     key: str
     counts: Mapping[str, int]
@@ -40,9 +40,9 @@ class _Spread:
 
 @dataclass(frozen=True, slots=True)
 class Eligibility:
-    """Where a pod may be, as the others stand: worked out once for all nodes.
+    """The domains that a pod may use given the other pods, computed once for all nodes.
 
-    ``near`` are the domains of which one must be had, ``far`` those that must not, by key.
+    By key: ``near`` are domains of which one is required, ``far`` those that are excluded.
     """
 
     spreads: tuple[_Spread, ...]
@@ -51,9 +51,9 @@ class Eligibility:
     far: frozenset[tuple[str, str]]
 
     def crowding(self, node: Node) -> int | None:
-        """Return how many of the pods that this one is spread against share the node's domains.
+        """Return the number of pods of this pod's spread constraints in the node's domains.
 
-        None means that a rule forbids the node.
+        Return None if a rule excludes the node.
         """
         labels = node.metadata.labels
         if any(labels.get(key) not in domains for key, domains in self.near):
@@ -76,25 +76,25 @@ class Eligibility:
 
 @dataclass(slots=True)
 class Neighbourhood:
-    """What a pod finds when it looks for a place: the nodes, the namespaces, the pods so far.
+    """What affects where a pod may be placed: nodes, namespaces, and the pods placed so far.
 
-    ``shy`` are those of ``placed`` that avoid others.
+    ``with_anti_affinity`` are the pods in ``placed`` that have anti-affinity.
     """
 
     nodes: Sequence[Node]
     namespaces: Mapping[str, Mapping[str, str]]
     placed: list[Placed] = field(default_factory=list)
-    shy: list[Placed] = field(default_factory=list)
+    with_anti_affinity: list[Placed] = field(default_factory=list)
 
     def add(self, item: Placed) -> None:
-        """Let one more pod have its node."""
+        """Record a placed pod."""
         self.placed.append(item)
         affinity = item.pod.spec.affinity
         if affinity is not None and affinity.pod_anti_affinity is not None:
-            self.shy.append(item)
+            self.with_anti_affinity.append(item)
 
     def standing(self, pod: Pod) -> Eligibility:
-        """Return where the rules of a pod, and those of the others, let it be."""
+        """Return the domains that a pod's rules, and those of other pods, allow."""
         hard = [
             rule
             for rule in pod.spec.topology_spread_constraints
@@ -123,9 +123,9 @@ class Neighbourhood:
         return _Spread(rule.topology_key, counts, least, own, rule.max_skew)
 
     def _near(self, pod: Pod) -> tuple[tuple[tuple[str, frozenset[str]], ...], tuple[str, ...]]:
-        """Return the domains where the pods are that this one must be near.
+        """Return the domains of the pods that this one must be close to.
 
-        The first of a group that must be near its own kind may start the group anywhere.
+        The first pod of a group with affinity to itself may start the group in any domain.
         """
         near, anywhere = [], []
         for term in _required(pod.spec.affinity.pod_affinity if pod.spec.affinity else None):
@@ -137,13 +137,13 @@ class Neighbourhood:
         return tuple(near), tuple(anywhere)
 
     def _far(self, pod: Pod) -> frozenset[tuple[str, str]]:
-        """Return the domains of the pods that this one avoids, or that avoid this one."""
+        """Return the domains of pods that this one repels, or that repel it."""
         own = _required(pod.spec.affinity.pod_anti_affinity if pod.spec.affinity else None)
         far: set[tuple[str, str]] = set()
         for term in own:
             others = [item for item in self.placed if self._selects(term, pod, item.pod)]
             far |= {(term.topology_key, domain) for domain in _domains(term, others)}
-        for item in self.shy:
+        for item in self.with_anti_affinity:
             other = item.pod.spec.affinity
             for term in _required(other.pod_anti_affinity if other is not None else None):
                 if self._selects(term, item.pod, pod):
@@ -151,7 +151,7 @@ class Neighbourhood:
         return frozenset(far)
 
     def _selects(self, term: PodAffinityTerm, owner: Pod, other: Pod) -> bool:
-        """Return whether a term of ``owner`` means ``other``."""
+        """Return whether a term of ``owner`` selects ``other``."""
         if term.label_selector is None:
             return False
         selector = _with_label_keys(term.label_selector, term.match_label_keys, owner)
@@ -183,7 +183,7 @@ def _domains(term: PodAffinityTerm, items: Iterable[Placed]) -> Iterator[str]:
 
 
 def _counts(pod: Pod, node: Node, rule: TopologySpreadConstraint) -> bool:
-    """Return whether a node's domain counts for a spread: by default affinity does, taints not."""
+    """Return whether a node's domain counts for a spread, by its affinity and taint policies."""
     if rule.node_affinity_policy != "Ignore" and not matches_node(pod.spec, node):
         return False
     return rule.node_taints_policy != "Honor" or not repelling(
@@ -198,7 +198,7 @@ def _counts_pod(pod: Pod) -> bool:
 def _with_label_keys(
     selector: LabelSelector | None, keys: Iterable[str], pod: Pod
 ) -> LabelSelector:
-    """Return the selector narrowed to the pod's own values of ``keys``."""
+    """Return the selector with the pod's own values of ``keys`` added."""
     if selector is None:
         return _NOTHING
     pairs = {key: pod.metadata.labels[key] for key in keys if key in pod.metadata.labels}
@@ -208,4 +208,4 @@ def _with_label_keys(
 
 
 _NOTHING = LabelSelector(match_expressions=(SelectorExpression("", "In"),))
-"""A selector that no pod satisfies: what a rule without one means."""
+"""A selector that no pod matches: the meaning of a rule without a selector."""

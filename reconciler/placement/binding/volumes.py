@@ -1,4 +1,4 @@
-"""Volumes tie pods to zones: an existing one by its own affinity, a new one where it is made."""
+"""Volumes restrict pods to zones: existing ones by their affinity, new ones where provisioned."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LATE: Final = "WaitForFirstConsumer"
 
 @dataclass(frozen=True, slots=True)
 class Volumes:
-    """The claims of the workloads, and ``zones``: where the volumes of unbound ones were made."""
+    """The claims of the workloads; ``zones`` is where each unbound one was provisioned."""
 
     claims: Mapping[str, PersistentVolumeClaim]
     volumes: Mapping[str, PersistentVolume]
@@ -42,18 +42,18 @@ class Volumes:
     zones: dict[str, str]
 
     def suit(self, pod: Pod, node: Node) -> bool:
-        """Return whether every volume of a pod can be had on a node."""
+        """Return whether every volume of a pod is reachable from a node."""
         return all(self._reachable(key, node) for key in _claim_keys(pod))
 
     def settle(self, pod: Pod, node: Node) -> None:
-        """Make the volumes of a pod that has got its node, in the node's zone."""
+        """Provision the volumes of a bound pod in the zone of its node."""
         for key in _claim_keys(pod):
             claim = self.claims.get(key)
             if claim is not None and not claim.spec.volume_name and self._is_late(claim):
                 self.zones.setdefault(key, node.metadata.labels.get(ZONE, ""))
 
     def objects(self) -> tuple[tuple[PersistentVolumeClaim, ...], tuple[PersistentVolume, ...]]:
-        """Return claims and volumes as the cluster shows them, those made here among them."""
+        """Return claims and volumes as the cluster shows them, including those provisioned here."""
         claims, made = [], []
         for key, claim in sorted(self.claims.items()):
             zone = self.zones.get(key)
@@ -103,7 +103,7 @@ class Volumes:
 
 
 def volumes_of(workloads: Workloads, zones: dict[str, str]) -> Volumes:
-    """Return the volumes of the workloads; zones of claims that are gone are forgotten."""
+    """Return the volumes of the workloads; zones of deleted claims are dropped."""
     claims = {claim.key: claim for claim in workloads.volume_claims}
     for key in [key for key in zones if key not in claims]:
         del zones[key]
@@ -124,7 +124,7 @@ def _claim_keys(pod: Pod) -> Iterator[str]:
 
 
 def _topology_allows(kind: StorageClass, node: Node) -> bool:
-    """Return whether a storage class may make volumes where a node is; no terms mean anywhere."""
+    """Return whether a storage class allows a node's topology; no terms allow any."""
     if not kind.allowed_topologies:
         return True
     return any(

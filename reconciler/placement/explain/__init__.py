@@ -1,1 +1,1 @@
-"""Why a pod has no node, and what would have to change."""
+"""Explains why a pod cannot be scheduled and what would have to change."""

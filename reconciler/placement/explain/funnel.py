@@ -1,4 +1,4 @@
-"""How many instance types of a NodePool each filter leaves to a pod, and what the nearest lacks."""
+"""Counts the instance types that each filter leaves, and finds what the nearest one lacks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNITS: Final = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 
 
 def amount_text(name: str, amount: int) -> str:
-    """Return an amount for people to read: at most two decimals, bytes in binary units."""
+    """Return an amount for display: at most two decimals, bytes in binary units."""
     if name in (MEMORY, EPHEMERAL_STORAGE) or name.startswith(HUGEPAGES):
         for unit, size in _UNITS:
             if abs(amount) >= size * MILLI:
@@ -27,24 +27,24 @@ def amount_text(name: str, amount: int) -> str:
 
 
 class Funnel:
-    """The types of a NodePool on their way through the filters, for one view of a cohort."""
+    """The instance types of a NodePool that pass each filter, for one view of a cohort."""
 
     def __init__(self, view: CohortView, template: PoolTemplate, allowed: int) -> None:
         self._view = view
         self._template = template
         self._allowed = allowed
-        # also those that cannot be had now: whether they are what is missing is the question
+        # includes unavailable types: availability is one of the filters
         table = template.table
         self._types = table.meeting(template.space.requirements) & table.usable
         self._facts: dict[str, str | int | float] = {"types": self._types.bit_count()}
 
     def left(self) -> tuple[tuple[str, int], ...]:
-        """Return how many types each filter leaves, in order, as far as some are left."""
+        """Return how many types each filter leaves, in order, up to the first that leaves none."""
         self._first_no()
         return filters_of(self._facts)
 
     def rejection(self) -> Rejection:
-        """Return the first filter that leaves no type, with what would help."""
+        """Return the rejection of the first filter that leaves no type, with a suggestion."""
         found = self._first_no()
         return found or self._say("Unschedulable", "no instance type satisfies everything at once")
 
@@ -104,7 +104,7 @@ class Funnel:
         return [s for equals in self._view.spaces(self._template.space) for s in equals]
 
     def _too_large(self, mask: int) -> Rejection:
-        """Return which resource no type has enough of, and how much the largest has."""
+        """Return which resource no type has enough of, and the most that a type has."""
         template = self._template
         daemons = least(template.daemon_groups, mask)
         requests: Resources = self._view.cohort.shape.requests
@@ -133,7 +133,7 @@ class Funnel:
         )
 
     def _nearest(self, mask: int) -> tuple[str, str]:
-        """Return the type that lacks the smallest share of what is asked for, and what it lacks."""
+        """Return the type that lacks the smallest share of the requests, and what it lacks."""
         template = self._template
         table, requests = template.table, self._view.cohort.shape.requests
         offered = {name: table.allocatable(name) for name in requests}
@@ -148,8 +148,8 @@ class Funnel:
                 lacks = {name: gap for name, gap in missing.items() if gap > 0}
                 share = sum(gap / requests[name] for name, gap in lacks.items())
                 if lacks and (best is None or (share, table.names[index]) < best[:2]):
-                    said = " and ".join(f"{amount_text(n, gap)} {n}" for n, gap in lacks.items())
-                    best = (share, table.names[index], said)
+                    text = " and ".join(f"{amount_text(n, gap)} {n}" for n, gap in lacks.items())
+                    best = (share, table.names[index], text)
         if best is None:
             return "no instance type", "everything"
         self._facts |= {"nearest type": best[1], "nearest type lacks": best[2]}
@@ -161,9 +161,9 @@ class Funnel:
 
 
 def filters_of(facts: Mapping[str, str | int | float]) -> tuple[tuple[str, int], ...]:
-    """Return the filters that a rejection's facts tell of, in order, with the types left by each.
+    """Return the filters that a rejection's facts contain, in order, with the types left by each.
 
-    The first are the types that the NodePool allows.
+    The first filter is the NodePool itself.
     """
     found = [("NodePool", int(facts["types"]))] if "types" in facts else []
     for name, count in facts.items():

@@ -1,8 +1,8 @@
-"""The constraints that pods and their NodePool put on nodes, one by one, and a life without each.
+"""The constraints that pods and their NodePool put on nodes, and specs without each of them.
 
-What a constraint costs is found by placing the same pods again without it; here is only what
-there is to leave out. Requests, taints and volumes are no constraints in this sense: nobody can
-choose to do without them.
+The caller measures the cost of a constraint by placing the same pods without it. This module only
+lists constraints and removes them. Requests, taints and volumes are not included, because users
+cannot choose to drop them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from reconciler.model.kubernetes.pod import (
 
 
 class ConstraintKind(StrEnum):
-    """Where a constraint stands."""
+    """Where a constraint is defined."""
 
     SPREAD = "spread"
     AFFINITY = "affinity"
@@ -38,7 +38,7 @@ class ConstraintKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Constraint:
-    """One constraint; ``key`` is the node label that it is about, empty for preferences."""
+    """One constraint; ``key`` is the node label that it restricts, empty for preferences."""
 
     kind: ConstraintKind
     key: str = ""
@@ -60,7 +60,7 @@ class Constraint:
 
 
 def constraints_of(specs: Iterable[PodSpec], pool: NodePool) -> list[Constraint]:
-    """Return the constraints of pods and of the NodePool that they go to, sorted and once."""
+    """Return the constraints of pods and of their NodePool, sorted and without duplicates."""
     found = {constraint for spec in specs for constraint in _of_spec(spec)}
     found |= {
         Constraint(ConstraintKind.NODE_POOL, normalized(entry.key))
@@ -96,7 +96,7 @@ def _of_spec(spec: PodSpec) -> Iterator[Constraint]:
 
 
 def spec_without(spec: PodSpec, constraint: Constraint) -> PodSpec:
-    """Return a pod's spec without a constraint; one that it does not have changes nothing."""
+    """Return a pod's spec without a constraint; the same spec if it does not have it."""
     if constraint not in set(_of_spec(spec)):
         return spec
     affinity = spec.affinity or Affinity()
@@ -136,7 +136,7 @@ def _side_without(side: PodAffinity | None, key: str) -> PodAffinity | None:
 
 
 def _node_without(node: NodeAffinity | None, key: str) -> NodeAffinity | None:
-    """Return the node affinity whose alternatives no longer speak of a label."""
+    """Return the node affinity without the expressions on a label."""
     if node is None or node.required is None:
         return node
     terms = tuple(

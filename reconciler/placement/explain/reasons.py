@@ -1,8 +1,8 @@
-"""Why a pod cannot be scheduled: one reason for each NodePool, computed only for such pods.
+"""Explain why a pod cannot be scheduled, with one reason for each NodePool.
 
-Scheduling only finds that a pod fits nowhere. The reason is found afterwards by trying each
-NodePool again, filter by filter, in the order of scheduling (Karpenter ``nodeclaim.go``
-``CanAdd``): the first filter that leaves nothing is the reason.
+Scheduling only finds that a pod does not fit. The reason is computed afterwards, for such pods
+only, by trying each NodePool again, filter by filter, in scheduling order (Karpenter
+``nodeclaim.go`` ``CanAdd``). The first filter that leaves nothing is the reason.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _COUNTS_SHOWN = 10
 
 
 class Explainer:
-    """Answers for the cohorts of one pass that found no place.
+    """Explains the unschedulable cohorts of one pass.
 
-    ``templates`` are all NodePools that were asked for, also those without a single type.
+    ``templates`` are all requested NodePools, including those without any instance type.
     """
 
     def __init__(self, solving: PlacementPass, templates: Sequence[PoolTemplate]) -> None:
@@ -42,7 +42,7 @@ class Explainer:
     def why_not(self, cohort: Cohort) -> tuple[Rejection, ...]:
         """Return a rejection for each NodePool, in the order in which they are tried.
 
-        The answers are those to the pod when it has given up all that it can give up.
+        Each applies to the pod after it has dropped everything that it can drop.
         """
         if not self._templates:
             return (NO_NODE_POOLS,)
@@ -53,9 +53,9 @@ class Explainer:
     def why_not_of(
         self, view: CohortView, template: PoolTemplate, *, waits: bool = False
     ) -> Rejection:
-        """Return the first filter by which one NodePool refuses the pods of ``view``.
+        """Return the first filter by which one NodePool rejects the pods of ``view``.
 
-        ``waits`` says that the pass held them back for reserved capacity.
+        ``waits`` is whether the pass deferred them until reserved capacity is available.
         """
         if not template.types:
             return _no_types(template)
@@ -123,17 +123,17 @@ def _no_types(template: PoolTemplate) -> Rejection:
 
 
 def _what_excludes_all(template: PoolTemplate) -> str:
-    """Return the requirement that alone rules all types out, or the first that does so in turn."""
+    """Return the requirement that alone excludes all types, or the first at which none are left."""
     table, name = template.table, template.name
-    wishes = template.space.requirements.values()
-    for wanted in wishes:
+    requirements = template.space.requirements.values()
+    for wanted in requirements:
         if not table.matching(wanted):
             near = _nearest(wanted, table.values(wanted.key))
             hint = f"; did you mean {near}?" if near else ""
             return f"no instance type satisfies the requirement of NodePool {name}: {wanted}{hint}"
     left = table.all
     before: list[str] = []
-    for wanted in wishes:
+    for wanted in requirements:
         if not left & table.matching(wanted):
             after = " and ".join(before)
             return (
@@ -150,7 +150,7 @@ def _what_excludes_all(template: PoolTemplate) -> str:
 
 
 def _nearest(wanted: Requirement, known: Iterable[str]) -> str | None:
-    """Return a known value that one of the wanted ones may have been meant for."""
+    """Return the known value closest to one of the requested ones."""
     if wanted.complement:
         return None
     words = sorted(known)
@@ -222,7 +222,7 @@ def _volumes(view: CohortView, template: PoolTemplate) -> Rejection | None:
 
 
 def _rules(view: CohortView, template: PoolTemplate) -> Rejection | None:
-    """Return the rule about other pods that leaves no domain which the pool could serve."""
+    """Return the rule about other pods that leaves no domain which the pool can serve."""
     if view.spaces(template.space):
         return None
     base = template.space.narrowed(view.stage.step.demand)
@@ -256,7 +256,7 @@ _SENTENCES = {
 
 
 def _closed(view: CohortView, template: PoolTemplate) -> Iterator[Group]:
-    """Yield the groups that alone rule the pool out; failing that, all that have a say."""
+    """Yield the groups that alone exclude the pool; if there are none, all that apply."""
     strict = view.stage.step.strict
     alone = []
     for group in view.stage.by_domain:

@@ -1,7 +1,7 @@
-"""What the nodes that are there and each NodePool would make of one pod, asked for alone.
+"""Evaluate every existing node and every NodePool for one pod that is placed alone.
 
-A pass stops at the first place that a pod finds. Here every place is looked at, so that people can
-see what else was possible, and how far the types of each pool came.
+A pass stops at the first node that a pod fits. This evaluates all of them, to show the alternatives
+and which filter excluded the types of each NodePool.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from reconciler.placement.question import Rejection
 from reconciler.placement.solve import PlacementPass
 
 Filters = tuple[tuple[str, int], ...]
-"""The filters in the order in which they are asked, each with the types that it left."""
+"""The filters in evaluation order, each with the number of types left."""
 
 
 @dataclass(frozen=True, slots=True)
 class PricedOffering:
-    """An offering that could be launched, in USD an hour."""
+    """An offering that could be launched, with its price in USD an hour."""
 
     instance_type: str
     zone: str
@@ -38,7 +38,7 @@ class PricedOffering:
 
 @dataclass(frozen=True, slots=True)
 class PoolVerdict:
-    """What a NodePool would make of the pod: the cheapest launch, or the first «no»."""
+    """The verdict of one NodePool on the pod: the cheapest launch, or the first rejection."""
 
     node_pool: str
     filters: Filters
@@ -48,11 +48,11 @@ class PoolVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Every place that one pod could have were it alone.
+    """Every option for one pod that is placed alone.
 
-    ``nodes`` are those there that would take it, in the order in which they are tried, out of
-    ``nodes_total``; ``nodes_suited`` counts those whose labels and taints suit it. ``dropped``
-    are the preferences that it had to give up to find a place at all.
+    ``nodes`` are the existing nodes that it fits, in the order in which they are tried, out of
+    ``nodes_total``; ``nodes_suited`` counts those with suitable labels and taints. ``dropped`` are
+    the preferences that it had to drop to fit anywhere.
     """
 
     nodes: tuple[str, ...]
@@ -63,10 +63,10 @@ class Survey:
 
 
 def survey(solving: PlacementPass, templates: Sequence[PoolTemplate], cohort: Cohort) -> Survey:
-    """Return what a pass that has placed nothing yet could do with the one pod of ``cohort``.
+    """Return the options for the one pod of ``cohort`` in a pass that has not placed anything yet.
 
-    The pod gives up one preference after another, until there is a place for it; if there never
-    is one, the answer is that to the pod without any.
+    The pod drops one preference after another until it fits. If it never does, the result is the
+    one without preferences.
     """
     explainer = Explainer(solving, templates)
     found: Survey | None = None
@@ -118,7 +118,7 @@ def _verdict(
 def cheapest(
     table: TypeTable, offers: tuple[OfferingClass, ...], mask: int
 ) -> PricedOffering | None:
-    """Return the cheapest offering that a type of ``mask`` has among ``offers``, ties by name."""
+    """Return the cheapest offering of the types in ``mask`` among ``offers``, ties by name."""
     for index in table.by_price(offers):
         if mask >> index & 1:
             priced = [(o.prices[index], i) for i, o in enumerate(offers) if index in o.prices]
@@ -134,10 +134,10 @@ def cheapest(
 def claim_filters(
     template: PoolTemplate, requirements: Mapping[str, Requirement], requests: Resources, total: int
 ) -> Filters:
-    """Return how the types of a NodeClaim became the ``total`` that it allows.
+    """Return how a NodeClaim's types were filtered down to the ``total`` that it allows.
 
-    ``requirements`` are the claim's; those of its NodePool come first, then what its pods added.
-    Filters that left as many as were there are not named.
+    ``requirements`` are the claim's: those of its NodePool first, then those added by its pods.
+    Filters that did not exclude any type are left out.
     """
     table = template.table
     space: Space = template.space

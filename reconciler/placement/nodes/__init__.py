@@ -1,1 +1,1 @@
-"""Nodes that are there and nodes to come: what they take, what they may still become."""
+"""Existing and planned nodes: the pods that fit, and the instance types that remain possible."""

@@ -1,8 +1,8 @@
-"""Nodes that this pass will ask for, and the order in which pods try them.
+"""NodeClaims that this pass plans, and the order in which pods try them.
 
-Karpenter offers each pod to the claim with the fewest pods first. The order is kept, not sorted
-anew: a stable sort would put a claim that takes a pod in front of those with one pod more, and a
-new one behind those with one.
+Karpenter offers each pod to the claim with the fewest pods first. This module maintains that order
+instead of sorting again. A stable sort would put a claim that takes a pod in front of those with
+one pod more, and a new claim behind those with one.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from reconciler.placement.pods.cohort import Cohort, CohortView
 from reconciler.placement.pods.shape import Shape
 from reconciler.placement.topology.rules import RuleKind
 
-# NodeClaims that have been made and have no instance yet: places for pods that still wait.
+# NodeClaims that were created and have no instance yet: pending pods may be placed on them.
 #
-# What will come of such a claim is not known, only among which types it is. So it counts with
-# what every one of them offers, and with the most that any of them costs its NodePool's limits.
+# Only the set of possible instance types is known. Such a claim therefore counts with the resources
+# that every one of them offers, and with the largest of them towards its NodePool's limits.
 
 
 def promised(claims: Iterable[NodeClaim], templates: Mapping[str, PoolTemplate]) -> list[Target]:
-    """Return the claims as targets; without known types one offers only what it asked for."""
+    """Return the claims as targets; one without known types offers only what it requested."""
     return [
         _target(claim, templates.get(claim.node_pool)) for claim in claims if not claim.is_deleting
     ]
@@ -62,19 +62,19 @@ def _target(claim: NodeClaim, template: PoolTemplate | None) -> Target:
     return Target(claim.name, labels, taints, left, is_initialized=False, capacity=capacity)
 
 
-# Whether a node to be can take one more pod, and what it then becomes.
+# Whether a planned node can take one more pod, and what it becomes with it.
 
 
 _NO_REQUESTS: Final[Resources] = {}
 
 
 class Fit(NamedTuple):
-    """What a claim becomes with one pod more; without a ``space`` the pod is refused.
+    """The result of adding one pod to a claim; without a ``space`` the pod does not fit.
 
-    ``requests`` are those of all its pods then. ``never`` says that it stays refused while the
-    pass goes on, ``must_wait`` that only reserved capacity is missing. ``held`` are the
-    reservations it would hold, None where there are none at all. ``relaxed`` says that
-    ``minValues`` were lowered.
+    ``requests`` are those of all its pods including the new one. ``never`` is whether it cannot fit
+    for the rest of the pass; ``must_wait`` whether only reserved capacity is missing. ``held`` are
+    the reservations it would hold, None if there are no reservations. ``relaxed`` is whether
+    ``minValues`` was lowered.
     """
 
     space: Space | None = None
@@ -99,10 +99,10 @@ def fit(
     *,
     opening: bool = False,
 ) -> Fit:
-    """Return what a claim becomes with one pod of the view's cohort.
+    """Return the result of adding one pod of the view's cohort to a claim.
 
-    ``types`` are the claim's candidates. Only a claim that is being opened may lower the
-    ``minValues`` of its NodePool, and only where that is best effort.
+    ``types`` are the claim's candidate types. Only a new claim may lower the ``minValues`` of its
+    NodePool, and only if the policy is best effort.
     """
     shape, template = view.cohort.shape, claim.template
     if not view.stage.tolerates(template) or (claim.ports and clash(shape.ports, claim.ports)):
@@ -130,7 +130,7 @@ def fit(
 
 
 def _cheapest_first(table: TypeTable, spaces: tuple[Space, ...], types: int) -> Iterable[Space]:
-    """Return spaces that are equally good otherwise by what a node in them costs at least."""
+    """Return spaces that are otherwise equal, ordered by the cost of their cheapest node."""
     if len(spaces) == 1:
         return spaces
     return sorted(spaces, key=lambda s: table.cheapest_price(s.offers, types & s.mask))
@@ -139,7 +139,7 @@ def _cheapest_first(table: TypeTable, spaces: tuple[Space, ...], types: int) -> 
 def _in_space(
     claim: OpenClaim, space: Space, mask: int, reservations: Reservations, opening: bool
 ) -> Fit:
-    """Return what a claim becomes in one of the spaces that are possible, ``mask`` its types."""
+    """Return the result in one of the possible spaces, with ``mask`` as its types."""
     if not mask:
         return _NOT_NOW
     template, relaxed = claim.template, False
@@ -159,10 +159,10 @@ def _in_space(
 def most_that_fit(
     shape: Shape, claim: OpenClaim, found: Fit, most: int, reservations: Reservations
 ) -> tuple[int, int, Resources]:
-    """Return how many pods of a shape fit a claim that takes one, the types and requests then.
+    """Return how many pods of a shape fit a claim that takes one, and its types and requests then.
 
-    Types only drop out as pods come, so the largest number is found by halving; where ports or
-    reservations are in play pods go one by one.
+    Types only drop out as pods are added, so the maximum is found by binary search. With host ports
+    or reservations, pods are added one at a time.
     """
     assert found.space is not None
     if most <= 1 or shape.ports or reservations.exist:
@@ -186,10 +186,10 @@ def most_that_fit(
 
 
 def record(cohort: Cohort, claim: OpenClaim, count: int) -> None:
-    """Count pods that a claim has taken in every group that they matter to.
+    """Count the pods that a claim took in every group that they affect.
 
-    Where it is open in which domain the node will start, a spread or an affinity counts nothing,
-    and an anti-affinity counts everywhere that it may start.
+    While the domain of the node is not decided, a spread or an affinity does not count them, and an
+    anti-affinity counts them in every possible domain.
     """
     for group in cohort.counted:
         if not group.counts_on(claim.space, claim.template.taints):
@@ -210,15 +210,15 @@ def record(cohort: Cohort, claim: OpenClaim, count: int) -> None:
 
 
 Entry = tuple[int, int, "OpenClaim"]
-"""A claim with its place in the order: number of pods, then who came first."""
+"""A claim with its sort key: number of pods, then sequence number."""
 
 
 class OpenClaim:
-    """A node to be, as far as the pods put on it so far have narrowed it.
+    """A planned node, with its requirements and types narrowed by the pods placed on it so far.
 
-    ``mask`` are the types that still hold all of its pods beside their daemons. ``host`` stands
-    for the name that the node will have. ``cpu_room`` and ``memory_room`` are the most that any
-    of the types has left: more certainly does not fit.
+    ``mask`` are the types that still fit all of its pods and daemons. ``host`` is a placeholder for
+    the node's future name. ``cpu_room`` and ``memory_room`` are the most that any of the types has
+    left; a pod that requests more cannot fit.
     """
 
     __slots__ = (
@@ -258,7 +258,7 @@ class OpenClaim:
 
     @property
     def price(self) -> float:
-        """What its cheapest launch costs, USD an hour."""
+        """The price of its cheapest launch, in USD an hour."""
         offers = self.space.offers
         if self.held:
             offers = tuple(o for o in offers if o.reservation_id in self.held)
@@ -268,7 +268,7 @@ class OpenClaim:
         return self.sequence < other.sequence
 
     def with_more(self, shape: Shape, count: int) -> Resources:
-        """Return what its pods would request with ``count`` more of a shape."""
+        """Return the requests of its pods plus ``count`` more of a shape."""
         total = dict(self.requests)
         for name, amount in shape.requests.items():
             total[name] = total.get(name, 0) + amount * count
@@ -277,9 +277,9 @@ class OpenClaim:
     def add(
         self, shape: Shape, pods: list[Pod], space: Space, mask: int, requests: Resources
     ) -> None:
-        """Put pods of a shape on it, by which it becomes what ``space`` and ``mask`` say.
+        """Place pods of a shape on it and narrow it to ``space`` and ``mask``.
 
-        ``requests`` are those of all its pods then.
+        ``requests`` are those of all its pods including the new ones.
         """
         self.requests = requests
         self.members.append((shape, pods))
@@ -292,7 +292,7 @@ class OpenClaim:
         self.memory_room -= shape.memory * len(pods)
 
     def tighten(self) -> None:
-        """Work out anew how much room it has, for its types may have become fewer."""
+        """Recompute its remaining room after its types may have become fewer."""
         table, template, mask = self.template.table, self.template, self.mask
         self.cpu_room = table.most(CPU, mask) - template.least_cpu - self.requests.get(CPU, 0)
         self.memory_room = (
@@ -303,8 +303,8 @@ class OpenClaim:
 class Order:
     """Claims, fewest pods first.
 
-    Of claims with equally many pods, one that has just taken a pod comes first where
-    ``to_front``, else last.
+    Among claims with the same number of pods, one that just took a pod comes first with
+    ``to_front``, otherwise last.
     """
 
     __slots__ = ("_back", "_front", "entries", "to_front")
@@ -316,7 +316,7 @@ class Order:
         self._back = 0
 
     def next_sequence(self, *, is_new: bool) -> int:
-        """Return the number that puts a claim where it belongs among those with as many pods."""
+        """Return the sequence number of a claim among those with the same number of pods."""
         if is_new or not self.to_front:
             self._back += 1
             return self._back
@@ -324,11 +324,11 @@ class Order:
         return self._front
 
     def ahead(self, count: int, other: int) -> int:
-        """Return how many pods a claim with ``count`` takes before one with ``other`` is ahead."""
+        """Return how many pods a claim with ``count`` takes until one with ``other`` is first."""
         return other - count + 1 if self.to_front else max(1, other - count)
 
     def settle(self, moved: Mapping[OpenClaim, Entry], opened: Iterable[OpenClaim]) -> None:
-        """Put claims that have taken pods, and new ones, where they now belong.
+        """Reinsert claims that took pods, and insert new ones, at their positions.
 
         ``moved`` are the entries that they had before.
         """

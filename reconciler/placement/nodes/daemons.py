@@ -1,9 +1,9 @@
-"""DaemonSets: what they will take of a node before any other pod does.
+"""Compute the resources that DaemonSets use on a node before any other pod.
 
-Which daemons run depends on the node, so the types of a NodePool fall into groups with the same
-daemons; a pod has to fit beside those of the type's group (Karpenter ``scheduler.go``,
-``DaemonOverheadGroup``). The alternatives of a daemon's required affinity are tried for each
-type: Karpenter forgets one for good once a single type did not suit it.
+Which daemons run depends on the node, so the types of a NodePool are grouped by their daemons. A
+pod must fit beside the daemons of the type's group (Karpenter ``scheduler.go``,
+``DaemonOverheadGroup``). The alternatives of a daemon's required affinity are tried for each type;
+Karpenter drops an alternative for good once a single type does not match it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from reconciler.placement.topology.rules import node_terms
 
 
 class Daemon(msgspec.Struct, frozen=True):
-    """The pod that a DaemonSet would start on a new node; ``terms`` are alternatives."""
+    """The pod that a DaemonSet would create on a new node; ``terms`` are its alternatives."""
 
     requests: Resources
     tolerations: tuple[Toleration, ...]
@@ -35,7 +35,7 @@ class Daemon(msgspec.Struct, frozen=True):
 
 
 class DaemonGroup(msgspec.Struct, frozen=True):
-    """Types on which the same daemons run, and what these take together."""
+    """Types on which the same daemons run, and the sum of the daemons' requests."""
 
     mask: int
     requests: Resources
@@ -43,10 +43,10 @@ class DaemonGroup(msgspec.Struct, frozen=True):
 
 
 def daemons(cluster: ClusterState) -> tuple[Daemon, ...]:
-    """Return a daemon for each DaemonSet, as its newest pod is, else as its template says.
+    """Return a daemon for each DaemonSet, taken from its newest pod, or else from its template.
 
-    The template's required affinity holds even so: on the pod it names the pod's own node. One
-    that asks for devices by ResourceClaim counts for nothing, as its pods would not be placed.
+    Required affinity always comes from the template, because the pod's affinity names its own node.
+    Daemons that request devices by ResourceClaim do not count, because their pods cannot be placed.
     """
     if not cluster.daemon_sets:
         return ()
@@ -83,10 +83,10 @@ def _key(daemon_set: DaemonSet) -> tuple[str, str]:
 
 
 def unreadable(cluster: ClusterState) -> tuple[tuple[str, str], ...]:
-    """Return each DaemonSet that nobody can make sense of, ``namespace/name``, and why.
+    """Return each DaemonSet that cannot be parsed (``namespace/name``) and the reason.
 
-    Unknown is not empty: where its affinity cannot be read it counts on every node whose taints
-    it tolerates. Only requests that are no quantities count as nothing.
+    A DaemonSet with an invalid affinity counts on every node whose taints it tolerates. Only
+    invalid request quantities count as zero.
     """
     found = []
     for daemon_set in cluster.daemon_sets:
@@ -106,9 +106,9 @@ def groups(
     requirements: Requirements,
     taints: tuple[Taint, ...],
 ) -> tuple[DaemonGroup, ...]:
-    """Return the types of a NodePool by the daemons that run on them.
+    """Return the types of a NodePool grouped by the daemons that run on them.
 
-    ``requirements`` and ``taints`` are the pool's; its startup taints do not matter.
+    ``requirements`` and ``taints`` are the pool's; its startup taints are ignored.
     """
     found: list[tuple[int, tuple[Daemon, ...]]] = [(types, ())]
     for daemon in known:
@@ -131,7 +131,7 @@ def groups(
 def _suited(
     daemon: Daemon, table: TypeTable, requirements: Requirements, taints: tuple[Taint, ...]
 ) -> int:
-    """Return the types on which the daemon would run in a pool."""
+    """Return the types of a pool on which the daemon would run."""
     if untolerated(taints, (*daemon.tolerations, PREFER_NO_SCHEDULE)):
         return 0
     mask = 0
@@ -142,5 +142,5 @@ def _suited(
 
 
 def least(found: Iterable[DaemonGroup], mask: int) -> Resources:
-    """Return what daemons take at least, whichever type of ``mask`` is launched."""
+    """Return the minimum that daemons use over all types of ``mask``."""
     return smallest([g.requests for g in found if g.mask & mask])

@@ -1,8 +1,8 @@
-"""Nodes that are there: which pods they would take, and what is left on them.
+"""Existing nodes: which pods they can take and what is left on them.
 
-Prepared once for a cluster and asked by every pass. As with instance types, node *i* is bit *i*:
-labels are indexed by value when a pod first asks for one, so that «on which nodes could this run»
-is a few ``&``. A pass only notes what it takes.
+They are prepared once for a cluster and used by every pass. As with instance types, node *i* is bit
+*i*. Labels are indexed by value when a pod first requests one, so finding the nodes a pod can use
+takes a few ``&`` operations. A pass only records what it uses.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from reconciler.placement.nodes.daemons import Daemon
 from reconciler.placement.nodes.space import Demand
 from reconciler.placement.pods.shape import Shape
 
-# Nodes by their labels and taints: «which of them» as one integer, node *i* being bit *i*.
+# Nodes indexed by labels and taints; a set of nodes is one integer in which node *i* is bit *i*.
 #
-# A label is indexed when somebody first asks for it; most labels never are.
+# A label is indexed on its first use; most labels are never used.
 
 
 class LabelIndex:
-    """Rows of labels and taints; ``names`` stand in for hostnames that no label gives."""
+    """An index of labels and taints; ``names`` replace missing hostname labels."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class LabelIndex:
         self._taints = {row: bits(members) for row, members in by_taints.items()}
 
     def values(self, key: str) -> dict[str | None, int]:
-        """Return the nodes by value of a label; None stands for those without it."""
+        """Return the nodes for each value of a label; None stands for nodes without it."""
         known = self._by_key.get(key)
         if known is None:
             column = [row.get(key) for row in self._labels]
@@ -64,7 +64,7 @@ class LabelIndex:
         return known
 
     def _matching(self, wanted: Requirement) -> int:
-        """Return the nodes whose label is as wanted; a missing one meets only a negative demand."""
+        """Return the nodes whose label matches; a missing label matches only negative operators."""
         values = self.values(wanted.key)
         mask = values.get(None, 0) if wanted.is_negative else 0
         if wanted.complement:
@@ -77,14 +77,14 @@ class LabelIndex:
         return mask
 
     def meeting(self, requirements: Mapping[str, Requirement]) -> int:
-        """Return the nodes whose labels are as demanded; what a node does not say it has not."""
+        """Return the nodes whose labels meet the requirements; a missing label has no value."""
         mask = self.all
         for wanted in requirements.values():
             mask &= self._matching(wanted)
         return mask
 
     def tolerated(self, tolerations: tuple[Toleration, ...]) -> int:
-        """Return the nodes all of whose taints are tolerated."""
+        """Return the nodes whose taints are all tolerated."""
         mask = 0
         for taints, members in self._taints.items():
             if not taints or not untolerated(taints, tolerations):
@@ -92,17 +92,17 @@ class LabelIndex:
         return mask
 
 
-# What one pass puts on the nodes that are there; the nodes themselves stay as they were.
+# The pods that one pass places on existing nodes; the nodes themselves do not change.
 
 
 Attached = Callable[[Pod], Iterable[tuple[str, frozenset[str]]]]
 
 
 class NodeUse:
-    """The nodes of a pass: ``open`` are those that may be tried, ``placed`` what came to each.
+    """The use of existing nodes in a pass: ``open`` may be tried, ``placed`` has each one's pods.
 
-    ``guarded`` are nodes that only pods without any place may go to. ``attached`` tells which
-    volumes of a running pod are attached, by driver.
+    ``guarded`` nodes accept only pods that are not bound to any node. ``attached`` has the volumes
+    that a running pod has attached, by driver.
     """
 
     def __init__(
@@ -124,12 +124,12 @@ class NodeUse:
         self._volumes: dict[int, dict[str, frozenset[str]]] = {}
 
     def left(self, index: int) -> Resources:
-        """Return what pods may still take of the node."""
+        """Return the resources that pods can still use on the node."""
         known = self._left.get(index)
         return self.nodes.rows[index].left if known is None else known
 
     def holds(self, index: int, requests: Resources, most: int) -> int:
-        """Return how many pods with ``requests`` the node holds, at most ``most``."""
+        """Return how many pods with ``requests`` fit the node, at most ``most``."""
         left = self.left(index)
         for name, amount in requests.items():
             if amount > 0:
@@ -137,7 +137,7 @@ class NodeUse:
         return max(most, 0)
 
     def ports(self, index: int) -> list[HostPort]:
-        """Return the host ports taken on the node."""
+        """Return the host ports in use on the node."""
         known = self._ports.get(index)
         if known is None:
             state = self.nodes.rows[index].state
@@ -147,7 +147,7 @@ class NodeUse:
         return known
 
     def can_attach(self, index: int, shape: Shape) -> bool:
-        """Return whether the node may attach the volumes of a pod as well."""
+        """Return whether the volumes of a pod can be attached to the node as well."""
         limits = self.nodes.volume_limits(index)
         if not limits:
             return True
@@ -168,7 +168,7 @@ class NodeUse:
         return known
 
     def add(self, index: int, shape: Shape, pods: list[Pod]) -> None:
-        """Put pods of a shape on the node."""
+        """Place pods of a shape on the node."""
         left = dict(self.left(index))
         for name, amount in shape.requests.items():
             left[name] = left.get(name, 0) - amount * len(pods)
@@ -184,16 +184,16 @@ class NodeUse:
                 taken[driver] = taken.get(driver, frozenset()) | names
 
     def requirements(self, index: int) -> Requirements:
-        """Return what the node's labels say, as requirements."""
+        """Return the node's labels as requirements."""
         return self.nodes.requirements(index)
 
 
 @dataclass(frozen=True)
 class Target:
-    """A node that pods may be put on: a running one, or a NodeClaim that waits for its instance.
+    """A node that pods can be placed on: a running one, or a NodeClaim that waits for its instance.
 
-    ``left`` is what pods may still take once its daemons are there. ``capacity`` is what a
-    waiting NodeClaim counts with for its NodePool's limits; a running node has its own.
+    ``left`` is what pods can use once its daemons run. ``capacity`` is what a waiting NodeClaim
+    counts towards its NodePool's limits; a running node counts with its own.
     """
 
     name: str
@@ -212,7 +212,7 @@ class Target:
 class Nodes:
     """The nodes of a cluster as targets, in the order in which pods try them.
 
-    Initialized ones come first, then by name. Nodes on their way out are not among them.
+    Initialized nodes come first, then by name. Nodes that are being deleted are not included.
     """
 
     def __init__(
@@ -238,10 +238,10 @@ class Nodes:
         )
 
     def _less_daemons(self, daemons: tuple[Daemon, ...]) -> list[Target]:
-        """Return the targets less what their daemons will still take."""
+        """Return the targets minus the requests of daemons that do not run there yet."""
         due: dict[int, list[Resources]] = {}
         for daemon in daemons:
-            # like Karpenter, only the first alternative counts on a node that is there
+            # as in Karpenter, only the first alternative counts on an existing node
             demand = Demand(daemon.terms[0])
             for index in indices(self.suited(demand, daemon.tolerations)):
                 due.setdefault(index, []).append(daemon.requests)
@@ -260,7 +260,7 @@ class Nodes:
         return rows
 
     def volume_limits(self, index: int) -> dict[str, int]:
-        """Return how many volumes of each driver may be attached to a node."""
+        """Return how many volumes of each driver can be attached to a node."""
         known = self._csi_nodes.get(self.rows[index].name)
         return known.limits() if known is not None else {}
 
@@ -281,7 +281,7 @@ class Nodes:
         return mask
 
     def requirements(self, index: int) -> Requirements:
-        """Return what a node's labels say, as requirements."""
+        """Return a node's labels as requirements."""
         known = self._requirements.get(index)
         if known is None:
             known = Requirements.from_labels(self.rows[index].labels)

@@ -1,8 +1,8 @@
-"""What NodePools may still launch before their limits are reached.
+"""Track what NodePools can still launch within their limits.
 
-A new node counts with the most that any of its candidate types has, so that a pass never goes
-beyond a limit whichever type is launched (Karpenter does so for resources; the number of nodes,
-which it lets one pass exceed, is counted here as well).
+A new node counts with the largest capacity among its candidate types, so a pass cannot exceed a
+limit whichever type is launched. Karpenter does this for resources. It does not count the number of
+nodes within one pass; this module does.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from reconciler.observed.state import StateNode
 from reconciler.placement.nodes.space import Space
 from reconciler.placement.nodes.template import PoolTemplate
 
-# Capacity that is paid for already: which new nodes may count on it.
+# Reservations: which new nodes can use prepaid capacity.
 #
-# A node that could use a reservation holds a place in every one that it could use, until its
-# requirements rule one out; so places run out early in a pass, never late (Karpenter
-# ``reservationmanager.go``). In strict mode a pod waits for the next pass rather than take
-# capacity that costs more.
+# A node that could use a reservation holds a slot in every one that it could use, until its
+# requirements exclude it. A pass may therefore run out of slots early, but never overbooks
+# (Karpenter ``reservationmanager.go``). In strict mode a pod waits for the next pass instead of
+# using more expensive capacity.
 
 
 Held = frozenset[str]
@@ -29,7 +29,7 @@ NONE_HELD: Held = frozenset()
 
 
 class Reservations:
-    """The places left in each reservation, over all pools that share it."""
+    """The slots left in each reservation, across all pools that share it."""
 
     def __init__(self, tables: Iterable[TypeTable], *, enabled: bool, strict: bool) -> None:
         self._left: dict[str, int] = {}
@@ -42,8 +42,8 @@ class Reservations:
     def reservable(self, held: Held, space: Space, mask: int) -> Held | None:
         """Return the reservations that a node of ``space`` and ``mask`` would hold.
 
-        None means that the pod should wait: there are reservations it could use, all taken, or
-        the node would lose the last one that it holds.
+        None means that the pod has to wait: every reservation it could use is full, or the node
+        would lose the last one that it holds.
         """
         compatible = False
         names = set()
@@ -59,7 +59,7 @@ class Reservations:
         return frozenset(names)
 
     def hold(self, held: Held, now: Held) -> None:
-        """Take the places that are new in ``now`` and give back those that are no longer."""
+        """Take a slot for each name new in ``now`` and release those no longer in it."""
         for name in now - held:
             self._left[name] -= 1
             assert self._left[name] >= 0, f"reservation {name} is held too often"
@@ -68,7 +68,7 @@ class Reservations:
 
 
 class RemainingLimits:
-    """What is left of each NodePool's limits; pools without any are not in here."""
+    """What is left of each NodePool's limits; pools without limits are not included."""
 
     def __init__(
         self,
@@ -97,11 +97,11 @@ class RemainingLimits:
             left[name] -= pods(1) if name == NODES else capacity.get(name, 0)
 
     def left(self, template: PoolTemplate) -> Resources | None:
-        """Return what is left of the pool's limits, None if it has none."""
+        """Return what is left of the pool's limits, or None if it has no limits."""
         return self._left.get(template.name)
 
     def allowed(self, template: PoolTemplate) -> int:
-        """Return the types of the pool that its limits still allow."""
+        """Return the types of the pool that fit within its remaining limits."""
         left = self._left.get(template.name)
         if left is None:
             return template.types

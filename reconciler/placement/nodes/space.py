@@ -1,9 +1,9 @@
-"""What a node may still become: requirements, and the types and offerings that meet them.
+"""What a node can still become: requirements, and the types and offerings that meet them.
 
-Requirements are intersected once for each pair that meets and remembered: thousands of nodes and
-pods have a few dozen different ones. A ``Demand`` is a pod's side, a ``Space`` a node's; both are
-made once for equal content and then compared by identity. The hostname is never part of a space:
-it is what tells two nodes apart, and is looked at separately.
+Thousands of nodes and pods share a few dozen different requirements, so each pair is intersected
+once and cached. A ``Demand`` is a pod's side, a ``Space`` a node's. There is one object for equal
+content, so both are compared by identity. The hostname is not part of a space: it distinguishes
+nodes and is checked separately.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from reconciler.model.karpenter.labels import HOSTNAME
 from reconciler.model.karpenter.requirements import Operator, Requirement, Requirements, requirement
 
 NEW_HOST: Final = "new node"
-"""Stands for the name of a host that is not there yet: no demand can mean it."""
+"""Placeholder for the name of a planned host; no demand can name it."""
 
 
 class Demand:
-    """Requirements that a pod, a volume or a topology puts on its node.
+    """Requirements that a pod, a volume or a topology rule places on its node.
 
-    ``hostname`` is what they say of the host's name, None where nothing.
+    ``hostname`` is the requirement on the hostname, or None.
     """
 
     __slots__ = ("hostname", "requirements")
@@ -35,7 +35,7 @@ class Demand:
 
     @property
     def allows_new_host(self) -> bool:
-        """Whether a node that is not there yet may have the name."""
+        """Whether a planned node can satisfy the hostname requirement."""
         return self.hostname is None or self.hostname.has(NEW_HOST)
 
 
@@ -64,10 +64,10 @@ class Demands:
 
 
 class Space:
-    """A node's requirements with what follows from them.
+    """A node's requirements with the types and offerings derived from them.
 
-    ``mask`` are the types that meet them and have an available offering that does; ``offers``
-    are those offerings' classes.
+    ``mask`` are the types that meet them and have an available offering that does; ``offers`` are
+    those offerings' classes.
     """
 
     __slots__ = ("_book", "_narrowed", "has_min_values", "mask", "offers", "requirements")
@@ -84,9 +84,9 @@ class Space:
         self._narrowed: dict[Demand, Space | None] = {}
 
     def narrowed(self, demand: Demand) -> Space | None:
-        """Return the space in which ``demand`` holds as well, None if it cannot.
+        """Return the space narrowed by ``demand``, or None if it cannot be met.
 
-        A key that this space does not know is fine only where a provider gives it a meaning.
+        A key that this space does not define is allowed only if it is a well-known label.
         """
         try:
             return self._narrowed[demand]
@@ -95,9 +95,9 @@ class Space:
             return result
 
     def values(self, key: str, types: int) -> frozenset[str]:
-        """Return the values that a label may turn out to have when one of ``types`` is launched.
+        """Return the values that a label may have when one of ``types`` is launched.
 
-        A label that neither a requirement nor a type nor an offering gives is not there.
+        The result is empty if no requirement, type or offering defines the label.
         """
         known = self.requirements.get(key)
         if known is not None and not known.complement and len(known.values) <= 1:
@@ -116,7 +116,7 @@ class Space:
 
 
 class SpaceBook:
-    """The spaces over one catalogue, one object for equal content."""
+    """The spaces of one catalog, one object for equal content."""
 
     def __init__(self, table: TypeTable) -> None:
         self.table = table

@@ -1,7 +1,7 @@
-"""NodePools that keep a number of nodes, whatever the pods.
+"""NodePools with a fixed number of replicas, whatever the pods.
 
-Their nodes take pods as any others do; what is missing to the number is asked for straight from
-the template (Karpenter ``controllers/static/provisioning``).
+Their nodes take pods like any others. Missing replicas are launched directly from the template
+(Karpenter ``controllers/static/provisioning``).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from reconciler.placement.question import TYPES_MAX, LaunchPool, PlannedClaim
 def static_claims(
     pools: Iterable[LaunchPool], cluster: ClusterState, settings: Settings, *, salt: str = ""
 ) -> tuple[PlannedClaim, ...]:
-    """Return the NodeClaims that static pools miss, by pool and name.
+    """Return the NodeClaims that static pools are missing, by pool and name.
 
-    They have no pods and no requests. None are asked for while as many nodes as wanted are there
-    or about to be replaced, nor beyond ``limits.nodes``.
+    They have no pods and no requests. None are created while enough nodes exist or are about to be
+    replaced, nor beyond ``limits.nodes``.
     """
     if not settings.gate(FeatureGate.STATIC_CAPACITY):
         return ()
@@ -42,13 +42,13 @@ def static_claims(
 
 
 def _names(cluster: ClusterState, pool: str) -> list[str]:
-    """Return the names of all nodes and NodeClaims of a pool, also those that go away."""
+    """Return the names of all nodes and NodeClaims of a pool, including those being deleted."""
     nodes = [n.name for n in cluster.nodes if n.node_pool == pool]
     return sorted([*nodes, *(c.name for c in cluster.unlaunched if c.node_pool == pool)])
 
 
 def _missing(pool: NodePool, cluster: ClusterState, here: int) -> int:
-    """Return how many nodes to launch; one that a command takes away is still counted on."""
+    """Return how many nodes to launch; a node that a command is removing still counts."""
     nodes = [n for n in cluster.nodes if n.node_pool == pool.name]
     claims = [c for c in cluster.unlaunched if c.node_pool == pool.name and not c.is_deleting]
     running = sum(1 for n in nodes if not n.is_deleting) + len(claims)

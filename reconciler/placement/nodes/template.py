@@ -1,4 +1,4 @@
-"""A NodePool as a mould for new nodes: its requirements, its types, and its daemons."""
+"""A NodePool as a template for new nodes: its requirements, instance types and daemons."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from reconciler.placement.nodes.space import Space, SpaceBook
 
 
 class PoolTemplate:
-    """A NodePool that may launch nodes; ``types`` are the candidates before any pod is known.
+    """A NodePool that may launch nodes; ``types`` are the candidates before any pod is placed.
 
-    ``best_effort`` says that a NodePool's wish for choice (``minValues``) may be lowered.
+    ``best_effort`` is whether the NodePool's ``minValues`` may be lowered.
     """
 
     __slots__ = (
@@ -56,7 +56,7 @@ class PoolTemplate:
     def fitting(self, mask: int, requests: Mapping[str, int], ports: tuple[HostPort, ...]) -> int:
         """Return the types of ``mask`` on which ``requests`` fit beside the daemons.
 
-        ``ports`` are those of the pod that comes; types whose daemons hold one are out.
+        ``ports`` are the host ports of the new pod; types whose daemons use one are excluded.
         """
         at_least = self.table.at_least
         found = 0
@@ -78,13 +78,13 @@ class PoolTemplate:
 
 
 def clash(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
-    """Return whether some port of one side cannot be had beside one of the other."""
+    """Return whether a host port of one side conflicts with one of the other."""
     held = tuple(taken)
     return any(port.matches(other) for port in wanted for other in held)
 
 
 def shortfalls(table: TypeTable, mask: int, space: Space) -> dict[str, tuple[Requirement, int]]:
-    """Return the requirements whose ``minValues`` the types miss, and how many there are."""
+    """Return the requirements whose ``minValues`` the types miss, with the number of values."""
     found: dict[str, tuple[Requirement, int]] = {}
     for key, wanted in space.requirements.items():
         if wanted.min_values is None:

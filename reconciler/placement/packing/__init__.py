@@ -1,1 +1,1 @@
-"""The second packing: many ways to fill nodes, of which the cheapest is kept."""
+"""The cost-optimizing packing: try many ways to fill nodes and use the cheapest."""

@@ -1,7 +1,7 @@
-"""What new nodes must cost at least: no placement of these pods can be cheaper.
+"""Compute a lower bound on the cost of new nodes for a set of pods.
 
-Rules about other pods are left out, pods may be cut and nodes bought in parts; what remains is a
-linear program over classes of pods and kinds of nodes (``packing/covering.py``).
+Rules about other pods are ignored, pods may be split and nodes bought in fractions. What remains is
+a linear program over classes of pods and kinds of nodes (``packing/covering.py``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NOTABLE = 0.3
 
 
 class HeldBy(StrEnum):
-    """What keeps a placement above the bound."""
+    """The reason why a placement costs more than the bound."""
 
     PACKING = "Packing"
     WEIGHTS = "NodePoolWeights"
@@ -46,10 +46,10 @@ class HeldBy(StrEnum):
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """What new nodes cost at least, USD an hour, and why a placement may not come down to it.
+    """The minimum cost of new nodes in USD an hour, and what may keep a placement above it.
 
-    ``with_weights`` and ``with_preferences`` are bounds for placements that keep to the NodePools
-    of greatest weight, or give up no wish; None where they were not asked for.
+    ``with_weights`` bounds placements that use only the NodePools of greatest weight,
+    ``with_preferences`` those that keep every preference. Each is None if it was not requested.
     """
 
     cost: float
@@ -58,11 +58,11 @@ class Bound(msgspec.Struct, frozen=True):
     has_rules: bool = False
 
     def gap(self, cost: float) -> float | None:
-        """Return how far ``cost`` is above the bound, as a share of it; None of nothing."""
+        """Return how far ``cost`` is above the bound, as a share of it; None if it is zero."""
         return cost / self.cost - 1 if self.cost > 0 else None
 
     def held_by(self, cost: float) -> HeldBy | None:
-        """Return what holds a placement that costs so much above the bound, None if nothing."""
+        """Return what keeps a placement of this cost above the bound, or None."""
         if cost <= self.cost * (1 + 1e-6):
             return None
         if self.with_weights is None or self.with_preferences is None:
@@ -77,12 +77,12 @@ def bound(
     shapes: Mapping[Shape, int],
     templates: Sequence[PoolTemplate],
     free: Iterable[Resources] = (),
-    as_wished: Mapping[Shape, int] | None = None,
+    with_preferences: Mapping[Shape, int] | None = None,
 ) -> Bound:
-    """Return the least that new nodes for so many pods of each shape can cost.
+    """Return the minimum cost of new nodes for the given number of pods of each shape.
 
-    ``free`` is the room on nodes that are there, which costs nothing. ``as_wished`` are the same
-    pods with what they would like: where they are given, two more bounds explain the first.
+    ``free`` is the room on existing nodes, which costs nothing. ``with_preferences`` are the same
+    pods with their preferences; if given, two more bounds explain the gap.
     """
     names, room = _names(shapes), list(free)
 
@@ -97,17 +97,17 @@ def bound(
         return _least(loads, templates, names, _amounts(names, room))
 
     cost = least(shapes)
-    if as_wished is None:
+    if with_preferences is None:
         return Bound(cost)
-    has_rules = any(step.rules for shape in as_wished for step in shape.steps[:1])
-    by_weight, by_launch = least(shapes, by_weight=True), least(as_wished, by_launch=True)
+    has_rules = any(step.rules for shape in with_preferences for step in shape.steps[:1])
+    by_weight, by_launch = least(shapes, by_weight=True), least(with_preferences, by_launch=True)
     return Bound(cost, by_weight, by_launch, has_rules)
 
 
 def rough(
     shapes: Mapping[Shape, int], templates: Sequence[PoolTemplate], free: Iterable[Resources]
 ) -> float:
-    """Return a bound that is found soon: what it says is as certain, but it may be lower."""
+    """Return a bound that is quick to compute: equally valid, but possibly lower."""
     names = _names(shapes)
     loads = [_load(s, count, templates, names, s.steps) for s, count in shapes.items()]
     return _least(loads, templates, names, _amounts(names, free), _ROUNDS)
@@ -129,7 +129,7 @@ def _least(
     room: Sequence[int],
     rounds: int = ROUNDS,
 ) -> float:
-    """Return the bound for loads of which there are some."""
+    """Return the bound for a non-empty list of loads."""
     if not loads or not templates:
         return 0.0
     if len(loads) > LOADS_MAX:
@@ -141,9 +141,9 @@ def _least(
 
 
 def worth(shapes: Mapping[Shape, int], templates: Sequence[PoolTemplate]) -> dict[Shape, float]:
-    """Return what each pod adds to the least cost of new nodes for all: its dual price.
+    """Return how much each pod adds to the minimum cost of new nodes for all: its dual price.
 
-    It guides a search and proves nothing: few rounds are spent on it.
+    It guides a search and proves nothing, so few rounds are spent on it.
     """
     if not templates:
         return dict.fromkeys(shapes, 0.0)
@@ -199,7 +199,7 @@ def _load(
 
 
 def _most_on_host(shape: Shape) -> int:
-    """Return how many of the pods a new host takes as far as rules go that no step gives up."""
+    """Return how many of the pods a new host takes under the rules that no step drops."""
     if shape.ports:
         return 1
     least = _FAR

@@ -1,8 +1,7 @@
-"""Packs for the price: tries several packings on paper, carries the best out, keeps the cheapest.
+"""Pack for cost: draft several packings, place the best ones, and use the cheapest.
 
-Whatever is tried, the default's answer is one of the tries, so that this one is never worse. How
-much is tried depends on how many pods there are, never on time: the answer is the same on every
-machine.
+The default packing is always one of the candidates, so the result never costs more. The amount of
+work depends on the number of pods, never on time, so the result is the same on every machine.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from reconciler.placement.pods.cohort import Cohort, CohortView
 from reconciler.placement.solve import PlacementPass
 from reconciler.placement.topology.rules import RuleKind
 
-# Carries out a packing on paper: each pod asks the rules whether it may go where it should.
+# Places a drafted packing: every pod is still checked against the rules.
 #
-# The same code decides as in any other pass. A pod that is refused everywhere it was meant to go
-# is left to the pass, which finds it a place as for any pod.
+# The checks are the same as in any other pass. A pod that does not fit where the draft put it is
+# left to the pass, which places it like any other pod.
 
 
 class _Planned:
-    """A node on paper, the claim once it is open, and the pods that it still waits for."""
+    """A drafted node, its claim once opened, and the pods that are still to be placed on it."""
 
     __slots__ = ("claim", "due", "node")
 
@@ -42,7 +41,7 @@ class _Planned:
 
 
 class Carrying:
-    """One packing being carried out in a pass."""
+    """The placement of one draft in a pass."""
 
     def __init__(
         self, solving: PlacementPass, cohorts: Sequence[Cohort], nodes: Iterable[PaperNode]
@@ -56,7 +55,7 @@ class Carrying:
                 self._by_lot.setdefault(lot, []).append(planned)
 
     def run(self, found: Sorted) -> None:
-        """Place the pods of all lots; pods that are refused go on waiting."""
+        """Place the pods of all lots; pods that do not fit keep waiting."""
         sequences = {number: list(reversed(steps)) for number, steps in found.sequences.items()}
         while sequences:
             before = sum(c.waiting for c in self._cohorts)
@@ -67,7 +66,7 @@ class Carrying:
                 return
 
     def _serve(self, number: int, steps: list[tuple[Lot, int]]) -> None:
-        """Place a cohort's pods lot by lot, ``steps`` from the back, until one is refused."""
+        """Place a cohort's pods lot by lot, ``steps`` from the last, until one does not fit."""
         cohort = self._cohorts[number]
         while steps and cohort.waiting:
             lot, count = steps[-1]
@@ -88,7 +87,7 @@ class Carrying:
                 return
 
     def _place(self, number: int, view: CohortView, lot: Lot, count: int) -> int:
-        """Place up to ``count`` pods of a lot on the first node that takes one; say how many."""
+        """Place up to ``count`` pods of a lot on the first node that takes one; return how many."""
         solving = self._solving
         in_unit = dict(lot.cohorts)[number]
         for planned in self._by_lot.get(lot, ()):
@@ -118,7 +117,7 @@ class Carrying:
         return 0
 
     def _types(self, node: PaperNode) -> int:
-        """Return the types that the claim may become: where limits count, none larger."""
+        """Return the types that the claim may become: with limits, none larger than drafted."""
         template, table = node.template, node.template.table
         mask = self._solving.limits.allowed(template)
         for name in self._solving.limits.left(template) or ():
@@ -129,13 +128,13 @@ class Carrying:
 
 
 _IMPROVED = 3
-"""How many of the packings on paper are made cheaper, the cheapest first."""
+"""Number of drafts to improve, cheapest first."""
 _CARRIED_OUT = 3
-"""How many of the packings on paper are carried out, the cheapest first."""
+"""Number of drafts to place, cheapest first."""
 _WORK_BASE = 120_000
 _WORK_A_POD = 60
 _BRIEF_WORK_A_POD = 30
-"""How often lots may be held against nodes: so often, and so often for each pod."""
+"""Limit on checks of a lot against a node: this number, plus this number for each pod."""
 _DIVISORS: Mapping[Depth, int] = {"whole": 1, "third": 3, "brief": 20}
 _NO_TURN: Mapping[str, int] = {}
 _TURNS_MAX = 6
@@ -144,7 +143,7 @@ _TURNS_MAX = 6
 def cheapest(
     best: PlacementPass, tries: Tries, goal: Goal, depth: Depth = "whole"
 ) -> PlacementPass:
-    """Return the best pass of the default's and all that are tried; it is the one that stands."""
+    """Return the best pass among the default and all candidates; its state is the current one."""
     outcome, standing = goal.reached(best, tries.cohorts), tries.saved()
     if outcome.nodes == 0:
         return best
@@ -163,7 +162,7 @@ def cheapest(
 
 
 def _effort(cohorts: Collection[Cohort], depth: Depth) -> Effort:
-    """Return how much may be tried; a brief packing of many pods needs enough for its one draft."""
+    """Return the work allowed; a brief packing of many pods needs enough for its one draft."""
     pods = sum(len(cohort.pods) for cohort in cohorts)
     if depth == "brief":
         return Effort(_WORK_BASE // _DIVISORS[depth] + _BRIEF_WORK_A_POD * pods)
@@ -171,7 +170,7 @@ def _effort(cohorts: Collection[Cohort], depth: Depth) -> Effort:
 
 
 def _drafts(tries: Tries, goal: Goal, effort: Effort, briefly: bool) -> Iterator[DraftPacking]:
-    """Yield packings on paper, by several measures of worth, for the best ways to take domains."""
+    """Yield drafts by several measures of value, for the best ways to choose domains."""
     ways: list[tuple[Sorted, Filler, Worth, Worth]] = []
     for found, filler, by_share in _ways(tries, goal, effort, briefly):
         by_dual = None if briefly else duals(filler, effort.left // 4)
@@ -190,7 +189,7 @@ def _drafts(tries: Tries, goal: Goal, effort: Effort, briefly: bool) -> Iterator
 
 
 def _improved(drafts: Sequence[DraftPacking], effort: Effort) -> Iterator[DraftPacking]:
-    """Yield the packings made cheaper; each may use half of what is left, the last all."""
+    """Yield the improved drafts; each may use half of the remaining work, the last one all."""
     for following, draft in enumerate(drafts, 1):
         yield draft.improved(effort.left // (2 if following < len(drafts) else 1))
 
@@ -198,7 +197,7 @@ def _improved(drafts: Sequence[DraftPacking], effort: Effort) -> Iterator[DraftP
 def _ways(
     tries: Tries, goal: Goal, effort: Effort, briefly: bool
 ) -> Iterator[tuple[Sorted, Filler, Worth]]:
-    """Yield lots for each way to choose domains, with what share of a node their units take."""
+    """Yield the lots of each way to choose domains, with the value of their units."""
     market: PackingMarket | None = None
     seen: set[object] = set()
     turns = () if briefly else _turns(tries.cohorts)
@@ -213,9 +212,9 @@ def _ways(
 
 
 def _turns(cohorts: Iterable[Cohort]) -> list[dict[str, int]]:
-    """Return orders in which pods that spread may take domains: each is first in one of them.
+    """Return orders in which spread pods may take domains: each domain is first in one of them.
 
-    Pods that take them in the same order find the same nodes.
+    Pods that take domains in the same order end up on the same nodes.
     """
     domains = sorted(
         {

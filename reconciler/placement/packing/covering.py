@@ -1,10 +1,10 @@
 """The linear program behind the bound: loads of pods to be covered by kinds of nodes.
 
 Its dual gives each pod a value such that no node holds more value than it costs. Values are found
-by cutting planes: the program is solved over the fillings of nodes known so far, and each kind is
-asked for one that is worth more than it costs. What counts is checked with the numbers found,
-kind by kind, and the values are scaled down until it holds: so however roughly the program was
-solved, the values are right.
+by cutting planes. The program is solved over the node fillings known so far, and each kind is
+searched for a filling that is worth more than it costs. The result is then verified kind by kind
+and scaled down until it holds. The values are therefore valid, however roughly the program was
+solved.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reconciler.placement.packing.goal import Goal
 from reconciler.placement.packing.simplex import Program, maximum
 
 LOADS_MAX = 24
-"""More loads than these are worth merging: the work grows with their number to the third power."""
+"""More loads than this are merged: the work grows with the third power of their number."""
 
 _TINY = 1e-9
 _FAR = 2**31
@@ -31,10 +31,10 @@ _CUTS_A_ROUND = 8
 
 
 class Load(msgspec.Struct, eq=False):
-    """Pods that are alike: how many, what each asks for, and how many a host takes at most.
+    """Pods that are alike: their number, the requests of each, and how many a host takes at most.
 
-    ``allowed`` are the spaces that suit them, by NodePool. Of a ``fluid`` load a node may take any
-    part.
+    ``allowed`` are the spaces that suit them, by NodePool. A node may take any fraction of a
+    ``fluid`` load.
     """
 
     count: float
@@ -45,7 +45,7 @@ class Load(msgspec.Struct, eq=False):
 
 
 class NodeKind(msgspec.Struct, frozen=True):
-    """A node that may be bought: its dollars, its room, and how many it takes of each load."""
+    """A node that can be bought: its cost, its room, and how many pods of each load it takes."""
 
     cost: float
     room: tuple[int, ...]
@@ -53,23 +53,23 @@ class NodeKind(msgspec.Struct, frozen=True):
 
 
 class Dual(msgspec.Struct, frozen=True):
-    """Dollars that new nodes cost at least, and the value of a pod of each load in it."""
+    """The minimum cost of new nodes in USD an hour, and the value of a pod of each load."""
 
     cost: float
     values: tuple[float, ...]
 
 
 def merged(loads: Iterable[Load]) -> list[Load]:
-    """Return fewer loads that ask for no more than these do."""
+    """Return fewer loads that request no more than these do."""
     return [_merged(members) for members in alike(loads)]
 
 
 def alike(loads: Iterable[Load]) -> list[list[Load]]:
-    """Return the loads in groups of which each may become one.
+    """Return the loads in groups of which each may be merged into one.
 
-    Pods that suit the same nodes and ask for about as much memory for each core may be one load
-    of cores, each with the least that any of them asks for of everything else. Pods without a
-    request for the first resource, cpu in any real case, are left out.
+    Pods that suit the same nodes and have a similar ratio of memory to CPU can be merged into one
+    load of cores. Of every other resource it requests the minimum of its members. Pods without a
+    request for the first resource (CPU in practice) are left out.
     """
     kept = [load for load in loads if load.wanted[0] > 0]
     groups: dict[object, list[Load]] = {}
@@ -83,7 +83,7 @@ def alike(loads: Iterable[Load]) -> list[list[Load]]:
 
 
 def _ratio(load: Load) -> int:
-    """Return how much a load asks for of the second resource for the first, as a power of two."""
+    """Return a load's ratio of the second resource to the first, as a power of two."""
     return (1 + load.wanted[1] // load.wanted[0]).bit_length() if len(load.wanted) > 1 else 0
 
 
@@ -142,7 +142,7 @@ def kinds_of(
 
 
 def _priced(loads: Sequence[Load], template: PoolTemplate) -> dict[int, dict[int, float]]:
-    """Return, for each set of loads that may meet on a node, the types with their least price."""
+    """Return, for each set of loads that can share a node, the types with their lowest price."""
     table: TypeTable = template.table
     found: dict[int, dict[int, float]] = {}
     for offering in table.offering_classes:
@@ -170,7 +170,7 @@ def _priced(loads: Sequence[Load], template: PoolTemplate) -> dict[int, dict[int
 def _room(
     template: PoolTemplate, index: int, columns: Sequence[Sequence[int]], names: Sequence[str]
 ) -> tuple[int, ...] | None:
-    """Return a type's room beside its daemons, None where these do not fit."""
+    """Return a type's room beside its daemons, or None if the daemons do not fit."""
     group = next(g for g in template.daemon_groups if g.mask >> index & 1)
     room = tuple(
         column[index] - group.requests.get(name, 0)
@@ -180,7 +180,7 @@ def _room(
 
 
 def _held(load: Load, room: Sequence[int]) -> int:
-    """Return how many pods of a load fit into a room, of a fluid one rather more."""
+    """Return how many pods of a load fit into a room, rounded up for a fluid load."""
     most = load.most
     for wanted, amount in zip(load.wanted, room, strict=True):
         if wanted > 0:
@@ -189,7 +189,7 @@ def _held(load: Load, room: Sequence[int]) -> int:
 
 
 class _Pricing:
-    """For one kind: the most value that it holds, and shadow prices that prove it."""
+    """For one kind of node: the most value that it holds, and shadow prices that prove it."""
 
     __slots__ = ("kind", "loads", "numbers", "shadow")
 
@@ -200,7 +200,7 @@ class _Pricing:
         self.shadow: list[float] = []
 
     def ceiling(self, values: Sequence[float], shadow: Sequence[float]) -> float:
-        """Return a value that the kind cannot exceed, as some shadow prices prove."""
+        """Return a value that the kind cannot exceed, as proved by some shadow prices."""
         if not shadow:
             return _NO_PROOF
         kind, loads = self.kind, self.loads
@@ -214,7 +214,7 @@ class _Pricing:
         return total
 
     def fill(self, values: Sequence[float]) -> tuple[float, list[float]]:
-        """Return the most value, fractions of pods allowed, and how many of each load make it."""
+        """Return the most value with fractional pods, and how many pods of each load make it up."""
         kind, numbers, loads = self.kind, self.numbers, self.loads
         used = [r for r in range(len(kind.room)) if any(loads[i].wanted[r] for i in numbers)]
         scale = [float(kind.room[r]) or 1.0 for r in used]
@@ -237,7 +237,7 @@ class _Pricing:
 
 
 def solve(loads: Sequence[Load], kinds: Sequence[NodeKind], rounds: int = ROUNDS) -> Dual:
-    """Return values of pods that no kind of node exceeds, as high as found in all."""
+    """Return values of pods that no kind of node exceeds, with as high a total as was found."""
     counts = [float(load.count) for load in loads]
     pricings = [_Pricing(kind, loads) for kind in kinds]
     program = Program(counts)
@@ -274,7 +274,7 @@ def solve(loads: Sequence[Load], kinds: Sequence[NodeKind], rounds: int = ROUNDS
 def _first_rows(
     loads: Sequence[Load], kinds: Sequence[NodeKind]
 ) -> Iterator[tuple[list[float], float]]:
-    """Yield for each load the node that is cheapest for it alone; so the values are limited."""
+    """Yield for each load the node that is cheapest for it alone, which bounds the values."""
     for number in range(len(loads)):
         row = [0.0] * len(loads)
         suited = [k for k in kinds if k.most[number]]
@@ -284,7 +284,7 @@ def _first_rows(
 
 
 def worth(room: Sequence[int], loads: Sequence[Load], values: Sequence[float]) -> float:
-    """Return the most value that pods on a free room can have, whatever else speaks against it."""
+    """Return an upper bound on the value of pods in a free room."""
     counts = tuple(ceil(load.count) for load in loads)
     kind = NodeKind(0.0, tuple(room), counts)
     return _Pricing(kind, loads).fill(values)[0]

@@ -1,7 +1,7 @@
-"""Nodes on paper: which lots a node of one type takes, and what that is worth.
+"""Fill draft nodes: which lots a node of one type takes, and the value of those lots.
 
-A node on paper keeps room, demands, host rules and ports, each by the same functions that decide
-about real claims. Whether it can be had is decided when it is carried out.
+A draft node tracks room, demands, host rules and ports with the same functions as real claims.
+Whether it is possible is decided when the draft is placed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reconciler.placement.packing.market import Charge, PackingMarket, PoolOffer
 from reconciler.placement.topology.groups import Group
 
 Needs = Sequence[tuple[int, int]]
-"""What a unit asks for: amounts by the number of the resource, none of them zero."""
+"""The requests of a unit: amounts by resource index, without zeros."""
 
 _HOST = "this"
 _ORDERS_MAX = 12
@@ -28,7 +28,7 @@ _ROUGHLY = 32
 
 
 class Site:
-    """A NodePool within a space, and what becomes of it with each lot: None where it cannot be."""
+    """A NodePool within a space, and the result of adding each lot: None if it does not fit."""
 
     __slots__ = ("costs", "joined", "space", "template")
 
@@ -39,13 +39,13 @@ class Site:
         self.joined: dict[Lot, Site | None] = {}
 
     def holds(self, index: int, cost: float) -> bool:
-        """Return whether a type may be had here for no more than ``cost``."""
+        """Return whether a type is available here for no more than ``cost``."""
         here = self.costs.get(index)
         return here is not None and here <= cost and bool(self.space.mask >> index & 1)
 
 
 class PaperNode:
-    """A node with the units that it takes of each lot."""
+    """A node with the number of units that it takes of each lot."""
 
     __slots__ = ("cost", "hosts", "index", "ports", "room", "row", "site", "taken")
 
@@ -64,7 +64,7 @@ class PaperNode:
         return self.site.template
 
     def take(self, lot: Lot, needs: Needs, most: int, sites: Sites) -> int:
-        """Take up to ``most`` units of a lot, as many as fit; return how many."""
+        """Take as many units of a lot as fit, up to ``most``; return the number."""
         room = self.room
         for resource, amount in needs:
             held = room[resource] // amount
@@ -75,7 +75,7 @@ class PaperNode:
         return self.join(lot, needs, most, sites)
 
     def join(self, lot: Lot, needs: Needs, most: int, sites: Sites) -> int:
-        """Take up to ``most`` units of a lot, for which there is room; return how many."""
+        """Take up to ``most`` units of a lot, already known to have room; return the number."""
         site = self.site
         try:
             after = site.joined[lot]
@@ -95,7 +95,7 @@ class PaperNode:
         return most
 
     def _room_by_rules(self, lot: Lot, most: int) -> int:
-        """Return how many units rules about hosts and ports let in, and count them."""
+        """Return how many units the rules about hosts and ports allow, and count them."""
         if lot.ports:
             most = min(most, 1) if not clash(lot.ports, self.ports) else 0
         for group, selects_itself in lot.by_host:
@@ -113,23 +113,23 @@ class PaperNode:
         return most
 
     def has_room(self, needs: Needs) -> bool:
-        """Return whether there is room for a unit, whatever rules say."""
+        """Return whether there is room for a unit, ignoring rules."""
         room = self.room
         return all(room[resource] >= amount for resource, amount in needs)
 
     @property
     def content(self) -> object:
-        """Something that is equal where nodes have the same to offer and to lose."""
+        """A key that is equal for nodes with the same room and contents."""
         taken = tuple(sorted((lot.number, count) for lot, count in self.taken.items()))
         return self.template.name, self.index, self.cost, taken
 
     @property
     def floor(self) -> float:
-        """What nodes for its units probably cost at least."""
+        """The estimated minimum cost of nodes for its units."""
         return sum(lot.floor * count for lot, count in self.taken.items())
 
     def copied(self) -> PaperNode:
-        """Return another node like it."""
+        """Return a copy of this node."""
         made = PaperNode(self.site, self.row)
         made.room = list(self.room)
         made.taken = dict(self.taken)
@@ -144,7 +144,7 @@ class PaperNode:
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether some lot would have its own node here; else another NodePool comes first."""
+        """Whether some lot would open its own node here; otherwise another NodePool comes first."""
         return any(
             self.template is shelf.template
             for lot in self.taken
@@ -169,7 +169,7 @@ class Sites:
         return known
 
     def joined(self, site: Site, lot: Lot) -> Site | None:
-        """Return, and remember, what becomes of a site with a unit of a lot."""
+        """Return, and cache, the site that results from adding a unit of a lot."""
         space: Space | None = site.space if lot.suits(site.template) else None
         for demand in lot.demands:
             space = space.narrowed(demand) if space is not None else None
@@ -178,7 +178,7 @@ class Sites:
 
 
 class Filler:
-    """Fills nodes from what is left of the lots, the most valuable units first."""
+    """Fills nodes from the remaining lots, the most valuable units first."""
 
     def __init__(self, market: PackingMarket, lots: Iterable[Lot], effort: Effort) -> None:
         self.market = market
@@ -195,7 +195,7 @@ class Filler:
         self._limits: dict[str, list[int]] = {}
 
     def value(self, values: Mapping[Lot, tuple[float, float]]) -> None:
-        """Let units be worth so much, and cost so much at least; the most valuable come first."""
+        """Set the value and the minimum cost of units, and sort by value."""
         for lot, (value, floor) in values.items():
             lot.value, lot.floor = value, floor
         self._rank()
@@ -205,7 +205,7 @@ class Filler:
         self.order = self._all
 
     def affords(self, template: PoolTemplate, row: Row) -> bool:
-        """Return whether the limits of the NodePool still allow such a node."""
+        """Return whether the remaining limits of the NodePool allow such a node."""
         if not row.charge:
             return True
         left = self._left_of_limits(template)
@@ -225,10 +225,10 @@ class Filler:
         *,
         roughly: bool = False,
     ) -> PaperNode:
-        """Return a node with what it would take now; nothing is taken from the lots yet.
+        """Return a node filled from the remaining lots; nothing is taken from the lots yet.
 
-        ``order`` says which lots come first, by default the most valuable. ``roughly`` stops when
-        the node is nearly full.
+        ``order`` is the order of the lots, by default the most valuable first. ``roughly`` stops
+        when the node is nearly full.
         """
         node = PaperNode(self.sites.of(shelf.template, shelf.space), row)
         left, needs, sites = self.left, self.needs, self.sites
@@ -261,11 +261,11 @@ class Filler:
         return all(node.taken.get(lot) == count for lot, count in self.left.items() if count)
 
     def least_cost(self) -> float:
-        """Return what nodes for all that is left cost at least, 0.0 if nothing is known."""
+        """Return the minimum cost of nodes for all that is left, or 0.0 if it is unknown."""
         return sum(lot.floor * self.left[lot] for lot in self.order)
 
     def best_filled(self, shelf: PoolOffers, row: Row) -> PaperNode:
-        """Return a node filled in the most valuable of several orders: each lot first or last."""
+        """Return the most valuable filling over several orders: each lot first or last."""
         best = self.filled(shelf, row)
         if len(self.order) > _LOTS_TO_REORDER:
             return best
@@ -282,28 +282,28 @@ class Filler:
         return best
 
     def book(self, node: PaperNode, times: int = 1) -> None:
-        """Take the units of ``times`` such nodes from the lots; below zero gives them back."""
+        """Take the units of ``times`` such nodes from the lots; a negative number returns them."""
         for lot, count in node.taken.items():
             self.left[lot] -= count * times
         self.charge(node, times)
 
     def limits(self) -> tuple[tuple[str, Charge], ...]:
-        """Return what is left of the limits of NodePools, for ``restore_limits``."""
+        """Return what is left of the NodePools' limits, for ``restore_limits``."""
         return tuple((name, tuple(left)) for name, left in sorted(self._limits.items()))
 
     def restore_limits(self, limits: Iterable[tuple[str, Charge]]) -> None:
-        """Set what is left of the limits back."""
+        """Restore what is left of the limits."""
         self._limits = {name: list(left) for name, left in limits}
 
     def charge(self, node: PaperNode, times: int) -> None:
-        """Take nodes from the limits of their NodePool; below zero gives them back."""
+        """Charge nodes to the limits of their NodePool; a negative number refunds them."""
         if node.row.charge:
             left = self._left_of_limits(node.template)
             for i, amount in enumerate(node.row.charge):
                 left[i] -= amount * times
 
     def repeatable(self, node: PaperNode) -> int:
-        """Return how many such nodes the lots still fill and limits allow."""
+        """Return how many such nodes the remaining lots fill and the limits allow."""
         times = min(self.left[lot] // count for lot, count in node.taken.items())
         if node.row.charge:
             left = self._left_of_limits(node.template)
@@ -313,16 +313,16 @@ class Filler:
         return times
 
     def tidy(self) -> None:
-        """Pass over lots of which nothing is left."""
+        """Drop lots of which nothing is left."""
         self.order = [lot for lot in self.order if self.left[lot]]
 
     def restart(self) -> None:
-        """Have everything left, and the limits as they were at first."""
+        """Restore all lots and limits to their initial state."""
         self._limits = {}
         self.reset({lot: lot.units for lot in self.left})
 
     def reset(self, left: Mapping[Lot, int]) -> None:
-        """Have so much left of each lot, and nothing of others."""
+        """Set what is left of each lot; lots that are not given have nothing left."""
         for lot in self.left:
             self.left[lot] = left.get(lot, 0)
         self.order = [lot for lot in self._all if self.left[lot]]

@@ -1,4 +1,4 @@
-"""What the cheapest packing is measured by, and which NodePools take part in it."""
+"""The objective of the cost-optimizing packing, and the NodePools that take part in it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.pods.cohort import Cohort
 from reconciler.placement.solve import PlacementPass
 
-# How much is tried: counted in lots held against nodes, never in time.
+# The work limit: counted in checks of a lot against a node, never in time.
 
 
 class Effort:
-    """What was done of the work that all packings of one question may do together."""
+    """The work used, out of what all packings of one question share."""
 
     __slots__ = ("done", "most")
 
@@ -26,19 +26,20 @@ class Effort:
 
     @property
     def left(self) -> int:
-        """How much may still be begun."""
+        """The remaining work."""
         return max(0, self.most - self.done)
 
 
 Depth = Literal["whole", "third", "brief"]
-"""How much is tried: less where the same is asked again and again."""
+"""How much is tried: less if the same question is asked repeatedly."""
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """Which NodePools are packed for their price, and what a node costs beside it.
+    """Which NodePools are packed for cost, and what a node costs on top of its price.
 
     ``node_costs`` are USD an hour for each node of a pool: licences, monitoring and the like.
-    ``preference_cost_max`` is what preferences may cost, as a share of what new nodes cost.
+    ``preference_cost_max`` is the maximum that preferences may add, as a share of the cost of new
+    nodes.
     """
 
     packing: Packing = Packing.DEFAULT
@@ -49,7 +50,7 @@ class Goal(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, settings: Settings) -> Goal:
-        """Return what the settings ask for; a NodePool's own options go before the general."""
+        """Return the goal that the settings define; a NodePool's own options take precedence."""
         pools = settings.node_pools.items()
         return cls(
             packing=settings.packing,
@@ -72,11 +73,11 @@ class Goal(msgspec.Struct, frozen=True):
         return any(map(self.packs, templates))
 
     def cost_of_node(self, template: PoolTemplate) -> float:
-        """Return what a node of the NodePool costs an hour beside its price."""
+        """Return what a node of the NodePool costs on top of its price, in USD an hour."""
         return self.node_costs.get(template.name, self.node_cost)
 
     def reached(self, solving: PlacementPass, cohorts: Sequence[Cohort]) -> PackingScore:
-        """Return what a pass came to."""
+        """Return the score of a pass."""
         claims = solving.claims
         cost = sum(claim.price + self.cost_of_node(claim.template) for claim in claims)
         virtual = sum(c.waiting for c in cohorts if c.shape.model.is_virtual)
@@ -85,7 +86,7 @@ class Goal(msgspec.Struct, frozen=True):
 
 
 class PackingScore(msgspec.Struct, frozen=True, order=True):
-    """Less is better: pods without a place, then virtual ones, then dollars an hour, then nodes."""
+    """Lower is better: unscheduled pods, then virtual ones, then USD an hour, then nodes."""
 
     unplaced: int
     unbuffered: int
@@ -94,5 +95,5 @@ class PackingScore(msgspec.Struct, frozen=True, order=True):
 
     @property
     def waiting(self) -> tuple[int, int]:
-        """Pods without a place, real ones first."""
+        """The numbers of unscheduled pods: real, then virtual."""
         return self.unplaced, self.unbuffered

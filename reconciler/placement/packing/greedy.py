@@ -1,8 +1,8 @@
-"""Greedy by price density: buy the node that gives most value for its dollars, then the next.
+"""Greedy packing by value density: repeatedly buy the node with the most value for its cost.
 
-What a unit is worth is its share of the cheapest node that it could fill alone, or its dual price
-in the relaxation. A node's density changes only as lots run out, so it is worked out again only
-when it comes to the front.
+The value of a unit is its share of the cheapest node that it could fill alone, or its dual price in
+the relaxation. The density of a node only changes as lots run out, so it is recomputed only when
+the node comes to the front.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from reconciler.placement.packing.lots import Lot
 from reconciler.placement.packing.market import PackingMarket, PoolOffers, Row
 from reconciler.placement.packing.simplex import Program
 
-# What a unit of each lot is worth in dollars: the guide of the greedy packing.
+# The value of a unit of each lot, in USD an hour: it guides the greedy packing.
 
 
 _LOTS_MAX = 48
-"""With more lots the program would cost more than it brings."""
+"""With more lots the program would cost more than it saves."""
 _ROUNDS = 12
 _NODES_A_ROUND = 8
 _LEAST_SHARE = 0.02
@@ -28,14 +28,15 @@ _LITTLE = 1e-6
 
 
 Values = Mapping[Lot, tuple[float, float]]
-"""What a unit of each lot is thought to be worth, and what it probably costs at least."""
+"""The estimated value of a unit of each lot, and its estimated minimum cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What units are worth, and what all nodes for them probably cost at least.
+    """The values of units, and the estimated minimum cost of all nodes for them.
 
-    ``columns`` are nodes that several lots share, with how many of each solve the relaxation.
+    ``columns`` are nodes that several lots share, with their quantities in the relaxation's
+    solution.
     """
 
     values: Values
@@ -55,15 +56,14 @@ def shares(lots: Iterable[Lot], market: PackingMarket) -> Worth:
 
 
 def duals(filler: Filler, work_max: int) -> Worth | None:
-    """Value each unit by its dual price over whole nodes; None if there are too many lots.
+    """Value each unit by its dual price over complete nodes; None if there are too many lots.
 
-    After ``work_max`` the prices are taken as they are then, and nothing is known of the least
-    cost.
+    After ``work_max`` checks the current prices are used and the minimum cost is unknown.
 
-    The program has a row for each node that was worth more than it costs when it was filled by the
-    prices before (Gilmore and Gomory's columns, found by the filler instead of exactly). A unit
-    of which there is plenty of room beside others is worth nothing there; it keeps a small part
-    of its share, so that it is still packed by size.
+    The program has a row for each node whose value exceeded its cost when it was filled by the
+    previous prices (Gilmore and Gomory's columns, found by the filler instead of exactly). A unit
+    that fits into spare room beside others has no value there. It keeps a small part of its share,
+    so that it is still packed by size.
     """
     lots = list(filler.left)
     if len(lots) > _LOTS_MAX:
@@ -106,7 +106,7 @@ def _valued(lots: Sequence[Lot], prices: Sequence[float]) -> Values:
 
 
 def _alone(filler: Filler, lots: Iterable[Lot]) -> Iterator[float]:
-    """Yield what a unit of each lot costs at least on a node that takes no other lot."""
+    """Yield the minimum cost of a unit of each lot on a node that takes no other lot."""
     for lot in lots:
         costs = [
             node.cost / count
@@ -120,7 +120,7 @@ def _alone(filler: Filler, lots: Iterable[Lot]) -> Iterator[float]:
 
 
 def _worthwhile(filler: Filler) -> Iterator[PaperNode]:
-    """Yield nodes that would hold more than they cost."""
+    """Yield nodes whose value would exceed their cost."""
     for shelf in shelves_of(filler.order, 0):
         for row in shelf.rows:
             node = filler.filled(shelf, row)
@@ -137,7 +137,7 @@ _NEVER = float("inf")
 
 
 def shelves_of(lots: Iterable[Lot], tier: int) -> list[PoolOffers]:
-    """Return every shelf from which some lot may buy its own node, once.
+    """Return every shelf from which some lot may open its own node, without duplicates.
 
     ``tier`` counts by the weight of NodePools from 0.
     """
@@ -149,12 +149,12 @@ def shelves_of(lots: Iterable[Lot], tier: int) -> list[PoolOffers]:
 
 
 Opening = tuple[float, int, int, PoolOffers, Row]
-"""A node that might be bought, behind its density and its place among shelves and rows."""
+"""A node that may be bought, with its density and its position among shelves and rows."""
 
 
 @dataclass(slots=True)
 class _Bill:
-    """The nodes bought in one packing, and whether they probably cost too much."""
+    """The nodes bought in one packing, and whether they are likely to cost too much."""
 
     ceiling: float
     nodes: list[PaperNode] = field(default_factory=list)
@@ -167,10 +167,10 @@ class _Bill:
 
 
 class Greedy:
-    """The greedy packing over what a filler has left; its work is limited.
+    """The greedy packing over a filler's remaining lots; its work is limited.
 
-    ``work_max`` counts how often a lot may be held against a node before no further run begins;
-    one that has begun may go on much longer, so that the first comes to its end.
+    ``work_max`` is the number of checks of a lot against a node after which no further run begins.
+    A run that has begun may exceed it, so that the first one always finishes.
     """
 
     def __init__(self, filler: Filler, work_max: int) -> None:
@@ -182,17 +182,17 @@ class Greedy:
 
     @property
     def exhausted(self) -> bool:
-        """Whether no further try should begin."""
+        """Whether no further run may begin."""
         return self._effort.done >= self._enough
 
     def packed(
         self, openings: Sequence[Opening], first: int = 0, ceiling: float = _NEVER
     ) -> list[PaperNode] | None:
-        """Return nodes for what is left, from the NodePools of greatest weight that may be had.
+        """Return nodes for what is left, from the available NodePools of greatest weight.
 
-        The first bought is opening number ``first``. Lots may be left over, for which there is no
-        node or no work left. None is returned as soon as the nodes would probably cost
-        ``ceiling`` or more, by the ``floor`` of the lots left; what was booked until then stays
+        The first node bought is opening number ``first``. Lots may be left over if there is no node
+        for them or no work left. The result is None as soon as the nodes are likely to cost
+        ``ceiling`` or more, given the ``floor`` of the remaining lots. Units booked until then stay
         booked.
         """
         bill = _Bill(ceiling)
@@ -204,7 +204,7 @@ class Greedy:
         return None if bill.is_too_high else bill.nodes
 
     def openings(self, tier: int = 0) -> list[Opening]:
-        """Return every node that would take something now, the densest value first."""
+        """Return every node that would take something now, highest density first."""
         found: list[Opening] = []
         for s, shelf in enumerate(shelves_of(self.filler.order, tier)):
             for r, row in enumerate(shelf.rows):
@@ -215,7 +215,7 @@ class Greedy:
                 if density != _NEVER:
                     found.append((density, s, r, shelf, row))
                 if self.filler.holds_all(node):
-                    break  # those that follow cost more for the same
+                    break  # all later ones cost more for the same value
         found.sort(key=lambda o: o[:3])
         return found
 
@@ -248,6 +248,6 @@ class Greedy:
 
 
 def _density(node: PaperNode) -> float:
-    """Return the dollars of a node for each dollar of value that it takes."""
+    """Return the cost of a node for each dollar of value that it takes."""
     value = node.value
     return node.cost / value if value > 0 and node.is_asked_for else _NEVER

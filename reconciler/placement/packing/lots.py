@@ -1,9 +1,9 @@
-"""The pods that wait, as lots: alike, with the same node in mind as far as rules say.
+"""Group pending pods into lots: pods that are alike and that the rules send to the same nodes.
 
-Rules about zones and the like decide one pod after another, and each decision hangs on those
-before it. So the rules are asked once, in queue order, as if every pod had a node to itself; what
-they answer (three pods in each zone, all in one) splits a cohort into lots. Pods that must share
-a host become one lot that is placed whole.
+Topology rules decide one pod at a time, and each decision depends on the previous ones. The rules
+are therefore evaluated once, in queue order, as if every pod had a node to itself. The result
+(three pods in each zone, all in one zone) splits a cohort into lots. Pods that must share a host
+become one lot that is placed as a unit.
 """
 
 from __future__ import annotations
@@ -29,13 +29,12 @@ from reconciler.placement.topology.rules import RuleKind
 class Lot:
     """Units that are alike: one pod each, or several that share a host.
 
-    ``cohorts`` says which cohort has how many pods in a unit. ``shelves`` are what may be launched
-    for it, by the weight of NodePools: a list counts only once the ones before it are exhausted.
-    ``demands`` are what it asks of any other node.
-    ``by_host`` are the rules that count pods of one host, ``counted`` those that count it.
-    ``is_ruled`` says whether it matters who else is on its host.
-    ``share`` is what a unit costs of a node that is bought in parts, ``value`` what it is thought
-    to be worth, and ``floor`` what it probably costs at least.
+    ``cohorts`` has the number of pods of each cohort in a unit. ``shelves`` are the nodes that may
+    be launched for it, by the weight of NodePools: a list is used only once the previous ones are
+    exhausted. ``demands`` apply to any other node. ``by_host`` are the rules that count pods of one
+    host, ``counted`` those that count this lot. ``is_ruled`` is whether other pods on its host
+    matter. ``share`` is the cost of a unit if nodes are bought in fractions, ``value`` its
+    estimated value, and ``floor`` its estimated minimum cost.
     """
 
     number: int
@@ -58,7 +57,7 @@ class Lot:
         self.is_ruled = bool(self.by_host or self.counted or self.ports)
 
     def suits(self, template: PoolTemplate) -> bool:
-        """Return whether its pods put up with the NodePool's taints."""
+        """Return whether its pods tolerate the NodePool's taints."""
         known = self._suits.get(template.name)
         if known is None:
             known = all(stage.tolerates(template) for stage in self.stages)
@@ -68,7 +67,7 @@ class Lot:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """Where a pod would go: at which step, in what, and what its share of a node costs there."""
+    """Where a pod would be placed: step, NodePool, space, and the cost of its share of a node."""
 
     stage: CohortStage
     template: PoolTemplate
@@ -78,22 +77,22 @@ class _Choice:
 
 @dataclass(slots=True)
 class Sorted:
-    """All lots, and for each cohort the lots of its pods one after another."""
+    """All lots, and for each cohort the sequence of its pods' lots."""
 
     lots: list[Lot]
     sequences: dict[int, list[tuple[Lot, int]]]
 
     @property
     def content(self) -> object:
-        """Something that is equal where the lots are."""
+        """A key that is equal for equal lots."""
         return tuple((lot.cohorts, lot.demands, lot.units) for lot in self.lots)
 
 
 class DomainChoice(Enum):
-    """Which of the domains that are open to a pod is taken.
+    """Which of a pod's open domains is used.
 
-    By the share of a node that it takes there, or by the cheapest node that takes it: then only
-    of domains that are equally empty.
+    ``SHARE`` takes the one where its share of a node costs least. ``NODE`` takes the one with the
+    cheapest node that fits it, among domains that are equally empty.
     """
 
     SHARE = "share"
@@ -101,9 +100,9 @@ class DomainChoice(Enum):
 
 
 class Sorting:
-    """Makes the lots of the pods that wait; the counts of the rules are changed by it.
+    """Builds the lots of pending pods; this changes the counts of the rules.
 
-    ``turn`` are domains in the order in which they are taken, before what they cost counts.
+    ``turn`` is an order of domains that takes precedence over their cost.
     """
 
     def __init__(
@@ -125,7 +124,7 @@ class Sorting:
         self._sequences: dict[int, list[tuple[Lot, int]]] = {}
 
     def lots(self) -> Sorted:
-        """Return the lots; pods for which the rules leave no place now are in none."""
+        """Return the lots; pods for which the rules leave no domain now are in none."""
         bundled = self._bundles()
         waiting = [i for i, c in enumerate(self._cohorts) if c.waiting and i not in bundled]
         while waiting:
@@ -138,7 +137,7 @@ class Sorting:
     # pods that share a host
 
     def _bundles(self) -> set[int]:
-        """Make a lot of each set of cohorts that must share a host; return their cohorts."""
+        """Build a lot for each set of cohorts that must share a host; return their cohorts."""
         bound: set[int] = set()
         for members in self._host_mates():
             bound.update(members)
@@ -146,7 +145,7 @@ class Sorting:
         return bound
 
     def _host_mates(self) -> list[list[int]]:
-        """Return the cohorts that affinity binds to one host, in sets."""
+        """Return the sets of cohorts that affinity binds to one host."""
         parent = list(range(len(self._cohorts)))
 
         def root(i: int) -> int:
@@ -194,7 +193,7 @@ class Sorting:
     ) -> tuple[tuple[PoolOffers, ...], ...]:
         """Return where a unit may be launched, by the weight of NodePools.
 
-        Where the first NodePool that would take it is packed otherwise, nothing is.
+        The result is empty if the first suitable NodePool is not packed for cost.
         """
         goal, limits = self._goal, self._solving.limits
         found: list[list[PoolOffers]] = []
@@ -221,10 +220,10 @@ class Sorting:
             found[-1].append(self._market.shelf(template, space))
         return tuple(map(tuple, found))
 
-    # pods each for itself
+    # pods that are placed one by one
 
     def _sort(self, number: int) -> bool:
-        """Put the pods of a cohort into lots as far as the rules go; say whether all are."""
+        """Put the pods of a cohort into lots where the rules allow; return whether all are in."""
         cohort = self._cohorts[number]
         done = sum(count for _, count in self._sequences.get(number, ()))
         while done < cohort.waiting:
@@ -235,7 +234,7 @@ class Sorting:
         return True
 
     def _next(self, number: int, most: int) -> int:
-        """Put the next pods of a cohort into a lot; return how many."""
+        """Put the next pods of a cohort into a lot; return the number."""
         cohort = self._cohorts[number]
         stages = cohort.stages[cohort.first :]
         alternatives = _alternatives(stages)
@@ -251,7 +250,7 @@ class Sorting:
         return count
 
     def _choice(self, cohort: Cohort, stage: CohortStage) -> _Choice | None:
-        """Return the NodePool and space that the rules leave open now, of several the cheapest."""
+        """Return the cheapest NodePool and space that the rules allow now."""
         view = stage.view(cohort, self._solving.demands)
         if view.hopeless or stage.step.demand.hostname is not None:
             return None
@@ -281,7 +280,7 @@ class Sorting:
         return None
 
     def _its_turn(self, stage: CohortStage, space: Space) -> int:
-        """Return when the domains of a space are to be taken, 0 where there is no turn."""
+        """Return the position of a space's domains in the turn, or 0 without a turn."""
         if not self._turn:
             return 0
         found = (space.requirements.get(group.key) for group in stage.by_domain)
@@ -303,7 +302,7 @@ class Sorting:
         chosen: _Choice,
         count: int,
     ) -> None:
-        """Add pods to the lot that a space means, and count them as if they were there."""
+        """Add pods to the lot of a space, and count them as if they were placed there."""
         stage, template, space = chosen.stage, chosen.template, chosen.space
         demands = _demands(cohort, stage, space, self._solving)
         key = (number, stage, demands)
@@ -342,7 +341,7 @@ def _demands(
     space: Space | None = None,
     solving: PlacementPass | None = None,
 ) -> tuple[Demand, ...]:
-    """Return what a pod asks of its node, with the domains that ``space`` has settled."""
+    """Return the demands of a pod on its node, with the domains that ``space`` has fixed."""
     found = [stage.step.demand]
     if space is None or solving is None:
         return (*found, *cohort.shape.volume_demands[:1])
@@ -359,9 +358,9 @@ def _demands(
 
 
 def _alternatives(stages: Sequence[CohortStage]) -> int:
-    """Return how many of the steps are alternatives that are as good as the first.
+    """Return how many of the steps are alternatives equal to the first.
 
-    Only going on to another required term changes what holds without any preference.
+    Moving on to another required term is the only change that does not drop a preference.
     """
     count = 1
     while count < len(stages) and stages[count].step.strict != stages[count - 1].step.strict:

@@ -1,8 +1,8 @@
-"""The nodes that may be bought: for each NodePool and demand, types with their price and room.
+"""The nodes that can be bought: for each NodePool and demand, types with their price and room.
 
-Only types that are worth a thought are kept: one that another beats on price and on room for
-every resource never is. Where the NodePool asks for choice (``minValues``), a type is kept only
-if there are enough others that hold as much.
+A type is dropped if another one has a lower price and at least as much room for every resource. If
+the NodePool requires flexibility (``minValues``), a type is kept only if enough others hold as
+much.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Charge = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One type that a node may become: its dollars an hour, and its room beside daemons.
+    """One type that a node may become: its cost in USD an hour, and its room beside daemons.
 
-    ``room`` follows the market's list of resources; ``charge`` is what it takes of the limits of
-    its NodePool, in their order.
+    ``room`` follows the market's list of resources; ``charge`` is what it uses of its NodePool's
+    limits, in their order.
     """
 
     index: int
@@ -40,7 +40,7 @@ class Row:
 
 
 class PoolOffers:
-    """What a NodePool offers within a space, cheapest first."""
+    """The rows of a NodePool within a space, cheapest first."""
 
     __slots__ = ("rows", "space", "template")
 
@@ -51,9 +51,9 @@ class PoolOffers:
 
 
 class PackingMarket:
-    """Everything that may be bought, worked out when it is first asked for.
+    """Everything that can be bought, computed on first use.
 
-    ``resources`` are the names that any pod asks for, in a fixed order.
+    ``resources`` are the names that any pod requests, in a fixed order.
     """
 
     def __init__(self, resources: Sequence[str], limits: RemainingLimits, goal: Goal) -> None:
@@ -85,7 +85,7 @@ class PackingMarket:
         return known
 
     def costs(self, template: PoolTemplate, space: Space) -> dict[int, float]:
-        """Return what each type costs an hour within a space, node cost included."""
+        """Return the cost of each type within a space in USD an hour, node cost included."""
         known = self._costs.get((template.name, space))
         if known is None:
             extra = self._goal.cost_of_node(template)
@@ -95,7 +95,7 @@ class PackingMarket:
         return known
 
     def shelf(self, template: PoolTemplate, space: Space) -> PoolOffers:
-        """Return what may be bought of a NodePool within a space."""
+        """Return what can be bought from a NodePool within a space."""
         known = self._shelves.get((template.name, space))
         if known is None:
             known = PoolOffers(template, space, self._rows(template, space))
@@ -103,7 +103,7 @@ class PackingMarket:
         return known
 
     def least_cost(self, template: PoolTemplate, space: Space, requests: Resources) -> float:
-        """Return the least share of a node's cost that a pod takes, nodes bought in parts."""
+        """Return the lowest share of a node's cost that a pod uses, if nodes are divisible."""
         wanted = self.amounts(requests)
         key = (template.name, space, wanted)
         known = self._least.get(key)
@@ -114,7 +114,7 @@ class PackingMarket:
         return known
 
     def limits(self, template: PoolTemplate) -> Charge:
-        """Return what is left of the NodePool's limits, in their order; nothing if it has none."""
+        """Return what is left of the NodePool's limits, in their order; empty without limits."""
         return tuple((self._limits.left(template) or {}).values())
 
     def _charge(self, template: PoolTemplate, index: int) -> Charge:
@@ -159,7 +159,7 @@ def cheapest_prices(space: Space) -> dict[int, float]:
 
 
 def _share(row: Row, needs: Iterable[tuple[int, int]]) -> float:
-    """Return what the largest share of a node that is needed of any resource costs."""
+    """Return the cost of the largest share of a node that any requested resource uses."""
     share = 0.0
     for resource, amount in needs:
         room = row.room[resource]

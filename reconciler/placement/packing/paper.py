@@ -1,4 +1,4 @@
-"""A packing on paper: drafted by what units are worth, then made cheaper."""
+"""Draft a packing by the value of units, then reduce its cost."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from reconciler.placement.packing.filling import Filler, PaperNode
 from reconciler.placement.packing.greedy import Greedy, Worth
 from reconciler.placement.packing.lots import Lot, Sorted
 
-# Makes a packing on paper cheaper: takes a few nodes away and packs their pods anew.
+# Improving a draft: remove a few nodes and repack their pods.
 #
-# Nodes that waste most go first, one, two or three at a time. Their pods go into what room the
-# others have left, or on new nodes, begun with each of several that are dense; if that costs
-# less, it stays. What is not likely to cost less, by the least that its units are thought to
-# cost, is given up early, and nothing is packed twice. The work is counted and limited, never
-# timed.
+# The nodes with the most waste are removed first, one, two or three at a time. Their pods move into
+# the room of the other nodes, or onto new nodes, starting with each of several dense ones. The
+# change is kept if it costs less. An attempt is abandoned early if the estimated minimum cost of
+# its units shows that it cannot cost less, and no set is tried twice. The work is counted and
+# limited, never timed.
 
 
 _WORST = 10
@@ -28,7 +28,7 @@ _FAR = float("inf")
 
 
 class Packed(NamedTuple):
-    """Nodes for some units, what they cost, and the units that found no place."""
+    """Nodes for some units, their cost, and the units that did not fit."""
 
     cost: float
     nodes: list[PaperNode]
@@ -64,7 +64,7 @@ def _loss(packed: Packed) -> tuple[int, float]:
 
 
 class Improving:
-    """A packing on paper that is made cheaper; its pods stay the same."""
+    """A draft whose cost is being reduced; its pods stay the same."""
 
     def __init__(self, greedy: Greedy, nodes: list[PaperNode]) -> None:
         self._greedy = greedy
@@ -81,7 +81,7 @@ class Improving:
         return self._nodes
 
     def _choices(self) -> Iterator[list[int]]:
-        """Yield which nodes to take away together, those with most waste first, none twice."""
+        """Yield sets of nodes to remove together, most waste first, without duplicates."""
         nodes = self._nodes
         order = sorted(range(len(nodes)), key=lambda i: (nodes[i].value - nodes[i].cost, i))
         order = order[:_WORST]
@@ -97,7 +97,7 @@ class Improving:
                     yield list(chosen)
 
     def _repack(self, chosen: Sequence[int]) -> bool:
-        """Put the pods of the chosen nodes elsewhere; say whether that was cheaper."""
+        """Repack the pods of the chosen nodes; return whether that reduced the cost."""
         gone = [self._nodes[i] for i in chosen]
         saved = sum(node.cost for node in gone)
         if saved - sum(node.floor for node in gone) <= _GAIN:
@@ -116,7 +116,7 @@ class Improving:
     def _moved(
         self, rest: Iterable[PaperNode], gone: Iterable[PaperNode]
     ) -> tuple[list[PaperNode], dict[Lot, int]]:
-        """Return the rest with what it takes in, and the units that still need a node."""
+        """Return the rest with the units that they take in, and the units that need new nodes."""
         filler = self._filler
         left = Counter[Lot]()
         for node in gone:
@@ -135,7 +135,7 @@ class Improving:
         return kept, {lot: count for lot, count in left.items() if count}
 
     def _bought(self, left: Mapping[Lot, int], ceiling: float) -> list[PaperNode] | None:
-        """Return new nodes for what is left that cost less than ``ceiling``, if any are found."""
+        """Return new nodes for what is left that cost less than ``ceiling``, or None."""
         if not left:
             return []
         if sum(lot.floor * count for lot, count in left.items()) >= ceiling - _GAIN:
@@ -152,15 +152,15 @@ class Improving:
 
 
 _BEGINNINGS_PAPER = 12
-"""With how many different first nodes a packing of everything is begun."""
+"""Number of different first nodes to try when everything is packed."""
 _ALMOST = 1e-6
 _CLOSE = 1.001
-"""A packing that costs so much of what it probably costs at least is good enough."""
+"""A draft whose cost is within this factor of its estimated minimum is good enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class DraftPacking:
-    """The nodes of a packing, how many units have none, and what they were worth to it."""
+    """The nodes of a draft, the number of unplaced units, and the values it was built with."""
 
     found: Sorted
     filler: Filler
@@ -170,16 +170,16 @@ class DraftPacking:
 
     @property
     def cost(self) -> float:
-        """Dollars an hour."""
+        """The cost in USD an hour."""
         return sum(node.cost for node in self.nodes)
 
     @property
     def loss(self) -> tuple[int, float]:
-        """Less is better: units without a node, then dollars an hour."""
+        """Lower is better: unplaced units, then cost in USD an hour."""
         return self.over, self.cost
 
     def improved(self, work_max: int) -> DraftPacking:
-        """Return a packing of the same units that costs no more."""
+        """Return a draft of the same units that costs no more."""
         if self.cost <= self.worth.least_cost * _CLOSE:
             return self
         self.filler.value(self.worth.values)
@@ -189,7 +189,7 @@ class DraftPacking:
 
 
 def drafted(found: Sorted, filler: Filler, worth: Worth, work_max: int) -> DraftPacking:
-    """Return the cheapest of a few packings; columns of ``worth`` are bought first, as wholes."""
+    """Return the cheapest of a few drafts; the whole columns of ``worth`` are bought first."""
     filler.value(worth.values)
     filler.restart()
     nodes = _bought(filler, worth.columns)
@@ -203,7 +203,7 @@ def drafted(found: Sorted, filler: Filler, worth: Worth, work_max: int) -> Draft
 
 
 def _bought(filler: Filler, columns: Iterable[tuple[PaperNode, float]]) -> list[PaperNode]:
-    """Buy as many of each node as limits and units allow, parts of a node left out."""
+    """Buy as many of each node as limits and units allow, dropping fractions of nodes."""
     nodes: list[PaperNode] = []
     for node, times in columns:
         whole = min(int(times + _ALMOST), filler.repeatable(node))

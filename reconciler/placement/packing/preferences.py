@@ -1,8 +1,8 @@
-"""What preferences may cost: packed for their price, pods give up those that are too dear.
+"""Limit the cost of preferences: pods that are packed for cost drop those that cost too much.
 
-A preference is no constraint, and Karpenter still pays any price for it: two pods that would like
-to be apart get two nodes. So what the preferences cost is measured, by packing without them.
-Where that is more than the settings allow, the dearest are given up until it no longer is.
+A preference is not a constraint, and yet Karpenter pays any price for it: two pods that prefer to
+be apart get two nodes. The cost of preferences is therefore measured by packing without them. If it
+exceeds the configured maximum, the most expensive ones are dropped until it no longer does.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from reconciler.placement.pods.shape import Shape
 
 _ALMOST = 1e-9
 _PARTS_MAX = 8
-"""In how many parts preferences are tried; more kinds of pods than that share them."""
+"""Maximum number of groups of preferences to try; with more shapes, several share a group."""
 
 
 class Thrift:
-    """Finds out which preferences of one question are too dear.
+    """Finds the preferences of one question that cost too much.
 
-    ``attempt`` packs with those of the given shapes left out.
+    ``attempt`` places the pods without the preferences of the given shapes.
     """
 
     def __init__(self, goal: Goal, attempt: Callable[[Collection[Shape], Depth], Attempt]) -> None:
@@ -29,41 +29,45 @@ class Thrift:
         self._attempt = attempt
 
     def applied(
-        self, kept: Attempt, with_preferences: Sequence[Shape], least: float
+        self, full: Attempt, with_preferences: Sequence[Shape], least: float
     ) -> tuple[Attempt, float]:
-        """Return the attempt that stands, and what it saves beside ``kept``, in USD an hour.
+        """Return the final attempt, and its saving compared to ``full`` in USD an hour.
 
-        ``kept`` has every preference; ``wishing`` are the shapes that have some. Nodes without
-        any preference cost at least ``least`` USD an hour.
+        ``full`` has every preference; ``with_preferences`` are the shapes that have some. Nodes
+        without any preference cost at least ``least`` USD an hour.
         """
-        dear = self._outcome(kept)
-        if not with_preferences or dear.cost <= self._allowed(least):
-            return kept, 0.0
-        stands = self._attempt(with_preferences, "third")
-        bare = self._outcome(stands)
-        if bare.waiting > dear.waiting or dear.cost <= self._allowed(bare.cost):
-            return kept, 0.0
-        for needed in self._fewer(with_preferences, bare):
+        full_score = self._outcome(full)
+        if not with_preferences or full_score.cost <= self._allowed(least):
+            return full, 0.0
+        chosen = self._attempt(with_preferences, "third")
+        bare_score = self._outcome(chosen)
+        if bare_score.waiting > full_score.waiting or full_score.cost <= self._allowed(
+            bare_score.cost
+        ):
+            return full, 0.0
+        for needed in self._fewer(with_preferences, bare_score):
             fewer = self._attempt(needed, "third")
             reached = self._outcome(fewer)
-            if reached.waiting <= bare.waiting and reached.cost <= self._allowed(bare.cost):
-                stands = fewer
+            if reached.waiting <= bare_score.waiting and reached.cost <= self._allowed(
+                bare_score.cost
+            ):
+                chosen = fewer
                 break
-        return stands, dear.cost - self._outcome(stands).cost
+        return chosen, full_score.cost - self._outcome(chosen).cost
 
     def _outcome(self, attempt: Attempt) -> PackingScore:
         return self._goal.reached(attempt.solving, attempt.cohorts)
 
     def _allowed(self, without: float) -> float:
-        """Return what nodes may cost with preferences that cost ``without`` without any."""
+        """Return the maximum cost with preferences, given the cost ``without`` them."""
         return without / (1 - self._goal.preference_cost_max) + _ALMOST
 
     def _fewer(
         self, with_preferences: Sequence[Shape], bare: PackingScore
     ) -> Iterator[list[Shape]]:
-        """Yield ever more shapes to do without: first all but those that seem cheap enough.
+        """Yield growing lists of shapes whose preferences to drop, first the expensive ones.
 
-        What the preferences of some pods cost is guessed by keeping these alone.
+        The cost of some pods' preferences is estimated by keeping only these.
         """
         parts = list(_parts(with_preferences))
         if len(parts) == 1:

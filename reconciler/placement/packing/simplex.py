@@ -1,8 +1,8 @@
-"""Small linear programs, solved exactly enough to guide: a dense tableau, no dependency.
+"""Solve small linear programs with a dense tableau, accurately enough to guide a search.
 
-The programs here have a few dozen rows, always start feasible, and are solved many times; a
-solver's library would cost more to load than to do without. Nobody relies on the last digit:
-whatever must hold is checked again with the numbers found (``bound.py``).
+The programs have a few dozen rows, always start feasible, and are solved many times; loading a
+solver library would cost more than it saves. Results are not trusted to the last digit: whatever
+must hold is verified with the numbers found (``bound.py``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PIVOTS_A_ROW = 20
 
 
 class Optimum(msgspec.Struct, frozen=True, gc=False):
-    """The value reached, the variables, and the price of each row."""
+    """The objective value, the variables, and the price of each row."""
 
     value: float
     variables: list[float]
@@ -26,10 +26,10 @@ class Optimum(msgspec.Struct, frozen=True, gc=False):
 def maximum(
     objective: Sequence[float], rows: Sequence[Sequence[float]], limits: Sequence[float]
 ) -> Optimum:
-    """Return the greatest ``objective · x`` with ``rows · x <= limits`` and ``x >= 0``.
+    """Return the maximum of ``objective · x`` with ``rows · x <= limits`` and ``x >= 0``.
 
-    ``limits`` are not negative, so that nothing at all is a solution. The number of steps is
-    limited: then what was reached is returned, which is feasible, and the prices may not be.
+    ``limits`` are not negative, so ``x = 0`` is feasible. The number of steps is limited. When it
+    is reached, the current solution is returned: it is feasible, but its prices may not be.
     """
     program = Program(objective)
     for row, limit in zip(rows, limits, strict=True):
@@ -38,9 +38,9 @@ def maximum(
 
 
 class Program:
-    """The greatest ``objective · x`` with ``x >= 0`` and rows that may be added between solutions.
+    """The maximum of ``objective · x`` with ``x >= 0``; rows can be added between solutions.
 
-    What is known from one solution is kept for the next: a row that it breaks costs a few steps.
+    Each solution starts from the previous one: a violated new row costs a few steps.
     """
 
     def __init__(self, objective: Sequence[float]) -> None:
@@ -49,12 +49,12 @@ class Program:
         self._restart()
 
     def add(self, row: Sequence[float], limit: float) -> None:
-        """Demand ``row · x <= limit``; ``limit`` is not negative."""
+        """Add the constraint ``row · x <= limit``; ``limit`` is not negative."""
         self._rows.append((row, limit))
         self._enter(row, limit)
 
     def solved(self) -> Optimum:
-        """Return the optimum, or what few enough steps have reached, which is feasible."""
+        """Return the optimum, or the feasible solution found when the step limit is reached."""
         if not self._is_repaired():
             self._restart()
             for row, limit in self._rows:
@@ -75,7 +75,7 @@ class Program:
         self._basis: list[int] = []
 
     def _enter(self, row: Sequence[float], limit: float) -> None:
-        """Put a row into the tableau, in terms of what its other rows have made basic."""
+        """Add a row to the tableau, expressed in the non-basic variables."""
         width = len(self._goal)
         line = [*row, *([0.0] * (width - len(row)))]
         for other, bound, index in zip(self._table, self._limits, self._basis, strict=True):
@@ -91,7 +91,7 @@ class Program:
         self._basis.append(width)
 
     def _is_repaired(self) -> bool:
-        """Bring back what added rows forbid, by dual steps; say whether that was possible."""
+        """Restore feasibility after adding rows, by dual steps; return whether that succeeded."""
         if min(self._limits, default=0.0) >= -_EPSILON:
             return True
         if min(self._goal) < -_EPSILON:
@@ -110,7 +110,7 @@ class Program:
         return False
 
     def _climb(self) -> None:
-        """Go from solution to better solution, as long as there is one."""
+        """Improve the solution until no step improves it."""
         steps = len(self._goal)
         for step in range(_PIVOTS_A_ROW * steps):
             column = self._entering(cautious=step > 4 * steps)
@@ -120,7 +120,7 @@ class Program:
             self._pivot(leaving, column)
 
     def _entering(self, *, cautious: bool) -> int:
-        """Return the column that gains most, or where steps go in circles the first that gains."""
+        """Return the column with the largest gain, or the first that gains if steps cycle."""
         best = min(self._goal)
         if best >= -_EPSILON:
             return -1

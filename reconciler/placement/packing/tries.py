@@ -1,4 +1,4 @@
-"""One question, asked again and again: cohorts and counts are set back before each try."""
+"""Repeat one question: cohorts and counts are reset before each try."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reconciler.placement.topology.groups import Topology
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """How far cohorts and counts have come: the counts of rules, and who still waits."""
+    """The state of cohorts and rule counts at one point, including which pods wait."""
 
     counts: list[dict[str, int]]
     waiting: list[tuple[int, int]]
@@ -24,9 +24,9 @@ class Checkpoint:
 class Tries:
     """The cohorts and counts of one question.
 
-    ``at_first`` are the counts before any pod was placed; ``fresh`` makes a pass with nothing in
-    it. ``worth`` is what new nodes cost for a pod, by its key, where that is known: then the room
-    on nodes that are there goes to the dear ones first.
+    ``at_first`` are the counts before any pod was placed; ``fresh`` creates an empty pass.
+    ``worth`` is the cost of new nodes for each pod by key, if known: room on existing nodes then
+    goes to the most expensive pods first.
     """
 
     def __init__(
@@ -44,32 +44,32 @@ class Tries:
         self._worth = worth
 
     def start(self) -> PlacementPass:
-        """Return a new pass in which everything waits, but what nodes that are there take."""
+        """Return a new pass in which all pods wait except those that existing nodes take."""
         self._topology.restore(self._at_first)
         for cohort in self.cohorts:
             cohort.rewind()
         solving = self._fresh()
-        solving.settle(_dear_first(self.cohorts, self._worth, solving.nodes))
+        solving.settle(_expensive_first(self.cohorts, self._worth, solving.nodes))
         return solving
 
     def saved(self) -> Checkpoint:
-        """Return where the cohorts and counts stand."""
+        """Return the current state of cohorts and counts."""
         waiting = [(c.waiting_from, c.first) for c in self.cohorts]
         return Checkpoint(self._topology.saved(), waiting)
 
     def restore(self, standing: Checkpoint) -> None:
-        """Set cohorts and counts to where they stood."""
+        """Restore cohorts and counts to a saved state."""
         self._topology.restore(standing.counts)
         for cohort, (waiting_from, first) in zip(self.cohorts, standing.waiting, strict=True):
             cohort.waiting_from, cohort.first = waiting_from, first
 
 
-def _dear_first(
+def _expensive_first(
     cohorts: Sequence[Cohort], worth: Mapping[str, float] | None, use: NodeUse
 ) -> Sequence[Cohort]:
-    """Return cohorts by what their pods are worth for the part that they take of all free room.
+    """Return cohorts by the value of their pods relative to the share of free room they use.
 
-    Only powers of two count, so that among pods of about the same worth large ones stay first.
+    Values are rounded to powers of two, so that larger pods stay first among similar ones.
     """
     if not worth:
         return cohorts

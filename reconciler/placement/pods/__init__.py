@@ -1,1 +1,1 @@
-"""Pods to place: which there are, which are alike, and what they give up."""
+"""The pods to place: which they are, which are alike, and which preferences they drop."""

@@ -1,4 +1,4 @@
-"""The pods of one shape in a pass, and what a step of giving up means for them now."""
+"""The pods of one shape in a pass, and what each relaxation step allows at the moment."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _FAR = 2**31
 
 
 class CohortStage:
-    """A step of a cohort with the groups that bind it.
+    """A relaxation step of a cohort with the groups that apply to it.
 
-    ``only_fills_up`` says that a place this step was refused stays refused while the pass goes
-    on: nodes fill up and anti-affinity blocks more, whereas a spread or an affinity may open a
-    domain again. ``many_at_once`` says that one pod taking a place changes nothing for the next
-    one but room and the count on that host.
+    ``only_fills_up`` is whether a node that rejected this step rejects it for the rest of the pass.
+    Nodes fill up and anti-affinity excludes more, whereas a spread or an affinity may open a domain
+    again. ``many_at_once`` is whether placing one pod affects the next one only through room and
+    the count on that host.
     """
 
     __slots__ = (
@@ -48,7 +48,7 @@ class CohortStage:
         self._view: CohortView | None = None
 
     def view(self, cohort: Cohort, demands: Demands) -> CohortView:
-        """Return what the stage allows now; without rules on domains that never changes."""
+        """Return what the stage allows now; without rules on domains this never changes."""
         if self.by_domain:
             return CohortView(cohort, self, demands)
         if self._view is None:
@@ -56,7 +56,7 @@ class CohortStage:
         return self._view
 
     def tolerates(self, template: PoolTemplate) -> bool:
-        """Return whether the pods put up with the taints of a NodePool's nodes."""
+        """Return whether the pods tolerate the taints of a NodePool's nodes."""
         known = self.taints_seen.get(template.name)
         if known is None:
             known = not untolerated(template.taints, self.step.tolerations)
@@ -65,10 +65,10 @@ class CohortStage:
 
 
 class Cohort:
-    """Pods of one shape that wait for a place, in queue order.
+    """Waiting pods of one shape, in queue order.
 
-    ``counted`` are the groups in which a placed pod counts, ``repelling`` those of its own
-    required anti-affinity. ``first`` is the first step that may still find a place.
+    ``counted`` are the groups in which a placed pod counts, ``repelling`` those of its own required
+    anti-affinity. ``first`` is the first step that may still succeed.
     """
 
     __slots__ = (
@@ -99,25 +99,25 @@ class Cohort:
         return len(self.pods) - self.waiting_from
 
     def take(self, count: int) -> list[Pod]:
-        """Return the next ``count`` waiting pods, which then no longer wait."""
+        """Return the next ``count`` waiting pods and remove them from the queue."""
         start = self.waiting_from
         self.waiting_from += count
         return self.pods[start : self.waiting_from]
 
     def rewind(self) -> None:
-        """Let all pods wait again."""
+        """Put all pods back into the queue."""
         self.waiting_from = 0
         self.first = 0
 
     def register(self, topology: Topology) -> None:
-        """Make the groups of its rules."""
+        """Create the groups of its rules."""
         for step in self.shape.steps:
             for rule in step.rules:
                 topology.group(rule)
         self.repelling = [topology.group(rule) for rule in self.shape.repels]
 
     def bind(self, topology: Topology) -> None:
-        """Note which groups bind its pods and count them, once all groups are made."""
+        """Collect the groups that apply to its pods and count them, once all groups exist."""
         selecting = topology.selecting(self.shape)
         self.counted = [g for g in selecting if not g.rule.inverse]
         self.counted_set = frozenset(self.counted)
@@ -129,16 +129,16 @@ class Cohort:
 
     @property
     def may_heal(self) -> bool:
-        """Whether a place for another pod may open one for these."""
+        """Whether placing another pod may open a domain for these."""
         return not all(stage.only_fills_up for stage in self.stages)
 
 
 class CohortView:
-    """What a stage allows at this moment, before any node is looked at.
+    """What a stage allows at this moment, independent of any node.
 
-    ``open`` are the domains by label; ``hopeless`` says that some rule leaves none. What a space
-    narrows to is remembered, for many nodes have the same; ``closed`` are the spaces asked about
-    so far that cannot take the pods now.
+    ``open`` are the open domains by label; ``hopeless`` is whether some rule leaves none. Narrowed
+    spaces are cached, because many nodes share one; ``closed`` are the spaces found so far that
+    cannot take the pods now.
     """
 
     __slots__ = ("_demands", "_spaces", "closed", "cohort", "hopeless", "open", "stage")
@@ -156,7 +156,7 @@ class CohortView:
         self.closed: set[Space] = set()
 
     def room_on(self, host: str) -> int:
-        """Return how many of the pods the rules about hosts let in."""
+        """Return how many of the pods the rules about hosts allow."""
         demand = self.stage.step.demand
         if demand.hostname is not None and not demand.hostname.has(host):
             return 0
@@ -170,8 +170,8 @@ class CohortView:
     def spaces(self, space: Space) -> tuple[tuple[Space, ...], ...]:
         """Return what a new node of ``space`` becomes with one of the pods, best first.
 
-        There is an entry for each alternative of the volumes that is possible, none if none is;
-        each holds the spaces that are equally good as far as rules about pods go.
+        There is an entry for each possible alternative of the volumes, and none if no alternative
+        is possible. Each entry has the spaces that are equally good under the topology rules.
         """
         known = self._spaces.get(space)
         if known is None:
@@ -195,7 +195,7 @@ class CohortView:
                 yield tuple(equals)
 
     def _within(self, space: Space, domains: OpenDomains) -> list[Space]:
-        """Return the space in the first tier of open domains in which a type can be had."""
+        """Return the space in the first tier of open domains in which a type is available."""
         known = space.requirements.get(domains.key)
         for tier in domains.tiers:
             options = [d for d in tier if known is None or known.has(d)]

@@ -1,8 +1,8 @@
-"""CapacityBuffers as pods: how many each asks for, and what they are like.
+"""CapacityBuffers as virtual pods: how many each requests, and their spec.
 
-A virtual pod is placed like any other and is never bound: it only keeps a node, or asks for one,
-so that a real pod finds room at once. Each pass places them anew, after the real ones, on what
-these have left (Karpenter ``capacitybuffer/controller.go``, ``virtualpods/utilities.go``).
+A virtual pod is placed like any other and never bound. It keeps a node, or requests one, so that a
+real pod finds room at once. Each pass places them again, after the real pods, in the room these
+leave (Karpenter ``capacitybuffer/controller.go``, ``virtualpods/utilities.go``).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from reconciler.model.kubernetes.pod import Pod, PodSpec, PodStatus
 from reconciler.model.resources import PODS, Resources, parse_resources
 
 PRIORITY: Final = -(2**31)
-"""Lower than any pod's that runs."""
+"""Lower than the priority of any running pod."""
 
 PODS_MAX: Final = 10_000
-"""How many virtual pods one buffer may ask for; beyond it a slip of the keyboard is likelier."""
+"""Maximum number of virtual pods of one buffer; a larger number is more likely a typing error."""
 
 _UNPLACED: Final = PodStatus(
     conditions=(Condition("PodScheduled", "False", reason="Unschedulable"),)
@@ -33,10 +33,10 @@ _UNPLACED: Final = PodStatus(
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """What one CapacityBuffer (``namespace/name``) asks for: ``pods``, all alike.
+    """The virtual ``pods`` of one CapacityBuffer (``namespace/name``), all alike.
 
-    Where it asks for nothing ``code`` and ``message`` say why: what it names is not there, or its
-    size comes to nothing.
+    If there are none, ``code`` and ``message`` give the reason: the referenced object does not
+    exist, or the size is zero.
     """
 
     buffer: str
@@ -47,14 +47,14 @@ class Headroom:
 
 @dataclass(frozen=True, slots=True)
 class BufferTemplates:
-    """What buffers may name: PodTemplates by ``namespace/name``, workloads by kind and that."""
+    """What buffers may reference: PodTemplates by ``namespace/name``, workloads by kind too."""
 
     pods: Mapping[str, PodTemplate]
     scalables: Mapping[tuple[str, str], Scalable]
 
 
 def headroom(buffer: CapacityBuffer, known: BufferTemplates) -> Headroom:
-    """Return what a buffer asks for."""
+    """Return the virtual pods of a buffer."""
     if buffer.spec.provisioning_strategy != ACTIVE:
         strategy = buffer.spec.provisioning_strategy
         text = f"provisioningStrategy is {strategy}, not {ACTIVE}: another autoscaler handles it"
@@ -79,7 +79,7 @@ def headroom(buffer: CapacityBuffer, known: BufferTemplates) -> Headroom:
 def _shape(
     buffer: CapacityBuffer, known: BufferTemplates
 ) -> tuple[PodTemplate, int | None] | Headroom:
-    """Return the pods' template, and the number of the workload that it is from."""
+    """Return the pod template, and the replicas of the workload that it comes from."""
     spec = buffer.spec
     if spec.pod_template_ref is not None:
         name = spec.pod_template_ref.name
@@ -106,7 +106,7 @@ def _shape(
 
 
 def _count(buffer: CapacityBuffer, template: PodTemplate, replicas: int | None) -> int:
-    """Return how many pods: the larger of number and share, at most what the limits hold.
+    """Return the number of pods: the larger of number and percentage, capped by the limits.
 
     Raises:
         ValueError: a limit or a request is not a quantity.
@@ -122,7 +122,7 @@ def _count(buffer: CapacityBuffer, template: PodTemplate, replicas: int | None) 
 
 
 def _held(template: PodTemplate, limits: Resources) -> int | None:
-    """Return how many pods the limits hold; None where no limit is on what they request."""
+    """Return how many pods fit the limits; None if no limit applies to their requests."""
     requests = Pod(Metadata(), template.spec).requests()
     shares = [
         limit // requests[name]
@@ -158,11 +158,11 @@ def _pods(buffer: CapacityBuffer, template: PodTemplate, count: int) -> tuple[Po
 
 
 def _stripped(spec: PodSpec) -> PodSpec:
-    """Return the spec without a node, and without volumes: nobody makes claims for the pod."""
+    """Return the spec without a node name, and without volumes, which have no claims."""
     return replace(spec, node_name="", volumes=(), scheduling_gates=(), priority=PRIORITY)
 
 
 def buffer_of(pod: Pod) -> str:
-    """Return the buffer (``namespace/name``) that a virtual pod stands for."""
+    """Return the buffer (``namespace/name``) that a virtual pod belongs to."""
     marks = pod.metadata.annotations
     return f"{marks.get(BUFFER_NAMESPACE, '')}/{marks.get(BUFFER_NAME, '')}"

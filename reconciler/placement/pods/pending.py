@@ -1,7 +1,7 @@
-"""Which pods a pass has to place, and which of them no pass can.
+"""Determine which pods a pass has to place, and which of them can never be placed.
 
-The pods that wait for a node, and those that have to leave a node that is on its way out
-(Karpenter ``provisioner.go``; ``Validate`` there).
+These are the pending pods, and the pods that have to leave a node that is being deleted (Karpenter
+``provisioner.go`` and its ``Validate``).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ CLAIMS_IGNORED: Final = Rejection(
     "it requests devices with a ResourceClaim, which is not supported: request an extended "
     "resource of a device plugin, or assign a node manually",
 )
-"""Karpenter's answer too, unless it is started with ``--ignore-dra-requests=false``."""
+"""Karpenter also rejects these pods, unless it is started with ``--ignore-dra-requests=false``."""
 
 
 def pods_to_place(cluster: ClusterState, now: datetime) -> tuple[Pod, ...]:
-    """Return the pods that need a place: those that wait, and those of nodes that go away.
+    """Return the pods to place: pending ones, and those on nodes that are being deleted.
 
-    A pod that says it runs on no NodePool's node is not ours. Whether a waiting pod can be placed
-    at all is looked at when it is (``invalid``).
+    A pod that opts out of NodePool nodes is not included. Whether a pending pod can be placed at
+    all is checked later (``invalid``).
     """
     leaving = [
         pod
@@ -44,14 +44,14 @@ def pods_to_place(cluster: ClusterState, now: datetime) -> tuple[Pod, ...]:
 
 
 def is_reschedulable_now(pod: Pod, budgets: Iterable[PodDisruptionBudget], now: datetime) -> bool:
-    """Return whether a pod of a node that goes away will come back and may be moved now."""
+    """Return whether a pod on a node being deleted will be recreated and may be evicted now."""
     if not pod.is_reschedulable or (pod.is_active and pod.do_not_disrupt(now)):
         return False
     return not _is_fully_blocked(pod, budgets, now)
 
 
 def _is_fully_blocked(pod: Pod, budgets: Iterable[PodDisruptionBudget], now: datetime) -> bool:
-    """Return whether PodDisruptionBudgets forbid, by their form, that it is ever evicted."""
+    """Return whether PodDisruptionBudgets block its eviction permanently, by their definition."""
     if not pod.is_evictable(now):
         return False
     covering = [budget for budget in budgets if budget.selects(pod)]
@@ -64,9 +64,9 @@ def _is_fully_blocked(pod: Pod, budgets: Iterable[PodDisruptionBudget], now: dat
 
 
 def opts_out(pod: Pod) -> bool:
-    """Return whether the pod demands a node without a NodePool."""
+    """Return whether the pod requires a node without a NodePool."""
     affinity = pod.spec.affinity
-    if affinity is None:  # nearly always, and it is asked of every pod that waits
+    if affinity is None:  # the usual case, and this is called for every pending pod
         return False
     node = affinity.node_affinity
     terms: list[NodeSelectorTerm] = []
@@ -82,7 +82,7 @@ def opts_out(pod: Pod) -> bool:
 
 
 def impossible(shape: Shape) -> Rejection | None:
-    """Return why pods of a shape have no place anywhere, also those that run already, or None."""
+    """Return why pods of a shape, running or pending, cannot be placed anywhere, or None."""
     if shape.unreadable is not None:
         return Rejection("Unreadable", f"invalid pod: {shape.unreadable}")
     if shape.model.spec.claims_devices:
@@ -91,7 +91,7 @@ def impossible(shape: Shape) -> Rejection | None:
 
 
 def invalid(shape: Shape, well_known: frozenset[str]) -> Rejection | None:
-    """Return why waiting pods of a shape cannot be placed whatever is launched, or None."""
+    """Return why pending pods of a shape cannot be placed whatever is launched, or None."""
     certain = impossible(shape)
     if certain is not None:
         return certain

@@ -1,10 +1,10 @@
-"""A pod's wishes, and the order in which it gives them up when it finds no place.
+"""A pod's preferences, and the order in which it drops them when it does not fit.
 
-Karpenter takes every preference as a demand at first and drops one at a time, always the same
-way (``pkg/controllers/provisioning/scheduling/preferences.go``): all but the last of the
-alternative required terms, then preferred pod affinity, preferred anti-affinity and preferred
-node affinity, each heaviest first, then the spreads that may be violated, and at last it
-tolerates taints that only ask to be avoided.
+Karpenter first treats every preference as required and drops one at a time, always in the same
+order (``pkg/controllers/provisioning/scheduling/preferences.go``): all but the last of the
+alternative required terms, then preferred pod affinity, preferred anti-affinity and preferred node
+affinity, each heaviest first, then ``ScheduleAnyway`` spreads. Finally it tolerates
+``PreferNoSchedule`` taints.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ PREFER_NO_SCHEDULE = Toleration(operator="Exists", effect="PreferNoSchedule")
 
 
 class RelaxedPod(msgspec.Struct, frozen=True):
-    """What a pod asks for at one step of giving up; ``dropped`` says what went with this step.
+    """The constraints of a pod at one relaxation step; ``dropped`` names what this step dropped.
 
-    ``demands`` hold for its node with the heaviest preference, ``strict`` without any.
-    ``was_preferred`` says that what went was a preference: neither one of several required
-    alternatives nor a soft taint.
+    ``demands`` apply to its node with the heaviest preference, ``strict`` without any.
+    ``was_preferred`` is whether the dropped item was a preference, rather than an alternative
+    required term or a soft taint.
     """
 
     demands: Requirements
@@ -53,7 +53,7 @@ class RelaxedPod(msgspec.Struct, frozen=True):
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """The parts of a pod's spec that can be given up, as far as they still stand."""
+    """The parts of a pod's spec that can be dropped and are still in effect."""
 
     required: tuple[NodeSelectorTerm, ...]
     preferred: tuple[NodeSelectorTerm, ...]
@@ -64,7 +64,7 @@ class _Asked(msgspec.Struct, frozen=True):
 
     @property
     def standing(self) -> int:
-        """How many preferences and spreads still stand."""
+        """The number of preferences and spreads still in effect."""
         return len(self.preferred) + len(self.near) + len(self.apart) + len(self.spreads)
 
 
@@ -77,15 +77,15 @@ def steps(
     respect: bool,
     tolerate_soft_taints: bool,
 ) -> Iterator[RelaxedPod]:
-    """Yield what the pod asks for, and then after each thing given up.
+    """Yield the constraints of the pod, first in full and then after each dropped item.
 
-    Without ``respect`` preferences were never asked for, so that only alternatives and soft
-    taints are left to give up.
+    Without ``respect``, preferences are ignored from the start, and only alternative terms and soft
+    taints are left to drop.
     """
     asked, dropped, preferred = _asked(spec, respect), "", False
     while True:
-        wishes = _wishes(asked, spec, namespace, labels, namespaces)
-        yield replaced(wishes, dropped=dropped, was_preferred=preferred)
+        relaxed = _relaxed_pod(asked, spec, namespace, labels, namespaces)
+        yield replaced(relaxed, dropped=dropped, was_preferred=preferred)
         following = _next(asked, tolerate_soft_taints)
         if following is None:
             return
@@ -118,7 +118,7 @@ def _by_weight(terms: tuple[WeightedPodAffinityTerm, ...]) -> tuple[PodAffinityT
 
 
 def _next(asked: _Asked, tolerate_soft_taints: bool) -> tuple[_Asked, str] | None:
-    """Return what is left after the next thing to give up, and its name."""
+    """Return what is left after dropping the next item, and the name of that item."""
     if len(asked.required) > 1:
         return replaced(asked, required=asked.required[1:]), (
             f"required node affinity alternative {_term(asked.required[0])}"
@@ -160,7 +160,7 @@ def _term(term: NodeSelectorTerm) -> str:
     return f"({Requirements(expressions(term.match_expressions))})"
 
 
-def _wishes(
+def _relaxed_pod(
     asked: _Asked,
     spec: PodSpec,
     namespace: str,
@@ -206,7 +206,7 @@ def _rules(
 
 
 def _relaxed_spec(asked: _Asked, spec: PodSpec) -> PodSpec:
-    """Return the spec with the alternatives and tolerations that now hold, for node filters."""
+    """Return the spec with the current alternatives and tolerations, for node filters."""
     spec = replaced(spec, tolerations=asked.tolerations)
     affinity = spec.affinity
     node = affinity.node_affinity if affinity is not None else None

@@ -1,8 +1,8 @@
-"""Pods that are alike, as one.
+"""Group pods that are alike into shapes.
 
-Whatever a decision reads of a pod, its replicas share: so it is worked out once for a shape and
-not for each pod. Two pods have the same shape when the parts of their specs that matter are
-equal, and their labels as far as any rule about pods reads them.
+Replicas share everything that a decision reads from a pod, so it is computed once for each shape.
+Two pods have the same shape if the relevant parts of their specs are equal, and so are the labels
+that any rule reads.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class RelaxedShape:
-    """A shape's wishes at one step of giving up, with its demands made one of their kind."""
+    """A shape's constraints at one relaxation step, with its demands merged into one."""
 
     __slots__ = ("demand", "dropped", "rules", "strict", "tolerations", "was_preferred")
 
-    def __init__(self, wishes: RelaxedPod, demands: Demands) -> None:
-        self.demand: Demand = demands.of(wishes.demands)
-        self.strict: Requirements = wishes.strict
-        self.tolerations: tuple[Toleration, ...] = wishes.tolerations
-        self.rules: tuple[Rule, ...] = wishes.rules
-        self.dropped = wishes.dropped
-        self.was_preferred = wishes.was_preferred
+    def __init__(self, relaxed: RelaxedPod, demands: Demands) -> None:
+        self.demand: Demand = demands.of(relaxed.demands)
+        self.strict: Requirements = relaxed.strict
+        self.tolerations: tuple[Toleration, ...] = relaxed.tolerations
+        self.rules: tuple[Rule, ...] = relaxed.rules
+        self.dropped = relaxed.dropped
+        self.was_preferred = relaxed.was_preferred
 
 
 class Shape:
-    """What pods that are alike ask for; virtual pods are never like real ones.
+    """The requests of pods that are alike; virtual pods never share a shape with real ones.
 
-    ``labels`` are those that some rule reads. ``model`` is one of the pods, for what they all
-    share. ``repels`` are its required anti-affinity terms as others meet them. ``unreadable``
-    says what of its wishes nobody can make sense of; then it has no steps.
+    ``labels`` are those that some rule reads. ``model`` is one of the pods, for everything they
+    share. ``repels`` are its required anti-affinity terms, as rules for other pods. ``unreadable``
+    is the parse error of an invalid spec; such a shape has no steps.
     """
 
     __slots__ = (
@@ -82,15 +82,15 @@ class Shape:
 
     @property
     def preferences(self) -> tuple[str, ...]:
-        """What its pods would like of other pods and of their node, and need not have."""
+        """The preferences of its pods for other pods and for nodes."""
         return tuple(step.dropped for step in self.steps if step.was_preferred)
 
 
 class Shapes:
-    """Sorts pods into shapes; asked again about like pods, it answers with the same shape.
+    """Sorts pods into shapes; equal pods always get the same shape object.
 
-    ``respect`` says whether preferences count; ``tolerate_soft_taints`` whether some NodePool
-    has a taint that only asks to be avoided.
+    ``respect`` is whether preferences count; ``tolerate_soft_taints`` is whether some NodePool has
+    a ``PreferNoSchedule`` taint.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Shapes:
         self._tolerate_soft_taints = tolerate_soft_taints
         self._keys: tuple[str, ...] = ()
         self._spec_keys: dict[bytes, bytes] = {}
-        self._known: dict[int, tuple[Pod, Shape]] = {}  # by identity; the pod stays, so its id does
+        self._known: dict[int, tuple[Pod, Shape]] = {}  # by identity; the entry keeps the id in use
         self._read: set[bytes] = set()
         self._shapes: dict[object, Shape] = {}
         self._requests: dict[bytes, Resources] = {}
@@ -112,7 +112,7 @@ class Shapes:
         asked = list(pods)
         known = self._known
         self._learn([pod for pod in asked if id(pod) not in known])
-        if not all(id(pod) in known for pod in asked):  # labels matter that did not before
+        if not all(id(pod) in known for pod in asked):  # new label keys matter
             self._learn([pod for pod in asked if id(pod) not in known])
         found: dict[Shape, list[Pod]] = {}
         for pod in asked:
@@ -125,7 +125,7 @@ class Shapes:
         return found
 
     def _learn(self, pods: list[Pod]) -> None:
-        """Note the shape of each pod; all others are forgotten where more labels matter by them."""
+        """Cache the shape of each pod; clear the cache if new label keys matter."""
         rows = [(pod, self._spec_key(pod)) for pod in pods]
         self._learn_keys(rows)
         keys, shapes, known = self._keys, self._shapes, self._known
@@ -139,7 +139,7 @@ class Shapes:
             known[id(pod)] = (pod, shape)
 
     def _spec_key(self, pod: Pod) -> bytes:
-        """Return the pod's ``spec_key``; of pods that wait, worked out once for equal specs."""
+        """Return the pod's ``spec_key``; computed once for equal specs of pending pods."""
         spec = pod.spec
         if spec.node_name or spec.volumes or pod.status.container_statuses:
             return spec_key(pod)
@@ -150,7 +150,7 @@ class Shapes:
         return known
 
     def _learn_keys(self, rows: list[tuple[Pod, bytes]]) -> None:
-        """Note which labels the rules of these pods, and of those that are bound, read."""
+        """Collect the label keys that the rules of these pods, and of bound pods, read."""
         keys: set[str] = set()
         if not self._read:
             keys.update(anti_affinity_keys(self._cluster))
@@ -167,7 +167,7 @@ class Shapes:
         labels = {k: v for k, v in pod.metadata.labels.items() if k in self._keys}
         try:
             volumes = needs(pod, self._cluster)
-            wishes = steps(
+            relaxed = steps(
                 pod.spec,
                 pod.namespace,
                 pod.metadata.labels,
@@ -176,7 +176,7 @@ class Shapes:
                 tolerate_soft_taints=self._tolerate_soft_taints,
             )
             shape = Shape(pod, labels, volumes, self.requests(pod))
-            shape.steps = tuple(RelaxedShape(w, self._demands) for w in wishes)
+            shape.steps = tuple(RelaxedShape(w, self._demands) for w in relaxed)
         except ValueError as error:
             shape = Shape(pod, labels, NO_VOLUMES, {})
             shape.unreadable = str(error)
@@ -186,7 +186,7 @@ class Shapes:
         return shape
 
     def requests(self, pod: Pod) -> Resources:
-        """Return what the pod requests; worked out once for equal containers."""
+        """Return what the pod requests; computed once for equal containers."""
         spec = pod.spec
         if any(s.resources is not None for s in pod.status.container_statuses):
             return pod.requests()
@@ -198,7 +198,7 @@ class Shapes:
 
 
 def repelling_rules(pod: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> tuple[Rule, ...]:
-    """Return the pod's required anti-affinity as rules that bind the pods it selects."""
+    """Return the pod's required anti-affinity as rules for the pods it selects."""
     affinity = pod.spec.affinity
     if affinity is None or affinity.pod_anti_affinity is None:
         return ()
@@ -211,9 +211,9 @@ def repelling_rules(pod: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> tu
 
 
 def spec_key(pod: Pod) -> bytes:
-    """Return a text that is equal for pods whose specs ask for the same.
+    """Return a key that is equal for pods with equivalent specs.
 
-    A pod with ephemeral volumes is alone: its claims bear its name.
+    A pod with ephemeral volumes is unique: its claims contain its name.
     """
     spec = pod.spec
     own: object = None
@@ -239,7 +239,7 @@ def spec_key(pod: Pod) -> bytes:
 
 
 def queue_position(pod: Pod) -> tuple[datetime, str, str]:
-    """Return where a pod stands among pods of its size: older first, then by UID, then by name."""
+    """Return a pod's position among pods of its size: older first, then by UID, then by name."""
     return (pod.metadata.creation_timestamp or _EPOCH, pod.metadata.uid, pod.key)
 
 

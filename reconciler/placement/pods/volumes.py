@@ -1,9 +1,9 @@
-"""Volumes: where a pod's storage can be reached, what it lacks, and how much a node may attach.
+"""Volumes: where a pod's storage is reachable, what is missing, and attachment limits.
 
-A volume that is there ties its pod to the zones of its PersistentVolume; one that will be made
-when the pod starts, to the zones of its StorageClass. Each is a choice of alternatives, carried
-beside the pod's own requirements so that they never count as the pod's wish (Karpenter
-``scheduling/volumetopology.go``, ``volumeusage.go``).
+An existing volume ties its pod to the zones of its PersistentVolume. A volume that is provisioned
+when the pod starts ties it to the zones of its StorageClass. Both are lists of alternatives. They
+are kept separate from the pod's own requirements, so that they never count as its preferences
+(Karpenter ``scheduling/volumetopology.go``, ``volumeusage.go``).
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _IN_TREE: Final = {
 
 
 class VolumeNeeds(msgspec.Struct, frozen=True):
-    """What a pod's volumes ask of its node.
+    """The requirements of a pod's volumes on its node.
 
-    ``alternatives`` are tried in order; none at all means that the volumes do not care.
-    ``attached`` are the claims (``namespace/name``) by the CSI driver that attaches them.
-    ``missing`` is why the volumes cannot be had at all.
+    ``alternatives`` are tried in order; if empty, any node is suitable. ``attached`` are the claims
+    (``namespace/name``) by the CSI driver that attaches them. ``missing`` is the reason why the
+    volumes are not available.
     """
 
     alternatives: tuple[Requirements, ...] = ()
@@ -55,7 +55,7 @@ NO_VOLUMES: Final = VolumeNeeds()
 
 
 def needs(pod: Pod, cluster: ClusterState) -> VolumeNeeds:
-    """Return what the pod's volumes ask for."""
+    """Return the requirements of the pod's volumes."""
     if not pod.spec.volumes:
         return NO_VOLUMES
     attached: dict[str, set[str]] = {}
@@ -136,7 +136,7 @@ def _volume_problem(
 
 
 def _driver(claim: PersistentVolumeClaim, cluster: ClusterState) -> str:
-    """Return the CSI driver that attaches the claim's volume, empty if none is known."""
+    """Return the CSI driver that attaches the claim's volume, empty if it is unknown."""
     if claim.spec.volume_name:
         volume = cluster.volumes.get(claim.spec.volume_name)
         if volume is None:
@@ -149,7 +149,7 @@ def _driver(claim: PersistentVolumeClaim, cluster: ClusterState) -> str:
 
 
 def _choice(claim: PersistentVolumeClaim, cluster: ClusterState) -> list[Requirements]:
-    """Return the alternatives of places from which the claim's volume can be reached."""
+    """Return the alternative locations from which the claim's volume is reachable."""
     if claim.spec.volume_name:
         volume = cluster.volumes.get(claim.spec.volume_name)
         return _volume_choice(volume) if volume is not None else []
@@ -158,10 +158,10 @@ def _choice(claim: PersistentVolumeClaim, cluster: ClusterState) -> list[Require
 
 
 def _volume_choice(volume: PersistentVolume) -> list[Requirements]:
-    """Return a term each of the volume's node affinity.
+    """Return the terms of the volume's node affinity.
 
-    A local path ties its pod to a host that may be gone: its next node is another one, so the
-    hostname is left out, and a term that said nothing else leaves the pod free.
+    A local path ties its pod to a host that may no longer exist. The pod's next node is a different
+    one, so the hostname is dropped. A term that has no other expression does not restrict the pod.
     """
     affinity = volume.spec.node_affinity
     if affinity is None or affinity.required is None:
@@ -185,9 +185,9 @@ def _class_choice(storage_class: StorageClass) -> list[Requirements]:
 
 
 def _combined(choices: list[list[Requirements]]) -> tuple[Requirements, ...]:
-    """Return every way to choose one alternative of each volume that does not contradict itself.
+    """Return every consistent combination of one alternative for each volume.
 
-    Where all ways do, all are kept: then no node will do, and the reason shows why.
+    If none is consistent, all are returned: then no node is suitable, and the reason shows why.
     """
     combined = [Requirements()]
     for choice in choices:

@@ -1,7 +1,7 @@
-"""The pods that already run, counted by what rules ask: labels, namespace, and node.
+"""Count the running pods as rules need them: by labels, namespace and node.
 
-Pods with equal labels are one entry however many there are, and an index by label finds the
-entries that a selector can match, so that a cluster of a hundred thousand pods is looked at once.
+Pods with equal labels share one entry, and an index by label finds the entries that a selector can
+match. A cluster with a hundred thousand pods is read only once.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from reconciler.placement.nodes.existing import LabelIndex
 from reconciler.placement.pods.shape import repelling_rules
 from reconciler.placement.topology.rules import NodeFilter, Rule
 
-# Which values of a label exist at all: on nodes, and on what NodePools may launch.
+# Domains: the values of a label that exist on nodes or on what NodePools can launch.
 #
-# A spread is even over domains that may still be empty, so they have to be known before anything
-# is there. Availability, limits and whether a type fits do not matter here (Karpenter
-# ``topologydomaingroup.go``).
+# A spread also covers domains that are still empty, so they must be known in advance. Availability,
+# limits and whether a type fits are ignored (Karpenter ``topologydomaingroup.go``).
 
 
 class Universe:
-    """The domains that NodePools can make, by label key, with the taints that guard each."""
+    """The domains that NodePools can create, by label key, with the taints of each."""
 
     def __init__(self, pools: Iterable[tuple[NodePool, TypeTable]]) -> None:
         self._pools = [
@@ -39,7 +38,7 @@ class Universe:
         self._guards: dict[str, dict[str, list[tuple[Taint, ...]]]] = {}
 
     def domains(self, key: str, tolerations: tuple[Toleration, ...] | None) -> list[str]:
-        """Return the domains of ``key``, sorted; with tolerations, those of pools they open."""
+        """Return the domains of ``key``, sorted; with tolerations, those of tolerated pools."""
         guards = self._guards.get(key)
         if guards is None:
             guards = self._guards[key] = self._found(key)
@@ -63,13 +62,13 @@ class Universe:
 
 
 def _own_requirements(pool: NodePool) -> Requirements:
-    """Return the template's requirements and labels; the pool's own name makes no domain."""
+    """Return the template's requirements and labels; the pool's own name is not a domain."""
     labels = pool.spec.template.metadata.labels
     return pool.requirements().adding(equals(key, value) for key, value in labels.items())
 
 
 class _Entry:
-    """Pods of one namespace with equal labels, and how many are on each node."""
+    """Pods of one namespace with equal labels, and their number on each node."""
 
     __slots__ = ("labels", "namespace", "on_nodes")
 
@@ -80,7 +79,7 @@ class _Entry:
 
 
 class Census:
-    """Bound pods that count for rules: neither finished nor on their way out."""
+    """Bound pods that count for rules: neither finished nor being deleted."""
 
     def __init__(self, cluster: ClusterState) -> None:
         self._cluster = cluster
@@ -127,10 +126,10 @@ class Census:
         return min((self._by_label.get(pair, []) for pair in pairs), key=len)
 
     def _selected(self, rule: Rule) -> Iterator[_Entry]:
-        """Yield the entries that count; a missing selector counts all pods that run.
+        """Yield the entries that count; a missing selector counts all running pods.
 
-        That is Karpenter's: its list of pods takes «no selector» as «any», though no pod that is
-        being placed matches it.
+        This follows Karpenter: when it lists pods, a missing selector matches any pod, although it
+        matches none of the pods being placed.
         """
         if rule.selector.nothing:
             yield from (e for e in self._entries if e.namespace in rule.namespaces)
@@ -140,7 +139,7 @@ class Census:
                 yield entry
 
     def _domain(self, rule: Rule, index: int) -> str | None:
-        """Return the domain of a node for a rule, None where it counts for nothing there."""
+        """Return the domain of a node for a rule, or None if the node does not count."""
         domain = self._labels[index].get(rule.key)
         if domain is None and rule.key == HOSTNAME:
             domain = self._names[index]
@@ -167,12 +166,12 @@ class Census:
         return bits(i for i, node in enumerate(self._nodes) if not node.is_deleting)
 
     def staying(self, without: Iterable[str]) -> int:
-        """Return the nodes that stay when some go, as a set for ``domains``."""
+        """Return the nodes left after some are removed, as a bit set for ``domains``."""
         found = (self._index.get(name) for name in without)
         return self._staying & ~bits(index for index in found if index is not None)
 
     def counts(self, rule: Rule) -> dict[str, int]:
-        """Return how many pods run in each domain, those without any left out."""
+        """Return how many pods run in each domain; empty domains are left out."""
         known = self._base.get(rule)
         if known is None:
             known = {}
@@ -185,14 +184,14 @@ class Census:
         return dict(known)
 
     def place_of(self, rule: Rule, pod: Pod) -> str | None:
-        """Return the domain in which a bound pod was counted, if it was."""
+        """Return the domain in which a bound pod was counted, or None."""
         if not pod.is_active or not pod.spec.node_name:
             return None
         index = self._index.get(pod.spec.node_name)
         return None if index is None else self._domain(rule, index)
 
     def domains(self, rule: Rule, staying: int) -> list[str]:
-        """Return the domains of the nodes that stay and count for a rule, sorted."""
+        """Return the domains of the remaining nodes that count for a rule, sorted."""
         mask = staying
         if rule.node_filter is not None:
             mask &= self._admitted(rule.node_filter)
@@ -201,7 +200,7 @@ class Census:
 
     @cached_property
     def repelling(self) -> dict[Rule, dict[str, int]]:
-        """The required anti-affinity of pods that run: where the pods are that have each rule."""
+        """The required anti-affinity of running pods: rules and the domains of their pods."""
         found: dict[Rule, dict[str, int]] = {}
         for index, rule in self._repelling_pods():
             domain = self._domain(rule, index)

@@ -1,8 +1,9 @@
-"""The spread that the cluster's scheduler gives to pods which name none.
+"""The cluster's default topology spread, for pods that define none.
 
-kube-scheduler may be configured with default constraints. They bear no selector: it deduces one
-for each pod, from the Services that select it and from its controller, and so do we, to count
-the same pods (Karpenter ``scheduling/defaultconstraints.go``; Kubernetes ``DefaultSelector``).
+kube-scheduler can be configured with default constraints. They have no selector: it derives one for
+each pod from the Services that select the pod and from its controller. This module does the same,
+to count the same pods (Karpenter ``scheduling/defaultconstraints.go``; Kubernetes
+``DefaultSelector``).
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ Owner = tuple[str, str]
 
 
 class DefaultSpread:
-    """Gives pods without a spread of their own the cluster's default.
+    """Adds the cluster's default spread to pods without a spread of their own.
 
     ``selectors`` are those of ReplicaSets and StatefulSets, ``replications`` those of
-    ReplicationControllers. A ReplicaSet that is not known stands for the label by which
-    Kubernetes tells the pods of a Deployment's revisions apart.
+    ReplicationControllers. For an unknown ReplicaSet, the label that distinguishes the revisions of
+    a Deployment is used.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class DefaultSpread:
         self._known: dict[object, tuple[TopologySpreadConstraint, ...]] = {}
 
     def applied(self, pod: Pod) -> Pod:
-        """Return the pod with the default spread, as it is where none can be deduced."""
+        """Return the pod with the default spread, or unchanged if no selector can be derived."""
         if pod.spec.topology_spread_constraints:
             return pod
         found = self._constraints_of(pod)
@@ -79,7 +80,7 @@ class DefaultSpread:
         return known
 
     def _selector(self, pod: Pod, owner: OwnerReference | None) -> LabelSelector | None:
-        """Return the pods that count as the pod's peers; None where nothing tells them.
+        """Return the selector of the pod's peers, or None if none can be derived.
 
         An empty selector would count every pod of the namespace.
         """
@@ -96,7 +97,7 @@ class DefaultSpread:
         return LabelSelector(pairs, expressions) if pairs or expressions else None
 
     def _owned(self, pod: Pod, owner: OwnerReference) -> tuple[SelectorExpression, ...]:
-        """Return the owner's selector as expressions: those of a Service hold beside them."""
+        """Return the owner's selector as expressions; the Services' selectors are added to them."""
         found = self._selectors.get((owner.kind, f"{pod.namespace}/{owner.name}"))
         if found is None:
             revision = pod.metadata.labels.get(TEMPLATE_HASH)
@@ -111,9 +112,9 @@ class DefaultSpread:
 
 
 def with_default_spread(cluster: ClusterState, spread: DefaultSpread) -> ClusterState:
-    """Return the cluster whose pods bear the default where they name no spread of their own.
+    """Return the cluster with the default spread on pods that define none.
 
-    A pod that stands in two lists stays one object.
+    A pod that is in two lists remains one object.
     """
     made = {id(pod): spread.applied(pod) for pod in cluster.pods}
 

@@ -1,11 +1,11 @@
-"""Rules about other pods while a pass goes on: counts by domain, and what they allow now.
+"""Topology rules during a pass: counts by domain, and which domains are open now.
 
-A rule whose domains are hosts is asked for one host at a time. Any other is asked once for a pod
-and gives the domains that are open to it, best first; what a node may still become then chooses
-among them (Karpenter ``topology.go``, ``topologygroup.go``). Where Karpenter draws a domain at
-random, the one is taken in which a node is cheapest, of those in which a type can be launched.
-An affinity binds a node to one domain as well, which Karpenter leaves open among all that have
-peers: then the pods that follow know where it is.
+A rule whose domains are hosts is evaluated for one host at a time. Any other rule is evaluated once
+for a pod and returns the open domains, best first; the requirements of the node then select among
+them (Karpenter ``topology.go``, ``topologygroup.go``). Two choices differ from Karpenter. Where it
+draws a domain at random, this takes the domain with the cheapest node, among those where a type can
+be launched. Where it leaves an affinity open among all domains with peers, this binds the node to
+one domain, so that the next pods know where it is.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _FAR = 2**31
 class Group:
     """One rule with its counts in this pass.
 
-    ``counts`` has every known domain, zeros too; of hosts only those with pods. ``version``
-    grows with each change.
+    ``counts`` has every known domain, including empty ones; for hosts only those with pods.
+    ``version`` increases with each change.
     """
 
     __slots__ = ("_filtered", "by_host", "counts", "key", "kind", "rule", "version")
@@ -57,9 +57,9 @@ class Group:
         return known
 
     def room_on_host(self, host: str, selects_itself: bool, allowed: Requirement | None) -> int:
-        """Return how many pods of a kind the host may take one after another, as far as this goes.
+        """Return how many pods of a kind the host can take one after another under this rule.
 
-        ``allowed`` is what the pod says of the host's name, for affinity only.
+        ``allowed`` is the pod's requirement on the hostname, used for affinity only.
         """
         count = self.counts.get(host, 0)
         if self.kind is RuleKind.SPREAD:
@@ -82,10 +82,10 @@ class Group:
         )
 
     def open_domains(self, selects_itself: bool, allowed: Requirement | None) -> OpenDomains:
-        """Return the domains that a pod may go to now, best first.
+        """Return the domains that a pod may use now, best first.
 
-        ``allowed`` are the domains that the pod's own demands leave it. For a spread it limits
-        which domains the emptiest is sought among, not where the pod may go.
+        ``allowed`` are the domains that the pod's own demands permit. For a spread it restricts the
+        domains among which the minimum is computed, not where the pod may be placed.
         """
         if self.kind is RuleKind.SPREAD:
             return self._spread(selects_itself, allowed)
@@ -112,9 +112,9 @@ class Group:
 
 
 class OpenDomains:
-    """The domains of one label that are open, in tiers: those of one tier are equally good.
+    """The open domains of one label in tiers; the domains of one tier are equally good.
 
-    ``pins`` says that one has to be chosen; else a node may keep several of them.
+    ``pins`` is whether a node must choose one; otherwise it may keep several of them.
     """
 
     __slots__ = ("key", "members", "pins", "tiers")
@@ -126,11 +126,11 @@ class OpenDomains:
         self.pins = pins
 
     def as_one_tier(self) -> OpenDomains:
-        """Return the same domains, none better than another."""
+        """Return the same domains in a single tier."""
         return OpenDomains(self.key, [sorted(self.members)], pins=self.pins)
 
     def with_(self, other: OpenDomains) -> OpenDomains:
-        """Return what both leave open; the tiers are those of the one that pins."""
+        """Return the intersection of both, with the tiers of the one that pins."""
         first, second = (other, self) if other.pins and not self.pins else (self, other)
         return OpenDomains(
             self.key,
@@ -160,7 +160,7 @@ class Topology:
         self._unindexed: list[Group] = []
 
     def group(self, rule: Rule) -> Group:
-        """Return the group of a rule, counted when it is first asked for."""
+        """Return the group of a rule, counted on first use."""
         known = self._groups.get(rule)
         if known is None:
             known = self._groups[rule] = Group(rule, self._counted(rule))
@@ -182,22 +182,22 @@ class Topology:
         return counts
 
     def add_running_repellers(self) -> None:
-        """Take up the anti-affinity of pods that run."""
+        """Add the required anti-affinity of running pods."""
         for rule in self._census.repelling:
             self.group(rule)
 
     def saved(self) -> list[dict[str, int]]:
-        """Return the counts of all groups as they stand, for ``restore``."""
+        """Return the current counts of all groups, for ``restore``."""
         return [dict(group.counts) for group in self._groups.values()]
 
     def restore(self, counts: Iterable[Mapping[str, int]]) -> None:
-        """Set all counts back to what was saved."""
+        """Restore all counts."""
         for group, saved in zip(self._groups.values(), counts, strict=True):
             group.counts = dict(saved)
             group.version += 1
 
     def selecting(self, shape: Shape) -> list[Group]:
-        """Return the groups whose selector a shape's pods match, in order of their making."""
+        """Return the groups whose selector matches a shape's pods, in order of creation."""
         labels, namespace = shape.labels, shape.namespace
         found = [g for g in self._unindexed if g.rule.selects(namespace, labels)]
         for pair in labels.items():
@@ -205,7 +205,7 @@ class Topology:
         return found
 
     def forget(self, groups: Iterable[Group], owned: Iterable[Group], pods: Iterable[Pod]) -> None:
-        """Take pods that are to be placed anew out of the counts in which they stand."""
+        """Remove pods that will be placed again from the counts that include them."""
         selecting, repelling = list(groups), list(owned)
         for pod in pods:
             for group in (*selecting, *repelling):

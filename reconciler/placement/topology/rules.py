@@ -1,8 +1,8 @@
-"""A pod's rules about other pods, in a form that two pods with the same rule share.
+"""A pod's topology rules, in a form that pods with the same rule share.
 
 Spread, affinity and anti-affinity count pods by the value of a node label (a «domain»). A rule
-says which pods, by which label, and on which nodes they count; rules that are equal are counted
-once, however many pods have them.
+defines which pods count, by which label, and on which nodes. Equal rules are counted once, however
+many pods have them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HONOR = "Honor"
 
 
 class RuleKind(StrEnum):
-    """What a rule wants of the domain that a pod goes to."""
+    """The kind of a topology rule."""
 
     SPREAD = "spread"
     AFFINITY = "affinity"
@@ -30,7 +30,7 @@ class RuleKind(StrEnum):
 
 
 class Selector(msgspec.Struct, frozen=True):
-    """A label selector in canonical form; ``nothing`` is the missing one, which selects no pod."""
+    """A label selector in canonical form; ``nothing`` is a missing one, which selects no pod."""
 
     pairs: tuple[tuple[str, str], ...] = ()
     expressions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
@@ -38,7 +38,7 @@ class Selector(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, selector: LabelSelector | None, more: Iterable[tuple[str, str]] = ()) -> Selector:
-        """Return the selector, with ``more`` label values demanded by ``matchLabelKeys``."""
+        """Return the selector, with ``more`` label values required by ``matchLabelKeys``."""
         if selector is None:
             return cls(nothing=True)
         expressions = {
@@ -78,7 +78,7 @@ def _holds(expression: tuple[str, str, tuple[str, ...]], labels: Mapping[str, st
 
 
 class NodeFilter(msgspec.Struct, frozen=True):
-    """On which nodes pods count for a spread: ``terms`` are alternatives, None means any node."""
+    """The nodes on which pods count for a spread: alternative ``terms``; None means any node."""
 
     terms: tuple[Requirements, ...] | None
     tolerations: tuple[Toleration, ...] | None
@@ -86,8 +86,8 @@ class NodeFilter(msgspec.Struct, frozen=True):
     def admits(self, requirements: Requirements, taints: Iterable[Taint]) -> bool:
         """Return whether a node with these requirements and taints counts.
 
-        What a node does not say of itself it does not have: a zone that is still open does not
-        satisfy a filter on zones.
+        A missing label has no value: a zone that is not decided yet does not satisfy a filter on
+        zones.
         """
         if self.tolerations is not None and untolerated(taints, self.tolerations):
             return False
@@ -95,11 +95,11 @@ class NodeFilter(msgspec.Struct, frozen=True):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One rule about other pods.
+    """One topology rule.
 
-    ``tolerations`` limit the domains that exist for it to those of pools that a pod may use;
-    None means every pool's. ``inverse`` marks an anti-affinity seen from the other side: its
-    domains are where pods that have the rule are, and it binds the pods that it selects.
+    ``tolerations`` limit its domains to those of pools that a pod tolerates; None means every pool.
+    ``inverse`` marks an anti-affinity seen from the other side: its domains are those of pods that
+    have the rule, and it applies to the pods that it selects.
     """
 
     kind: RuleKind
@@ -118,7 +118,7 @@ class Rule(msgspec.Struct, frozen=True):
         return self.key == HOSTNAME
 
     def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Return whether a pod counts, as far as its namespace and labels say."""
+        """Return whether a pod counts by its namespace and labels."""
         return namespace in self.namespaces and self.selector.matches(labels)
 
     def __str__(self) -> str:
@@ -126,7 +126,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 def node_terms(spec: PodSpec) -> tuple[Requirements, ...]:
-    """Return the required node constraints: alternatives, each with the node selector."""
+    """Return the required node constraints: alternatives, each including the node selector."""
     selector = [equals(normalized(k), v) for k, v in spec.node_selector.items()]
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     if affinity is None or affinity.required is None:
@@ -138,16 +138,16 @@ def node_terms(spec: PodSpec) -> tuple[Requirements, ...]:
 
 
 def expressions(items: Iterable[object]) -> list[Requirement]:
-    """Return the requirements that a node selector term's expressions mean."""
+    """Return the requirements of a node selector term's expressions."""
     return [requirement(e.key, e.operator, e.values) for e in items]  # type: ignore[attr-defined]
 
 
 def spread_rule(
     constraint: TopologySpreadConstraint, spec: PodSpec, namespace: str, labels: Mapping[str, str]
 ) -> Rule:
-    """Return the rule that a spread constraint of a pod means.
+    """Return the rule of a spread constraint.
 
-    Keys of ``matchLabelKeys`` that the pod does not bear are ignored, as Kubernetes does.
+    Keys of ``matchLabelKeys`` that the pod does not have are ignored, as in Kubernetes.
     """
     more = [(k, labels[k]) for k in constraint.match_label_keys if k in labels]
     by_affinity = (constraint.node_affinity_policy or HONOR) == HONOR
@@ -177,10 +177,10 @@ def affinity_rule(
     *,
     inverse: bool = False,
 ) -> Rule:
-    """Return the rule that a term of pod affinity or anti-affinity means.
+    """Return the rule of a term of pod affinity or anti-affinity.
 
-    ``namespaces`` are the labels of each namespace of the cluster. An inverse rule knows every
-    pool's domains: it binds pods with other tolerations than its owner's.
+    ``namespaces`` are the labels of each namespace of the cluster. An inverse rule covers the
+    domains of all pools, because the pods it applies to have other tolerations than its owner.
     """
     return Rule(
         kind,
@@ -195,7 +195,7 @@ def affinity_rule(
 def _namespaces(
     term: PodAffinityTerm, own: str, known: Mapping[str, Mapping[str, str]]
 ) -> frozenset[str]:
-    """Return the namespaces whose pods a term looks at; a list alone leaves out the pod's own."""
+    """Return the namespaces that a term covers; an explicit list does not add the pod's own."""
     chosen = set(term.namespaces)
     if term.namespace_selector is not None:
         selector = Selector.of(term.namespace_selector)

@@ -1,4 +1,4 @@
-"""User data: what a machine reads at its first boot to become a node of the cluster.
+"""User data: the configuration with which a machine joins the cluster at its first boot.
 
-One module for each image family; all take the same ``Setup`` (aws reference 4.3 and 4.4).
+There is one module for each image family; all take the same ``Setup`` (aws reference 4.3 and 4.4).
 """

@@ -1,4 +1,4 @@
-"""Amazon Linux 2: a shell script that calls EKS' bootstrap, after the user's own parts."""
+"""Amazon Linux 2: a shell script that runs EKS' bootstrap script after the user's own parts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from reconciler.adapters.aws.bootstrap.setup import Setup
 
 
 def user_data(setup: Setup) -> str:
-    """Return multi-part user data; what is not multi-part already is one shell script."""
+    """Return multi-part user data; input that is not multi-part is treated as one shell script."""
     custom = setup.custom
     if not custom.strip():
         parts = []

@@ -1,4 +1,4 @@
-"""Amazon Linux 2023: a NodeConfig for nodeadm, after the user's own parts."""
+"""Amazon Linux 2023: a NodeConfig for nodeadm after the user's own parts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def user_data(setup: Setup) -> str:
 
 
 def _custom(text: str) -> list[MimePart]:
-    """Return the user's parts; what is not multi-part is a NodeConfig if a mapping, else shell."""
+    """Return the user's parts; other input is a NodeConfig if it is a mapping, else a script."""
     if not text.strip():
         return []
     if is_mime(text):

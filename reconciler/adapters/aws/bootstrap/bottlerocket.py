@@ -1,4 +1,4 @@
-"""Bottlerocket: settings in TOML, the user's own merged below ours."""
+"""Bottlerocket: settings in TOML, merged with the user's own."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _lower(table: Any, known: Collection[str]) -> dict[str, Any]:
 
 
 def _written(document: dict[str, Any]) -> str:
-    """Return the settings in TOML, in the order of their keys: equal ones are equal bytes."""
+    """Return the settings as TOML, sorted by key, so that equal settings give equal bytes."""
     import tomli_w
 
     return tomli_w.dumps(_in_order(document))
@@ -156,8 +156,8 @@ def _kubernetes(setup: Setup, own: dict[str, Any]) -> dict[str, Any]:
 def _mount(version: str) -> dict[str, Any]:
     """Return the command that joins the instance stores.
 
-    Before 1.46.0 it must be told which directories go there; a version that is not known counts
-    as an older one, ``latest`` as a newer.
+    Before 1.46.0 it requires the directories to put there. An unknown version is treated as older,
+    ``latest`` as newer.
     """
     bind = ["apiclient", "ephemeral-storage", "bind"]
     if version != "latest" and _number(version) < _BINDS_BY_ITSELF:

@@ -1,8 +1,8 @@
-"""Expressions in kubelet settings: CEL over the facts of an instance type.
+"""Evaluate expressions in kubelet settings: CEL over the facts of an instance type.
 
-Karpenter's gate ``NodeClassCEL`` lets a reservation be a formula such as ``200 + 8 * vcpus``. The
-formulas come from a repository, so what makes the work of a short one grow without bound is left
-out: lists and mappings, and with them the macros that go through them. The facts hold neither.
+With Karpenter's gate ``NodeClassCEL`` a reservation can be a formula such as ``200 + 8 * vcpus``.
+The formulas come from a repository, so everything that allows a short one to run for an unbounded
+time is rejected: lists and mappings, and therefore the macros over them. The facts contain neither.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from reconciler.model.errors import UsageError
 Value = int | float | str | bool
 
 LENGTH_MAX: Final = 1000
-"""How many characters an expression may have."""
+"""The maximum length of an expression in characters."""
 
 _STRING: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
 _UNREADABLE: Final = ("\\", "//", "'''", '"""')
-"""What could hide from the search for lists where a string ends."""
+"""Tokens that could hide the end of a string from the check for lists."""
 
 
 def evaluate(text: str, facts: Mapping[str, Value]) -> int:
-    """Return the whole number that an expression means; a double loses its fraction.
+    """Return the integer value of an expression; the fraction of a double is cut off.
 
     Raises:
-        ValueError: it is no expression, names something unknown, or has no finite number.
+        ValueError: the expression is invalid, uses an unknown name, or has no finite number.
         UsageError: the package that evaluates expressions is not installed.
     """
     cel = _library()
@@ -39,7 +39,7 @@ def evaluate(text: str, facts: Mapping[str, Value]) -> int:
         unknown = [name for name in program.variables() if name not in facts]
         value: Any = None if unknown else program.execute(cel.Context(dict(facts), functions))
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"{text!r} has no value: {_told(error)}") from error
+        raise ValueError(f"{text!r} has no value: {_message_of(error)}") from error
     if unknown:
         raise ValueError(f"unknown name {unknown[0]} in {text!r}")
     if type(value) not in (int, float) or not math.isfinite(value):
@@ -65,10 +65,10 @@ def _library() -> Any:
 
 
 def _check(text: str) -> None:
-    """Refuse what could run long.
+    """Reject expressions that could run for a long time.
 
     Raises:
-        ValueError: it is too long, or has a list, mapping, comment or escape in it.
+        ValueError: it is too long, or contains a list, mapping, comment or escape.
     """
     if len(text) > LENGTH_MAX:
         raise ValueError(f"an expression has at most {LENGTH_MAX} characters, not {len(text)}")
@@ -91,6 +91,6 @@ def _extreme(choose: Any) -> Any:
     return chosen
 
 
-def _told(error: Exception) -> str:
-    """Return what the library says, without the list of all that would have been right."""
+def _message_of(error: Exception) -> str:
+    """Return the library's error message without its list of valid alternatives."""
     return str(error).partition("\n")[0].partition(" expecting {")[0].rpartition("ERROR: ")[2]

@@ -1,4 +1,4 @@
-"""Which writer of user data belongs to which image family."""
+"""Select the user data module of an image family."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reconciler.adapters.aws.bootstrap.setup import Setup
 
 
 def _untouched(setup: Setup) -> str:
-    """Custom images know themselves what to do."""
+    """Custom images get the user's data unchanged."""
     return setup.custom
 
 
@@ -26,5 +26,5 @@ _WRITERS: Final[Mapping[str, Callable[[Setup], str]]] = {
 
 
 def user_data(family: str, setup: Setup) -> str:
-    """Return the user data of a node as text, empty where there is none."""
+    """Return the user data of a node as text, empty if there is none."""
     return _WRITERS[family](setup)

@@ -1,4 +1,4 @@
-"""The kubelet settings that families without nodeadm understand: command-line flags of it."""
+"""Kubelet settings as command-line flags, for image families without nodeadm."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Reserved = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 def resolved(kubelet: Mapping[str, Any], kind: InstanceType, *, expressions: bool) -> Reserved:
     """Return the reservations of a machine of that type.
 
-    A value that is not a quantity is an expression (``expressions.py``) over the facts of the
-    type; where these do not count, it is left out.
+    A value that is not a quantity is an expression (``expressions.py``) over the facts of the type.
+    If expressions are disabled, it is left out.
 
     Raises:
         ValueError: an expression has no value.
@@ -41,13 +41,13 @@ def resolved(kubelet: Mapping[str, Any], kind: InstanceType, *, expressions: boo
 
 
 def with_reserved(kubelet: Mapping[str, Any], reserved: Reserved) -> dict[str, Any]:
-    """Return the settings with the reservations as resolved."""
+    """Return the settings with the evaluated reservations."""
     others = {key: value for key, value in kubelet.items() if key not in _RESERVED}
     return {**others, **{field: dict(values) for field, values in reserved}}
 
 
 def _amount(resource: str, expression: str, kind: InstanceType) -> str:
-    """Return the quantity that an expression means, rounded up as Karpenter rounds it."""
+    """Return the quantity of an expression, rounded up as in Karpenter."""
     labels = kind.requirements.fixed_labels()
     facts: dict[str, int | float | str | bool] = {
         name: int(labels[_LABEL + label])
@@ -68,7 +68,7 @@ def _amount(resource: str, expression: str, kind: InstanceType) -> str:
 
 
 def flags(setup: Setup) -> str:
-    """Return the kubelet's flags in Karpenter's order; what is not set is left out."""
+    """Return the kubelet's flags in Karpenter's order; settings without a value are left out."""
     kubelet = setup.kubelet
     labels = ",".join(f"{key}={value}" for key, value in setup.labels.items())
     rows = [

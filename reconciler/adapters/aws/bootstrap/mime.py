@@ -1,4 +1,4 @@
-"""Multi-part user data, as cloud-init reads it."""
+"""Multi-part user data in the format of cloud-init."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MimePart:
 
 
 def is_mime(text: str) -> bool:
-    """Return whether user data is multi-part already, whichever header comes first."""
+    """Return whether user data is already multi-part, whichever header comes first."""
     return text.lstrip().startswith(("MIME-Version:", "Content-Type:"))
 
 
@@ -108,7 +108,7 @@ def _unreadable(why: str) -> CloudError:
 
 
 def compose(parts: list[MimePart]) -> str:
-    """Return the multi-part text; the boundary is ``//``, as EKS' own tools write it."""
+    """Return the multi-part text; the boundary is ``//``, as in EKS' own tools."""
     head = 'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="//"\n\n'
     body = "".join(
         f"--//\nContent-Type: {part.content_type}\n\n{part.body.rstrip()}\n\n" for part in parts

@@ -1,4 +1,4 @@
-"""What every image family writes into its user data, whatever the form."""
+"""The input of user data for every image family."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KUBELET_MUST_NOT_SET: Final = ("node-restriction.kubernetes.io", "kubernetes.io
 
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
-    """How a node finds its cluster; ``ca_bundle`` is base64, empty strings are not known."""
+    """How a node reaches its cluster; ``ca_bundle`` is base64, empty strings are unknown."""
 
     name: str
     endpoint: str = ""
@@ -34,11 +34,11 @@ class ControlPlane:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """One node's way into the cluster.
+    """The settings with which a node joins the cluster.
 
-    ``kubelet`` is the class's open map with expressions resolved, ``custom`` the user's own user
-    data, ``raid0`` whether the instance stores become one volume; ``image_version`` is that of
-    the class's alias, empty where it has none.
+    ``kubelet`` is the class's map with expressions evaluated, ``custom`` the user's own user data,
+    ``raid0`` whether the instance stores become one volume. ``image_version`` is that of the
+    class's alias, empty without an alias.
     """
 
     cluster: ControlPlane
@@ -52,7 +52,7 @@ class Setup:
 
     @property
     def cluster_dns(self) -> list[str]:
-        """The DNS servers of pods: the class's own, else the cluster's service address."""
+        """The DNS servers of pods: the class's own, or else the cluster's service address."""
         own = self.kubelet.get("clusterDNS")
         if own:
             return [str(address) for address in own]
@@ -62,8 +62,8 @@ class Setup:
 def node_labels(claim: NodeClaim, capacity_type: str) -> dict[str, str]:
     """Return the labels with which the kubelet registers, sorted.
 
-    The claim's own, those that its requirements leave no choice about and no provider sets, and
-    the capacity type. The kubelet may not set labels of Kubernetes' domains (NodeRestriction).
+    These are the claim's own labels, single-valued requirements that no provider sets, and the
+    capacity type. The kubelet must not set labels in Kubernetes' domains (NodeRestriction).
     """
     chosen = requirements_of(claim.spec.requirements).fixed_labels()
     custom = {k: v for k, v in chosen.items() if k not in WELL_KNOWN_AWS and not is_restricted(k)}

@@ -1,4 +1,4 @@
-"""Windows: PowerShell, the user's own lines first."""
+"""Windows: a PowerShell script that starts with the user's own lines."""
 
 from __future__ import annotations
 

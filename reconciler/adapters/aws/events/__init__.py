@@ -1,1 +1,1 @@
-"""What EC2 announces: interruptions, rebalancing, scheduled events and failed checks."""
+"""EC2 events: interruptions, rebalance recommendations, scheduled events and failed checks."""

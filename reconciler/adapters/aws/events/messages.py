@@ -1,8 +1,8 @@
-"""What EventBridge says of EC2, in our words (aws reference 5.2).
+"""Parse EventBridge messages about EC2 (aws reference 5.2).
 
-Whatever is sent to the queue can be read: a message that is not an event, or one of a kind that
-says nothing of an instance's end, gets a label to be counted under, and no interruption. So does
-an event of another account or region: it cannot be about an instance of ours.
+Every message in the queue can be read. A message that is not an event, or that does not announce
+the end of an instance, gets a label for counting and no interruption. So does an event of another
+account or region, which cannot affect our instances.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _STATES: Final = {
 }
 _INSTANCE: Final = re.compile(r"i-[0-9a-z]{1,32}", re.ASCII)
 _AHEAD_MOST: Final = timedelta(minutes=5)
-"""How far ahead of our clock EventBridge's may be; a later time is not believed."""
+"""The maximum clock difference to EventBridge; a later time is ignored."""
 
 _LABEL_WIDTH: Final = 80
 _TEXT_WIDTH: Final = 100
 
-_Said = tuple[InterruptionKind, tuple[str, ...], str]
-"""A kind, the instances, and how a person says it."""
+_Announcement = tuple[InterruptionKind, tuple[str, ...], str]
+"""A kind, the instances, and a description."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message: what to count it under, and what it announces, None if nothing."""
+    """A message: the label to count it under, and what it announces, None if nothing."""
 
     label: str
     interruption: Interruption | None = None
@@ -45,9 +45,9 @@ class Message:
 def read_message(
     identity: str, body: str, now: datetime, *, account: str = "", region: str = ""
 ) -> Message:
-    """Return what a message of the queue says; ``now`` stands in for a time that it lacks.
+    """Return the content of a queue message; ``now`` replaces a missing time.
 
-    ``account`` and ``region`` are where our instances are; empty means that it is not known.
+    ``account`` and ``region`` are those of our instances; empty means unknown.
     """
     try:
         event = json.loads(body)
@@ -62,15 +62,15 @@ def read_message(
     for name, ours in (("account", account), ("region", region)):
         if ours and event.get(name, ours) != ours:
             return Message(_label(f"from another {name}: {event.get(name)}"))
-    said = read(detail) if isinstance(detail, dict) else None
-    if said is None:
+    announced = read(detail) if isinstance(detail, dict) else None
+    if announced is None:
         return Message(_label(f"ignored: {kind}"))
-    what, instances, text = said
+    what, instances, text = announced
     return Message(what, Interruption(identity, what, instances, _time(event, now), text))
 
 
 def _label(text: str) -> str:
-    """Return a text from a message in a form that can stand in a log and in a metric."""
+    """Return a text from a message as a safe label for logs and metrics."""
     shown = text[:_LABEL_WIDTH]
     return shown if shown.isascii() and shown.isprintable() else ascii(shown)[1:-1][:_LABEL_WIDTH]
 
@@ -94,27 +94,27 @@ def _is_instance(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and _INSTANCE.fullmatch(value) is not None
 
 
-def _spot(detail: Mapping[str, Any]) -> _Said | None:
+def _spot(detail: Mapping[str, Any]) -> _Announcement | None:
     action = detail.get("instance-action")
     other = f" ({_label(action)})" if isinstance(action, str) and action != "terminate" else ""
     text = f"spot interruption warning{other}"[:_TEXT_WIDTH]
     return _of(InterruptionKind.SPOT_INTERRUPTION, _instance(detail), text)
 
 
-def _rebalance(detail: Mapping[str, Any]) -> _Said | None:
+def _rebalance(detail: Mapping[str, Any]) -> _Announcement | None:
     kind = InterruptionKind.REBALANCE_RECOMMENDATION
     return _of(kind, _instance(detail), "rebalance recommendation")
 
 
-def _state(detail: Mapping[str, Any]) -> _Said | None:
-    """Read a state change; to pending and running there is nothing to do."""
+def _state(detail: Mapping[str, Any]) -> _Announcement | None:
+    """Parse a state change; pending and running need no action."""
     state = detail.get("state")
     kind = _STATES.get(state) if isinstance(state, str) else None
     return _of(kind, _instance(detail), f"instance {state}") if kind is not None else None
 
 
-def _health(detail: Mapping[str, Any]) -> _Said | None:
-    """Read a health event: of EC2's only scheduled changes count, and they may name many."""
+def _health(detail: Mapping[str, Any]) -> _Announcement | None:
+    """Parse a health event: only EC2's scheduled changes count, and one may list many instances."""
     if (detail.get("service"), detail.get("eventTypeCategory")) != ("EC2", "scheduledChange"):
         return None
     entities = detail.get("affectedEntities")
@@ -126,20 +126,22 @@ def _health(detail: Mapping[str, Any]) -> _Said | None:
     return _of(InterruptionKind.SCHEDULED_CHANGE, instances, text[:_TEXT_WIDTH])
 
 
-def _reservation(detail: Mapping[str, Any]) -> _Said | None:
+def _reservation(detail: Mapping[str, Any]) -> _Announcement | None:
     kind = InterruptionKind.RESERVATION_INTERRUPTION
     return _of(kind, _instance(detail), "capacity reservation interruption warning")
 
 
-def _of(kind: InterruptionKind, instances: tuple[str, ...], text: str) -> _Said | None:
+def _of(kind: InterruptionKind, instances: tuple[str, ...], text: str) -> _Announcement | None:
     return (kind, instances, text) if instances else None
 
 
-_READERS: Final[Mapping[tuple[str, str, str], Callable[[Mapping[str, Any]], _Said | None]]] = {
+_READERS: Final[
+    Mapping[tuple[str, str, str], Callable[[Mapping[str, Any]], _Announcement | None]]
+] = {
     ("0", "aws.ec2", "EC2 Spot Instance Interruption Warning"): _spot,
     ("0", "aws.ec2", "EC2 Instance Rebalance Recommendation"): _rebalance,
     ("0", "aws.ec2", "EC2 Instance State-change Notification"): _state,
     ("0", "aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning"): _reservation,
     ("0", "aws.health", "AWS Health Event"): _health,
 }
-"""What is read, by the version, source and detail type of the envelope."""
+"""The supported events, by the version, source and detail type of the envelope."""

@@ -1,9 +1,9 @@
-"""The SQS queue to which EventBridge sends EC2's word of interruptions.
+"""Receive EC2 interruptions from the SQS queue to which EventBridge sends them.
 
-A thread of its own polls it, so that no pass waits for it and a word wakes the daemon at once. A
-message leaves the queue when what it says is on record, or when it says nothing to us; until then
-SQS hides it for a while and then tells it again. One that cannot be read is deleted too, as no
-later attempt could read it, and logged once of its kind.
+A separate thread polls the queue, so no pass waits for it and a message wakes the daemon at once. A
+message is deleted once its content is recorded, or if it is not relevant. Until then SQS hides it
+for a while and then delivers it again. An invalid message is also deleted, because no later attempt
+could read it, and each kind is logged once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Interruption
 
 WAIT_S: Final = 20
-"""How long one call waits for messages, the most that SQS allows."""
+"""How long one call waits for messages: the maximum of SQS, in seconds."""
 
 _BATCH: Final = 10
 _HIDDEN_FOR_S: Final = 60
@@ -32,17 +32,17 @@ _ATTEMPTS: Final = 1
 _PAUSE_MAX_S: Final = 60.0
 _LABELS_MAX: Final = 50
 _INBOX_MAX: Final = 10_000
-"""How many words are kept for the next pass; SQS shows the others again after it."""
+"""The maximum number of messages retained for the next pass; SQS delivers others again later."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 class InterruptionQueue:
-    """The port ``Interruptions`` over a queue, which ``name`` names or is the URL of.
+    """The port ``Interruptions`` over a queue, given its name or URL in ``name``.
 
-    ``account`` and ``region`` are where the instances are: by default the account is the queue's,
-    and events of any region are taken. ``received`` counts messages by kind, and ``deleted`` how
-    many left the queue.
+    ``account`` and ``region`` are those of the instances: by default the account is the queue's,
+    and events of any region are accepted. ``received`` counts messages by kind, and ``deleted``
+    those removed from the queue.
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class InterruptionQueue:
         self.deleted = 0
 
     def arrived(self) -> Sequence[Interruption]:
-        """Return what was heard and is not settled, in the order in which it came."""
+        """Return what was received and is not settled, in order of arrival."""
         with self._lock:
             return [word for word, _ in self._inbox.values()]
 
     def settle(self, heard: Sequence[Interruption]) -> None:
-        """Take the words off the list; their messages are deleted with the next poll."""
+        """Mark announcements as handled; their messages are deleted with the next poll."""
         with self._lock:
             for word in heard:
                 known = self._inbox.pop(word.id, None)
@@ -84,24 +84,24 @@ class InterruptionQueue:
                     self._outbox[word.id] = known[1]
 
     def has_news(self) -> bool:
-        """Return whether ``arrived`` would give something."""
+        """Return whether ``arrived`` would return something."""
         return bool(self._inbox)
 
     def problem(self) -> str:
-        """Return why the queue cannot be read at present, empty where it can."""
+        """Return why the queue currently cannot be read, empty if it can."""
         return self._problem
 
     def listening(self) -> AbstractContextManager[None]:
-        """Poll in a thread for as long as the block lasts; what is settled by then is deleted.
+        """Poll in a thread while the block runs; what is settled by then is deleted.
 
-        What is not settled is handed back, so that whoever listens next hears it at once: with a
-        spot instance's two minutes running, nobody waits until SQS shows a message again. That
-        goes too for what a poll receives that waits at the end, and is left to itself.
+        Messages that are not settled are released, so that the next listener receives them at once:
+        a spot instance has only two minutes left. This includes what a poll that is still waiting
+        at the end receives; that poll is not joined.
         """
         return listening("interruptions", self._listen, self.leave)
 
     def poll(self) -> bool:
-        """Delete what is settled, then wait for messages once; return whether SQS answered."""
+        """Delete settled messages, then wait for messages once; return whether SQS responded."""
         return self._attempt(self._delete_settled) and self._attempt(self._receive)
 
     def leave(self) -> None:
@@ -118,7 +118,7 @@ class InterruptionQueue:
         self.leave()
 
     def _attempt(self, work: Callable[[], None]) -> bool:
-        """Do a part of the work; where SQS refuses, note why, and look for the queue anew."""
+        """Do a part of the work; if SQS rejects it, record why, and look up the queue again."""
         try:
             work()
         except ReconcilerError as error:
@@ -131,7 +131,7 @@ class InterruptionQueue:
         return True
 
     def _note(self, problem: str, kind: str = "") -> None:
-        """Remember what is wrong, and log it once of its kind: each request has its own id."""
+        """Record a problem, and log each kind once: each request has its own id."""
         if kind and kind != self._kind:
             _LOG.warning("%s", problem)
         self._problem, self._kind = problem, kind
@@ -151,7 +151,7 @@ class InterruptionQueue:
         self._delete_settled()
 
     def _take(self, identity: str, handle: str, body: str) -> None:
-        """Put a message where it belongs; one that is told again brings a newer handle."""
+        """Store a message; one that is delivered again has a newer handle."""
         account = self._account or _account_in(self._url)
         now = self._clock.now()
         message = read_message(identity, body, now, account=account, region=self._region)
@@ -163,7 +163,7 @@ class InterruptionQueue:
                 self._inbox[identity] = (message.interruption, handle)
 
     def _count(self, message: Message) -> None:
-        """Count a message; one that means nothing to us is logged the first time of its kind."""
+        """Count a message; an irrelevant kind is logged once."""
         label = message.label
         if label not in self.received and len(self.received) >= _LABELS_MAX:
             label = "others"
@@ -181,7 +181,7 @@ class InterruptionQueue:
                 raise
 
     def _taken_out(self) -> dict[str, str]:
-        """Return up to a batch of the handles to delete, which are then nobody else's."""
+        """Return up to a batch of handles to delete, and take them out of the list."""
         with self._lock:
             batch = dict(list(self._outbox.items())[:_BATCH])
             for identity in batch:
@@ -189,7 +189,7 @@ class InterruptionQueue:
             return batch
 
     def _delete(self, batch: dict[str, str]) -> None:
-        """Delete messages; one whose handle is too old comes again, and is deleted then."""
+        """Delete messages; one whose handle is too old is delivered again, and deleted then."""
         entries = [{"Id": str(n), "ReceiptHandle": h} for n, h in enumerate(batch.values())]
         sqs = self._client()
         with translated("sqs:DeleteMessageBatch"):
@@ -197,7 +197,7 @@ class InterruptionQueue:
         self.deleted += len(answer.get("Successful") or [])
 
     def _hand_back(self) -> None:
-        """Let SQS show what nobody has settled again at once."""
+        """Make unsettled messages visible in SQS again at once."""
         with self._lock:
             handles = [handle for _, handle in self._inbox.values()]
             self._inbox.clear()
@@ -222,7 +222,7 @@ class InterruptionQueue:
 
 
 def _account_in(url: str) -> str:
-    """Return the account in the URL of a queue (``https://…/111122223333/name``), if there is."""
+    """Return the account in the URL of a queue (``https://…/111122223333/name``), if any."""
     number = url.rstrip("/").split("/")[-2:-1]
     return number[0] if number and number[0].isdecimal() and len(number[0]) == 12 else ""
 

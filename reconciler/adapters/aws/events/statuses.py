@@ -1,8 +1,8 @@
-"""What EC2 says of the health of instances: scheduled events, and checks that fail.
+"""Read the health of instances from EC2: scheduled events and failed status checks.
 
-EventBridge tells of some of it only, and only where there is a queue; so EC2 is asked itself, once
-a minute, by a thread of its own (aws reference 5.2). What stands there is said for as long as it
-stands: a word that is settled is not repeated, and one that EC2 has taken back is dropped.
+EventBridge reports only some of these, and only if there is a queue. EC2 is therefore polled once a
+minute by a separate thread (aws reference 5.2). An announcement is returned as long as EC2 shows
+it, but not again after it was settled.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from reconciler.model.errors import ReconcilerError
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Interruption, InterruptionKind, Interruptions
 
-# All ways in which EC2's word of interruptions comes in, as one.
+# All sources of interruptions combined.
 
 
 class Hearing:
-    """The port ``Interruptions`` over several others; each knows its own words by their ids."""
+    """The port ``Interruptions`` over several sources; each recognizes its own ids."""
 
     def __init__(self, *ways: Interruptions) -> None:
         self._ways = ways
 
     def arrived(self) -> Sequence[Interruption]:
-        """Return what was heard and is not settled, one way after the other."""
+        """Return what was received and is not settled, one source after the other."""
         return [word for way in self._ways for word in way.arrived()]
 
     def settle(self, heard: Sequence[Interruption]) -> None:
-        """Take the words off whichever list they are on."""
+        """Mark announcements as handled in all sources."""
         for way in self._ways:
             way.settle(heard)
 
     def has_news(self) -> bool:
-        """Return whether ``arrived`` would give something."""
+        """Return whether ``arrived`` would return something."""
         return any(way.has_news() for way in self._ways)
 
     def problem(self) -> str:
-        """Return why some of it cannot be heard at present, empty where all is well."""
+        """Return why some source currently cannot be read, empty if all can."""
         return "; ".join(problem for way in self._ways if (problem := way.problem()))
 
 
 EVERY_S: Final = 60
-"""So often EC2 is asked."""
+"""The polling interval in seconds."""
 
 IMPAIRED_FOR: Final = timedelta(seconds=120)
-"""A check that fails for less may pass again by itself."""
+"""A check that fails for a shorter time may recover by itself."""
 
 _CALL: Final = "ec2:DescribeInstanceStatus"
 _ATTEMPTS: Final = 3
@@ -65,7 +65,7 @@ _EVENTS: Final = (
     "instance-stop",
 )
 _OVER: Final = ("[Completed]", "[Canceled]")
-"""How the description of an event begins that EC2 still shows and nobody need heed."""
+"""Prefixes in descriptions of events that EC2 still shows although they are over."""
 
 _QUESTIONS: Final = (
     ("instance-status.status", ("impaired",)),
@@ -90,30 +90,30 @@ class InstanceStatuses:
         self._is_denied = False
 
     def arrived(self) -> Sequence[Interruption]:
-        """Return what stands there and is not settled, by instance."""
+        """Return the current announcements that are not settled, by instance."""
         with self._lock:
             return [w for _, w in sorted(self._words.items()) if w.id not in self._settled]
 
     def settle(self, heard: Sequence[Interruption]) -> None:
-        """Take the words off the list for as long as EC2 goes on saying them."""
+        """Mark announcements as handled while EC2 continues to show them."""
         with self._lock:
             self._settled |= {word.id for word in heard} & self._words.keys()
 
     def has_news(self) -> bool:
-        """Return whether ``arrived`` would give something."""
+        """Return whether ``arrived`` would return something."""
         with self._lock:
             return bool(self._words.keys() - self._settled)
 
     def problem(self) -> str:
-        """Return why EC2 does not answer at present, empty where it does or may not be asked."""
+        """Return why EC2 does not respond; empty if it does, or if polling is not permitted."""
         return self._problem
 
     def listening(self) -> AbstractContextManager[None]:
-        """Ask in a thread for as long as the block lasts, or until EC2 forbids it."""
+        """Poll in a thread while the block runs, or until EC2 denies permission."""
         return listening("instance-statuses", self._listen)
 
     def poll(self) -> bool:
-        """Ask once, and return whether EC2 answered all of it; half an answer changes nothing."""
+        """Poll once and return whether EC2 responded completely; a partial response is ignored."""
         try:
             words = {word.id: word for word in self._asked()}
         except ReconcilerError as error:
@@ -132,7 +132,7 @@ class InstanceStatuses:
             stop.wait(min(self._every_s * 2.0 ** min(failures, 10), _PAUSE_MAX_S))
 
     def _note(self, problem: str, kind: str = "") -> None:
-        """Remember what is wrong, and log it once of its kind: each request has its own id."""
+        """Record a problem, and log each kind once: each request has its own id."""
         if kind and kind != self._kind:
             _LOG.warning("cannot read the health of instances: %s", problem)
         self._problem, self._kind = "" if self._is_denied else problem, kind
@@ -145,7 +145,7 @@ class InstanceStatuses:
                 yield from _scheduled(row, now)
 
     def _rows(self, name: str, values: Sequence[str]) -> list[dict[str, Any]]:
-        """Return all pages of an answer.
+        """Return all pages of a response.
 
         Raises:
             TransientCloudError, CloudError: a page failed.
@@ -161,7 +161,7 @@ class InstanceStatuses:
 
 
 def _checked(row: Mapping[str, Any], now: datetime) -> Iterator[Interruption]:
-    """Yield the checks that have failed for long enough; a filter may not have been heeded."""
+    """Yield the checks that have failed for long enough; the filter may have been ignored."""
     for key, name in _CHECKS.items():
         status = row.get(key) or {}
         since = [
@@ -178,10 +178,10 @@ def _checked(row: Mapping[str, Any], now: datetime) -> Iterator[Interruption]:
 
 
 def _scheduled(row: Mapping[str, Any], now: datetime) -> Iterator[Interruption]:
-    """Yield the events that EC2 has set for an instance and not yet done with."""
+    """Yield the scheduled events of an instance that are not over."""
     for event in row.get("Events") or []:
-        code, said = event.get("Code"), event.get("Description") or ""
-        if code not in _EVENTS or said.startswith(_OVER):
+        code, description = event.get("Code"), event.get("Description") or ""
+        if code not in _EVENTS or description.startswith(_OVER):
             continue
         identity = f"status/{row['InstanceId']}/{event.get('InstanceEventId') or code}"
         at = event.get("NotBefore")

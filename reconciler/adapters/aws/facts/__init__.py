@@ -1,1 +1,1 @@
-"""What AWS says about types, prices and commitments, and how long an answer is kept."""
+"""AWS data about types, prices and commitments, and how long it is cached."""

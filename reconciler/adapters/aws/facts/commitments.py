@@ -1,8 +1,8 @@
-"""What an account has committed to pay for, as our config states it.
+"""Read an account's commitments, in the format of the configuration.
 
-AWS says what was bought, and says it of this account alone: neither how much is used at the moment
-(that is billed, hours to a day later) nor what other accounts of the same payer share. So it is
-read once, for a person to complete and commit, and not in every pass.
+AWS reports what this account bought. It does not report how much is used now (that is billed hours
+to a day later), nor what other accounts of the same payer share. The commitments are therefore read
+once, for a person to complete and commit, and not in every pass.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Bought:
 
 
 def bought(connect: Connect, region: str) -> Bought:
-    """Return what is active now: plans by their id, then reserved instances of a region by theirs.
+    """Return the active commitments: plans by id, then reserved instances of a region by id.
 
     Raises:
-        TransientCloudError, CloudError: AWS did not answer, or not to the end.
+        TransientCloudError, CloudError: AWS did not respond, or not completely.
     """
     plans, reserved, passed_over = [], [], []
     for row in sorted(_plans(connect), key=lambda r: r.get("savingsPlanId", "")):
@@ -53,7 +53,7 @@ def bought(connect: Connect, region: str) -> Bought:
 
 
 def _plans(connect: Connect) -> Iterator[Mapping[str, Any]]:
-    """Yield the active plans, all pages of them; boto3 has no paginator for it."""
+    """Yield the active plans from all pages; boto3 has no paginator for them."""
     client = connect("savingsplans", _ATTEMPTS)
     more: dict[str, str] = {}
     while True:
@@ -74,7 +74,7 @@ def _reserved(connect: Connect) -> list[Mapping[str, Any]]:
 
 
 def _no_plan_of_ours(row: Mapping[str, Any]) -> str:
-    """Return why a plan covers no node, empty where it may."""
+    """Return why a plan covers no node, empty if it may."""
     if row.get("savingsPlanType") not in (COMPUTE, EC2_INSTANCE):
         return f"its type is {row.get('savingsPlanType')}"
     return f"its currency is {row['currency']}" if row.get("currency", "USD") != "USD" else ""
@@ -93,7 +93,7 @@ def _plan(row: Mapping[str, Any]) -> SavingsPlanTerms:
 
 
 def _no_node_of_ours(row: Mapping[str, Any]) -> str:
-    """Return why reserved instances cover no node, empty where they may."""
+    """Return why reserved instances cover no node, empty if they may."""
     if row.get("ProductDescription") not in _LINUX:
         return f"they are for {row.get('ProductDescription')}"
     tenancy = row.get("InstanceTenancy", "default")

@@ -1,9 +1,9 @@
-"""What AWS last said about types and prices: renewed when it is old, kept where it was complete.
+"""The latest AWS data about types and prices: refreshed when old, retained if complete.
 
-Three reads stand for themselves: instance types with their zones, the price list, spot prices. A
-read that failed, or came back much smaller than the one before, replaces nothing: what was known
-before holds, and its age and the reason are told. A type or price that is gone has to be missing
-in two answers. Between processes the answers are kept as files.
+There are three independent reads: instance types with their zones, the price list, and spot prices.
+A read that failed, or returned much less than the previous one, replaces nothing. The previous data
+remains valid, and its age and the reason are reported. A type or price is removed only after it was
+missing in two responses. Responses are stored as files between processes.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from reconciler.model.errors import CloudError, ReconcilerError, StateError
 from reconciler.model.settings import Settings
 from reconciler.ports.clock import Clock
 
-# Files that keep what AWS said, beside the state: losing them costs a few calls, nothing else.
+# Cache files of AWS responses, stored beside the state; losing them only costs a few calls.
 
 
 FOLDER: Final = "cache"
 _LEVELS: Final = 2
-"""How many folders above its own a ``Folder`` has made: that of the fleet, and ``cache``."""
+"""How many folder levels a ``Folder`` created above its own: that of the fleet, and ``cache``."""
 
 
 class Folder:
-    """A folder of small files, each written whole or not at all."""
+    """A folder of small files, each written atomically."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self, name: str) -> bytes | None:
-        """Return what was last written under a name, None where nothing can be read."""
+        """Return what was last written under a name, None if it cannot be read."""
         try:
             self._refuse_links()
             with os.fdopen(open_file(self.path / name, os.O_RDONLY), "rb") as file:
@@ -54,7 +54,7 @@ class Folder:
             return None
 
     def write(self, name: str, content: bytes) -> None:
-        """Keep content under a name; a disk that is full or read-only keeps nothing."""
+        """Store content under a name; nothing is stored if the disk is full or read-only."""
         draft = self.path / f"{name}.{os.getpid()}.tmp"
         try:
             self._refuse_links()
@@ -67,7 +67,7 @@ class Folder:
                 draft.unlink(missing_ok=True)
 
     def _refuse_links(self) -> None:
-        """Refuse folders that are links: what they lead to was not written by us."""
+        """Reject folders that are symbolic links: their content was not written by us."""
         for folder in (self.path, *list(self.path.parents)[:_LEVELS]):
             refuse_link(folder)
 
@@ -78,15 +78,16 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def folder_of(settings: Settings, place: str) -> Folder:
-    """Return where the facts of a fleet are kept, below ``place``.
+    """Return the folder of a fleet's facts, below ``place``.
 
-    Another region or endpoint is another market, and two fleets may be in two accounts.
+    Regions and endpoints have separate folders because their markets differ, and fleets because
+    they may be in different accounts.
     """
     market = sha256(f"{settings.region} {settings.endpoint_url}".encode()).hexdigest()[:8]
     return Folder(Path(place) / FOLDER / settings.fleet / f"{settings.region}-{market}")
 
 
-# Which instance types EC2 has in a region, and in which zones: all pages, or an error.
+# Instance types in a region and their zones: all pages, or an error.
 
 
 _TYPES_A_PAGE: Final = 100
@@ -101,7 +102,7 @@ def describe_types(ec2: Any) -> list[dict[str, Any]]:
     """Return the types on which a node can run, as EC2 describes them.
 
     Raises:
-        TransientCloudError, CloudError: a page failed, or there was nothing on any.
+        TransientCloudError, CloudError: a page failed, or all were empty.
     """
     call = "ec2:DescribeInstanceTypes"
     with translated(call):
@@ -118,7 +119,7 @@ def describe_offerings(ec2: Any) -> Zones:
     """Return the types that each zone offers.
 
     Raises:
-        TransientCloudError, CloudError: a page failed, or there was nothing on any.
+        TransientCloudError, CloudError: a page failed, or all were empty.
     """
     call = "ec2:DescribeInstanceTypeOfferings"
     zones: dict[str, set[str]] = {}
@@ -141,19 +142,19 @@ _T = TypeVar("_T")
 
 
 class Keep(Protocol):
-    """Where answers are kept between processes."""
+    """Where responses are stored between processes."""
 
     def read(self, name: str) -> bytes | None:
         """Return what was last written under a name."""
         ...
 
     def write(self, name: str, content: bytes) -> None:
-        """Keep it, whole or not at all; a failure to do so is no failure of the read."""
+        """Store it atomically; a failure to do so is not a failure of the read."""
         ...
 
 
 class Types(msgspec.Struct, frozen=True):
-    """The machines of a region, and those that each zone offers by name."""
+    """The machines of a region, and the names offered in each zone."""
 
     machines: tuple[MachineType, ...]
     zones: dict[str, frozenset[str]]
@@ -164,7 +165,7 @@ Spot = dict[str, dict[str, float]]
 
 
 class Known(msgspec.Struct, Generic[_T], frozen=True):
-    """What is known, None where nothing ever was; ``problem`` is why it could not be renewed."""
+    """The known data, None if there never was any; ``problem`` is why it could not be refreshed."""
 
     value: _T | None
     at: datetime | None = None
@@ -179,7 +180,7 @@ class _Kept(msgspec.Struct, Generic[_T], frozen=True):
 class AccountFacts:
     """The facts of one account and region.
 
-    ``max_age`` is how old an answer may be and still go unasked.
+    ``max_age`` is how old a response may be before it is refreshed.
     """
 
     def __init__(
@@ -201,7 +202,7 @@ class AccountFacts:
         self._failed: dict[str, tuple[datetime, str]] = {}
 
     def instance_types(self) -> Known[Types]:
-        """Return the instance types of the region and where they are offered."""
+        """Return the instance types of the region and the zones that offer them."""
 
         def read() -> Types:
             ec2 = self._connect("ec2", ATTEMPTS)
@@ -232,7 +233,7 @@ class AccountFacts:
         return self._known("on-demand", _Kept[OnDemand], _read_twice(read, frozenset), len)
 
     def spot(self) -> Known[Spot]:
-        """Return what spot capacity costs in the region."""
+        """Return the spot prices of the region."""
 
         def read(_: Spot | None) -> Spot:
             return spot_prices(self._connect("ec2", ATTEMPTS), self._clock.now())
@@ -245,9 +246,9 @@ class AccountFacts:
     def _known(
         self, name: str, form: Any, read: Callable[[_T | None], _T], size: Callable[[_T], int]
     ) -> Known[_T]:
-        """Return what is kept if it is young enough, else what AWS says now, else what is kept.
+        """Return stored data if it is recent enough, else fresh data, else the stored data.
 
-        ``read`` is told what is kept.
+        ``read`` is called with the stored data.
         """
         now = self._clock.now().replace(microsecond=0)
         kept: _Kept[_T] | None = self._kept(name, form)
@@ -270,7 +271,7 @@ class AccountFacts:
         return Known(kept.value, kept.at, failed[1])
 
     def _kept(self, name: str, form: Any) -> Any:
-        """Return what was kept; a file that cannot be read is as none, since AWS can be asked."""
+        """Return the stored data; an unreadable file counts as missing, so that AWS is asked."""
         content = self._keep.read(self._file(name))
         if content is None:
             return None
@@ -288,7 +289,7 @@ class _Dated(msgspec.Struct, frozen=True):
 
 
 def kept_at(keep: Keep) -> dict[str, datetime]:
-    """Return when each read that is kept was made, by its name."""
+    """Return when each stored read was made, by its name."""
     found = {}
     for name in ("types", "on-demand", "spot"):
         content = keep.read(f"{name}.{_FORMAT}")
@@ -308,9 +309,9 @@ def _packed(kept: _Kept[Any]) -> bytes:
 def _read_twice(
     read: Callable[[], _T], names: Callable[[_T], frozenset[str]]
 ) -> Callable[[_T | None], _T]:
-    """Return a read that asks again where something is missing that was there before.
+    """Return a read that repeats the call if something is missing that existed before.
 
-    A type that EC2 does not list any more makes its nodes drift: two answers have to say so.
+    A type that EC2 no longer lists makes its nodes drift, so two responses have to agree.
     """
 
     def again(before: _T | None) -> _T:
@@ -329,7 +330,7 @@ def _read_twice(
 
 
 def _check(name: str, fresh: int, before: int) -> None:
-    """Refuse an answer that has lost most of what was there: it was cut short.
+    """Reject a response that has lost most of the earlier content: it was cut short.
 
     Raises:
         CloudError: less than half is left.

@@ -1,8 +1,8 @@
-"""What AWS asks for: the price list, and what spot capacity costs at the moment.
+"""Read AWS prices: the on-demand price list and the current spot prices.
 
-The list of a region is asked of one of a few endpoints, and has dozens of rows for a type; the
-filters are those of Karpenter's provider (``pkg/providers/pricing``). A price that is zero or
-cannot be read is no price: nothing is ever free.
+A region's list is served by one of a few endpoints, and has dozens of rows for a type. The filters
+are those of Karpenter's provider (``pkg/providers/pricing``). A price that is zero or invalid is
+ignored: nothing is free.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FAMILIES: Final = (("Shared", "Compute Instance"), ("Dedicated", "Compute Insta
 
 
 def pricing_region(region: str) -> str:
-    """Return where the Pricing API that knows a region's prices is asked."""
+    """Return the region of the Pricing API endpoint that serves a region's prices."""
     if region.startswith("ap-"):
         return "ap-south-1"
     if region.startswith("cn-"):
@@ -31,7 +31,7 @@ def pricing_region(region: str) -> str:
 
 
 def has_price_list(region: str) -> bool:
-    """Return whether the Pricing API can be asked for a region's prices at all."""
+    """Return whether the Pricing API covers a region at all."""
     return not region.startswith("us-gov")
 
 
@@ -41,9 +41,9 @@ def currency_of(region: str) -> str:
 
 
 def on_demand_prices(pricing: Any, region: str) -> dict[str, float]:
-    """Return the price of each type on demand, an hour in the region's currency.
+    """Return the on-demand price of each type, an hour in the region's currency.
 
-    Shared machines and bare metal stand in two lists, and a region has both.
+    Shared and bare-metal machines are in two lists, and a region has both.
 
     Raises:
         TransientCloudError, CloudError: a page failed, or the shared list is empty.
@@ -83,7 +83,7 @@ def _filters(region: str, tenancy: str, family: str) -> list[dict[str, str]]:
 
 
 def _listed(texts: Iterable[str], currency: str) -> Iterator[tuple[str, float]]:
-    """Yield the types of a list with their prices; rows that make no sense are passed over."""
+    """Yield the types of a list with their prices; invalid rows are skipped."""
     for text in texts:
         try:
             row = json.loads(text)
@@ -102,10 +102,10 @@ def _listed(texts: Iterable[str], currency: str) -> Iterator[tuple[str, float]]:
 
 
 def spot_prices(ec2: Any, now: datetime) -> dict[str, dict[str, float]]:
-    """Return what spot capacity costs at ``now``, by type and zone, USD an hour.
+    """Return the spot prices at ``now``, by type and zone, USD an hour.
 
     Raises:
-        TransientCloudError, CloudError: a page failed, or no price was on any.
+        TransientCloudError, CloudError: a page failed, or no page had a price.
     """
     call = "ec2:DescribeSpotPriceHistory"
     newest: dict[tuple[str, str], tuple[datetime, float]] = {}
@@ -127,7 +127,7 @@ def spot_prices(ec2: Any, now: datetime) -> dict[str, dict[str, float]]:
 
 
 def _note(newest: dict[tuple[str, str], tuple[datetime, float]], row: Mapping[str, Any]) -> None:
-    """Keep the newest price of each type and zone; an imitation of EC2 may ignore the filter."""
+    """Retain the newest price of each type and zone; an imitation of EC2 may ignore the filter."""
     if row.get("ProductDescription") not in _PRODUCTS:
         return
     try:

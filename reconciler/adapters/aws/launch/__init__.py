@@ -1,1 +1,1 @@
-"""From a planned launch to an instance: template, fleet request, and what EC2 answers."""
+"""Launch an instance: template, fleet request, and EC2's response."""

@@ -1,8 +1,8 @@
-"""How many addresses subnets have left, those counted in that launches on their way will take.
+"""Count the free addresses of subnets, minus those that pending launches will take.
 
-EC2 counts an address once an instance has it, and is asked for the count once a minute; several
-launches of one pass would all take the subnet that was the freest when it began (aws reference
-4.6).
+EC2 counts an address once an instance has it, and the count is read once a minute. Without this,
+several launches of one pass would all use the subnet that had the most free addresses at its start
+(aws reference 4.6).
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from reconciler.adapters.aws.nodeclass.images import Types
 from reconciler.model.resources import MILLI, PODS
 
 NONE_FREE: Final = "InsufficientFreeAddressesInSubnet"
-"""What EC2 says of a subnet that is full."""
+"""EC2's error code for a full subnet."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReservedAddresses:
-    """What a launch will take of each subnet, should it get its instances there."""
+    """The addresses that a launch will take in each subnet if its instances start there."""
 
     uses: Mapping[str, int]
     look: int = 0
 
 
 class Addresses:
-    """The counts of one fleet's subnets; several launches may ask and take at the same time."""
+    """The counts of one fleet's subnets. It is thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -37,27 +37,27 @@ class Addresses:
         self._look = 0
 
     def seen(self, free: Mapping[str, int]) -> None:
-        """Note what EC2 counts: it knows by now what launches took before."""
+        """Record EC2's counts, which now include earlier launches."""
         with self._lock:
             self._free |= free
             self._full.clear()
             self._look += 1
 
     def free(self) -> dict[str, int]:
-        """Return what is left in each subnet that was looked at."""
+        """Return the free addresses of each known subnet."""
         with self._lock:
             return dict(self._free)
 
     def take(self, uses: Mapping[str, int]) -> ReservedAddresses:
-        """Count on a launch; subnets that were never looked at have no count."""
+        """Reserve addresses for a launch; unknown subnets have no count."""
         with self._lock:
             self._add(uses, -1)
             return ReservedAddresses(uses, self._look)
 
     def settle(self, taken: ReservedAddresses, used: Iterable[str]) -> None:
-        """Give back what a launch took of the subnets where it got no instance.
+        """Release what a launch reserved in the subnets where it got no instance.
 
-        A look at EC2 meanwhile has done that already.
+        A more recent count from EC2 already includes that.
         """
         unused = {s: n for s, n in taken.uses.items() if s not in frozenset(used)}
         with self._lock:
@@ -65,7 +65,7 @@ class Addresses:
                 self._add(unused, +1)
 
     def exhausted(self, answer: Mapping[str, Any]) -> None:
-        """Note the subnets of which CreateFleet says that they have no address left."""
+        """Record the subnets that are full according to CreateFleet."""
         rows = [r for r in answer.get("Errors") or [] if r.get("ErrorCode") == NONE_FREE]
         places = (r.get("LaunchTemplateAndOverrides", {}).get("Overrides", {}) for r in rows)
         with self._lock:
@@ -79,9 +79,9 @@ class Addresses:
 
 
 def uses_of(fleet: Mapping[str, Any], types: Types, count: int) -> dict[str, int]:
-    """Return how many addresses each subnet of a request will lose at least.
+    """Return the minimum number of addresses that a request takes in each subnet.
 
-    A node takes one for each pod that it can hold: the smallest of its types is reckoned with.
+    A node takes one for each pod that it can hold, computed for the smallest of its types.
     """
     least: dict[str, int] = {}
     for config in fleet["LaunchTemplateConfigs"]:

@@ -1,4 +1,4 @@
-"""The parameters of CreateFleet: one or several equal instances from all suitable offerings."""
+"""Build the parameters of CreateFleet: one or several equal instances from all offerings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def fleet_parameters(
 
 
 def _market(option: LaunchOption, count: int, *, overlaid: bool) -> dict[str, Any]:
-    """Return the capacity type that the fleet asks for, and its allocation strategy."""
+    """Return the capacity type of the fleet and its allocation strategy."""
 
     def target(capacity_type: str) -> dict[str, Any]:
         return {
@@ -86,7 +86,7 @@ def market_type(option: LaunchOption) -> str:
 def overrides(
     options: Sequence[LaunchOption], image: str, subnets: Mapping[str, Subnet]
 ) -> list[dict[str, Any]]:
-    """Return one override for each type and zone that has a subnet; the first of equals stays."""
+    """Return one override for each type and zone that has a subnet; the first of equals is used."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for option in options:
         subnet = subnets.get(option.zone)
@@ -111,7 +111,7 @@ def first_types(options: Sequence[LaunchOption], limit: int = MAX_TYPES) -> list
 
 
 def zonal_subnets(node_class: EC2NodeClass, free: Mapping[str, int]) -> dict[str, Subnet]:
-    """Return the subnet to use in each zone: the freest, of equals the first of the status."""
+    """Return the subnet to use in each zone: most free addresses, ties in the status' order."""
     chosen: dict[str, Subnet] = {}
     for subnet in node_class.status.subnets:
         best = chosen.get(subnet.zone)
@@ -121,10 +121,10 @@ def zonal_subnets(node_class: EC2NodeClass, free: Mapping[str, int]) -> dict[str
 
 
 def instance_tags(launch: Launch, settings: Settings) -> dict[str, str]:
-    """Return the tags that the instance bears from its first moment on.
+    """Return the tags that the instance has from the start.
 
-    The instances of a batch have one call and so the same tags: whose each is stands in the
-    records, and on it once its node has joined.
+    The instances of a batch share one call and therefore their tags. The owner of each is in the
+    records, and on the instance once its node has joined.
     """
     own = {FLEET: settings.fleet, INTENT: launch.token}
     if not launch.batch:
@@ -134,7 +134,7 @@ def instance_tags(launch: Launch, settings: Settings) -> dict[str, str]:
 
 
 def client_token(intent: str) -> str:
-    """Return the idempotency token of an intent: itself where EC2 takes it, else its hash."""
+    """Return the idempotency token of an intent: itself if EC2 accepts it, else its hash."""
     if intent.isascii() and 0 < len(intent) <= _MAX_TOKEN:
         return intent
     return hashlib.sha256(intent.encode()).hexdigest()

@@ -1,8 +1,8 @@
-"""One instance for one wish, whatever happens to the calls on the way.
+"""Launch one instance for each request, whatever happens to the calls.
 
-EC2 promises that a repeated client token repeats the answer. We do not rest on that alone: a
-server may forget or ignore tokens, so after every call whose outcome is unclear we look for the
-intent's tag before we ask again, and once more when the answer came after such a call.
+EC2 promises that a repeated client token repeats the response, but a server may forget or ignore
+tokens. Therefore, after every call whose outcome is unclear, the intent's tag is searched for
+before the call is repeated, and once more when the response came after such a call.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from reconciler.model.settings import Settings
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Instance, Launch, LaunchAnswer, Refusal
 
-# How long to wait before a call is tried again.
+# The delay before a call is retried.
 
 
 _FIRST_S = 0.2
@@ -53,10 +53,10 @@ _MOST_S = 5.0
 
 
 def backoff_s(token: str, attempt: int) -> float:
-    """Return seconds to wait after failure number ``attempt`` (from 0), doubling up to 5 s.
+    """Return the delay in seconds after failure number ``attempt`` (from 0), doubling up to 5 s.
 
-    The jitter, between half and the whole of it, follows from the token: claims that fail
-    together do not come back together, and a test sees the same waits each time.
+    The jitter, between half and all of the delay, is derived from the token. Claims that fail
+    together are not retried together, and the delays are reproducible in tests.
     """
     whole: float = min(_FIRST_S * 2**attempt, _MOST_S)
     digest = hashlib.sha256(f"{token}/{attempt}".encode()).digest()
@@ -65,7 +65,7 @@ def backoff_s(token: str, attempt: int) -> float:
 
 
 def pause(clock: Clock, token: str, attempt: int) -> None:
-    """Wait this time on the clock of the engine."""
+    """Wait for that time on the engine's clock."""
     clock.wait(backoff_s(token, attempt), lambda: False)
 
 
@@ -78,10 +78,10 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class Launcher:
-    """Launches an instance for each wish; wishes of a batch are one call.
+    """Launches an instance for each request; the requests of a batch are one call.
 
-    ``ec2`` must not retry by itself. ``find`` looks for the instances of an intent, ``discard``
-    terminates one that is too many. ``addresses`` are those that subnets have left.
+    ``ec2`` must not retry by itself. ``find`` returns the instances of an intent, ``discard``
+    terminates an extra one. ``addresses`` are the free addresses of subnets.
     """
 
     def __init__(
@@ -110,14 +110,14 @@ class Launcher:
         self._asked: dict[str, tuple[LaunchRequests, ReservedAddresses]] = {}
 
     def launch(self, lot: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
-        """Return what came of wishes that are one call; errors are returned, not raised.
+        """Return the results of requests that are one call; errors are returned, not raised.
 
-        All wishes of a batch ask for the same; the first speaks for them.
+        All requests of a batch are equal except for their intents; the first defines the call.
         """
-        wish = lot[0]
+        launch = lot[0]
         try:
             requests = self._requests(lot)
-            self._profiles.ensure(wish.node_class)
+            self._profiles.ensure(launch.node_class)
             self._templates.ensure(requests.templates)
             answers = self._create_fleet(lot, requests)
         except TransientCloudError as error:
@@ -125,46 +125,46 @@ class Launcher:
         except LeaseLostError:
             raise
         except ReconcilerError as error:
-            self._settle(wish, ())
+            self._settle(launch, ())
             return [error] * len(lot)
-        self._settle(wish, answers)
+        self._settle(launch, answers)
         return answers
 
     def _requests(self, lot: Sequence[Launch]) -> LaunchRequests:
-        """Return what a call asks for: the same as before, while nobody knows what came of that.
+        """Return the parameters of a call: the same as before while its outcome is unknown.
 
-        EC2 refuses a token that comes back with other parameters, and the freest subnet may be
-        another one by now.
+        EC2 rejects a token that is reused with other parameters, and another subnet may have the
+        most free addresses by now.
         """
-        wish = lot[0]
+        launch = lot[0]
         with self._lock:
-            known = self._asked.get(wish.token)
+            known = self._asked.get(launch.token)
         if known is not None:
             return known[0]
-        types = self._types_of(wish.node_class)
+        types = self._types_of(launch.node_class)
         free = {**self._settings.subnet_free_addresses, **self._addresses.free()}
         settings = replace(self._settings, subnet_free_addresses=free)
-        requests = launch_requests(wish, types, settings, count=len(lot))
+        requests = launch_requests(launch, types, settings, count=len(lot))
         taken = self._addresses.take(uses_of(requests.fleet, types, len(lot)))
         with self._lock:
-            self._asked[wish.token] = requests, taken
+            self._asked[launch.token] = requests, taken
             for token in list(self._asked)[:-_ASKED_MAX]:
                 del self._asked[token]
         return requests
 
-    def _settle(self, wish: Launch, answers: Sequence[LaunchAnswer | Exception]) -> None:
-        """Forget a call that has its answer, and what it did not take."""
+    def _settle(self, launch: Launch, answers: Sequence[LaunchAnswer | Exception]) -> None:
+        """Drop a call that has its response, and release the addresses that it did not use."""
         with self._lock:
-            known = self._asked.pop(wish.token, None)
+            known = self._asked.pop(launch.token, None)
         if known is not None:
             instances = (a.instance for a in answers if isinstance(a, LaunchAnswer))
             self._addresses.settle(known[1], [i.subnet_id for i in instances if i is not None])
 
     def fulfilled(self, lot: Sequence[Launch]) -> Sequence[Instance]:
-        """Return the instances of a call that was made before, oldest first.
+        """Return the instances of an earlier call, oldest first.
 
-        Where more live than were asked for, the oldest stay (of equals those with the lower id)
-        and the others are terminated. Where none lives any more, those that did are returned.
+        If more are alive than were requested, the oldest are retained (ties by lower id) and the
+        others terminated. If none is alive, the terminated ones are returned.
         """
         token = lot[0].token
         found = sorted(self._find([token]), key=lambda i: (i.is_going, i.launched_at, i.id))
@@ -178,14 +178,14 @@ class Launcher:
     def _create_fleet(
         self, lot: Sequence[Launch], requests: LaunchRequests
     ) -> Sequence[LaunchAnswer | Exception]:
-        """Call until the outcome is known, or the tries are used up.
+        """Repeat the call until the outcome is known, or the attempts are used up.
 
-        A token that was used with other parameters, by a process that is gone, has an answer that
-        nobody reads any more; what came of it can only be looked for, and else is given up.
+        If an earlier process used the token with other parameters, the response to it is lost. Its
+        instances can only be searched for, otherwise the launch fails.
 
         Raises:
-            TransientCloudError: the outcome is still not known, or EC2 is too busy.
-            CloudError: EC2 refuses for a reason that a retry does not fix.
+            TransientCloudError: the outcome is still unknown, or EC2 is too busy.
+            CloudError: EC2 rejects it for a reason that a retry does not fix.
         """
         unclear = recreated = False
         last: ReconcilerError | None = None
@@ -200,7 +200,7 @@ class Launcher:
                     continue
                 if failure is Failure.CAPACITY:
                     return [LaunchAnswer(None, _all_refused(lot[0], error))] * len(lot)
-                last = self._told(lot[0], error)
+                last = self._translated(lot[0], error)
                 was_asked = failure is Failure.ASKED_OTHERWISE
                 if not isinstance(last, TransientCloudError) and not was_asked:
                     raise last from error
@@ -215,22 +215,22 @@ class Launcher:
         assert last is not None, "only a failed call is retried"
         raise last
 
-    def _told(self, wish: Launch, error: Exception) -> ReconcilerError:
-        """Return our error; what we made a moment ago EC2 will know soon."""
-        told, failure = our_error(_CALL, error), failure_of(error)
+    def _translated(self, launch: Launch, error: Exception) -> ReconcilerError:
+        """Return our error; EC2 may not know a resource yet that was just created."""
+        translated, failure = our_error(_CALL, error), failure_of(error)
         unseen = failure is Failure.TEMPLATE_NOT_FOUND
         if failure is Failure.PROFILE_NOT_FOUND:
-            unseen = self._profiles.forget(wish.node_class)
+            unseen = self._profiles.forget(launch.node_class)
         if not unseen:
-            return told
-        return TransientCloudError(told.message, where=told.where, remedy=_SOON)
+            return translated
+        return TransientCloudError(translated.message, where=translated.where, remedy=_SOON)
 
     def _read(
         self, lot: Sequence[Launch], answer: dict[str, Any], *, unclear: bool
     ) -> Sequence[LaunchAnswer | Exception]:
-        wish = lot[0]
+        launch = lot[0]
         instances = launched(answer, lot, self._settings, self._clock.now())
-        refused = refusals(answer, wish)
+        refused = refusals(answer, launch)
         self._addresses.exhausted(answer)
         where = place(_CALL, answer.get("ResponseMetadata", {}).get("RequestId", ""))
         if unclear or not all(i.instance_type and i.zone for i in instances):
@@ -245,24 +245,24 @@ class Launcher:
             raise TransientCloudError(
                 f"{hidden.id} was launched, but EC2 does not list it yet", where=where
             )
-        lacking = tuple(r for r in refused if not self._fits_elsewhere(r, wish))
+        lacking = tuple(r for r in refused if not self._fits_elsewhere(r, launch))
         if instances or any(r.code in CAPACITY_CODES for r in lacking):
             return dealt(lot, instances, None, lacking)
-        said = "; ".join(dict.fromkeys(f"{r.code}: {r.message}" for r in refused))
+        messages = "; ".join(dict.fromkeys(f"{r.code}: {r.message}" for r in refused))
         if not refused or all(_is_passing(r.code) for r in refused):
-            raise TransientCloudError(said or "neither an instance nor an error", where=where)
-        # The answer belongs to its token for ever, so that a further launch must be another one.
+            raise TransientCloudError(messages or "neither an instance nor an error", where=where)
+        # The response belongs to its token permanently, so another launch needs a new one.
         is_unseen = any(_names_profile(r) for r in refused)
-        is_ours = is_unseen and self._profiles.forget(wish.node_class)
+        is_ours = is_unseen and self._profiles.forget(launch.node_class)
         remedy = _SOON if is_ours else "" if lacking else _ELSEWHERE
-        raise CloudError(said, where=where, remedy=remedy)
+        raise CloudError(messages, where=where, remedy=remedy)
 
-    def _fits_elsewhere(self, refusal: Refusal, wish: Launch) -> bool:
+    def _fits_elsewhere(self, refusal: Refusal, launch: Launch) -> bool:
         """Return whether only a subnet is full, and another one of its zone is not."""
         if refusal.code != NONE_FREE:
             return False
         free = self._addresses.free()
-        subnets = wish.node_class.status.subnets
+        subnets = launch.node_class.status.subnets
         return any(free.get(s.id, 0) > 0 for s in subnets if s.zone == refusal.zone)
 
 
@@ -272,20 +272,20 @@ def dealt(
     missing: ReconcilerError | None,
     refused: tuple[Refusal, ...] = (),
 ) -> Sequence[LaunchAnswer | Exception]:
-    """Return the instances in the order of the wishes; what lacks one is answered ``missing``.
+    """Return the instances in the order of the requests; ``missing`` where there is none.
 
-    Without that, EC2 has given all that it had, and ``refused`` says why not more.
+    Without ``missing``, EC2 has launched all that it could, and ``refused`` has the reasons.
     """
     short = len(lot) - len(instances)
     rest = LaunchAnswer(None, refused) if missing is None else missing
     return [*(LaunchAnswer(i, refused) for i in instances), *([rest] * short)]
 
 
-def _all_refused(wish: Launch, error: Exception) -> tuple[Refusal, ...]:
-    """Return refusals of everything asked for, where EC2 refuses the call instead of offerings."""
+def _all_refused(launch: Launch, error: Exception) -> tuple[Refusal, ...]:
+    """Return rejections of all offerings, if EC2 rejects the call rather than offerings."""
     code, message = code_of(error), str(error)
     return tuple(
-        Refusal(o.instance_type, o.zone, o.capacity_type, code, message) for o in wish.options
+        Refusal(o.instance_type, o.zone, o.capacity_type, code, message) for o in launch.options
     )
 
 

@@ -1,4 +1,4 @@
-"""The parameters of CreateLaunchTemplate: everything of a machine but its type and place."""
+"""Build the parameters of CreateLaunchTemplate: everything but instance type and subnet."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from reconciler.ports.cloud import Launch
 def interfaces(node_class: EC2NodeClass, build: Build, ip_family: IPFamily) -> list[dict[str, Any]]:
     """Return one entry for each interface: the class's own, else EFA ones, else a single one.
 
-    An interface for EFA alone carries no address, hence neither prefixes nor tracking.
+    An EFA-only interface has no address, and therefore neither prefixes nor connection tracking.
     """
     spec = node_class.spec
     groups = [group.id for group in node_class.status.security_groups]
@@ -101,7 +101,7 @@ def _tracking(tracking: ConnectionTracking | None) -> dict[str, int]:
     return {name: seconds for name, seconds in row.items() if seconds is not None}
 
 
-# The volumes of a machine: the class's own mappings, else its family's defaults.
+# The volumes of a machine: the class's own mappings, or else its family's defaults.
 
 
 def _default(device: str, size: str) -> BlockDeviceMapping:
@@ -123,7 +123,7 @@ _DEFAULTS: Final[Mapping[str, tuple[BlockDeviceMapping, ...]]] = {
 
 
 def block_devices(node_class: EC2NodeClass) -> list[dict[str, Any]]:
-    """Return ``BlockDeviceMappings``; a Custom class without its own leaves it to the image."""
+    """Return ``BlockDeviceMappings``; a Custom class without its own uses those of the image."""
     own = node_class.spec.block_device_mappings
     return [_mapping(m) for m in own or _DEFAULTS.get(node_class.ami_family, ())]
 
@@ -151,7 +151,7 @@ def _volume(ebs: BlockDevice) -> dict[str, Any]:
 
 
 def _gibibytes(size: str) -> int:
-    """Return whole GiB, rounded up: EC2 knows no smaller unit."""
+    """Return whole GiB, rounded up: EC2 has no smaller unit."""
     return -(-parse_quantity(size) // (MILLI * 2**30))
 
 
@@ -248,7 +248,7 @@ def _image_version(node_class: EC2NodeClass) -> str:
 
 
 def _reservation(build: Build) -> dict[str, Any]:
-    """Return which reservation the machine uses; none keeps it out of open ones as well."""
+    """Return the reservation that the machine uses; without one, open ones are excluded as well."""
     if not build.reservation:
         return {"CapacityReservationPreference": "none"}
     return {

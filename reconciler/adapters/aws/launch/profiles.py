@@ -1,7 +1,7 @@
-"""The instance profile through which a machine gets the role of its class.
+"""The instance profile that gives a machine the role of its class.
 
-A look-up only names it, since a plan writes nothing; it is made before the first launch that
-needs it. An imitated EC2 does not ask for it.
+A look-up only names it, because a plan writes nothing. The profile is created before the first
+launch that needs it. An imitation of EC2 does not need it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _SOON: Final = (
 
 
 def profile_name(node_class: EC2NodeClass, settings: Settings) -> str:
-    """Return the name of the profile that carries the class's role, empty if it has none.
+    """Return the name of the profile with the class's role, empty without a role.
 
-    It follows from cluster, region, class and role, so that it is found again; at most 128
-    characters, as IAM allows.
+    It is derived from cluster, region, class and role, so that the profile is found again; at most
+    128 characters, as IAM allows.
     """
     role = node_class.spec.role
     if not role:
@@ -40,7 +40,7 @@ def profile_name(node_class: EC2NodeClass, settings: Settings) -> str:
 
 
 def profile_path(settings: Settings) -> str:
-    """Return the path in IAM under which all profiles of a region lie."""
+    """Return the IAM path of all profiles of a region."""
     return f"/reconciler/{settings.region}/"
 
 
@@ -50,7 +50,7 @@ def is_imitated(settings: Settings) -> bool:
 
 
 class Profiles:
-    """Makes the profiles of classes that name a role, and knows which are there."""
+    """Creates the profiles of classes with a role, and caches which exist."""
 
     def __init__(self, connect: Connect, settings: Settings) -> None:
         self._connect = connect
@@ -59,10 +59,10 @@ class Profiles:
         self._lock = Lock()
 
     def ensure(self, node_class: EC2NodeClass) -> None:
-        """Make the profile of a class, if it is ours to make and not there.
+        """Create the profile of a class, if it is managed by us and does not exist.
 
         Raises:
-            TransientCloudError, CloudError: IAM did not, for example since the role is not there.
+            TransientCloudError, CloudError: IAM did not create it, for example without the role.
         """
         name = profile_name(node_class, self._settings)
         if not name or name != node_class.status.instance_profile or is_imitated(self._settings):
@@ -73,7 +73,7 @@ class Profiles:
                 self._known.add(name)
 
     def forget(self, node_class: EC2NodeClass) -> bool:
-        """Look for the profile of a class anew with its next launch; return whether it is ours."""
+        """Look up the profile of a class again at its next launch; return whether it is ours."""
         name = profile_name(node_class, self._settings)
         if not name or name != node_class.status.instance_profile:
             return False
@@ -89,17 +89,19 @@ class Profiles:
         try:
             iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=role)
         except boto_errors() as error:
-            # A profile takes one role: a repetition, whose first answer was lost, is refused.
+            # A profile has one role: a repeated call whose first response was lost is rejected.
             found = self._roles(iam, name, node_class) if code_of(error) == _FULL else [""]
             if role in found:
                 return
-            told = our_error("iam:AddRoleToInstanceProfile", error)
+            failure = our_error("iam:AddRoleToInstanceProfile", error)
             if not found or _lacks_profile(error):
-                raise TransientCloudError(told.message, where=told.where, remedy=_SOON) from error
-            raise told from error
+                raise TransientCloudError(
+                    failure.message, where=failure.where, remedy=_SOON
+                ) from error
+            raise failure from error
 
     def _roles(self, iam: Any, name: str, node_class: EC2NodeClass) -> list[str]:
-        """Return the roles of a profile that is there, or has just been made."""
+        """Return the roles of a profile that exists or was just created."""
         try:
             found = iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
         except boto_errors() as error:
@@ -130,5 +132,5 @@ class Profiles:
 
 
 def _lacks_profile(error: Exception) -> bool:
-    """Return whether IAM does not know the profile; the role is the author's to make."""
+    """Return whether the profile is unknown to IAM; the role has to be created by the user."""
     return failure_of(error) is Failure.NOT_FOUND and "instance profile" in str(error).lower()

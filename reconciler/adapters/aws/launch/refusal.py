@@ -1,4 +1,4 @@
-"""Why a launch is not even asked for: what EC2 would accept and the provider would not send."""
+"""Reject launches that EC2 would accept but Karpenter's provider would not request."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from reconciler.ports.cloud import Launch, LaunchOption
 
 
 def lacks_service_cidr(node_class: EC2NodeClass, settings: Settings) -> bool:
-    """Return whether nodes of the class could not find their cluster: nodeadm must know its CIDR.
+    """Return whether nodes of the class could not find their cluster: nodeadm needs its CIDR.
 
-    An imitated cluster has none, and its nodes do not ask.
+    An imitated cluster has no CIDR, and its nodes do not need it.
     """
     return (
         node_class.ami_family == "AL2023"
@@ -27,10 +27,10 @@ def lacks_service_cidr(node_class: EC2NodeClass, settings: Settings) -> bool:
 def check_launch(
     launch: Launch, options: Sequence[LaunchOption], types: Types, settings: Settings
 ) -> None:
-    """Let a launch pass that may be asked for; ``options`` are what is left of its own.
+    """Check a launch before it is requested; ``options`` are the remaining ones.
 
     Raises:
-        CloudError: the class cannot make nodes, or too few types are left for ``minValues``.
+        CloudError: the class cannot launch nodes, or too few types are left for ``minValues``.
     """
     if lacks_service_cidr(launch.node_class, settings):
         raise CloudError(

@@ -1,7 +1,7 @@
-"""The AWS requests that launches make, as values: ``plan -o requests`` prints what ``apply`` sends.
+"""The AWS requests of launches as values: ``plan -o requests`` prints what ``apply`` sends.
 
-Nothing here calls anything, or imports boto3. A launch template is named after its content, so
-that equal machines share one, in this process and in the next.
+This module makes no calls and does not import boto3. A launch template is named after its content,
+so that equal machines share one, in this process and the next.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from reconciler.model.settings import FeatureGate, Settings
 from reconciler.ports.cloud import Launch, LaunchOption
 
 TEMPLATE_PREFIX: Final = "reconciler/"
-"""How the name of every template of ours begins."""
+"""The prefix of all launch template names."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequests:
-    """What one launch asks of EC2: the templates that must be there, then the fleet."""
+    """The EC2 requests of a launch: its templates, then the fleet."""
 
     templates: tuple[dict[str, Any], ...]
     fleet: dict[str, Any]
@@ -46,7 +46,7 @@ def launch_requests(
 
     Raises:
         CloudError: none of the options has both an image and a subnet (the message says which is
-            missing), or the launch may not be asked for (``refusal.py``).
+            missing), or the launch is rejected (``refusal.py``).
     """
     assert launch.options, "a launch without options cannot succeed"
     options = first_types(launch.options)
@@ -86,8 +86,7 @@ def _builds(
 ) -> dict[Build, list[LaunchOption]]:
     """Return the options by the template that they need, both in the order of the options.
 
-    Options whose type the catalogue does not know, or that no image of the class fits, are left
-    out.
+    Options with an unknown type, or without a matching image of the class, are left out.
     """
     known: dict[tuple[str, str, str], Build | None] = {}
     groups: dict[Build, list[LaunchOption]] = {}
@@ -127,7 +126,7 @@ def planned_requests(
 
 
 def once_each(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the requests without the templates that stand before them already."""
+    """Return the requests without duplicate templates."""
     known: set[str] = set()
     kept = []
     for row in rows:
@@ -148,7 +147,7 @@ def _row(operation: str, launch: Launch, parameters: dict[str, Any]) -> dict[str
 
 
 def _template(launch: Launch, data: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """Return the call that makes a template, with a name that follows from its content."""
+    """Return the call that creates a template, named after its content."""
     tags = shared_tags(launch.node_claim, launch.node_class, settings.cluster_name)
     content = {
         "LaunchTemplateData": data,

@@ -1,6 +1,6 @@
-"""Launch templates in the account: made once, found again by their name.
+"""Launch templates in the account: created once and found by name.
 
-The name follows from the content, so «exists already» means that it is the one we want.
+The name is derived from the content, so an existing template is always the right one.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from reconciler.model.settings import Settings
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Leftover
 
-# Launch templates and instance profiles that launches left behind and nothing needs any more.
+# Orphaned launch templates and instance profiles.
 #
-# A running instance needs no template: one that no launch has used for a while goes, and is made
-# again should a launch want it after all. A profile it does need, for its credentials: one goes
-# only when no class names it and no instance in the whole account has it (aws reference 3.3,
-# 4.5).
+# A running instance does not need its template: one that no launch has used for a while is deleted,
+# and created again if a launch needs it. An instance does need its profile, for its credentials: a
+# profile is deleted only if no class names it and no instance in the account has it (aws reference
+# 3.3, 4.5).
 
 
 TEMPLATE: Final = "launch-template"
 PROFILE: Final = "instance-profile"
 UNUSED_FOR: Final = timedelta(minutes=5)
-"""How long a template is unused before it is deleted; also the time between two checks."""
+"""How long a template is unused before it is deleted; also the interval of the check."""
 
 PROFILE_AGE: Final = timedelta(hours=1)
 PROFILES_EVERY: Final = timedelta(minutes=30)
@@ -43,7 +43,7 @@ _GONE: Final = (Failure.NOT_FOUND, Failure.TEMPLATE_NOT_FOUND)
 class AwsLeftovers:
     """The port ``Leftovers``, for one fleet in one region.
 
-    It looks only now and then, so that it may be asked in every pass.
+    It limits the rate of its checks, so it can be called in every pass.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class AwsLeftovers:
         """Return what can be deleted now, templates first, each by name.
 
         Raises:
-            TransientCloudError, CloudError: AWS could not be asked.
+            TransientCloudError, CloudError: AWS did not respond.
         """
         now = self._clock.now()
         rows: list[Leftover] = []
@@ -76,7 +76,7 @@ class AwsLeftovers:
         return rows
 
     def discard(self, leftover: Leftover) -> None:
-        """Delete it; what is gone already is no error."""
+        """Delete it; it is not an error if it no longer exists."""
         if leftover.kind == TEMPLATE:
             self._templates.forget(leftover.name)
             self._delete(self._ec2, "ec2", "delete_launch_template", LaunchTemplateId=leftover.id)
@@ -131,9 +131,9 @@ class AwsLeftovers:
                 yield Leftover(PROFILE, name, roles=roles)
 
     def _is_idle(self, iam: Any, row: dict[str, Any]) -> bool:
-        """Return whether this fleet made a profile, and no instance of the account has it.
+        """Return whether this fleet created a profile, and no instance of the account has it.
 
-        One that is listed and not to be had is on its way, in one direction or the other.
+        A profile that is listed but cannot be read is being created or deleted.
         """
         try:
             found = iam.get_instance_profile(InstanceProfileName=row["InstanceProfileName"])
@@ -167,7 +167,7 @@ _CALL: Final = "ec2:CreateLaunchTemplate"
 
 
 class LaunchTemplates:
-    """Knows which templates are there, so that a second launch costs no call."""
+    """Caches which templates exist, so that a second launch needs no call."""
 
     def __init__(self, ec2: Any, clock: Clock) -> None:
         self._ec2 = ec2
@@ -177,10 +177,10 @@ class LaunchTemplates:
         self._lock = Lock()
 
     def ensure(self, templates: Sequence[dict[str, Any]]) -> None:
-        """Make those that are not known to be there.
+        """Create those that are not known to exist.
 
         Raises:
-            TransientCloudError, CloudError: EC2 did not make one.
+            TransientCloudError, CloudError: EC2 did not create one.
         """
         with self._lock:
             for template in templates:
@@ -191,18 +191,18 @@ class LaunchTemplates:
                     self._known.add(name)
 
     def recreate(self, templates: Sequence[dict[str, Any]]) -> None:
-        """Make them again: someone has deleted one behind our back."""
+        """Create them again after somebody else deleted one."""
         with self._lock:
             self._known.difference_update(t["LaunchTemplateName"] for t in templates)
         self.ensure(templates)
 
     def used_since(self, moment: datetime) -> set[str]:
-        """Return the templates that launches of this process have wanted since then."""
+        """Return the templates that launches of this process have used since then."""
         with self._lock:
             return {name for name, at in self._used.items() if at > moment}
 
     def forget(self, name: str) -> None:
-        """Note that one is about to be deleted: the next launch makes it again."""
+        """Record that one is about to be deleted: the next launch creates it again."""
         with self._lock:
             self._known.discard(name)
             self._used.pop(name, None)

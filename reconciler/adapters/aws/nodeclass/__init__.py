@@ -1,1 +1,1 @@
-"""What an EC2NodeClass selects in an account: images, subnets, security groups, reservations."""
+"""Resolve the selectors of an EC2NodeClass: images, subnets, security groups, reservations."""

@@ -1,4 +1,4 @@
-"""Which images a class may boot: aliases by SSM parameter, others by query; newest first."""
+"""Find the images of a class: aliases by SSM parameter, others by query; newest first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reconciler.model.karpenter.requirements import Operator
 from reconciler.model.settings import Settings
 from reconciler.ports.clock import Clock
 
-# Where AWS publishes the images that an alias such as ``al2023@latest`` means.
+# The SSM parameters of an alias such as ``al2023@latest``.
 
 
 _GPUS: Final = "karpenter.k8s.aws/instance-gpu-count"
@@ -38,7 +38,7 @@ _WINDOWS_BUILDS: Final = {"2019": "10.0.17763", "2022": "10.0.20348", "2025": "1
 
 @dataclass(frozen=True, slots=True)
 class AliasPath:
-    """An SSM parameter that holds an image id, and the variants of types that the image serves."""
+    """An SSM parameter that contains an image id, and the types that the image supports."""
 
     path: str
     variants: tuple[Needs, ...]
@@ -119,7 +119,7 @@ _STAND_IN: Final = "al2023-ami-2023*"
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """An image as described, for one variant of types."""
+    """An image as EC2 describes it, with the requirements of its types."""
 
     row: dict[str, Any]
     needs: Needs
@@ -129,7 +129,7 @@ class _Candidate:
         return bool(text) and datetime.fromisoformat(text) <= now
 
     def preference(self, now: datetime) -> tuple[bool, str, str]:
-        """Sorts the best last: not deprecated, newest, greater name."""
+        """A sort key with the best last: not deprecated, newest, greatest name."""
         created = self.row.get("CreationDate", "")
         return (not self.is_deprecated(now), created, self.row.get("Name", ""))
 
@@ -152,7 +152,7 @@ class ImageFinder:
         self._clock = clock
 
     def of(self, node_class: EC2NodeClass) -> tuple[list[AMI], str]:
-        """Return the images, newest first, and what to say if there are none.
+        """Return the images, newest first, and the reason if there are none.
 
         Raises:
             TransientCloudError, CloudError: a look-up failed.
@@ -192,8 +192,8 @@ class ImageFinder:
     def _stand_ins(self) -> list[_Candidate]:
         """Return the Amazon Linux 2023 image of each architecture with the greatest name.
 
-        Imitations of EC2 do not publish EKS' images, and none will boot. Some give all images
-        the same age, or a new one at each call.
+        Imitations of EC2 do not have EKS' images, and none of theirs will boot. Some give all
+        images the same creation time, or a new one at each call.
         """
         best: dict[NodeSelectorRequirement, dict[str, Any]] = {}
         filters = [{"Name": "name", "Values": [_STAND_IN]}]
@@ -229,7 +229,7 @@ class ImageFinder:
     def _described(
         self, filters: list[dict[str, Any]], owners: Sequence[str] = ()
     ) -> Iterable[tuple[dict[str, Any], NodeSelectorRequirement]]:
-        """Yield the available images with the architecture that they need of a type."""
+        """Yield the available images with the architecture that they require."""
         query: dict[str, Any] = {
             "Filters": [*filters, {"Name": "state", "Values": ["available"]}],
             "IncludeDeprecated": True,
@@ -248,7 +248,7 @@ class ImageFinder:
                 yield row, NodeSelectorRequirement(ARCH, Operator.IN, (arch,))
 
     def _parameter(self, path: str) -> str:
-        """Return the value of an SSM parameter, empty where there is none."""
+        """Return the value of an SSM parameter, empty if it does not exist."""
         try:
             answer = self._connect("ssm", ATTEMPTS).get_parameter(Name=path)
         except boto_errors() as error:
@@ -259,7 +259,7 @@ class ImageFinder:
         return value
 
     def _kubernetes_version(self) -> str:
-        """Return the cluster's minor version, as EKS tells it."""
+        """Return the cluster's minor version from EKS."""
         name = self._settings.cluster_name
         try:
             answer = self._connect("eks", ATTEMPTS).describe_cluster(name=name)

@@ -1,4 +1,4 @@
-"""Which image a type boots, and which types can share a launch template."""
+"""Select the image of a type, and group types that can share a launch template."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from reconciler.model.settings import Settings
 from reconciler.ports.cloud import Launch
 
 Types = Callable[[str], InstanceType | None]
-"""Finds an instance type of the catalogue by its name."""
+"""Finds an instance type of the catalog by its name."""
 
 TypesOf = Callable[[EC2NodeClass], Types]
-"""Finds the types as a node class resolves them."""
+"""Finds the types resolved for a node class."""
 
 EFA: Final = "vpc.amazonaws.com/efa"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Build:
-    """What distinguishes one launch template of a claim from another: the machine's make.
+    """The key that distinguishes the launch templates of a claim.
 
-    ``reservation`` is empty but for reserved capacity; ``market`` is the market type that goes
-    with it, empty for the usual one; ``reserved`` is what the kubelet keeps for itself.
+    ``reservation`` is empty except for reserved capacity; ``market`` is the corresponding market
+    type, empty for the usual one; ``reserved`` are the kubelet's reservations.
     """
 
     image: str
@@ -43,7 +43,7 @@ class Build:
 
 
 def types_of(catalog: Catalog, settings: Settings) -> TypesOf:
-    """Return how to find the types of a catalogue as each node class resolves them."""
+    """Return a function that finds the types of a catalog for each node class."""
 
     def for_class(node_class: EC2NodeClass) -> Types:
         return catalog.for_node_class(class_facts(node_class, settings)).get
@@ -54,7 +54,7 @@ def types_of(catalog: Catalog, settings: Settings) -> TypesOf:
 def build_of(
     launch: Launch, kind: InstanceType, reservation: str, market: str, *, expressions: bool
 ) -> Build | None:
-    """Return the make of a machine of that type, None if no image of the class fits it.
+    """Return the build of a machine of that type, None if no image of the class matches.
 
     Raises:
         CloudError: an expression in the class's kubelet settings has no value for the type.

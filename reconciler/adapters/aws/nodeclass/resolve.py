@@ -1,6 +1,6 @@
-"""From an EC2NodeClass as written to what the account holds for it: its status.
+"""Resolve an EC2NodeClass: find the resources that it selects and set its status.
 
-Each part is found on its own and has its own condition, so that the author reads everything that
+Each part is resolved independently and has its own condition, so that the user sees everything that
 is missing at once (aws reference 4).
 """
 
@@ -42,19 +42,19 @@ from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.settings import FeatureGate, Settings
 from reconciler.ports.clock import Clock
 
-# The placement group that a class selects; who selects none needs no permission to look.
+# The placement group of a class; without a selector no permission is needed.
 
 
 _CALL: Final = "ec2:DescribePlacementGroups"
 _UNKNOWN: Final = "InvalidPlacementGroup"
-"""The prefixes of the EC2 error codes for a group that does not exist."""
+"""The prefix of the EC2 error codes for a group that does not exist."""
 
 
 def placement_group(ec2: Any, selector: PlacementGroupSelector) -> FoundPlacementGroup | None:
-    """Return the group of that id or name, None where there is none that can be used.
+    """Return the group with that id or name, None if there is no usable one.
 
     Raises:
-        TransientCloudError, CloudError: EC2 could not be asked.
+        TransientCloudError, CloudError: EC2 did not respond.
     """
     named = {"GroupIds": [selector.id]} if selector.id else {"GroupNames": [selector.name]}
     try:
@@ -74,10 +74,10 @@ def placement_group(ec2: Any, selector: PlacementGroupSelector) -> FoundPlacemen
     )
 
 
-# The capacity reservations that a class selects: on-demand ones and capacity blocks.
+# The capacity reservations of a class: on-demand reservations and capacity blocks.
 #
-# A reservation that is named by its id and not there is passed over, as is one that has ended;
-# who selects none needs no permission to look (aws reference 1.2, 5.8).
+# A reservation selected by an id that does not exist is skipped, as is one that has ended. Without
+# selectors no permission is needed (aws reference 1.2, 5.8).
 
 
 EXPIRES_WITHIN: Final = timedelta(minutes=40)
@@ -106,7 +106,7 @@ def reservations(
 
 
 def _by_id(ec2: Any, identity: str) -> list[Mapping[str, Any]]:
-    """Ask for one: a call that names several fails as a whole where one is not there."""
+    """Query a single id: a call with several fails completely if one does not exist."""
     try:
         answer = ec2.describe_capacity_reservations(CapacityReservationIds=[identity])
     except boto_errors() as error:
@@ -131,7 +131,7 @@ def _by_filters(ec2: Any, term: SelectorTerm) -> Iterator[Mapping[str, Any]]:
 
 
 def _reservation(row: Mapping[str, Any], now: datetime) -> CapacityReservation | None:
-    """Return a reservation, None for one that has ended or is of a kind that nobody knows."""
+    """Return a reservation, None if it has ended or is of an unknown kind."""
     kind, criteria = row.get("ReservationType") or "default", row.get("InstanceMatchCriteria", "")
     end = row["EndDate"].astimezone(UTC) if row.get("EndDate") is not None else None
     if row.get("State") != "active" or (end is not None and end <= now):
@@ -158,10 +158,10 @@ _FRESH_FOR: Final = timedelta(minutes=1)
 
 
 class _Known(NamedTuple):
-    """What was found, and when it was last looked for.
+    """A resolved status, and when it was last read.
 
-    ``doubted`` is since when looks have missed some of it; ``superseded`` are the images that gave
-    way to newer ones.
+    ``doubted`` is since when reads have missed some of it; ``superseded`` are the images that were
+    replaced by newer ones.
     """
 
     at: datetime
@@ -171,7 +171,7 @@ class _Known(NamedTuple):
 
 
 class Resolver:
-    """Finds what a class selects, and remembers it for a minute."""
+    """Resolves classes and caches the result for a minute."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class Resolver:
         self._known: dict[bytes, _Known] = {}
 
     def resolve(self, node_class: EC2NodeClass) -> EC2NodeClass:
-        """Return the class with its status and the conditions that say what is missing.
+        """Return the class with its status and the conditions that describe what is missing.
 
         Raises:
             TransientCloudError, CloudError: a look-up failed; unknown is not «missing».
@@ -214,10 +214,10 @@ class Resolver:
                 self._known[key] = known._replace(at=known.at - _FRESH_FOR)
 
     def _looked_up(self, node_class: EC2NodeClass, now: datetime, known: _Known | None) -> _Known:
-        """Read again; while EC2 does not answer, the earlier result stays valid.
+        """Read again; while EC2 does not respond, the earlier result stays valid.
 
-        What is missing now and was there before has to be missing twice: EC2 is consistent in the
-        end only, and nodes would drift for one answer that lags.
+        A resource counts as missing only after two reads without it. EC2 is eventually consistent,
+        and a single stale response would make nodes drift.
         """
         try:
             found = self._look_up(node_class, now)
@@ -255,7 +255,7 @@ class Resolver:
             ),
             _found("AMIsReady", amis, "AMINotFound", image_problem or "AMISelector matched none"),
             _found("InstanceProfileReady", profile, "InstanceProfileNotFound", "none is given"),
-            # None is no lack: the class then launches what it can on demand.
+            # an empty result is valid: the class then launches on-demand capacity
             *([Condition("CapacityReservationsReady", "True")] * is_reserving),
             *(
                 [_found("PlacementGroupReady", group, "PlacementGroupNotFound", _NO_GROUP)]
@@ -284,7 +284,7 @@ class Resolver:
     def _validation(
         self, node_class: EC2NodeClass, found: EC2NodeClassStatus, *, is_whole: bool
     ) -> Condition:
-        """Say whether nodes of the class could be made, and find their cluster."""
+        """Return whether nodes of the class could be launched and would find their cluster."""
         if lacks_service_cidr(node_class, self._settings):
             return Condition(
                 "ValidationSucceeded",
@@ -328,9 +328,9 @@ class Resolver:
 
 
 def _falls_behind(found: EC2NodeClassStatus, known: _Known) -> bool:
-    """Return whether a look lacks what an earlier one found, or has what that had left behind.
+    """Return whether a read lacks what an earlier one found, or has what that one superseded.
 
-    An image that gives way to a newer one is no loss; a kind of image without any is.
+    An image that is replaced by a newer one is not missing; a kind of image without any is.
     """
     before = known.status
     lost = _places(before) - _places(found)
@@ -339,7 +339,7 @@ def _falls_behind(found: EC2NodeClassStatus, known: _Known) -> bool:
 
 
 def _places(status: EC2NodeClassStatus) -> set[str]:
-    """Return the ids of what instances are compared with, but for their images."""
+    """Return the ids that instances are compared with, except for their images."""
     return {
         *(subnet.id for subnet in status.subnets),
         *(group.id for group in status.security_groups),

@@ -1,9 +1,8 @@
-"""Whether a node class could make nodes, tried without making any.
+"""Validate a node class by dry runs of a launch.
 
-The three calls of a launch are tried with what the class would send for a common machine. A
-refusal names the permission that is missing before the first pod waits for a node that will not
-come (aws reference 4.7). A verdict holds for half an hour, a refusal for two minutes, or until the
-class or what it selects changes.
+The three calls of a launch are tried with the parameters for a common machine. A rejection names
+the missing permission before the first pod waits for a node (aws reference 4.7). The result is
+cached for half an hour, a rejection for two minutes, or until the class or what it selects changes.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ from reconciler.model.settings import Settings
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Launch, LaunchOption
 
-# Calls tried without effect: EC2 says whether it would carry them out.
+# Dry runs: EC2 reports whether it would execute a call.
 #
-# With ``DryRun`` EC2 answers ``DryRunOperation`` where the call is allowed, and a refusal where
-# it is not. Any other answer decides nothing: what a call names may be missing while the
-# permission is there.
+# With ``DryRun`` EC2 returns ``DryRunOperation`` if the call is allowed, and an error if it is not.
+# Any other response decides nothing: a resource in the call may be missing although the permission
+# exists.
 
 
 _WOULD: Final = "DryRunOperation"
 
 
 class TrialVerdict(StrEnum):
-    """What a trial says of a call."""
+    """The result of a trial of a call."""
 
     ALLOWED = "allowed"
     DENIED = "denied"
@@ -50,7 +49,7 @@ class TrialVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How a trial ended; ``error`` is what AWS said where it did not simply agree."""
+    """The outcome of a trial; ``error`` is AWS' message unless the call is allowed."""
 
     verdict: TrialVerdict
     code: str = ""
@@ -58,14 +57,14 @@ class Trial:
 
     @property
     def is_passing(self) -> bool:
-        """Whether the same trial may end otherwise in a moment."""
+        """Whether the same trial may soon have a different outcome."""
         return isinstance(self.error, TransientCloudError)
 
 
 def tried(name: str, call: Callable[..., Any], **parameters: Any) -> Trial:
-    """Make a call, ``name`` as in ``ec2:CreateFleet``, and return what AWS says of it.
+    """Try a call, ``name`` as in ``ec2:CreateFleet``, and return the outcome.
 
-    An imitation that does not know ``DryRun`` of a reading call answers it: that is leave as well.
+    An imitation that ignores ``DryRun`` executes a reading call: that counts as allowed as well.
     """
     try:
         call(**parameters)
@@ -82,7 +81,7 @@ def tried(name: str, call: Callable[..., Any], **parameters: Any) -> Trial:
 KIND: Final = "ValidationSucceeded"
 HOLDS_FOR: Final = timedelta(minutes=30)
 REFUSAL_HOLDS_FOR: Final = timedelta(minutes=2)
-"""Who was refused is about to be allowed: he need not wait for half an hour."""
+"""Rejections expire early, because users fix permissions and should not wait half an hour."""
 
 _CANDIDATES: Final = ("m5.large", "m6g.large", "m7i.large", "m7g.large", "t3.large", "t4g.large")
 _TEMPLATE: Final = "ec2:CreateLaunchTemplate"
@@ -90,11 +89,11 @@ _FLEET: Final = "ec2:CreateFleet"
 _RUN: Final = "ec2:RunInstances"
 _NO_PROFILE: Final = "InstanceProfileNotFound"
 _POOL: Final = "validation"
-"""The NodePool that a trial names in its tags: policies ask for one."""
+"""The NodePool in the tags of a trial: policies require one."""
 
 
 class Validation:
-    """Tries node classes, and remembers the verdicts."""
+    """Validates node classes, and caches the results."""
 
     def __init__(self, ec2: Any, settings: Settings, types_of: TypesOf, clock: Clock) -> None:
         self._ec2 = ec2
@@ -104,10 +103,10 @@ class Validation:
         self._known: dict[str, tuple[datetime, Condition]] = {}
 
     def of(self, node_class: EC2NodeClass) -> Condition:
-        """Return the condition ``ValidationSucceeded`` of a class whose status is found.
+        """Return the condition ``ValidationSucceeded`` of a resolved class.
 
         Raises:
-            TransientCloudError: EC2 did not say; what it said before may still hold.
+            TransientCloudError: EC2 did not respond; an earlier result may still be valid.
         """
         key = self._key(node_class)
         now = self._clock.now()
@@ -126,7 +125,7 @@ class Validation:
         return hashlib.sha256(facts).hexdigest()
 
     def _tried(self, node_class: EC2NodeClass) -> Condition:
-        """Return the verdict; a profile that is ours to make need not be there yet."""
+        """Return the condition; a profile managed by us need not exist yet."""
         try:
             for operation, trial in self.trials(node_class):
                 problem = _problem_of(operation, trial)
@@ -138,10 +137,10 @@ class Validation:
         return Condition(KIND, "True")
 
     def trials(self, node_class: EC2NodeClass) -> Iterator[tuple[str, Trial]]:
-        """Yield each call of a launch with how its trial ended; none if nothing can be tried.
+        """Yield each call of a launch with its outcome; none if nothing can be tried.
 
         Raises:
-            CloudError: the launch may not be asked for at all.
+            CloudError: the launch is rejected before any call.
         """
         types = self._types_of(node_class)
         launch = _launch_of(node_class, types)
@@ -155,7 +154,7 @@ class Validation:
         yield "RunInstances", self._run_trial(requests)
 
     def _run_trial(self, requests: LaunchRequests) -> Trial:
-        """Try RunInstances in each subnet; one that succeeds is enough."""
+        """Try RunInstances in each subnet; one success is enough."""
         first: Trial | None = None
         for parameters in _run_requests(requests):
             trial = tried(_RUN, self._ec2.run_instances, **parameters, DryRun=True)
@@ -167,7 +166,7 @@ class Validation:
 
 
 def _problem_of(operation: str, trial: Trial) -> Condition | None:
-    """Return the condition that a trial means; what is undecided is no objection."""
+    """Return the condition of a trial; an undecided one is not a problem."""
     if trial.verdict is TrialVerdict.ALLOWED or trial.error is None:
         return None
     message = str(trial.error)
@@ -183,7 +182,7 @@ def _problem_of(operation: str, trial: Trial) -> Condition | None:
 
 
 def _launch_of(node_class: EC2NodeClass, types: Types) -> Launch | None:
-    """Return a launch of the first common machine that an image of the class suits, if any."""
+    """Return a launch of the first common machine with a matching image of the class, if any."""
     zones = dict.fromkeys(subnet.zone for subnet in node_class.status.subnets)
     for name in _CANDIDATES:
         kind = types(name)
@@ -195,7 +194,7 @@ def _launch_of(node_class: EC2NodeClass, types: Types) -> Launch | None:
 
 
 def _run_requests(requests: LaunchRequests) -> Iterator[dict[str, Any]]:
-    """Yield RunInstances with what the template holds, once for each subnet of the fleet."""
+    """Yield RunInstances with the template's content, once for each subnet of the fleet."""
     data = {
         key: value
         for key, value in requests.templates[0]["LaunchTemplateData"].items()
