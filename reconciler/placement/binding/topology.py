@@ -51,7 +51,7 @@ class Eligibility:
     far: frozenset[tuple[str, str]]
 
     def crowding(self, node: Node) -> int | None:
-        """Return the number of pods of this pod's spread constraints in the node's domains.
+        """Return how many pods that match the spread constraints are in the node's domains.
 
         Return None if a rule excludes the node.
         """
