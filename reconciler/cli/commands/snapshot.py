@@ -81,8 +81,8 @@ def captured(args: argparse.Namespace) -> Sequence[Any]:
 def _names_fleet(args: argparse.Namespace) -> bool:
     """Return whether a fleet is meant: an argument names one, or one is recorded for this folder.
 
-    Where nothing is recorded yet, the nodes of the cluster are somebody else's, such as Karpenter's
-    before they are adopted: then the objects of the cluster are wanted.
+    Without recorded state the nodes of the cluster are somebody else's, such as Karpenter's before
+    they are adopted: then the objects of the cluster are wanted.
     """
     if any(getattr(args, name) is not None for name in _NAMING_A_FLEET):
         return True

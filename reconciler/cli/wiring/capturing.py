@@ -10,6 +10,7 @@ from reconciler.model.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
+    from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.observed.snapshot import Snapshot
 
 _VERSIONS: Final = {
@@ -29,7 +30,6 @@ def objects_of_fleet(args: argparse.Namespace) -> list[Any]:
     from dataclasses import replace
 
     from reconciler.cli.wiring.assembly import look
-    from reconciler.engine.planning import looked_up
     from reconciler.engine.records import records_of
 
     found = look(args)
@@ -41,8 +41,22 @@ def objects_of_fleet(args: argparse.Namespace) -> list[Any]:
     records = records_of(
         world.store, world.journal, seen, found.settings.fleet, found.serial, facts.memory
     )
-    classes = [looked_up(c) for c in desired.classes.values()]
+    classes = [_found(c) for c in desired.classes.values()]
     return [*_objects(snapshot), *classes, records]
+
+
+def _found(node_class: EC2NodeClass) -> dict[str, Any]:
+    """Return what was found for a node class; what it selects by is in git."""
+    import msgspec
+
+    name, status = node_class.name, msgspec.to_builtins(node_class.status)
+    version = _VERSIONS["EC2NodeClass"]
+    return {
+        "apiVersion": version,
+        "kind": "EC2NodeClass",
+        "metadata": {"name": name},
+        "status": status,
+    }
 
 
 def _no_cluster() -> UsageError:

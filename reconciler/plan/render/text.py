@@ -122,9 +122,8 @@ def _header(paper: Canvas, plan: Plan) -> None:
     paper.line(f"{paper.paint(plan.fleet, 'bold')} at {where}{source}")
     if place and not beside:
         paper.wrapped(place, 0, "dim")
-    paper.wrapped(f"plan {plan.digest} of {moment(plan.at)}", 0, "dim")
-    if format_observation(plan):
-        paper.wrapped(format_observation(plan), 0, "dim")
+    seen = f"; {format_observation(plan)}" if format_observation(plan) else ""
+    paper.wrapped(f"plan {plan.digest} of {moment(plan.at)}{seen}", 0, "dim")
 
 
 def _changes(paper: Canvas, plan: Plan) -> None:

@@ -214,7 +214,7 @@ _OBSERVED = {
     "cluster": "observed: the cluster and EC2",
     "embedded": "observed: EC2 and the simulated cluster",
     "snapshot": "observed: the snapshot",
-    "workloads": "no cluster observed: pods of the workloads in the fleet folder",
+    "workloads": "no cluster: workloads of the folder",
 }
 
 
