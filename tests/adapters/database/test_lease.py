@@ -202,7 +202,7 @@ def test_a_lease_outlives_its_connection(
         one.store.put_node_claims([a_claim("a")])
         trouble(other)
         eventually(lambda: not acquires_or_fails(other))
-        freeze(one, 5)  # a renewal is due
+        freeze(one, 8)  # the last moment for a renewal, which has to connect again
         one.lease.confirm()
         one.store.put_node_claims([a_claim("b")])
         assert not acquires(other)
