@@ -325,3 +325,17 @@ def test_who_loses_the_lease_stops_within_the_pass() -> None:
         )
     assert passes == ["begun"], "its effects ask, and not only the next pass"
     assert not ports.journal.in_doubt()
+
+
+def test_a_command_from_before_the_clock_was_set_back_is_not_waited_for() -> None:
+    clock = TurnedBack()
+    world = three_nodes(clock=clock, starting_s=60)
+    moved(world)
+    engine = world.engine()
+    engine.run_once()
+    assert engine.ports.store.commands()
+    clock.turn_back(hours=3)
+    engine.run_once()
+    assert any("was not ready within" in said for said in world.ears.said("CommandRolledBack"))
+    world.converge()
+    assert len(world.instances()) == 3

@@ -54,7 +54,8 @@ def test_an_internal_error_while_reading_keeps_the_last_good_revision() -> None:
         world.git.commit()
 
     keep(world, 40, {4: broken, 8: lambda: world.cloud.vanish(victim)})
-    [said] = world.ears.said("InvalidRevision")
+    said, again = world.ears.said("InvalidRevision")
+    assert again == f"{said} (for 5m10s)"
     assert "internal error" in said
     assert "1e400" in said
     assert "stays in effect" in said

@@ -200,9 +200,11 @@ def test_a_lease_outlives_its_connection(
     fleet = request.node.name[-40:]
     with leader(server, fleet) as one, open_state(server, fleet) as other:
         one.store.put_node_claims([a_claim("a")])
+        freeze(one, 3)
+        one.lease.confirm()  # by the connection that is cut now
         trouble(other)
         eventually(lambda: not acquires_or_fails(other))
-        freeze(one, 5)  # a renewal is due
+        freeze(one, 8)  # the last moment for a renewal, which has to connect again
         one.lease.confirm()
         one.store.put_node_claims([a_claim("b")])
         assert not acquires(other)
