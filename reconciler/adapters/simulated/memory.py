@@ -186,7 +186,7 @@ class MemoryStateStore:
         for fresh in offerings:
             pool = (fresh.instance_type, fresh.zone, fresh.capacity_type)
             known = self._unavailable.get(pool)
-            if known is None or fresh.until > known.until or fresh.refusals > known.refusals:
+            if known is None or fresh.until >= known.until or fresh.refusals > known.refusals:
                 self._believe(self._unavailable, {pool: fresh})
 
     def _believe(self, known: dict[K, V], fresh: dict[K, V]) -> None:

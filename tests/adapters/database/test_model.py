@@ -73,7 +73,7 @@ class Machine(RuleBasedStateMachine):
         offering = an_unavailable(zone, until=until, refusals=refusals)
         self.state.store.put_unavailable([offering])
         known = self.offerings.get(zone)
-        if known is None or known.until <= until:
+        if known is None or known.until <= until or known.refusals < refusals:
             self.offerings[zone] = offering
 
     @rule(target=begun, names=st.lists(NAMES, min_size=1, max_size=3), reason=TEXTS)
