@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from datetime import UTC, datetime
+from enum import Enum
 from hashlib import sha256
 from html import unescape
 from html.parser import HTMLParser
@@ -32,6 +33,7 @@ from reconciler.plan.render.html import render_html
 from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown
 from reconciler.plan.render.mermaid import render_mermaid
 from reconciler.plan.render.text import render_text
+from reconciler.plan.value.actions import ActionKind
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.progress import Progress
 from tests.cli.test_plan import CATALOG, CLASS, NOW, POOL
@@ -101,7 +103,8 @@ def hostile(value: Any, text: str, hint: Any = None) -> Any:
             },
         )
     if isinstance(value, str):
-        return value if hint is not None and "Literal" in str(hint) else f"{text}{value}{text}"
+        is_ours = isinstance(value, Enum) or "Literal" in str(hint)
+        return value if is_ours or hint is ActionKind else f"{text}{value}{text}"
     if isinstance(value, (tuple, list)):
         return type(value)(hostile(item, text, hint) for item in value)
     if isinstance(value, dict):
