@@ -267,9 +267,15 @@ _ENVIRONMENT: Final = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST")
 
 
 def _is_recorded(args: argparse.Namespace, resolved: Resolved) -> bool:
-    """Return whether the folder has a state: who has applied a fleet plans it as it runs."""
-    from reconciler.adapters.database.connection import FILE, is_url
-    from reconciler.cli.shared.records import state_location
+    """Return whether the folder has a state: who has applied a fleet plans it as it runs.
 
-    location = state_location(args.path, resolved)
-    return is_url(location) or os.path.exists(os.path.join(location, FILE))  # noqa: PTH110, PTH118
+    A state that came with the repository does not count.
+    """
+    from reconciler.cli.shared.records import STATE_FILE, state_location
+    from reconciler.model.errors import StateError
+
+    try:
+        location = state_location(args.path, resolved)
+    except StateError:
+        return False
+    return "://" in location or os.path.exists(os.path.join(location, STATE_FILE))  # noqa: PTH110, PTH118

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 FOLDER: Final = ".reconciler"
 """The state directory within the fleet folder, where nothing names another place."""
+STATE_FILE: Final = "state.db"
+"""The file in it, as ``adapters/database`` names it, whose libraries a plan need not load."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
