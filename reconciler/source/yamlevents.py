@@ -17,6 +17,7 @@ _APART: Final = r"\s,\[\]{}"
 _MISREAD: Final = re.compile(
     rf"(?<=[^{_APART}\"'])(?:(?P<colon>:)(?=[^{_APART}])|(?P<mark>\?))"
     rf"|(?<![^{_APART}])!(?:<[^>\s]*>|[^{_APART}]*)"  # a tag may contain a colon
+    rf"|(?<![^{_APART}])[&*][0-9A-Za-z_-]*[:?]?"  # an anchor ends where a colon begins
     rf"|^%(?:(?P<version>YAML[ ]1\.[2-9])\b|.*$)",
     re.MULTILINE,
 )
