@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +16,7 @@ from reconciler.model.karpenter.nodeclass import SelectorTerm
 from tests.cli.test_lock import CONFIG, TYPES, WORKLOAD, price
 from tests.contracts.cloud import a_class
 from tests.desired.test_lock import CLASS, POOL
+from tests.repositories import commit_all, git, init
 
 OLD, NEW = "ami-00000000000000001", "ami-00000000000000002"
 
@@ -34,7 +34,7 @@ class Site:
         self.write("pool.yaml", POOL.replace("FAMILY", "m7g") + budget)
         self.write("api.yaml", WORKLOAD)
         self.write("reconciler.yaml", CONFIG + "cluster: embedded\n")
-        self.git("init", "-q", "-b", "main")
+        init(self.folder)
 
     def read(self, name: str) -> str:
         return (self.folder / name).read_text(encoding="utf-8")
@@ -42,13 +42,8 @@ class Site:
     def write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text, encoding="utf-8")
 
-    def git(self, *words: str) -> None:
-        who = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
-        subprocess.run(["git", "-C", str(self.folder), *who, *words], check=True)
-
     def commit(self) -> None:
-        self.git("add", "-A")
-        self.git("commit", "-q", "-m", "a change")
+        commit_all(self.folder)
 
     def say(self, *words: str) -> int:
         command, *more = words
@@ -92,11 +87,11 @@ def test_a_newer_image_rolls_nothing_until_the_lock_that_names_it_is_committed(
 
     assert site.say("lock", "--update") == 0
     assert NEW in site.read("reconciler.lock")
-    site.git("stash", "-q")
+    git(site.folder, "stash", "-q")
     site.apply()
     assert list(site.cloud.living()) == [before]
 
-    site.git("stash", "pop", "-q")
+    git(site.folder, "stash", "pop", "-q")
     site.commit()
     capsys.readouterr()
     assert site.say("plan", "--state", str(site.folder.parent / "state")) == 0

@@ -20,6 +20,7 @@ from reconciler.cli.main import main
 from reconciler.model.errors import UnreadableError
 from reconciler.plan.approval import read_saved
 from reconciler.plan.value.plan import from_json
+from tests.repositories import commit_all, git, init
 
 NOW = "2026-01-03T12:00:00Z"
 POOL = """\
@@ -331,19 +332,10 @@ def test_hash_seeds_change_nothing(fleet: Path) -> None:
     assert len(answers) == 1
 
 
-def git(folder: Path, *words: str) -> str:
-    who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-    done = subprocess.run(
-        ["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True
-    )
-    return done.stdout.strip()
-
-
 @pytest.fixture
 def repository(fleet: Path) -> Path:
-    git(fleet, "init", "-q", "-b", "main")
-    git(fleet, "add", ".")
-    git(fleet, "commit", "-qm", "first")
+    init(fleet)
+    commit_all(fleet)
     return fleet
 
 
@@ -364,7 +356,7 @@ def test_a_base_shows_what_a_pull_request_changes(plan, repository: Path) -> Non
     first = git(repository, "rev-parse", "HEAD")
     (repository / "pool.yaml").write_text(POOL.replace("[on-demand]", "[spot, on-demand]"))
     (repository / "app.yaml").unlink()
-    git(repository, "commit", "-qam", "second")
+    commit_all(repository)
     found = json.loads(plan("-o", "json", "--base", "HEAD~1").out)
     assert found["revision"]["base"] == first
     assert [(c["op"], c["kind"]) for c in found["changes"]] == [
@@ -439,7 +431,7 @@ def test_a_summary_that_is_not_of_its_plan_is_refused(
 
 def test_a_broken_base_is_still_compared_with(plan, repository: Path) -> None:
     (repository / "pool.yaml").write_text("kind: [")
-    git(repository, "commit", "-qam", "broken")
+    commit_all(repository)
     (repository / "pool.yaml").write_text(POOL)
     found = json.loads(plan("-o", "json", "--base", "HEAD").out)
     assert [(c["op"], c["kind"]) for c in found["changes"]] == [("create", "NodePool")]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from git import Actor, Repo
 from jsonschema import Draft202012Validator
 
 from reconciler._resources import resource
@@ -26,6 +25,7 @@ from reconciler.model.settings import Settings
 from reconciler.observed.snapshot import RECORDS_KIND, read_snapshot
 from tests.adapters.kubernetes.apiserver import Object
 from tests.cli.test_kubernetes_end_to_end import Site, site
+from tests.repositories import commit_all, init
 
 __all__ = ["site"]
 
@@ -166,9 +166,8 @@ def test_a_launch_that_is_on_its_way_is_not_planned_again(
 def test_a_base_is_asked_of_the_same_cluster(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    repository = Repo.init(site.folder)
-    repository.git.add(all=True)
-    repository.index.commit("a fleet", author=Actor("a", "a@b"), committer=Actor("a", "a@b"))
+    init(site.folder)
+    commit_all(site.folder)
     site.town._deployment()
     plan = planned(site, capsys, "--base", "HEAD")
     assert plan["atRest"]["before"] == plan["atRest"]["after"]

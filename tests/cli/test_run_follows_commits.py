@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
-from git import Actor, Repo
 
 from reconciler.cli.commands import run as daemon
 from reconciler.cli.shared import request
 from reconciler.cli.wiring.fleetsource import follow_commits
 from reconciler.model.errors import UsageError
 from tests.cli.test_end_to_end import NODE_CLASS, NODE_POOL
-
-WHO = Actor("a", "a@example.com")
+from tests.repositories import commit_all, init
 
 
 def arguments(folder: Path, *words: str) -> argparse.Namespace:
@@ -30,11 +28,6 @@ def write(folder: Path, weight: int) -> None:
     (folder / "fleet.yaml").write_text(yaml.safe_dump_all([NODE_CLASS, pool]))
 
 
-def commit(repository: Repo) -> None:
-    repository.git.add(all=True)
-    repository.index.commit("a change", author=WHO, committer=WHO)
-
-
 def weight(args: argparse.Namespace) -> int:
     fleet, _ = request.read_desired(request.read_source(args), any_class=False)
     number: int = fleet.node_pools[0].data["spec"]["weight"]
@@ -44,15 +37,15 @@ def weight(args: argparse.Namespace) -> int:
 def test_a_file_that_is_only_saved_changes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    repository = Repo.init(tmp_path)
+    init(tmp_path)
     write(tmp_path, 1)
-    commit(repository)
+    commit_all(tmp_path)
     args = arguments(tmp_path)
     follow_commits(args)
     assert capsys.readouterr().err == ""
     write(tmp_path, 2)
     assert weight(args) == 1
-    commit(repository)
+    commit_all(tmp_path)
     assert weight(args) == 2
     write(tmp_path, 3)
     follow_commits(arguments(tmp_path))
@@ -61,7 +54,7 @@ def test_a_file_that_is_only_saved_changes_nothing(
 
 
 def test_a_repository_without_a_commit_is_refused(tmp_path: Path) -> None:
-    Repo.init(tmp_path)
+    init(tmp_path)
     write(tmp_path, 1)
     with pytest.raises(UsageError, match=r"no commit yet.*--dirty"):
         follow_commits(arguments(tmp_path))

@@ -17,6 +17,7 @@ from reconciler._resources import resource
 from reconciler.cli.main import main
 from reconciler.source.plainyaml import dump
 from tests.engine.world import a_deployment, a_pool
+from tests.repositories import commit_all, init
 from tests.simulated.simulations import words, write_fleet
 
 KINDS = {
@@ -140,9 +141,8 @@ def test_nodes_that_nobody_owns_stay(capsys: Capture, fleet: Path) -> None:
 
 def test_a_merge_tells_when_each_node_is_replaced(capsys: Capture, tmp_path: Path) -> None:
     write_fleet(tmp_path, [a_pool("web", template=SMALL), a_deployment("web", "web", 2)])
-    git(tmp_path / "fleet", "init", "-q")
-    git(tmp_path / "fleet", "add", ".")
-    git(tmp_path / "fleet", "commit", "-qm", "one")
+    init(tmp_path / "fleet")
+    commit_all(tmp_path / "fleet")
     write_fleet(
         tmp_path,
         [a_pool("web", template=SMALL, labels={"new": "yes"}), a_deployment("web", "web", 2)],
@@ -163,9 +163,8 @@ def test_a_merge_tells_when_each_node_is_replaced(capsys: Capture, tmp_path: Pat
 def test_what_drifts_and_may_not_go_is_stuck(capsys: Capture, tmp_path: Path) -> None:
     pod = a_deployment("web", "web", 1, annotations={"karpenter.sh/do-not-disrupt": "true"})
     write_fleet(tmp_path, [a_pool("web", template=SMALL), pod])
-    git(tmp_path / "fleet", "init", "-q")
-    git(tmp_path / "fleet", "add", ".")
-    git(tmp_path / "fleet", "commit", "-qm", "one")
+    init(tmp_path / "fleet")
+    commit_all(tmp_path / "fleet")
     write_fleet(tmp_path, [a_pool("web", template=SMALL, labels={"new": "yes"}), pod])
     report = simulated(capsys, tmp_path, "--base", "HEAD")
     (stuck,) = report["stuck"]
@@ -237,15 +236,6 @@ def test_the_story_reads_in_virtual_time(capsys: Capture, fleet: Path) -> None:
     assert "Simulation: 2026-03-02 09:00 UTC" in story
     assert re.search(r"\+00:00:00  launched +web: .*3 × m7i.large on-demand", story)
     assert "Cost: $0.0000/hour → $0.3000/hour" in story
-
-
-def git(folder: Path, *more: str) -> None:
-    who = {
-        f"GIT_{r}_{k}": "nobody@example.com"
-        for r in ("AUTHOR", "COMMITTER")
-        for k in ("NAME", "EMAIL")
-    }
-    subprocess.run(["git", *more], cwd=folder, check=True, env={**os.environ, **who})
 
 
 def a_pod(name: str, node: str) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from html import unescape
@@ -32,6 +31,7 @@ from reconciler.model.karpenter.nodeclass import AMI, SecurityGroup, Subnet
 from reconciler.source.plainyaml import dump
 from tests.cli.test_plan import CATALOG, CLASS, DEPLOYMENT, NOW, POOL
 from tests.hostile.threats import Threat, attack
+from tests.repositories import commit_all, init
 from tests.yamltext import load
 
 OLD, NEW = "ami-0aaaaaaaaaaaaaaaa", "ami-0bbbbbbbbbbbbbbbb"
@@ -79,17 +79,13 @@ class Repository:
                 for n in range(1, 301)
             },
         )
-        self.git("init", "-q", "-b", "main")
+        init(self.folder)
         self.commit()
 
     def locked(self, **fields: Any) -> None:
         """Change what is locked for the node class."""
         entry = msgspec.structs.replace(self.lock.node_classes["default"], **fields)
         self.lock = msgspec.structs.replace(self.lock, node_classes={"default": entry})
-
-    def git(self, *words: str) -> None:
-        who = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
-        subprocess.run(["git", "-C", str(self.folder), *who, *words], check=True)
 
     def write(self) -> None:
         objects = {
@@ -104,8 +100,7 @@ class Repository:
 
     def commit(self) -> None:
         self.write()
-        self.git("add", "-A")
-        self.git("commit", "-q", "-m", "a change")
+        commit_all(self.folder)
 
     def line_of(self, place: str) -> str:
         """Return ``file:line`` of the first line of a file that has a text."""

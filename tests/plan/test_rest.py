@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
@@ -29,6 +28,7 @@ from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.compare import compared, iso_duration
 from reconciler.plan.value.costs import AtRest
 from tests.engine.world import a_deployment, a_node_class, a_pool, small_catalog
+from tests.repositories import commit_all, init
 from tests.simulated.simulations import words, write_fleet
 from tests.yamltext import dump_all
 
@@ -352,9 +352,8 @@ def test_the_quick_answer_is_that_of_the_simulation(
 
     write_fleet(tmp_path, objects(*case[:3]))
     folder = tmp_path / "fleet"
-    for line in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "base"]):
-        who = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
-        subprocess.run(["git", *who, *line], cwd=folder, check=True)
+    init(folder)
+    commit_all(folder)
     write_fleet(tmp_path, objects(*case[3:]))
     merge = answer("simulate", tmp_path)["merge"]
     found = answer("plan", tmp_path)["atRest"]

@@ -1,0 +1,38 @@
+"""git repositories in temporary folders."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+_WHO = {
+    f"GIT_{role}_{fact}": "a@example.com"
+    for role in ("AUTHOR", "COMMITTER")
+    for fact in ("NAME", "EMAIL")
+}
+
+
+def git(folder: Path, *words: str) -> str:
+    """Run git in a folder, without the settings of whoever runs the tests; return its output."""
+    done = subprocess.run(
+        ["git", "-c", "protocol.file.allow=always", *words],
+        cwd=folder,
+        env={**os.environ, **_WHO, "GIT_CONFIG_GLOBAL": os.devnull},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def init(folder: Path) -> None:
+    """Make a folder a repository whose branch is ``main``."""
+    git(folder, "init", "--quiet", "--initial-branch=main")
+
+
+def commit_all(folder: Path, message: str = "a change") -> str:
+    """Commit whatever the folder holds and return the commit's id."""
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--allow-empty", "--message", message)
+    return git(folder, "rev-parse", "HEAD")
