@@ -15,6 +15,7 @@ from typing import Final
 from reconciler.engine.world import World
 from reconciler.model.errors import LeaseLostError, ReconcilerError, TransientCloudError
 from reconciler.ports.journal import Intent, Outcome, Verb
+from reconciler.ports.progress import EventKind
 
 _ID_LENGTH: Final = 32
 _LASTING: Final = frozenset({Verb.TAINT, Verb.DRAIN, Verb.DELETE_NODE, Verb.TAG})
@@ -79,11 +80,11 @@ class Effects:
         except LeaseLostError:
             raise  # nothing may be written any more: whoever acts now looks the effect up
         except TransientCloudError as error:
-            self.world.notify("Retrying", str(error), node_claim=intents[0].target)
+            self.world.notify(EventKind.RETRYING, str(error), node_claim=intents[0].target)
             return False
         except ReconcilerError as error:
             self.finish(intents, Outcome.FAILED, str(error))
-            self.world.notify("Failed", str(error), node_claim=intents[0].target)
+            self.world.notify(EventKind.FAILED, str(error), node_claim=intents[0].target)
             return False
         self.finish(intents, Outcome.SUCCEEDED)
         return True

@@ -36,6 +36,7 @@ from reconciler.model.settings import Settings
 from reconciler.plan.make.recall import Recall
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.clock import Clock
+from reconciler.ports.progress import EventKind
 
 # Taking what is settled and old out of the records, once a day.
 #
@@ -70,11 +71,13 @@ class Pruning:
         try:
             gone = self.world.prune(now, keep, needed)
         except StateError as error:
-            self.world.notify("Retrying", f"cannot prune old records, retrying in a day: {error}")
+            self.world.notify(
+                EventKind.RETRYING, f"cannot prune old records, retrying in a day: {error}"
+            )
             return
         if gone:
             text = f"removed {gone} settled records older than {format_duration(keep)}"
-            self.world.notify("Pruned", f"{text} (history.keep)")
+            self.world.notify(EventKind.PRUNED, f"{text} (history.keep)")
 
 
 PAUSE_MAX: Final = 60.0
@@ -130,7 +133,7 @@ def converge(
         except (TransientCloudError, ClusterError) as error:
             failures += 1
             _expect_time(world, until, str(error), stop)
-            world.notify("Retrying", str(error))
+            world.notify(EventKind.RETRYING, str(error))
             world.clock.wait(_backoff(failures, pulse), stop)
             continue
         if result.seen.doubts:
@@ -211,7 +214,7 @@ def run(
         except Exception as error:  # noqa: BLE001 - a mistake of ours must not end the daemon
             failures += 1
             recall = recall if isinstance(error, ReconcilerError) else Recall()
-            world.notify("Failed", problem_of(error))
+            world.notify(EventKind.FAILED, problem_of(error))
             world.clock.wait(_backoff(failures, pulse), stop)
             continue
         failures = failures + 1 if result.all_failed else 0
@@ -241,10 +244,11 @@ def _complained(world: World, result: Pass, before: str) -> str:
     doubts = result.seen.doubts
     if doubts and doubts.summary != before:
         world.notify(
-            "Unknown", (f"launches and disruption are suspended: {doubts.summary}; {doubts.remedy}")
+            EventKind.UNKNOWN,
+            (f"launches and disruption are suspended: {doubts.summary}; {doubts.remedy}"),
         )
     elif before and not doubts:
-        world.notify("Resolved", "every instance of this fleet is recorded again")
+        world.notify(EventKind.RESOLVED, "every instance of this fleet is recorded again")
     return doubts.summary
 
 
@@ -281,7 +285,7 @@ class _InForce:
             self._complain(problem_of(error))
             return before
         if before is None or desired.revision != before.revision or self._complaint:
-            self.world.notify("Revision", f"synced to commit {desired.revision[:12]}")
+            self.world.notify(EventKind.REVISION, f"synced to commit {desired.revision[:12]}")
         self._desired, self._fresh_until = desired, now + READ_AGAIN
         self._complaint, self._invalid_since = "", None
         return desired
@@ -302,7 +306,7 @@ class _InForce:
         last, age = self._desired, now - since
         kept = f"; {last.revision[:12]} stays in effect" if last is not None else ""
         lasting = f" (for {format_duration(age)})" if age >= _SECOND else ""
-        self.world.notify("InvalidRevision", f"{problem}{kept}{lasting}")
+        self.world.notify(EventKind.INVALID_REVISION, f"{problem}{kept}{lasting}")
         self._complaint, self._told_at = problem, now
 
 
@@ -332,9 +336,9 @@ def _notify_of_findings(world: World, result: Pass, told: str) -> str:
     text = "\n".join(problems)
     if text != told:
         for problem in problems[:_FINDINGS_MAX]:
-            world.notify("Unreadable", problem)
+            world.notify(EventKind.UNREADABLE, problem)
         if len(problems) > _FINDINGS_MAX:
-            world.notify("Unreadable", f"{len(problems) - _FINDINGS_MAX} more objects")
+            world.notify(EventKind.UNREADABLE, f"{len(problems) - _FINDINGS_MAX} more objects")
     return text
 
 

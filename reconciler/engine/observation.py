@@ -28,6 +28,7 @@ from reconciler.observed.pods import Pods
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import ClusterState, cluster_state
 from reconciler.ports.cloud import Instance
+from reconciler.ports.progress import EventKind
 from reconciler.ports.state import CommandPhase, RunningCommand
 
 
@@ -180,7 +181,12 @@ def _looked_at(world: World, claim: NodeClaim, node: Node | None, now: datetime)
         return lifecycle.seen(claim, node, now)
     labels = node.metadata.labels
     if labels.get(REGISTERED) != "true" and not _carried_out(
-        world, claim, lambda: world.cluster.register(node.name, claim), "Registered", node, "joined"
+        world,
+        claim,
+        lambda: world.cluster.register(node.name, claim),
+        EventKind.REGISTERED,
+        node,
+        "joined",
     ):
         return claim
     fresh = lifecycle.seen(claim, node, now)
@@ -189,7 +195,7 @@ def _looked_at(world: World, claim: NodeClaim, node: Node | None, now: datetime)
             world,
             claim,
             lambda: world.cluster.initialize(node.name),
-            "Initialized",
+            EventKind.INITIALIZED,
             node,
             "is ready",
         )
@@ -197,13 +203,18 @@ def _looked_at(world: World, claim: NodeClaim, node: Node | None, now: datetime)
 
 
 def _carried_out(
-    world: World, claim: NodeClaim, change: Callable[[], None], kind: str, node: Node, what: str
+    world: World,
+    claim: NodeClaim,
+    change: Callable[[], None],
+    kind: EventKind,
+    node: Node,
+    what: str,
 ) -> bool:
     """Change a node and tell it; return whether it could be. One that refuses holds up no other."""
     try:
         change()
     except ClusterError as error:
-        world.notify("Failed", str(error), node_claim=claim.name, node_pool=claim.node_pool)
+        world.notify(EventKind.FAILED, str(error), node_claim=claim.name, node_pool=claim.node_pool)
         return False
     world.notify(kind, f"{node.name} {what}", node_claim=claim.name, node_pool=claim.node_pool)
     return True

@@ -24,6 +24,7 @@ from reconciler.model.settings import Settings
 from reconciler.plan.value.actions import ActionKind
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.cloud import Launch
+from reconciler.ports.progress import EventKind
 
 
 def start(
@@ -92,7 +93,9 @@ def _launches(
         call = provision.launch_of(claim, blueprint, tags) if blueprint is not None else None
         if call is None:
             what = ("all offerings are unavailable") if blueprint is not None else "no NodePool"
-            world.notify("LaunchFailed", f"{what} for {claim.name}", node_pool=claim.node_pool)
+            world.notify(
+                EventKind.LAUNCH_FAILED, f"{what} for {claim.name}", node_pool=claim.node_pool
+            )
         else:
             calls.append((call, reason))
     return len(wanted), calls

@@ -20,6 +20,7 @@ from reconciler.plan.value.actions import Action, ActionKind
 from reconciler.plan.value.disruption import PlannedCommand
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.journal import JournalEntry, Outcome
+from reconciler.ports.progress import EventKind
 from reconciler.ports.state import CommandPhase, RunningCommand
 
 _VALIDATED: Final = (CommandPhase.TERMINATING, CommandPhase.DONE)
@@ -101,7 +102,7 @@ def tell_mistakes(world: World, run: PlanRun) -> None:
     """Tell of events that an action cannot have: the records contradict the transition table."""
     for problem in run.illegal:
         world.notify(
-            "IllegalTransition",
+            EventKind.ILLEGAL_TRANSITION,
             f"internal error: {problem}; the action keeps its state; please report it",
         )
 

@@ -12,7 +12,7 @@ from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Compute, Interruption, Interruptions, Leftover, Leftovers
 from reconciler.ports.cluster import Arrivals, Cluster
 from reconciler.ports.journal import Journal
-from reconciler.ports.progress import Notifier, Progress
+from reconciler.ports.progress import EventKind, Notifier, Progress
 from reconciler.ports.state import StateStore
 
 
@@ -99,7 +99,7 @@ class World:
 
     def notify(
         self,
-        kind: str,
+        kind: EventKind,
         message: str,
         *,
         node_pool: str = "",

@@ -5,7 +5,65 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
+
+
+class EventKind(StrEnum):
+    """What can happen, as the log and the report of a simulation name it."""
+
+    # the process and its right to act
+    STANDBY = "Standby"
+    LEASE_ACQUIRED = "LeaseAcquired"
+    LEASE_LOST = "LeaseLost"
+    CLOCK_SET_BACK = "ClockSetBack"
+    CONNECTED = "Connected"
+    RETRYING = "Retrying"
+    FAILED = "Failed"
+    KILLED = "Killed"
+    PRUNED = "Pruned"
+    ILLEGAL_TRANSITION = "IllegalTransition"
+    # what git and the cluster contain
+    REVISION = "Revision"
+    INVALID_REVISION = "InvalidRevision"
+    UNREADABLE = "Unreadable"
+    # launches
+    NODE_CLAIM_CREATED = "NodeClaimCreated"
+    LAUNCHED = "Launched"
+    REGISTERED = "Registered"
+    INITIALIZED = "Initialized"
+    LAUNCH_FAILED = "LaunchFailed"
+    UNAVAILABLE = "Unavailable"
+    # disruption
+    COMMAND_STARTED = "CommandStarted"
+    COMMAND_VALIDATED = "CommandValidated"
+    COMMAND_ROLLED_BACK = "CommandRolledBack"
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    INTERRUPTED = "Interrupted"
+    REBALANCE_RECOMMENDED = "RebalanceRecommended"
+    IGNORED = "Ignored"
+    EXPIRED = "Expired"
+    # termination
+    TAINTED = "Tainted"
+    DRAINING = "Draining"
+    STALLED = "Stalled"
+    DRAINED = "Drained"
+    TERMINATED = "Terminated"
+    VANISHED = "Vanished"
+    # pods
+    POD_BOUND = "PodBound"
+    POD_EVICTED = "PodEvicted"
+    # rollouts
+    WAVE_STARTED = "WaveStarted"
+    WAVE_SETTLED = "WaveSettled"
+    WAVE_FAILED = "WaveFailed"
+    ROLLOUT_STOPPED = "RolloutStopped"
+    # recovery, ownership and upkeep
+    LOOKING = "Looking"
+    RECOVERED = "Recovered"
+    UNKNOWN = "Unknown"
+    RESOLVED = "Resolved"
+    DISCARDED = "Discarded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +71,7 @@ class Progress:
     """Something that happened, for a person to read while it happens."""
 
     at: datetime
-    kind: str
+    kind: EventKind
     message: str
     node_pool: str = ""
     node_claim: str = ""

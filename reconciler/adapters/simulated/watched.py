@@ -21,7 +21,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Instance
-from reconciler.ports.progress import Notifier, Progress
+from reconciler.ports.progress import EventKind, Notifier, Progress
 from reconciler.ports.state import Shelf
 
 
@@ -65,9 +65,11 @@ class WatchedCluster(EmbeddedCluster):
         for key, record in self._record.pods.items():
             was = before.get(key, "")
             if was and was != record.node and was not in self._record.nodes:
-                self._notify("PodEvicted", f"{key} lost {was}", was, reason="NodeGone", pod=key)
+                self._notify(
+                    EventKind.POD_EVICTED, f"{key} lost {was}", was, reason="NodeGone", pod=key
+                )
             if record.node and was != record.node:
-                self._notify("PodBound", f"{key} on {record.node}", record.node, pod=key)
+                self._notify(EventKind.POD_BOUND, f"{key} on {record.node}", record.node, pod=key)
         return snapshot
 
     def taint(self, node: str) -> None:
@@ -76,7 +78,7 @@ class WatchedCluster(EmbeddedCluster):
         fresh = known is not None and all(t.key != DISRUPTED_TAINT for t in known.node.spec.taints)
         super().taint(node)
         if fresh:
-            self._notify("Tainted", f"{node} is cordoned", node)
+            self._notify(EventKind.TAINTED, f"{node} is cordoned", node)
 
     def untaint(self, node: str) -> None:
         """Take that taint away; a node that is gone is no error."""
@@ -90,10 +92,12 @@ class WatchedCluster(EmbeddedCluster):
         for key in there:
             record = self._record.pods.get(key)
             if record is None or record.node != node or record.leaving is not None:
-                self._notify("PodEvicted", f"{key} leaves {node}", node, reason="Drain", pod=key)
+                self._notify(
+                    EventKind.POD_EVICTED, f"{key} leaves {node}", node, reason="Drain", pod=key
+                )
         if not waits_for and node in self._record.nodes and node not in self._drained:
             self._drained.add(node)
-            self._notify("Drained", f"{node} is empty", node)
+            self._notify(EventKind.DRAINED, f"{node} is empty", node)
         return waits_for
 
     def delete_node(self, node: str) -> None:
@@ -165,7 +169,7 @@ class WatchedCluster(EmbeddedCluster):
     def _places(self) -> dict[str, str]:
         return {key: record.node for key, record in self._record.pods.items()}
 
-    def _notify(self, kind: str, message: str, node: str, **facts: Any) -> None:
+    def _notify(self, kind: EventKind, message: str, node: str, **facts: Any) -> None:
         reason = facts.pop("reason", "")
         record = self._record.nodes.get(node)
         claim = self._claims.get(record.node.spec.provider_id) if record is not None else None

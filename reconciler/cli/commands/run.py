@@ -79,7 +79,7 @@ def keep(
         LeaseLostError,
         ReconcilerError,
     )
-    from reconciler.ports.progress import Progress
+    from reconciler.ports.progress import EventKind, Progress
 
     clock = imitation.clock if imitation is not None else clock_of(args)
     standby = Standby(notifier, stop) if waits else None
@@ -93,9 +93,11 @@ def keep(
         try:
             _act(args, notifier, stop, imitation, standby, begin)
         except LeaseLostError as error:
-            notifier.notify(Progress(clock.now(), "LeaseLost", f"stopped acting: {error.message}"))
+            notifier.notify(
+                Progress(clock.now(), EventKind.LEASE_LOST, f"stopped acting: {error.message}")
+            )
         except ClockSetBackError as error:
-            notifier.notify(Progress(clock.now(), "ClockSetBack", str(error)))
+            notifier.notify(Progress(clock.now(), EventKind.CLOCK_SET_BACK, str(error)))
         except LeaseHeldError:
             if stop():
                 return
@@ -103,7 +105,7 @@ def keep(
         except ReconcilerError as error:
             if not has_begun and not (standby is not None and standby.has_waited):
                 raise
-            notifier.notify(Progress(clock.now(), "Retrying", str(error)))
+            notifier.notify(Progress(clock.now(), EventKind.RETRYING, str(error)))
             clock.wait(_AGAIN_S, stop)
 
 

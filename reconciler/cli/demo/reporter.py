@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.engine.tracking import run_of_command
 from reconciler.plan.render.wording import counted, listed
 from reconciler.plan.value.actions import ActionKind
-from reconciler.ports.progress import Progress
+from reconciler.ports.progress import EventKind, Progress
 from reconciler.ports.state import RunningCommand
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _lines(
     """Yield the lines for the events of one pass."""
     by_id = {c.id: c for c in commands}
     nodes = {c.status.node_name: c.name for c in claims if c.status.node_name}
-    found = {p.node_claim for p in told if p.kind == "Recovered"}
+    found = {p.node_claim for p in told if p.kind == EventKind.RECOVERED}
     for kind, group in groupby((p for p in told if p.kind not in _HIDDEN), key=lambda p: p.kind):
         some = list(group)
         at, names = some[0].at, [p.node_claim for p in some]
@@ -169,6 +169,6 @@ def _message(
     text = progress.message
     for node, name in nodes.items():
         text = text.replace(node, name)
-    if progress.kind == "Launched" and progress.node_claim in found:
+    if progress.kind == EventKind.LAUNCHED and progress.node_claim in found:
         return "=", f"{text} (recovered)"
     return _SIGNS.get(progress.kind, " "), text

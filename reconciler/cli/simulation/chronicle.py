@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -13,31 +12,29 @@ from reconciler.adapters.simulated.memory import MemoryStateStore
 from reconciler.disruption.command import ForcefulReason
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.ports.clock import Clock
-from reconciler.ports.progress import Notifier, Progress
+from reconciler.ports.progress import EventKind, Notifier, Progress
 from reconciler.ports.state import RunningCommand
 
-
-class EventKind(StrEnum):
-    """The kinds of events that the contract names; whatever else is told is a note."""
-
-    NODE_CLAIM_CREATED = "NodeClaimCreated"
-    LAUNCHED = "Launched"
-    REGISTERED = "Registered"
-    INITIALIZED = "Initialized"
-    LAUNCH_FAILED = "LaunchFailed"
-    COMMAND_STARTED = "CommandStarted"
-    COMMAND_VALIDATED = "CommandValidated"
-    COMMAND_ROLLED_BACK = "CommandRolledBack"
-    TAINTED = "Tainted"
-    DRAINED = "Drained"
-    TERMINATED = "Terminated"
-    POD_BOUND = "PodBound"
-    POD_EVICTED = "PodEvicted"
-    INTERRUPTED = "Interrupted"
-    EXPIRED = "Expired"
-
-
-_EVENTS: Final = frozenset(EventKind)
+_EVENTS: Final = frozenset(
+    {
+        EventKind.NODE_CLAIM_CREATED,
+        EventKind.LAUNCHED,
+        EventKind.REGISTERED,
+        EventKind.INITIALIZED,
+        EventKind.LAUNCH_FAILED,
+        EventKind.COMMAND_STARTED,
+        EventKind.COMMAND_VALIDATED,
+        EventKind.COMMAND_ROLLED_BACK,
+        EventKind.TAINTED,
+        EventKind.DRAINED,
+        EventKind.TERMINATED,
+        EventKind.POD_BOUND,
+        EventKind.POD_EVICTED,
+        EventKind.INTERRUPTED,
+        EventKind.EXPIRED,
+    }
+)
+"""The events that the contract names; any other is a note."""
 
 
 class Event(msgspec.Struct, frozen=True, rename="camel"):
@@ -158,7 +155,7 @@ def _notify_of(chronicle: Notifier, claim: NodeClaim, now: datetime) -> None:
     chronicle.notify(
         Progress(
             now,
-            "NodeClaimCreated",
+            EventKind.NODE_CLAIM_CREATED,
             f"{claim.name} for {claim.node_pool}",
             node_pool=claim.node_pool,
             node_claim=claim.name,

@@ -38,7 +38,7 @@ from reconciler.observed.state import quiet_since
 from reconciler.plan.make.findings import due_at
 from reconciler.plan.make.recall import Recall
 from reconciler.ports.journal import Journal, Verb
-from reconciler.ports.progress import Progress
+from reconciler.ports.progress import EventKind, Progress
 from reconciler.ports.state import StateStore
 
 # When the next pass may decide otherwise though nothing happens until then.
@@ -312,9 +312,9 @@ def _pass(
     try:
         done = reconcile(stage.world, desired, mandate, recall)
     except (TransientCloudError, CloudError, ClusterError) as error:
-        stage.world.notify("Retrying", str(error))
+        stage.world.notify(EventKind.RETRYING, str(error))
     except KilledError as error:
-        stage.world.notify("Killed", str(error))
+        stage.world.notify(EventKind.KILLED, str(error))
         pause = error.restart
     _sample(stage)
     return done, pause
@@ -353,7 +353,9 @@ def _notify_of_interruptions(stage: SimulationStage) -> None:
         claim = notice.instance.tags.get(CLAIM_TAG, "")
         text = f"EC2 reclaims {notice.instance.id} in two minutes"
         stage.chronicle.notify(
-            Progress(notice.at, "Interrupted", text, node_claim=claim, reason="SpotInterruption")
+            Progress(
+                notice.at, EventKind.INTERRUPTED, text, node_claim=claim, reason="SpotInterruption"
+            )
         )
 
 

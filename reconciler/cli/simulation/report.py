@@ -10,12 +10,13 @@ import msgspec
 
 from reconciler.adapters.simulated.compute import CLAIM_TAG
 from reconciler.adapters.simulated.machine import SimulatedInstance
-from reconciler.cli.simulation.chronicle import Event, EventKind
+from reconciler.cli.simulation.chronicle import Event
 from reconciler.cli.simulation.driver import Played, Sample, SimulationStage
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.plan.value.nodes import UnschedulablePod
+from reconciler.ports.progress import EventKind
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel"):

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
-from reconciler.cli.simulation.chronicle import Event, EventKind
+from reconciler.cli.simulation.chronicle import Event
 from reconciler.cli.simulation.report import Merge, Money, Report
 from reconciler.plan.render.wording import dollars
 from reconciler.plan.render.wording import monthly as month_of
+from reconciler.ports.progress import EventKind
 
 _NAMES_MAX: Final = 3
 _LINES_MAX: Final = 400

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from reconciler.model.settings import Settings
     from reconciler.plan.make.inputs import Inputs
     from reconciler.ports.cloud import Compute
-    from reconciler.ports.progress import Notifier
+    from reconciler.ports.progress import EventKind, Notifier
 
 
 # What ``reconciler check`` looks with.
@@ -161,7 +161,7 @@ def assembled(
             interruptions=resources.enter_context(hearing(settings, imitation)),
         )
         if isinstance(cluster, KubernetesCluster):
-            world.notify("Connected", f"the cluster is {cluster.where}")
+            world.notify(EventKind.CONNECTED, f"the cluster is {cluster.where}")
         yield Assembly(world, source, state, settings)
 
 

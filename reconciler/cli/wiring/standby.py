@@ -9,7 +9,7 @@ from typing import Final
 
 from reconciler.model.errors import LeaseHeldError, ReconcilerError
 from reconciler.ports.clock import Clock
-from reconciler.ports.progress import Notifier, Progress
+from reconciler.ports.progress import EventKind, Notifier, Progress
 
 POLL_S: Final = 1.0
 """How often a standby asks for the lease. With its lifetime it bounds the time to take over."""
@@ -45,7 +45,7 @@ class Standby:
         text = error.message if isinstance(error, LeaseHeldError) else str(error)
         if text != self._told:
             self._told = text
-            self._notify(now, "Standby", f"waiting for the lease: {text}")
+            self._notify(now, EventKind.STANDBY, f"waiting for the lease: {text}")
         clock.wait(POLL_S, self.stop)
         return not self.stop()
 
@@ -57,7 +57,7 @@ class Standby:
         waited_s = (now - self._since).total_seconds()
         self._since, self._told = None, ""
         text = f"acquired the lease after {waited_s:.0f} s; recovering as after a crash"
-        self._notify(now, "LeaseAcquired", text)
+        self._notify(now, EventKind.LEASE_ACQUIRED, text)
 
-    def _notify(self, now: datetime, kind: str, message: str) -> None:
+    def _notify(self, now: datetime, kind: EventKind, message: str) -> None:
         self.notifier.notify(Progress(now, kind, message))

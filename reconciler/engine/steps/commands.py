@@ -35,6 +35,7 @@ from reconciler.plan.run import ActionEvent, ActionState, PlanRun, RunEvent
 from reconciler.plan.value.actions import ActionKind
 from reconciler.plan.value.disruption import PlannedCommand
 from reconciler.ports.journal import Verb
+from reconciler.ports.progress import EventKind
 from reconciler.ports.state import CommandPhase, RunningCommand
 
 # What a command that is rolled back leaves behind: nodes that were launched and took no pod.
@@ -123,7 +124,7 @@ def _let_go(
         gone = lifecycle.with_condition(gone, "DisruptionReason", "True", now, "RolledBack", why)
         world.store.put_node_claims([gone])
         text = f"{claim.name} is terminated again: {why}"
-        world.notify("Failed", text, node_claim=claim.name, node_pool=pool.name)
+        world.notify(EventKind.FAILED, text, node_claim=claim.name, node_pool=pool.name)
 
 
 def _first_to_go(claim: NodeClaim) -> tuple[bool, float, str]:
@@ -175,7 +176,7 @@ def start(effects: Effects, command: PlannedCommand, seen: Observation) -> bool:
     nodes = ", ".join(command.nodes or command.node_claims)
     why = f" ({command.event})" if command.event else ""
     world.notify(
-        "CommandStarted",
+        EventKind.COMMAND_STARTED,
         f"{command.reason}: {command.decision} {nodes}{why}",
         command=command.id,
         reason=command.reason,
@@ -218,7 +219,7 @@ def _withdraw(
     world.store.put_node_claims([_failed_again(c, effects.revision, seen.at) for c in stuck])
     why = f"the taint of {', '.join(refused)} was refused"
     _record(effects, replace(command, failed=True), CommandPhase.ROLLED_BACK, why)
-    world.notify("CommandRolledBack", f"{command.reason}: {why}", command=command.id)
+    world.notify(EventKind.COMMAND_ROLLED_BACK, f"{command.reason}: {why}", command=command.id)
 
 
 def untaint_strays(effects: Effects, seen: Observation) -> None:
@@ -308,7 +309,8 @@ def let_go(
     ]
     world.store.put_node_claims(gone)
     _record(effects, command, CommandPhase.TERMINATING)
-    world.notify("CommandValidated", f"{reason}: replacements are ready", command=command.id)
+    what = "replacements are ready" if command.replacements else "revalidated, draining can start"
+    world.notify(EventKind.COMMAND_VALIDATED, f"{reason}: {what}", command=command.id)
 
 
 def roll_back(
@@ -331,7 +333,7 @@ def roll_back(
             return
     mark(effects, command, seen.at, failed=failed)
     _record(effects, replace(command, failed=failed), CommandPhase.ROLLED_BACK, why)
-    world.notify("CommandRolledBack", f"{command.reason}: {why}", command=command.id)
+    world.notify(EventKind.COMMAND_ROLLED_BACK, f"{command.reason}: {why}", command=command.id)
 
 
 def _record(

@@ -36,6 +36,7 @@ from reconciler.model.karpenter.labels import (
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.ports.cloud import Instance, Interruption, InterruptionKind, Refusal
+from reconciler.ports.progress import EventKind
 from reconciler.ports.state import CommandPhase
 
 _URGENCY: Final = tuple(reversed(InterruptionKind))
@@ -114,7 +115,9 @@ def _believed(
             elif (claim.name, objection) not in refuted:
                 refuted.add((claim.name, objection))
                 message = f"ignored {word.text} for {identity}: {objection}"
-                world.notify("Ignored", message, node_claim=claim.name, node_pool=claim.node_pool)
+                world.notify(
+                    EventKind.IGNORED, message, node_claim=claim.name, node_pool=claim.node_pool
+                )
 
 
 def _shown(
@@ -134,7 +137,7 @@ def _shown(
     except LeaseLostError:
         raise
     except ReconcilerError as error:
-        world.notify("Retrying", str(error))
+        world.notify(EventKind.RETRYING, str(error))
         return shown
     return shown | {instance.id: instance for instance in again}
 
@@ -264,7 +267,7 @@ def _notify(world: World, word: Interruption, claim: NodeClaim) -> None:
     is_advice = word.kind is InterruptionKind.REBALANCE_RECOMMENDATION
     node = claim.status.node_name or claim.name
     world.notify(
-        "RebalanceRecommended" if is_advice else "Interrupted",
+        EventKind.REBALANCE_RECOMMENDED if is_advice else EventKind.INTERRUPTED,
         f"{node}: {word.text}",
         node_claim=claim.name,
         node_pool=claim.node_pool,

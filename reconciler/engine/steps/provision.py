@@ -42,6 +42,7 @@ from reconciler.plan.make.launch import is_interruptible, launch_choices, reserv
 from reconciler.plan.value.nodes import PlannedNodeClaim
 from reconciler.ports.cloud import Launch, LaunchAnswer, LaunchOption, Refusal
 from reconciler.ports.journal import Intent, Outcome
+from reconciler.ports.progress import EventKind
 from reconciler.ports.state import StateStore, Unavailable
 
 PRICE_OVERLAID: Final = "karpenter.sh/price-overlay-applied"
@@ -209,7 +210,9 @@ def settle(
     """Record what came of a launch; return whether there is an instance."""
     world, claim = effects.world, call.node_claim
     if isinstance(answer, TransientCloudError):
-        world.notify("Retrying", str(answer), node_claim=claim.name, node_pool=claim.node_pool)
+        world.notify(
+            EventKind.RETRYING, str(answer), node_claim=claim.name, node_pool=claim.node_pool
+        )
         return False
     if isinstance(answer, LeaseLostError):
         raise answer
@@ -231,7 +234,10 @@ def settle(
     effects.finish([intent], Outcome.SUCCEEDED, instance.id)
     what = f"{instance.instance_type} {instance.capacity_type} in {instance.zone}"
     world.notify(
-        "Launched", f"{claim.name}: {what}", node_claim=claim.name, node_pool=claim.node_pool
+        EventKind.LAUNCHED,
+        f"{claim.name}: {what}",
+        node_claim=claim.name,
+        node_pool=claim.node_pool,
     )
     return True
 
@@ -272,7 +278,7 @@ def _give_up(effects: Effects, intent: Intent, claim: NodeClaim, why: str) -> No
     world = effects.world
     world.store.forget_node_claim(claim.name, world.clock.now(), why)
     effects.finish([intent], Outcome.FAILED, why)
-    world.notify("LaunchFailed", why, node_claim=claim.name, node_pool=claim.node_pool)
+    world.notify(EventKind.LAUNCH_FAILED, why, node_claim=claim.name, node_pool=claim.node_pool)
 
 
 def refused_now(store: StateStore, now: datetime) -> Sequence[Unavailable]:
@@ -298,5 +304,5 @@ def mark_unavailable(world: World, refused: Sequence[Refusal]) -> None:
         count = before.get(pool, 0) + 1
         pause = min(UNAVAILABLE_FOR * 2 ** (count - 1), UNAVAILABLE_AT_MOST)
         marks.append(Unavailable(*pool, until=now + pause, refusals=count, code=refusal.code))
-        world.notify("Unavailable", f"{'/'.join(pool)}: {refusal.code}")
+        world.notify(EventKind.UNAVAILABLE, f"{'/'.join(pool)}: {refusal.code}")
     world.store.put_unavailable(marks)

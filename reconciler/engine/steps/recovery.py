@@ -20,6 +20,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.ownership import Owner
 from reconciler.ports.cloud import Instance, Launch, LaunchAnswer
 from reconciler.ports.journal import Intent, Outcome, Verb
+from reconciler.ports.progress import EventKind
 
 LAG: Final = timedelta(seconds=5)
 """How long EC2 may take to list an instance: before that, «not there» is no reason to ask again.
@@ -90,7 +91,9 @@ def _settle_launches(
     try:
         shown = _by_intent(world.compute.find(list(lots)), [*intents, *heads.values()])
     except TransientCloudError as error:
-        world.notify("Retrying", str(error), node_claim=intents[0].target if intents else "")
+        world.notify(
+            EventKind.RETRYING, str(error), node_claim=intents[0].target if intents else ""
+        )
         return
     again: list[tuple[Intent, Launch]] = []
     for token, lot in lots.items():
@@ -124,7 +127,7 @@ def _is_in_doubt(effects: Effects, owner: Owner) -> bool:
     try:
         listed = world.compute.instances()
     except TransientCloudError as error:
-        world.notify("Retrying", str(error))
+        world.notify(EventKind.RETRYING, str(error))
         return True
     claims = world.store.node_claims()
     return bool(doubts(listed, claims, world.journal, owner, world.clock.now()))
@@ -143,7 +146,7 @@ def _settle_one(
     if answer is not None:
         if isinstance(answer, LaunchAnswer):
             message = f"{intent.target} was launched before"
-            effects.world.notify("Recovered", message, node_claim=intent.target)
+            effects.world.notify(EventKind.RECOVERED, message, node_claim=intent.target)
         provision.settle(effects, intent, call, answer, types)
     elif _may_ask(effects, intent, claims.get(intent.target)):
         return [(intent, call)]
@@ -174,7 +177,7 @@ def _settle_batch(
     for intent, call in lot:
         if intent.target in mine:
             message = f"{intent.target} was launched before"
-            effects.world.notify("Recovered", message, node_claim=intent.target)
+            effects.world.notify(EventKind.RECOVERED, message, node_claim=intent.target)
             answer = LaunchAnswer(mine[intent.target])
             provision.settle(effects, intent, call, answer, types)
         elif held.get(intent.target):
@@ -209,7 +212,7 @@ def _may_ask(effects: Effects, intent: Intent, claim: NodeClaim | None) -> bool:
     if abs(effects.world.clock.now() - _last_asked(intent, claim)) >= LAG:
         return True
     message = f"checking whether EC2 has already launched {intent.target}"
-    effects.world.notify("Looking", message, node_claim=intent.target)
+    effects.world.notify(EventKind.LOOKING, message, node_claim=intent.target)
     return False
 
 
@@ -248,4 +251,6 @@ def _forget_unasked(
     for claim in claims.values():
         if not claim.status.provider_id and claim.name not in asked_for:
             world.store.forget_node_claim(claim.name, world.clock.now(), "it was never launched")
-            world.notify("Failed", f"{claim.name} was never launched", node_claim=claim.name)
+            world.notify(
+                EventKind.FAILED, f"{claim.name} was never launched", node_claim=claim.name
+            )

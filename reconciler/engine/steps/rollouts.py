@@ -29,6 +29,7 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import Settings
 from reconciler.plan.value.disruption import PlannedCommand
 from reconciler.plan.value.plan import Plan
+from reconciler.ports.progress import EventKind
 from reconciler.ports.state import CommandPhase
 
 
@@ -51,7 +52,7 @@ def begin(world: World, plan: Plan, seen: Observation, settings: Settings) -> No
                 size = look.size_of_wave(pool, settings)
                 rollout = replace(rollout, wave=rollout.wave + 1, size=size)
                 text = f"wave {rollout.wave} of {pool} started"
-                world.notify("WaveStarted", text, node_pool=pool, command=command.id)
+                world.notify(EventKind.WAVE_STARTED, text, node_pool=pool, command=command.id)
             move = _move(command, nodes, look, seen.at)
             fresh[pool] = replace(rollout, moves=(*rollout.moves, move))
     for rollout in fresh.values():
@@ -116,7 +117,9 @@ def _followed(
         moves.append(_looked_at(ended, look, patience, now))
         if moves[-1].failure:
             text = f"{rollout.node_pool}: {moves[-1].failure}"
-            world.notify("WaveFailed", text, node_pool=rollout.node_pool, command=move.command)
+            world.notify(
+                EventKind.WAVE_FAILED, text, node_pool=rollout.node_pool, command=move.command
+            )
     return replace(rollout, moves=tuple(moves))
 
 
@@ -157,7 +160,7 @@ def _closed(world: World, rollout: Rollout, settings: Settings, now: datetime) -
     if not rollout.moves or rollout.stopped_at is not None:
         return replace(rollout, moves=())
     text = f"wave {rollout.wave} of {rollout.node_pool} passed its health gate"
-    world.notify("WaveSettled", text, node_pool=rollout.node_pool)
+    world.notify(EventKind.WAVE_SETTLED, text, node_pool=rollout.node_pool)
     return replace(rollout, moves=(), failures=0, stopped_why="")
 
 
@@ -170,7 +173,7 @@ def _stopped(world: World, rollout: Rollout, settings: Settings, now: datetime) 
     why = failed[-1] if failed else rollout.stopped_why
     pool = rollout.node_pool
     world.notify(
-        "RolloutStopped",
+        EventKind.ROLLOUT_STOPPED,
         f"disruption of {pool} is halted after {rollout.failed} failures: {why}",
         node_pool=pool,
     )

@@ -16,6 +16,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.settings import Settings
 from reconciler.plan.make.findings import Overdue, overdue
 from reconciler.plan.value.plan import Plan
+from reconciler.ports.progress import EventKind
 
 OVERDUE: Final = "ProgressDeadlineExceeded"
 """Condition of a claim in our records: it was told of. Kubernetes' word for a Deployment."""
@@ -43,7 +44,12 @@ def note(world: World, seen: Observation, plan: Plan, settings: Settings) -> Non
         said = fresh.condition(OVERDUE)
         if said is not None and said != claim.condition(OVERDUE):
             text = str(late[claim.name])
-            world.notify(OVERDUE, text, node_claim=claim.name, node_pool=claim.node_pool)
+            world.notify(
+                EventKind.PROGRESS_DEADLINE_EXCEEDED,
+                text,
+                node_claim=claim.name,
+                node_pool=claim.node_pool,
+            )
     if changed:
         world.store.put_node_claims(changed)
 

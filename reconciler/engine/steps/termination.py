@@ -22,6 +22,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
 from reconciler.ports.cloud import Instance
 from reconciler.ports.journal import Outcome, Verb
+from reconciler.ports.progress import EventKind
 
 DRAIN_PATIENCE = timedelta(minutes=10)
 """A drain that takes longer than this is reported as stalled."""
@@ -74,13 +75,17 @@ def collect(effects: Effects, seen: Observation) -> None:
         if (instance is not None and instance.is_going) or lifecycle.is_gone(
             claim, instance, seen.at
         ):
-            world.notify("Vanished", f"the instance of {claim.name} is gone", node_claim=claim.name)
+            world.notify(
+                EventKind.VANISHED, f"the instance of {claim.name} is gone", node_claim=claim.name
+            )
         elif (
             lifecycle.never_registered(claim, seen.at)
             and not seen.doubts
             and claim.name not in seen.disputed
         ):
-            world.notify("Failed", f"{claim.name} never joined the cluster", node_claim=claim.name)
+            world.notify(
+                EventKind.FAILED, f"{claim.name} never joined the cluster", node_claim=claim.name
+            )
         else:
             continue
         changed.append(lifecycle.deleted(claim, seen.at))
@@ -134,7 +139,7 @@ def _is_empty(effects: Effects, claim: NodeClaim, node: Node | None, seen: Obser
     try:
         remaining = world.cluster.drain(node.name, lifecycle.drain_deadline(claim), seen.at)
     except ClusterError as error:  # other nodes go on; this one is asked again
-        world.notify("Failed", str(error), node_claim=claim.name, node_pool=claim.node_pool)
+        world.notify(EventKind.FAILED, str(error), node_claim=claim.name, node_pool=claim.node_pool)
         return False
     if remaining:
         _note_waiting(world, claim, node, remaining, seen)
@@ -159,9 +164,9 @@ def _note_waiting(
     by = f": {'; '.join(held)}" if held else ""
     since = claim.metadata.deletion_timestamp or seen.at
     stalled = seen.at - since >= DRAIN_PATIENCE
-    reason, kind = ("Stalled", "Stalled") if stalled else ("Draining", "Draining")
+    kind = EventKind.STALLED if stalled else EventKind.DRAINING
     message = f"draining {node.name}: waiting for {waits_for}{by}"
-    noted = lifecycle.with_condition(claim, "Drained", "Unknown", seen.at, reason, message)
+    noted = lifecycle.with_condition(claim, "Drained", "Unknown", seen.at, kind.value, message)
     if noted != claim:
         world.store.put_node_claims([noted])
         world.notify(kind, message, node_claim=claim.name, node_pool=claim.node_pool)
@@ -199,7 +204,7 @@ def _forget(effects: Effects, claim: NodeClaim, node: Node | None) -> None:
         gone = effects.intent(Verb.DELETE_NODE, node.name, reason=_reason(claim))
         effects.carry_out([gone], lambda: world.cluster.delete_node(node.name))
     world.store.forget_node_claim(claim.name, world.clock.now(), "the instance is gone")
-    world.notify("Terminated", f"{claim.name} is gone", node_claim=claim.name)
+    world.notify(EventKind.TERMINATED, f"{claim.name} is gone", node_claim=claim.name)
 
 
 def _reason(claim: NodeClaim) -> str:

@@ -9,6 +9,7 @@ from reconciler.engine.effects import Effects
 from reconciler.model.errors import LeaseLostError, ReconcilerError
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.ports.journal import Verb
+from reconciler.ports.progress import EventKind
 
 
 def advance(effects: Effects, classes: Iterable[EC2NodeClass]) -> None:
@@ -19,12 +20,13 @@ def advance(effects: Effects, classes: Iterable[EC2NodeClass]) -> None:
     except LeaseLostError:
         raise
     except ReconcilerError as error:
-        world.notify("Retrying", f"cannot check for unused launch templates: {error}")
+        world.notify(EventKind.RETRYING, f"cannot check for unused launch templates: {error}")
         return
     for leftover in found:
         facts = {"kind": leftover.kind}
         intent = effects.intent(Verb.DISCARD, leftover.name, facts, reason="Unused")
         if effects.carry_out([intent], partial(world.leftovers.discard, leftover)):
             world.notify(
-                "Discarded", f"removed unused {leftover.kind.replace('-', ' ')} {leftover.name}"
+                EventKind.DISCARDED,
+                f"removed unused {leftover.kind.replace('-', ' ')} {leftover.name}",
             )
