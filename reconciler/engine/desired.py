@@ -23,7 +23,7 @@ from reconciler.ports.state import RecordedObject, RunningCommand, Unavailable
 
 
 class Desired(Protocol):
-    """The fleet as git wants it at one revision, ready to be planned."""
+    """The fleet as git declares it at one revision, ready to be planned."""
 
     @property
     def revision(self) -> str:
@@ -32,12 +32,12 @@ class Desired(Protocol):
 
     @property
     def head(self) -> Revision:
-        """Which commit of which repository it is."""
+        """The commit and the repository that it belongs to."""
         ...
 
     @property
     def digests(self) -> InputDigests:
-        """A digest of each input but the observed cluster, which is left empty."""
+        """A digest of each input except the observed cluster, whose digest is left empty."""
         ...
 
     @property
@@ -52,7 +52,7 @@ class Desired(Protocol):
 
     @property
     def classes(self) -> Mapping[str, EC2NodeClass]:
-        """The node classes by name, with what was looked up for them."""
+        """The node classes by name, resolved against the account."""
         ...
 
     @property
@@ -61,21 +61,21 @@ class Desired(Protocol):
         ...
 
     def blueprints(self, unavailable: Sequence[Unavailable]) -> Mapping[str, Blueprint]:
-        """Return what launches need, by NodePool, without the offerings that were refused."""
+        """Return what launches need, by NodePool, without unavailable offerings."""
         ...
 
     def instance_type(self, node_pool: str, name: str) -> InstanceType | None:
-        """Return a type as the class of that NodePool resolves it, None if there is none."""
+        """Return an instance type as the class of that NodePool resolves it, or None."""
         ...
 
     def restamped(
         self, claims: Sequence[NodeClaim], recorded: Sequence[RecordedObject]
     ) -> Sequence[NodeClaim]:
-        """Return the claims whose drift hashes another version made, with those of this one."""
+        """Return the claims whose drift hashes have another version, with those of this one."""
         ...
 
     def objects(self) -> Sequence[RecordedObject]:
-        """Return the resolved objects with their hashes, as they are recorded."""
+        """Return the resolved objects with their hashes, in the form in which they are recorded."""
         ...
 
     def plan(
@@ -86,18 +86,18 @@ class Desired(Protocol):
         serial: int,
         recall: Recall,
     ) -> Plan:
-        """Decide what is to be done now, and what git changes against ``recorded``.
+        """Decide what to do now, and what git changes against ``recorded``.
 
-        ``recall`` has what the passes before this one have worked out.
+        ``recall`` holds what earlier passes have computed.
         """
         ...
 
     def evidence(self, seen: Observation) -> Fingerprints:
-        """Return what an approval of a plan that is made from a look rests on."""
+        """Return fingerprints of the facts that a plan of this observation is made from."""
         ...
 
     def objection(self, command: RunningCommand, seen: Observation) -> str | None:
-        """Say why a command that is ready to go on may not, None if it may."""
+        """Return why a command that is ready to continue must not, or None."""
         ...
 
 
@@ -105,7 +105,7 @@ class DesiredSource(Protocol):
     """Where desired state comes from."""
 
     def read(self) -> Desired:
-        """Return desired state as it is now.
+        """Return the current desired state.
 
         Raises:
             InvalidFleetError: it cannot be planned.
@@ -114,5 +114,5 @@ class DesiredSource(Protocol):
         ...
 
     def fingerprint(self) -> str:
-        """Return something cheap that changes whenever ``read`` would answer differently."""
+        """Return a cheap value that changes whenever ``read`` would return something else."""
         ...

@@ -1,4 +1,4 @@
-"""What nodes were seen to have, kept from look to look and over the life of the process."""
+"""The capacity that nodes turned out to have, kept from pass to pass and across restarts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _KEPT_EVERY: Final = timedelta(days=1)
 
 
 def forget(_: Discoveries) -> None:
-    """Keep nothing, as a preview does."""
+    """Store nothing: a preview has nowhere to write."""
 
 
 class Discovery:
-    """Discovered capacity; ``keep`` is told what to remember when there is something new.
+    """Discovered capacity; ``keep`` stores it when there is something new.
 
-    That a known amount was confirmed is told once a day: it only puts off that it is forgotten.
+    A confirmed amount is stored once a day: that only extends its lifetime.
     """
 
     def __init__(self, known: Discoveries, keep: Callable[[Discoveries], None] = forget) -> None:
@@ -29,10 +29,10 @@ class Discovery:
         self._keep = keep
         self._kept_at: datetime | None = None
 
-    def look(
+    def update(
         self, nodes: Iterable[StateNode], classes: Mapping[str, EC2NodeClass], now: datetime
     ) -> Discoveries:
-        """Return what is known after a look at the nodes."""
+        """Update what is known from the observed nodes, and return it."""
         before, self._known = self._known, discovered(nodes, classes, self._known, now)
         is_due = self._kept_at is None or now - self._kept_at >= _KEPT_EVERY
         if _amounts(before) != _amounts(self._known) or (self._known and is_due):
@@ -41,7 +41,7 @@ class Discovery:
         return self._known
 
     def of(self, classes: Mapping[str, EC2NodeClass]) -> Mapping[str, Memory]:
-        """Return what is known of the nodes of each class, by the name of the class."""
+        """Return what is known about the nodes of each class, by the name of the class."""
         if not self._known:
             return {}
         return {name: memory_of(node_class, self._known) for name, node_class in classes.items()}

@@ -1,8 +1,8 @@
-"""Every effect on the world: written down first, tried, and its outcome written down.
+"""Every effect on the world is journalled before it is tried, and so is its outcome.
 
-An intent's id is a hash of what decided it and what it does, so that a repetition is recognised
-as one: by our journal, and at EC2 as the client token. Whatever a crash leaves without an outcome
-is *in doubt*, and ``recovery.py`` looks before it acts.
+The id of an intent is a hash of what decided it and what it does. It makes a repetition
+recognisable: to our journal, and to EC2 as the client token. An intent that a crash leaves without
+an outcome is *in doubt*; ``recovery.py`` checks the world before it acts on one.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from reconciler.ports.progress import EventKind
 
 _ID_LENGTH: Final = 32
 _LASTING: Final = frozenset({Verb.TAINT, Verb.DRAIN, Verb.DELETE_NODE, Verb.TAG})
-"""Verbs that go on until they are done: every pass repeats the one intent."""
+"""Verbs that take many passes: each pass repeats the same intent until it is done."""
 
 
 def intent_id(
     revision: str, serial: int, verb: Verb, target: str, parameters: Mapping[str, str]
 ) -> str:
-    """Return the id of an intent: the same facts give the same id, other parameters another."""
+    """Return the id of an intent: equal facts have equal ids, other parameters another id."""
     facts = [revision, str(serial), verb, target]
     facts += [f"{key}={parameters[key]}" for key in sorted(parameters)]
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:_ID_LENGTH]
@@ -33,7 +33,7 @@ def intent_id(
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """Carries effects out for one pass, which was decided from ``revision`` and ``serial``."""
+    """The effects of one pass, which was decided from ``revision`` and ``serial``."""
 
     world: World
     revision: str
@@ -66,10 +66,10 @@ class Effects:
         )
 
     def carry_out(self, intents: Sequence[Intent], call: Callable[[], object]) -> bool:
-        """Journal ``intents``, make the one call that fulfils them, journal how they ended.
+        """Journal ``intents``, make the one call that fulfils them, journal their outcome.
 
-        Returns whether the call succeeded. A refusal is told and written down, and the next pass
-        decides again from what it then sees; an outcome that is unknown stays in doubt.
+        Returns whether the call succeeded. A refusal is reported and journalled, and the next pass
+        decides again from what it observes. An intent with an unknown outcome stays in doubt.
 
         Raises:
             LeaseLostError: another process acts for the fleet; the outcome stays in doubt.
@@ -78,7 +78,7 @@ class Effects:
         try:
             call()
         except LeaseLostError:
-            raise  # nothing may be written any more: whoever acts now looks the effect up
+            raise  # nothing may be written any more; the new holder of the lease checks the effect
         except TransientCloudError as error:
             self.world.notify(EventKind.RETRYING, str(error), node_claim=intents[0].target)
             return False
@@ -99,7 +99,7 @@ class Effects:
         self.world.journal.begin(intents)
 
     def finish(self, intents: Sequence[Intent], outcome: Outcome, message: str = "") -> None:
-        """Write down how intents ended."""
+        """Journal the outcome of intents."""
         now = self.world.clock.now()
         for intent in intents:
             self.world.journal.finish(intent.id, outcome, now, message)

@@ -1,7 +1,7 @@
 """What an approval of a plan rests on: a fingerprint for each fact that the plan was made from.
 
-The facts of a look are those that the world showed, and our records as the look found them. What
-the look itself writes into our records follows from these, and from the moment at which it is made.
+They are the facts that were observed, and our records as the observation found them. What an
+observation itself records follows from these facts and from its time.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from reconciler.ports.cloud import Instance
 from reconciler.ports.state import RunningCommand
 
 _OWNERSHIP: Final = ("reconciler/", "karpenter.sh/", "eks:eks-cluster-name")
-"""How the tags begin that say whose an instance is, and which launch made it."""
+"""Prefixes of the tags that name the owner of an instance and the launch that made it."""
 
 
 def evidence(seen: Observation, classes: Mapping[str, EC2NodeClass]) -> Fingerprints:
-    """Return the fingerprints of a look and of what was found in the account for node classes."""
+    """Return the fingerprints of an observation and of what node classes select in the account."""
     found = dict(fingerprints(replace(seen.snapshot, node_claims=seen.before.node_claims)))
     for instance in seen.instances:
         if not instance.is_going:
@@ -43,7 +43,7 @@ def evidence(seen: Observation, classes: Mapping[str, EC2NodeClass]) -> Fingerpr
 
 
 def _instance(instance: Instance) -> object:
-    """Return what is read of an instance that runs or starts: drift, price and its owner."""
+    """Return the facts of a live instance that decide about drift, price and ownership."""
     return (
         instance.instance_type,
         instance.zone,

@@ -1,9 +1,9 @@
-"""What becomes of the drift hashes on recorded claims when a release computes them otherwise.
+"""Migration of the drift hashes on recorded claims when a release computes hashes differently.
 
-Hashes of two versions say nothing about each other, so a new version alone replaces no node; but
-then nothing would ever drift again. Each claim is therefore given the hash, by today's rules, of
-the object it was made from. Karpenter takes the object as it is now for that and so forgives a
-change that comes with an upgrade; we have recorded what was carried out last, and know better.
+Hashes of different versions cannot be compared, so a new version alone replaces no node. But
+without a migration nothing would ever drift again. Each claim therefore gets the hash, by the new
+rules, of the object that it was made from. Karpenter uses the current object for that, which hides
+a change that arrives together with an upgrade. We have recorded the object that was applied last.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def restamped(
     desired: Callable[[str, str], Hashed],
     rehash: Callable[[Mapping[str, Any]], Hashed],
 ) -> list[NodeClaim]:
-    """Return the claims whose hashes are of another version, each with those of this one.
+    """Return the claims whose hashes have another version, with hashes of this version.
 
     ``desired`` gives the hash of an object in git by kind and name, ``rehash`` that of an object
     as recorded.
@@ -69,9 +69,10 @@ def _hash_today(
     wanted: str,
     rehash: Callable[[Mapping[str, Any]], Hashed],
 ) -> str:
-    """Return the hash of what the claim was made from; the old one, nobody's now, if it drifted.
+    """Return the hash of what the claim was made from; for a drifted claim its old hash.
 
-    A record that bears a hash of today already cannot be compared with the claim.
+    The old hash matches no object, so the claim stays drifted. A record that already has a hash of
+    this version cannot be compared with the claim.
     """
     if claim.is_true("Drifted"):
         return have

@@ -1,4 +1,4 @@
-"""What our records say of the past, in the form in which the guards of disruption ask for it."""
+"""The recorded past, in the form that the rate limits of disruption need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reconciler.ports.state import CommandPhase, RunningCommand, StateStore
 
 
 def history_of(store: StateStore, settings: Settings, now: datetime) -> History:
-    """Return what is remembered; what no guard is set to count is not counted."""
+    """Return the recorded past; commands are counted only where a daily maximum is set."""
     taken: tuple[Taken, ...] = ()
     if counts_days(settings):
         taken = tuple(row for c in store.commands_since(now - DAY) for row in _taken(c))
@@ -26,7 +26,10 @@ def counts_days(settings: Settings) -> bool:
 
 
 def _taken(command: RunningCommand) -> Iterator[Taken]:
-    """Yield what a command took of each NodePool; one that was rolled back took nothing."""
+    """Yield the number of nodes that a command disrupted in each NodePool.
+
+    A command that was rolled back disrupted none.
+    """
     if not command.voluntary or command.phase is CommandPhase.ROLLED_BACK:
         return
     for pool, nodes in sorted(Counter(command.node_pools).items()):

@@ -1,10 +1,10 @@
-"""Pass after pass: ``converge`` until nothing is left to do, ``run`` for ever.
+"""The loops over passes: ``converge`` until nothing is left to do, ``run`` until stopped.
 
-A pass that cannot look at the world, or cannot read git, decides nothing: it is told, and tried
-again later, ever more slowly. So is one that fails on a mistake of our own: the daemon goes on, and
-the next pass looks up every effect whose outcome is unknown before it decides anything. What is
-under way keeps the pulse short; otherwise the loop sleeps until git, the cluster, EC2 or the clock
-gives a reason to look.
+A pass that cannot observe the world or read git decides nothing. The failure is reported and the
+pass is retried with growing delays. The same holds for an internal error: the daemon continues, and
+the next pass checks every effect whose outcome is unknown before it decides anything. While
+operations are in progress the interval is short; otherwise the loop sleeps until git, the cluster,
+EC2 or the clock gives a reason for a pass.
 """
 
 from __future__ import annotations
@@ -38,11 +38,8 @@ from reconciler.plan.value.plan import Plan
 from reconciler.ports.clock import Clock
 from reconciler.ports.progress import EventKind
 
-# Taking what is settled and old out of the records, once a day.
-#
-# The daemon does it after a pass that has seen EC2, so that whatever a launch left behind has
-# been dealt with by the record of it; launches whose instances are still shown are kept in any
-# case.
+# The daemon prunes once a day, after a pass that has observed EC2: recovery has used the records of
+# launches by then. Launches whose instances EC2 still shows are kept in any case.
 
 
 EVERY: Final = DAY
@@ -50,15 +47,15 @@ EVERY: Final = DAY
 
 @dataclass
 class Pruning:
-    """The care of one daemon for the size of its records."""
+    """Removes settled and old records once a day, for one daemon."""
 
     world: World
     _done_at: datetime | None = None
 
     def after(self, seen: Observation, settings: Settings) -> None:
-        """Remove what is too old, if a day has passed since the last time in this process.
+        """Remove old records, if this process has not done so within the last day.
 
-        Records that cannot be used now are tried again a day later: nothing waits for it.
+        A failure is retried a day later: nothing waits for it.
         """
         keep = settings.history_keep
         if keep is None:
@@ -82,11 +79,11 @@ class Pruning:
 
 PAUSE_MAX: Final = 60.0
 CLOCK_STEP: Final = timedelta(minutes=1)
-"""A clock that goes back by no more than this is being corrected, and is waited for."""
-TOLD_AGAIN: Final = timedelta(minutes=5)
+"""A clock that goes back by no more than this is being adjusted, and no reason to restart."""
+REPORTED_EVERY: Final = timedelta(minutes=5)
 """How often a revision that stays invalid is reported."""
 _PACKAGE: Final = "reconciler/"
-_SAID_MAX: Final = 300
+_TEXT_MAX: Final = 300
 _FINDINGS_MAX: Final = 10
 READ_AGAIN: Final = timedelta(minutes=5)
 _SECOND: Final = timedelta(seconds=1)
@@ -94,14 +91,14 @@ _SECOND: Final = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """How often to look, in seconds: while things are under way, and when all is quiet."""
+    """Seconds between passes: while operations are in progress, and otherwise."""
 
     busy: float = 1.0
     quiet: float = 30.0
 
 
 class NotConvergedError(ReconcilerError):
-    """The time was up before everything was done; running it again goes on from here."""
+    """The deadline passed before everything was done; another run continues from here."""
 
 
 def converge(
@@ -115,7 +112,8 @@ def converge(
 ) -> Pass:
     """Run passes until one finds nothing to do and nothing under way, and return that pass.
 
-    With an approved plan, the first pass carries out just that, and the others only carry on.
+    With an approved plan, the first pass applies exactly that plan, and later passes only finish
+    what it began.
 
     Raises:
         StalePlanError: the approved plan no longer fits.
@@ -139,7 +137,7 @@ def converge(
         if result.seen.doubts:
             raise result.seen.doubts.error()
         failures = failures + 1 if result.all_failed else 0
-        until = min(until, world.clock.now() + deadline)  # of a clock that was set back
+        until = min(until, world.clock.now() + deadline)  # the clock may have been set back
         if mandate.approved is not None:
             mandate = replace(mandate, approved=None, decides=False)
         elif result.is_quiet:
@@ -177,19 +175,19 @@ def run(
     stop: Callable[[], bool],
     next_change: Callable[[Plan], datetime | None],
 ) -> None:
-    """Keep the fleet as git wants it until ``stop`` says so; finish the pass in hand first.
+    """Keep the fleet as git declares it until ``stop`` returns True; a started pass is finished.
 
-    A revision that is invalid or cannot be read is told and not carried out: the last good one
-    stays in force.
+    A revision that is invalid or cannot be read is reported and not applied: the last valid one
+    stays in effect.
 
     Raises:
         LeaseLostError: another process acts for the fleet, or may soon: acting stopped.
-        ClockSetBackError: start anew: what this process remembers is of a time to come.
+        ClockSetBackError: restart the engine: what it remembers is dated in the future.
     """
     in_force = _InForce(world, source)
     recall, pruning = Recall(), Pruning(world)
     failures = 0
-    complaint = told = ""
+    complaint = reported = ""
 
     def is_elsewhere() -> bool:
         return stop() or in_force.has_moved()
@@ -211,7 +209,7 @@ def run(
             pause = _pause(world, result, pulse, next_change)
         except (StalePlanError, LeaseLostError):
             raise
-        except Exception as error:  # noqa: BLE001 - a mistake of ours must not end the daemon
+        except Exception as error:  # noqa: BLE001 - an internal error must not end the daemon
             failures += 1
             recall = recall if isinstance(error, ReconcilerError) else Recall()
             world.notify(EventKind.FAILED, problem_of(error))
@@ -219,20 +217,20 @@ def run(
             continue
         failures = failures + 1 if result.all_failed else 0
         complaint = _complained(world, result, complaint)
-        told = _notify_of_findings(world, result, told)
+        reported = _notify_of_findings(world, result, reported)
         pause = _backoff(failures, pulse) if failures else pause
         world.clock.wait(pause, has_reason)
 
 
 @dataclass
 class _Forward:
-    """Watches that the clock does not go back while the daemon runs."""
+    """Detects a clock that is set back while the daemon runs."""
 
     clock: Clock
     _last: datetime | None = None
 
     def expect(self) -> None:
-        """Raise ClockSetBackError if the clock shows much less than when it was last asked."""
+        """Raise ClockSetBackError if the clock is well behind its previous reading."""
         now, last = self.clock.now(), self._last
         self._last = now
         if last is not None and last - now > CLOCK_STEP:
@@ -240,7 +238,7 @@ class _Forward:
 
 
 def _complained(world: World, result: Pass, before: str) -> str:
-    """Tell of instances whose owner is in doubt, once for as long as they are the same."""
+    """Report instances whose owner is unclear, once for the same set."""
     doubts = result.seen.doubts
     if doubts and doubts.summary != before:
         world.notify(
@@ -254,10 +252,10 @@ def _complained(world: World, result: Pass, before: str) -> str:
 
 @dataclass
 class _InForce:
-    """The last revision that could be read, and what it was read from.
+    """The last revision that could be read, and its fingerprint.
 
-    It is read again when its fingerprint moves, after a failure, and every few minutes: what its
-    node classes select in the account changes without git.
+    It is read again when the fingerprint changes, after a failure, and every few minutes, since
+    what node classes select in the account changes without git.
     """
 
     world: World
@@ -267,10 +265,10 @@ class _InForce:
     _fresh_until: datetime | None = None
     _complaint: str = ""
     _invalid_since: datetime | None = None
-    _told_at: datetime | None = None
+    _reported_at: datetime | None = None
 
     def read(self) -> Desired | None:
-        """Return desired state as it now is, or the last that was good; None before the first."""
+        """Return the current desired state, or the last valid one; None before the first."""
         now, before = self.world.clock.now(), self._desired
         try:
             fingerprint = self.source.fingerprint()
@@ -281,7 +279,7 @@ class _InForce:
             desired = self.source.read()
         except LeaseLostError:
             raise
-        except Exception as error:  # noqa: BLE001 - what cannot be read must not end the daemon
+        except Exception as error:  # noqa: BLE001 - an unreadable revision must not end the daemon
             self._complain(problem_of(error))
             return before
         if before is None or desired.revision != before.revision or self._complaint:
@@ -291,30 +289,34 @@ class _InForce:
         return desired
 
     def has_moved(self) -> bool:
-        """Return whether git is elsewhere than when it was last tried; never raises."""
+        """Return whether git has changed since the last attempt; never raises."""
         try:
             return self.source.fingerprint() != self._tried
-        except Exception:  # noqa: BLE001 - the next read tells what is wrong
+        except Exception:  # noqa: BLE001 - the next read reports the problem
             return False
 
     def _complain(self, problem: str) -> None:
-        """Report a problem, again every few minutes with its age, and what stays in force."""
+        """Report a problem and what stays in effect, again every few minutes with its age."""
         now = self.world.clock.now()
         since = self._invalid_since = self._invalid_since or now
-        if problem == self._complaint and self._told_at and now - self._told_at < TOLD_AGAIN:
+        if (
+            problem == self._complaint
+            and self._reported_at
+            and now - self._reported_at < REPORTED_EVERY
+        ):
             return
         last, age = self._desired, now - since
         kept = f"; {last.revision[:12]} stays in effect" if last is not None else ""
         lasting = f" (for {format_duration(age)})" if age >= _SECOND else ""
         self.world.notify(EventKind.INVALID_REVISION, f"{problem}{kept}{lasting}")
-        self._complaint, self._told_at = problem, now
+        self._complaint, self._reported_at = problem, now
 
 
 def problem_of(error: Exception) -> str:
     """Return what went wrong, in one line.
 
-    An error that nobody expected is a mistake of ours: it is told with where it was made and a
-    reference that is the same whenever the same thing goes wrong at the same place.
+    An unexpected error is a defect of this program. It is reported with its place in the code and
+    a reference that is the same for every occurrence of the same error at the same place.
     """
     if isinstance(error, ReconcilerError):
         return str(error)
@@ -323,18 +325,18 @@ def problem_of(error: Exception) -> str:
     path, line = ours[-1] if ours else ("", 0)
     place = f"{path.rpartition(_PACKAGE)[2]}:{line}"
     reference = sha256(f"{type(error).__name__} {place}".encode()).hexdigest()[:8]
-    text = " ".join(str(error).split())[:_SAID_MAX]
+    text = " ".join(str(error).split())[:_TEXT_MAX]
     return (
         f"internal error {reference}: {type(error).__name__} at {place}: {text}; it will be "
         "retried; please report it"
     )
 
 
-def _notify_of_findings(world: World, result: Pass, told: str) -> str:
-    """Tell what could not be read of the cluster, where it is not what was told last."""
+def _notify_of_findings(world: World, result: Pass, reported: str) -> str:
+    """Report which objects of the cluster could not be read, unless that was reported last."""
     problems = [f"{d.message} ({d.hint})" for d in result.seen.snapshot.findings]
     text = "\n".join(problems)
-    if text != told:
+    if text != reported:
         for problem in problems[:_FINDINGS_MAX]:
             world.notify(EventKind.UNREADABLE, problem)
         if len(problems) > _FINDINGS_MAX:
@@ -345,7 +347,7 @@ def _notify_of_findings(world: World, result: Pass, told: str) -> str:
 def _pause(
     world: World, result: Pass, pulse: Pulse, next_change: Callable[[Plan], datetime | None]
 ) -> float:
-    """Return how long nothing can change by itself, in seconds."""
+    """Return the seconds until something can change without an event."""
     if not result.is_quiet:
         return pulse.busy
     moment = next_change(result.plan)

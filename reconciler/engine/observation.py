@@ -1,6 +1,6 @@
-"""One look at the world: what EC2 and the cluster show, and what it means for our claims.
+"""One observation of the world: what EC2 and the cluster show, and what it means for our claims.
 
-The look is complete or it fails: a list that EC2 cut short must never read as «terminated».
+An observation is complete or it fails: a truncated list of EC2 must never read as "terminated".
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from reconciler.ports.state import CommandPhase, RunningCommand
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What stood in our records when the look began, before it brought them up to date."""
+    """Our records before the observation updated them."""
 
     node_claims: tuple[NodeClaim, ...] = ()
     commands: tuple[RunningCommand, ...] = ()
@@ -45,13 +45,12 @@ NOTHING_BEFORE: Final = Before()
 
 @dataclass(frozen=True)
 class Observation:
-    """What was seen at ``at``: the claims stand in ``snapshot`` as the look has left them.
+    """What was observed at ``at``; ``snapshot`` holds the claims as the observation updated them.
 
-    ``findings`` are what could not be seen and decides nothing by itself. ``history`` is what
-    stands in our records of what was done before. ``owner`` is the fleet whose look it is, and
-    ``doubts`` are the instances of which nobody can tell whether they are its own. ``disputed``
-    are the claims of which nobody can tell which Node is theirs. ``before`` are our records as the
-    look found them.
+    ``findings`` are about facts that could not be observed and that decide nothing by themselves.
+    ``history`` is the recorded past. ``owner`` is the fleet that observes, and ``doubts`` are the
+    instances that may or may not belong to it. ``disputed`` are the claims that several Nodes
+    match. ``before`` holds our records as the observation found them.
     """
 
     at: datetime
@@ -70,10 +69,7 @@ class Observation:
         return self.snapshot.node_claims
 
     def instance_of(self, claim: NodeClaim) -> Instance | None:
-        """Return the instance of a claim as EC2 shows it, terminated or not; None if it does not.
-
-        It is found by its id alone.
-        """
+        """Return the instance of a claim by its id, in any state; None if EC2 lacks it."""
         return self._by_id.get(lifecycle.instance_id(claim))
 
     @cached_property
@@ -85,24 +81,24 @@ class Observation:
         return {n.spec.provider_id: n for n in self.snapshot.nodes if n.spec.provider_id}
 
     def state(self) -> ClusterState:
-        """Return the cluster as a decision sees it.
+        """Return the cluster as decisions need it.
 
-        What running commands take counts as going; pods sit where a launch was made for them.
+        Nodes of running commands count as being removed. Pods are on the nodes launched for them.
         """
         return cluster_state(seated(self.snapshot, self.at), marked_claims(self.commands))
 
 
 def marked_claims(commands: Iterable[RunningCommand]) -> set[str]:
-    """Return the claims that running commands are taking away."""
+    """Return the claims that running commands remove."""
     under_way = (CommandPhase.MARKED, CommandPhase.WAITING, CommandPhase.TERMINATING)
     return {name for c in commands if c.phase in under_way for name in c.node_claims}
 
 
 def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observation:
-    """Look at EC2, then at the cluster, and bring the recorded claims up to date.
+    """Observe EC2, then the cluster, and update the recorded claims.
 
-    EC2 is asked before our records are read: an instance that a record does not know yet was
-    launched after the look, never before it (Karpenter lists in this order too).
+    EC2 is listed before our records are read. An instance in the list is therefore in the records
+    already, unless its launch was not recorded at all (Karpenter lists in this order too).
     """
     listed = tuple(world.compute.instances())
     recorded = tuple(world.store.node_claims())
@@ -111,7 +107,7 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observatio
     by_id = {instance.id: instance for instance in instances}
     at = world.clock.now()
     claims = [
-        lifecycle.looked_for(claim, by_id.get(lifecycle.instance_id(claim)), at)
+        lifecycle.with_instance(claim, by_id.get(lifecycle.instance_id(claim)), at)
         for claim in recorded
     ]
     known = identified(
@@ -147,7 +143,7 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observatio
 
 
 def _unheard(world: World) -> tuple[Diagnostic, ...]:
-    """Say that EC2's word of interruptions does not come in: a finding, and no reason to stop."""
+    """Return a finding if interruption events cannot be received; that is no reason to stop."""
     problem = world.interruptions.problem()
     if not problem:
         return ()
@@ -164,10 +160,9 @@ def _unheard(world: World) -> tuple[Diagnostic, ...]:
 def _unlisted(
     world: World, claims: Iterable[NodeClaim], listed: Iterable[Instance]
 ) -> Sequence[Instance]:
-    """Return the instances of our claims that the list left out and EC2 shows by id.
+    """Return the instances of our claims that EC2 shows by id although its list lacks them.
 
-    Those that are terminated are not listed, and a list may lag; asked for by its id an instance
-    is shown either way.
+    The list leaves out terminated instances, and it may lag behind.
     """
     known = {instance.id for instance in listed}
     wanted = {lifecycle.instance_id(c) for c in claims if c.status.provider_id}
@@ -176,9 +171,9 @@ def _unlisted(
 
 
 def _looked_at(world: World, claim: NodeClaim, node: Node | None, now: datetime) -> NodeClaim:
-    """Return the claim as its node now shows it, and give the node what it lacks of the claim."""
+    """Return the claim updated from its node, and put missing labels and taints on the node."""
     if node is None or claim.is_deleting or not claim.is_true(lifecycle.LAUNCHED):
-        return lifecycle.seen(claim, node, now)
+        return lifecycle.with_node(claim, node, now)
     labels = node.metadata.labels
     if labels.get(REGISTERED) != "true" and not _carried_out(
         world,
@@ -189,7 +184,7 @@ def _looked_at(world: World, claim: NodeClaim, node: Node | None, now: datetime)
         "joined",
     ):
         return claim
-    fresh = lifecycle.seen(claim, node, now)
+    fresh = lifecycle.with_node(claim, node, now)
     if fresh.is_true(lifecycle.INITIALIZED) and labels.get(INITIALIZED) != "true":
         _carried_out(
             world,
@@ -210,7 +205,7 @@ def _carried_out(
     node: Node,
     what: str,
 ) -> bool:
-    """Change a node and tell it; return whether it could be. One that refuses holds up no other."""
+    """Change a node and report it; return whether that worked. A failure stops no other node."""
     try:
         change()
     except ClusterError as error:

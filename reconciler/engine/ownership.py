@@ -1,8 +1,8 @@
-"""Which instances are ours: our tags and our records have to agree (decision 15).
+"""Which instances belong to the fleet: tags and records have to agree (decision 15).
 
-Where they disagree nobody can tell whether the records are old or the tags are forged. Acting on
-either would double a fleet or terminate somebody else's machines, so such an instance is reported
-and left alone, and the fleet stands still until a person has decided.
+Where they disagree, either the records are old or the tags are forged. Trusting one of them could
+double a fleet or terminate somebody else's machines. Such an instance is reported and left alone,
+and launches and disruption are suspended until a person has decided.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ CLAIM_TAG: Final = "karpenter.sh/nodeclaim"
 
 UNKNOWN: Final = "unknown-instance"
 CONTESTED: Final = "contested-instance"
-"""Codes of the findings: no record of ours has it; or a record has it, and its tags name another
+"""Codes of the findings: the instance is in no record; it is recorded and its tags name another
 owner."""
 
 TAGS_SHOWN_AFTER: Final = timedelta(minutes=1)
-"""EC2 may show a new instance before its tags: younger ones are not yet held against anybody."""
+"""EC2 may show a new instance before its tags: younger instances cause no finding."""
 
 CLOCKS_APART: Final = timedelta(minutes=5)
-"""How far our clock and EC2's may differ: AWS refuses calls that are signed further apart."""
+"""How much our clock and EC2's may differ: AWS rejects calls signed with a larger difference."""
 
 FOUND_WITHIN: Final = timedelta(minutes=15)
-"""How long after its launch was settled an instance may still have been launched by it."""
+"""How long after the end of a launch its instance may still appear as launched."""
 
 _SHOWN: Final = 20
 _TAGS_SHOWN: Final = (INTENT_TAG, CLAIM_TAG, "karpenter.sh/nodepool", FLEET_TAG)
 
 PriceOf = Callable[[Instance], float | None]
-"""Returns what an instance costs in USD an hour, None where that is not known."""
+"""Returns the price of an instance in USD an hour, or None where it is unknown."""
 
 
 class UnknownInstancesError(ReconcilerError):
-    """Instances bear our tags and are in no record, or the reverse; nothing was launched."""
+    """Instances carry our tags and are in no record, or the reverse; nothing was launched."""
 
 
 @dataclass(frozen=True, slots=True)
 class Doubts:
-    """The living instances whose owner is in doubt, each list by id.
+    """The live instances whose owner is unclear, each list sorted by id.
 
-    ``unknown`` name our fleet and cluster in their tags and are in no record; ``contested`` are
-    in our records, and their tags do not say that they are ours.
+    ``unknown`` instances carry the tags of our fleet and cluster and are in no record.
+    ``contested`` instances are recorded, and their tags do not name our fleet.
     """
 
     unknown: tuple[Instance, ...] = ()
@@ -64,7 +64,7 @@ class Doubts:
 
     @property
     def summary(self) -> str:
-        """One sentence for a log or an error, with the first ids."""
+        """A sentence for a log or an error, with the first ids."""
         parts = []
         if self.unknown:
             parts.append(f"{_counted(self.unknown)} carry this fleet's tags but are not recorded")
@@ -89,7 +89,7 @@ class Doubts:
         return "; ".join(advice)
 
     def error(self) -> UnknownInstancesError:
-        """Return the error that a command ends with."""
+        """Return the error that ends a command."""
         return UnknownInstancesError(
             f"no node was launched or disrupted: {self.summary}",
             where="ec2:DescribeInstances",
@@ -134,10 +134,10 @@ def doubts(
     owner: Owner,
     now: datetime,
 ) -> Doubts:
-    """Return the living instances whose owner is in doubt.
+    """Return the live instances whose owner is unclear.
 
-    An instance that a launch in our journal made is none of them, whatever became of the launch:
-    ``recovery`` and ``termination`` deal with it.
+    Instances of journalled launches are not among them: ``recovery`` and ``termination`` handle
+    those, whatever became of the launch.
     """
     recorded = {lifecycle.instance_id(claim) for claim in claims if claim.status.provider_id}
     unknown, contested = [], []
@@ -153,10 +153,10 @@ def doubts(
 
 
 def came_of_a_launch(instance: Instance, journal: Journal, owner: Owner) -> bool:
-    """Return whether a launch that our journal knows made the instance.
+    """Return whether a journalled launch made the instance.
 
-    Whoever may read our tags can copy an intent's id to another instance. So its type and zone
-    must be among those that the launch asked for, and it must have been launched at that time.
+    Anybody who can read our tags can copy the id of an intent to another instance. Therefore its
+    type and zone must be among those that the launch requested, and the times must match.
     """
     if not owner.owns(instance.tags):
         return False
@@ -168,13 +168,13 @@ def came_of_a_launch(instance: Instance, journal: Journal, owner: Owner) -> bool
 
 
 def could_have_made(intent: Intent, instance: Instance, until: datetime | None = None) -> bool:
-    """Return whether a launch of ours could have made the instance: by type, zone and time."""
+    """Return whether a launch could have made the instance, by type, zone and time."""
     options = _options_of(intent)
     if options is None or instance.launched_at < intent.at - CLOCKS_APART:
         return False
     if until is not None and instance.launched_at > until + CLOCKS_APART:
         return False
-    # What the answer of a call left out is empty here, and is held against nobody.
+    # Fields that the answer of a call left out are empty, and are not compared.
     return not options or any(
         instance.instance_type in ("", option.instance_type) and instance.zone in ("", option.zone)
         for option in options
@@ -182,9 +182,9 @@ def could_have_made(intent: Intent, instance: Instance, until: datetime | None =
 
 
 def _options_of(intent: Intent) -> Sequence[LaunchOption] | None:
-    """Return the offerings that an intent asked for, None where it is not a launch.
+    """Return the offerings that an intent requested, None where it is not a launch.
 
-    A launch within a batch does not repeat them: its instance bears the tag of the batch.
+    A launch within a batch does not repeat them: its instance carries the tag of the batch.
     """
     import msgspec
 
@@ -205,7 +205,7 @@ def _counted(instances: Sequence[Instance]) -> str:
 
 
 def _described(instance: Instance, price: float | None) -> str:
-    """Return what a person needs to recognise an instance: type, place, age, cost and tags."""
+    """Return what a person needs to recognise an instance: type, zone, age, price and tags."""
     cost = "price unknown" if price is None else f"${price:.4f}/hour"
     at = instance.launched_at.astimezone(UTC)
     return (

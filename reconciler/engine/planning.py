@@ -1,4 +1,4 @@
-"""A fleet at one revision, with its node classes looked up: what a pass plans with."""
+"""A fleet at one revision with resolved node classes, from which a pass plans."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PoolBlueprint:
-    """What a launch for one NodePool needs.
+    """The facts that launches of one NodePool need.
 
-    ``uncovered`` are the types at prices without commitments, None where there are none.
+    ``uncovered`` are the types at prices without commitments, None if there are no commitments.
     """
 
     node_pool: NodePool
@@ -67,7 +67,7 @@ class PoolBlueprint:
     uncovered: LaunchCatalog | None = None
 
     def of(self, planned: PlannedNodeClaim) -> PoolBlueprint:
-        """Return what the launch of a claim needs: commitments count where the plan says so."""
+        """Return the blueprint of a planned claim: commitments count if the plan relies on them."""
         source = planned.launch.price_source
         is_covered = isinstance(source, PriceSource) and isinstance(source.note, str)
         if self.uncovered is None or is_covered:
@@ -76,16 +76,16 @@ class PoolBlueprint:
 
     @property
     def types(self) -> Sequence[InstanceType]:
-        """The instance types as this pool's class resolves them and overlays price them."""
+        """The instance types as resolved by the pool's class and priced by NodeOverlays."""
         return self.catalog.types
 
     @property
     def price_overlaid(self) -> frozenset[str]:
-        """The types whose price a NodeOverlay changed."""
+        """The instance types whose price a NodeOverlay changed."""
         return getattr(self.catalog, "price_overlaid", frozenset())
 
     def instance_type(self, name: str) -> InstanceType | None:
-        """Return the instance type of that name, if there is one."""
+        """Return the instance type with the name, or None."""
         return self.catalog.get(name)
 
 
@@ -93,8 +93,8 @@ class PoolBlueprint:
 class PlannedFleet:
     """Desired state at a revision (``engine.desired.Desired``).
 
-    ``classes`` are the node classes with the status that EC2 gave them; ``tree`` is a digest of
-    the files, which tells a dirty working tree from its commit.
+    ``classes`` are the node classes with their resolved status. ``tree`` is a digest of the files,
+    which distinguishes a dirty working tree from its commit.
     """
 
     fleet: Fleet
@@ -116,7 +116,7 @@ class PlannedFleet:
 
     @cached_property
     def revision(self) -> str:
-        """The commit; with the digest of the files where the tree is dirty or there is none."""
+        """The commit, or with a dirty tree or no repository the digest of the files."""
         if self.head.head is None:
             return f"tree-{self.tree}"
         return f"{self.head.head}+{self.tree}" if self.head.dirty else self.head.head
@@ -131,7 +131,7 @@ class PlannedFleet:
         return node_claims(self.fleet)
 
     def blueprints(self, unavailable: Sequence[Unavailable]) -> Mapping[str, PoolBlueprint]:
-        """Return what launches need, by NodePool; pools without a known class have none."""
+        """Return what launches need, by NodePool, without pools whose class is unknown."""
         types = self._types(unavailable, self.covering.covers)
         plain = self._types(unavailable) if self.covering.covers else None
         found = {}
@@ -165,34 +165,34 @@ class PlannedFleet:
 
     @cached_property
     def _hashes(self) -> Mapping[tuple[str, str], tuple[str, str]]:
-        """The drift hashes of the objects that have one, asked for once for every NodeClaim."""
+        """The drift hashes of the objects that have one, computed once for all NodeClaims."""
         return {(r.kind, r.name): self.rehash(r.data) for r in self.fleet.resources}
 
     def restamped(
         self, claims: Sequence[NodeClaim], recorded: Sequence[RecordedObject]
     ) -> Sequence[NodeClaim]:
-        """Return the claims whose drift hashes another version made, with those of this one."""
+        """Return the claims whose drift hashes have another version, with those of this one."""
         return restamped(claims, recorded, self.hash_of, self.rehash)
 
     def hash_of(self, kind: str, name: str) -> tuple[str, str]:
-        """Return the drift hash of an object in git and its version, empty if there is none."""
+        """Return the drift hash of an object in git and its version, empty strings if none."""
         return self._hash(kind, name)
 
     def rehash(self, data: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the drift hash that an object has by today's rules, and their version."""
+        """Return the drift hash of an object by the rules of this release, and their version."""
         return object_hash(data, self.settings.cluster_ca_bundle) or ("", "")
 
     def instance_type(self, node_pool: str, name: str) -> InstanceType | None:
-        """Return a type as the class of that NodePool resolves it, None if there is none.
+        """Return an instance type as the class of that NodePool resolves it, or None.
 
-        It has the memory that nodes were seen to have by now, as in a plan.
+        It has the memory that nodes have turned out to have, as in a plan.
         """
         blueprint = self._blueprints.get(node_pool)
         return (blueprint.catalog if blueprint is not None else self.catalog).get(name)
 
     @property
     def _blueprints(self) -> Mapping[str, PoolBlueprint]:
-        """What launches need, worked out again when more is known of the nodes' memory."""
+        """What launches need, computed again when more is known about the nodes' memory."""
         learned = tuple(sorted(self.discovery.of(self.classes).items()))
         if learned not in self._resolved:
             self._resolved.clear()
@@ -200,10 +200,10 @@ class PlannedFleet:
         return self._resolved[learned]
 
     def _with_learned(self, cluster: ClusterState) -> ClusterState:
-        """Return the cluster with nodes that have yet to join as large as others turned out to be.
+        """Return the cluster with nodes that have not joined as large as joined ones turned out.
 
-        Their NodeClaims promise what the type was thought to have at their launch. A pod that was
-        planned onto more than that would wait for a second launch.
+        Their NodeClaims promise the capacity that was estimated at their launch. If less is known
+        now, a pod placed on the difference would need a second launch.
         """
         nodes = tuple(map(self._as_learned, cluster.nodes))
         if all(new is old for new, old in zip(nodes, cluster.nodes, strict=True)):
@@ -245,7 +245,7 @@ class PlannedFleet:
         serial: int,
         recall: Recall,
     ) -> Plan:
-        """Decide what is to be done now, with the planner that previews use as well."""
+        """Decide what to do now, with the planner that previews use as well."""
         return recall.plan(self.inputs(seen, unavailable, recorded, serial), self.phase)
 
     def inputs(
@@ -255,9 +255,9 @@ class PlannedFleet:
         recorded: Sequence[RecordedObject],
         serial: int,
     ) -> Inputs:
-        """Return what a plan is made from: this revision, the look, and what is recorded."""
+        """Return the inputs of a plan: this revision, the observation, and the records."""
         cluster = seen.state()
-        memory = self.discovery.look(cluster.nodes, self.classes, seen.at)
+        memory = self.discovery.update(cluster.nodes, self.classes, seen.at)
         cluster = self._with_learned(cluster)
         self.covering.look(self.settings, cluster, self.catalog, seen.at)
         return Inputs(
@@ -293,18 +293,18 @@ class PlannedFleet:
         )
 
     def evidence(self, seen: Observation) -> Fingerprints:
-        """Return what an approval of a plan that is made from a look rests on."""
+        """Return fingerprints of the facts that a plan of this observation is made from."""
         return evidence(seen, self.classes)
 
     def _price_of(self, instance: Instance) -> float | None:
-        """Return what an instance costs an hour, None where the catalogue does not know it."""
+        """Return the price of an instance an hour, None if the catalogue has none."""
         kind = self.catalog.get(instance.instance_type)
         return None if kind is None else kind.price_of(instance.zone, instance.capacity_type)
 
     def objection(self, command: RunningCommand, seen: Observation) -> str | None:
-        """Return why a command whose replacements are ready cannot continue.
+        """Return why a command whose replacements are ready cannot continue, or None.
 
-        Git may have moved on since, or somebody may have said that its nodes stay.
+        Git may have changed since, or its nodes may have been annotated do-not-disrupt.
         """
         claims = {c.name: c for c in seen.claims}
         for name in command.replacements:
@@ -330,11 +330,11 @@ class PlannedFleet:
 
 
 _FORCEFUL: Final = frozenset(reason.value for reason in ForcefulReason)
-"""These ask nobody: rolled back over a protected pod, such a command would start in every pass."""
+"""Reasons that ignore do-not-disrupt: rolled back, such a command would restart in every pass."""
 
 
 def _at_most(promised: Amounts, known: Resources) -> Amounts:
-    """Return what a NodeClaim promises of memory, but no more than its type is known to have."""
+    """Return the promised memory of a NodeClaim, at most what its type is known to have."""
     if MEMORY not in promised or MEMORY not in known:
         return promised
     own = parse_resources({MEMORY: promised[MEMORY]})[MEMORY]
@@ -344,7 +344,7 @@ def _at_most(promised: Amounts, known: Resources) -> Amounts:
 
 
 def _machines(seen: Observation) -> dict[str, Machine]:
-    """Return what EC2 says of each instance that lives, as drift compares it."""
+    """Return the facts of each live instance that drift detection compares."""
     return {
         i.provider_id: Machine(
             i.image_id,
@@ -363,6 +363,6 @@ def _refused(unavailable: Sequence[Unavailable]) -> list[tuple[str, str, str]]:
 
 
 def looked_up(node_class: EC2NodeClass) -> dict[str, object]:
-    """Return a node class, with what was found for it, as an object of the cluster."""
+    """Return a resolved node class as an object of the cluster."""
     data: dict[str, object] = msgspec.to_builtins(node_class)
     return {"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", **data}

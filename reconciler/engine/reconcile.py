@@ -1,7 +1,7 @@
 """One pass over the fleet, as a table of named steps (``STEPS``).
 
-A pass never waits for anything in the world. What it starts is in the journal and the records
-when it ends, and the next pass continues from there, in this process or in another one.
+A pass never waits for the world. What it starts is in the journal and the records when it ends,
+and the next pass continues from there, in this process or in another one.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from reconciler.ports.state import CommandPhase, RecordedPlan
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What a pass saw and decided.
+    """What a pass observed and decided.
 
-    ``under_way`` counts what later passes have to bring to an end, ``in_vain`` says that every
-    launch failed. ``unapproved`` counts the actions that are planned now and that the mandate
-    leaves out. ``is_quiet`` says that nothing is left to do now: no action, nothing under way.
+    ``under_way`` counts the operations that later passes have to finish. ``all_failed`` is True if
+    every launch failed. ``unapproved`` counts planned actions that the mandate leaves out.
+    ``is_quiet`` is True if nothing is left to do now: no action, and nothing in progress.
     """
 
     plan: Plan
@@ -64,14 +64,13 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Mandate:
-    """What a pass may do.
+    """What a pass is allowed to do.
 
-    ``approved`` is a saved plan that was approved: the pass plans again, carries out its own plan
-    if that equals the approved one, and refuses otherwise. ``decides`` False only carries on what
-    is under way.
-    ``tags`` are put on every instance. From ``batch_from`` launches on, equal ones are joined
-    into one call; 0 joins none. ``replaces_rebalanced`` takes EC2's recommendations to rebalance
-    for interruptions.
+    ``approved`` is an approved saved plan. The pass plans again, applies its own plan if that
+    equals the approved one, and refuses otherwise. With ``decides`` False it only finishes what is
+    in progress. ``tags`` are put on every instance. Identical launches are batched if there are at
+    least ``batch_from`` launches; 0 disables batching. With ``replaces_rebalanced`` a rebalance
+    recommendation of EC2 counts as an interruption.
     """
 
     tags: Mapping[str, str]
@@ -83,9 +82,9 @@ class Mandate:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a pass: ``run`` is called with the facts that it reads, in that order.
+    """One step of a pass: ``run`` is called with the facts that it ``reads``, in that order.
 
-    What it returns is the fact that it ``writes``; a step without one only acts.
+    It returns the fact that it ``writes``; a step that writes none only acts.
     """
 
     name: str
@@ -99,11 +98,11 @@ def reconcile(
 ) -> Pass:
     """Run one pass over the fleet: every step of ``STEPS``, in order.
 
-    ``recall`` is that of the loop of passes, which spares it what has not changed since the last.
+    ``recall`` holds what earlier passes of the same loop have computed.
 
     Raises:
         StalePlanError: the approved plan no longer fits what is seen.
-        TransientCloudError: EC2 could not be looked at; nothing was decided.
+        TransientCloudError: EC2 could not be observed; nothing was decided.
         LeaseLostError: another process acts for the fleet; nothing more was written.
     """
     given = (world, desired, mandate, recall or Recall())
@@ -123,7 +122,7 @@ def owner_of(settings: Settings) -> Owner:
 
 
 def restamp(world: World, desired: Desired) -> None:
-    """Bring drift hashes that an earlier release made into the form of this one."""
+    """Migrate drift hashes of earlier releases to the version of this one."""
     old = desired.restamped(world.store.node_claims(), world.store.objects())
     if old:
         world.store.put_node_claims(old)
@@ -134,7 +133,7 @@ def _confirm(world: World) -> None:
 
 
 def _effects(world: World, desired: Desired) -> Effects:
-    """Return what carries out what earlier passes have begun."""
+    """Return the effects that continue what earlier passes began."""
     return Effects(world, desired.revision, world.store.serial())
 
 
@@ -156,23 +155,23 @@ def _advance_commands(effects: Effects, seen: Observation, desired: Desired) -> 
         commands.advance(effects, seen, lambda c: desired.objection(c, seen), desired.node_pools)
 
 
-def _heed_interruptions(world: World, seen: Observation, mandate: Mandate) -> None:
+def _acknowledge_interruptions(world: World, seen: Observation, mandate: Mandate) -> None:
     interruption.acknowledge(world, seen, replaces_rebalanced=mandate.replaces_rebalanced)
 
 
 def _reread(world: World, seen: Observation) -> Observation:
-    """Return the observation with our own records as they now are; the world is not asked again."""
+    """Return the observation with our current records; the world is not observed again."""
     snapshot = with_fields(seen.snapshot, node_claims=tuple(world.store.node_claims()))
     return with_fields(seen, snapshot=snapshot, commands=tuple(world.store.commands()))
 
 
 def _tag(effects: Effects, seen: Observation) -> int:
-    """Tag instances whose nodes have joined; return how many are left for later passes."""
+    """Tag instances whose nodes have joined; return how many remain for later passes."""
     return 0 if seen.doubts else tagging.advance(effects, seen)
 
 
 def _count_forgotten(before: Observation, after: Observation) -> int:
-    """Return how many NodeClaims this pass has found to be gone."""
+    """Return the number of NodeClaims that this pass found to be gone."""
     return len({c.name for c in before.claims} - {c.name for c in after.claims})
 
 
@@ -181,7 +180,7 @@ def _advance_rollouts(world: World, seen: Observation, desired: Desired) -> None
 
 
 def _recollect(world: World, seen: Observation, desired: Desired) -> Observation:
-    """Return the observation with what was done before."""
+    """Return the observation with the recorded past."""
     return with_fields(seen, history=history_of(world.store, desired.settings, seen.at))
 
 
@@ -194,29 +193,29 @@ def _plan(world: World, desired: Desired, seen: Observation, recall: Recall) -> 
 def _mandated(
     world: World, desired: Desired, plan: Plan, mandate: Mandate, seen: Observation
 ) -> Plan:
-    """Return what of a plan the pass may carry out."""
+    """Return the part of a plan that the pass may apply."""
     if seen.doubts:
-        return plan  # which has no actions, and says why
+        return plan  # it has no actions, and states the reason
     if mandate.approved is not None:
         return _approved(world, plan, mandate.approved, lambda: desired.evidence(seen))
     return plan if mandate.decides else _nothing_of(plan)
 
 
 def _nothing_of(plan: Plan) -> Plan:
-    """Return what a pass does that carries on and decides nothing."""
+    """Return the plan without its decisions: what is in progress is finished."""
     return replace(plan, actions=(), node_claims=(), commands=())
 
 
 def _approved(
     world: World, plan: Plan, approved: Plan, evidence: Callable[[], Fingerprints]
 ) -> Plan:
-    """Return the plan that was just made, if it is the one that was approved.
+    """Return the new plan if it equals the approved one.
 
-    Once the approved plan was begun, the world differs from it by what it has done: then what is
-    under way is carried on, and nothing is begun. Until then a difference makes it stale.
+    Once the approved plan has started, the world differs from it by its own effects. Then what is
+    in progress is finished and nothing else starts. Before that, a difference makes it stale.
 
     Raises:
-        StalePlanError: it is another plan.
+        StalePlanError: the new plan differs from the approved one.
     """
     if not departures(approved, plan):
         return replace(plan, approved_as=approved.digest)
@@ -226,16 +225,16 @@ def _approved(
 
 
 def _is_begun(world: World, approved: Plan) -> bool:
-    """Return whether a pass has begun to carry the approved plan out."""
+    """Return whether a pass has started to apply the approved plan."""
     known = world.store.plan(approved.digest)
     return known is not None and known.carried_out_at is not None
 
 
 def _refuse_moved(world: World, desired: Desired, mandate: Mandate) -> None:
-    """Refuse an approved plan of another desired state before the pass touches anything.
+    """Reject an approved plan of another desired state before the pass has any effect.
 
     Raises:
-        StalePlanError: git, the catalogue, the settings or the release are others.
+        StalePlanError: git, the catalogue, the settings or the release have changed.
     """
     approved = mandate.approved
     if approved is None:
@@ -247,15 +246,15 @@ def _refuse_moved(world: World, desired: Desired, mandate: Mandate) -> None:
 
 
 def _act(world: World, desired: Desired, plan: Plan, seen: Observation, mandate: Mandate) -> bool:
-    """Start what is ready; return whether launches were ready and all of them came to nothing."""
+    """Start what is ready; return whether launches were ready and all of them failed."""
     return starting.start(world, desired, plan, seen, mandate.tags, mandate.batch_from)
 
 
 def _remember(world: World, desired: Desired, plan: Plan) -> None:
-    """Record a plan before anything of it is done, and one without actions when it says news.
+    """Record a plan before it is applied; one without actions only if its content is new.
 
-    ``explain`` answers from the last plan: why a pod waits must stand there too when nothing is
-    to be done about it.
+    ``explain`` answers from the last plan, which therefore has to state why a pod is pending even
+    if nothing can be done about it.
     """
     last = world.store.plans(limit=1)
     if plan.is_empty and last and _essence(from_json(last[0].body)) == _essence(plan):
@@ -273,17 +272,17 @@ def _note_stalling(world: World, seen: Observation, plan: Plan, desired: Desired
 
 
 def _essence(plan: Plan) -> Plan:
-    """Return what a plan says, whenever and from whichever serial it was made."""
+    """Return the content of a plan, without its time and serial."""
     return replace(plan, at=datetime.fromtimestamp(0, UTC), serial=0)
 
 
 def _record_objects(
     world: World, desired: Desired, seen: Observation, plan: Plan, mandate: Mandate
 ) -> None:
-    """Record the objects that are carried out.
+    """Record the objects that are applied.
 
-    A NodePool that git no longer has stays recorded while it owns nodes: its budgets hold for
-    them to the last.
+    A NodePool that was removed from git stays recorded while it owns nodes: its budgets apply
+    until the last of them is gone.
     """
     if seen.doubts or (plan.is_empty and not (plan.changes and mandate.decides)):
         return
@@ -319,7 +318,7 @@ def _result(
 
 
 def _under_way(world: World, desired: Desired, seen: Observation) -> int:
-    """Return how many things later passes have to bring to an end."""
+    """Return the number of operations that later passes have to finish."""
     waves = rollouts.unsettled(world.store.rollouts(), desired.settings, seen.at)
     claims = world.store.node_claims()
     starting = sum(not c.is_true("Initialized") or c.is_deleting for c in claims)
@@ -330,39 +329,39 @@ def _under_way(world: World, desired: Desired, seen: Observation) -> int:
 
 
 GIVEN: Final = ("world", "desired", "mandate", "recall")
-"""The facts that a pass begins with, in the order of ``reconcile``'s parameters."""
+"""The initial facts of a pass, in the order of the parameters of ``reconcile``."""
 
 STEPS: Final = (
     Step("confirm the lease", _confirm, ("world",)),
     Step("refuse a stale plan", _refuse_moved, ("world", "desired", "mandate")),
     Step("name the owner", _owner, ("desired",), "owner"),
-    Step("continue", _effects, ("world", "desired"), "effects"),
+    Step("prepare effects", _effects, ("world", "desired"), "effects"),
     Step("recover", _recover, ("effects", "desired", "owner")),
-    Step("restamp hashes", restamp, ("world", "desired")),
+    Step("migrate hashes", restamp, ("world", "desired")),
     Step("observe", _observe, ("world", "desired", "owner"), "observed"),
     Step("advance commands", _advance_commands, ("effects", "observed", "desired")),
     Step("collect", termination.collect, ("effects", "observed")),
-    Step("heed interruptions", _heed_interruptions, ("world", "observed", "mandate")),
+    Step("acknowledge interruptions", _acknowledge_interruptions, ("world", "observed", "mandate")),
     Step("reread records", _reread, ("world", "observed"), "collected"),
     Step("advance terminations", termination.advance, ("effects", "collected")),
     Step("tag instances", _tag, ("effects", "collected"), "untagged"),
     Step("reread records again", _reread, ("world", "collected"), "advanced"),
     Step("count what is gone", _count_forgotten, ("observed", "advanced"), "forgotten"),
     Step("advance rollouts", _advance_rollouts, ("world", "advanced", "desired")),
-    Step("recollect", _recollect, ("world", "advanced", "desired"), "seen"),
+    Step("add the recorded past", _recollect, ("world", "advanced", "desired"), "seen"),
     Step("plan", _plan, ("world", "desired", "seen", "recall"), "fresh"),
     Step("apply the mandate", _mandated, ("world", "desired", "fresh", "mandate", "seen"), "plan"),
     Step("record the plan", _remember, ("world", "desired", "plan")),
-    Step("note what stalls", _note_stalling, ("world", "seen", "plan", "desired")),
+    Step("note stalled nodes", _note_stalling, ("world", "seen", "plan", "desired")),
     Step("record objects", _record_objects, ("world", "desired", "seen", "plan", "mandate")),
-    Step("act", _act, ("world", "desired", "plan", "seen", "mandate"), "in_vain"),
+    Step("act", _act, ("world", "desired", "plan", "seen", "mandate"), "all_failed"),
     Step("clean up", _clean_up, ("effects", "desired", "seen")),
     Step(
-        "sum up",
+        "summarise",
         _result,
-        ("world", "desired", "seen", "fresh", "plan", "in_vain", "forgotten", "untagged"),
+        ("world", "desired", "seen", "fresh", "plan", "all_failed", "forgotten", "untagged"),
         "result",
     ),
 )
-"""A pass. A fact is written once: ``observed`` is what the world showed, ``collected``,
-``advanced`` and ``seen`` are the same with our records as later steps have left them."""
+"""A pass. Each fact is written once. ``observed`` is the observation of the world; ``collected``,
+``advanced`` and ``seen`` are the same observation with our records as updated by later steps."""

@@ -1,7 +1,7 @@
-"""What the engine has recorded, as a snapshot carries it: with it a plan in CI is the plan there.
+"""The records of the engine in a snapshot: with them a plan in CI equals the plan in the cluster.
 
-NodeClaims are objects of the snapshot like any other. Everything else that a plan reads of our own
-records, and what EC2 showed, is one object of the kind ``FleetRecords`` (``schemas/``).
+NodeClaims are objects of the snapshot like any other. Everything else that a plan reads from our
+records, and the instances in EC2, is one object of the kind ``FleetRecords`` (``schemas/``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ API_VERSION: Final = "reconciler/v1"
 
 
 class SeenInstance(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """An instance as EC2 showed it (``ports.cloud.Instance``)."""
+    """An instance as EC2 described it (``ports.cloud.Instance``)."""
 
     id: str
     instance_type: str
@@ -47,18 +47,18 @@ class SeenInstance(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
 
     @property
     def instance(self) -> Instance:
-        """The instance as the engine knows it."""
+        """The instance in the form that the engine uses."""
         return Instance(**msgspec.structs.asdict(self))
 
 
 class FleetRecords(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """What was recorded for a fleet at ``at``, and the instances that EC2 showed then.
+    """What was recorded for a fleet at ``at``, and the instances that EC2 described then.
 
-    ``commands`` are those under way and those that began within the day before, which daily
-    maxima count. ``objects`` are the desired objects as last carried out. ``unavailable`` are
-    offerings that EC2 refused; ``memory`` is what nodes were seen to have, by the images of a class
-    and by type. ``launches`` are journalled launches, without their parameters, of instances that
-    no NodeClaim has. ``findings`` are about objects of the cluster that could not be believed.
+    ``commands`` are those in progress and those that started within the day before, which count
+    towards daily maxima. ``objects`` are the desired objects as last applied. ``unavailable`` are
+    offerings that EC2 refused. ``memory`` is the memory that nodes turned out to have, by the
+    images of a class and by type. ``launches`` are journalled launches, without parameters, of
+    instances that have no NodeClaim. ``findings`` are about invalid objects of the cluster.
     """
 
     api_version: str = ""
@@ -85,7 +85,7 @@ def records_of(
     serial: int,
     memory: Mapping[str, Mapping[str, Memory]],
 ) -> FleetRecords:
-    """Return what is recorded of a fleet, beside its NodeClaims, and what EC2 showed."""
+    """Return what is recorded of a fleet besides its NodeClaims, and its instances."""
     return FleetRecords(
         api_version=API_VERSION,
         kind=RECORDS_KIND,
@@ -110,7 +110,7 @@ def _commands(store: StateStore, now: datetime) -> tuple[RunningCommand, ...]:
 
 
 def _launches(seen: Observation, journal: Journal) -> Iterable[JournalEntry]:
-    """Yield the launches that made instances without a NodeClaim; a plan must not doubt those."""
+    """Yield the launches of instances without a NodeClaim, so that a plan knows their owner."""
     claimed = {c.status.provider_id.rpartition("/")[2] for c in seen.claims}
     for instance in seen.instances:
         if instance.id in claimed or not came_of_a_launch(instance, journal, seen.owner):
@@ -156,7 +156,7 @@ def restore(
 
 
 def recollect(records: FleetRecords, store: StateStore) -> None:
-    """Write everything that is remembered, beside NodeClaims, into a store that is empty."""
+    """Write everything except NodeClaims into a store that is empty."""
     for command in records.commands:
         store.put_command(command)
     for rollout in records.rollouts:

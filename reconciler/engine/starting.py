@@ -1,7 +1,7 @@
-"""Starting a plan: commands are marked, and what is ready is launched.
+"""Start a plan: mark its commands and launch the NodeClaims that are ready.
 
-Which actions are ready is for the plan's run to say (``plan/run.py``). What depends on others
-becomes ready in a later pass, and is started there (``commands.py``).
+``plan/run.py`` knows which actions are ready. An action that depends on others becomes ready in a
+later pass, which starts it (``commands.py``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from reconciler.engine.desired import Desired
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation
 from reconciler.engine.steps import batching, commands, provision, rollouts
-from reconciler.engine.tracking import Records, run_of, tell_mistakes
+from reconciler.engine.tracking import Records, report_illegal, run_of
 from reconciler.engine.world import World
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -37,11 +37,11 @@ def start(
 ) -> bool:
     """Start every action of the plan that is ready.
 
-    Returns whether launches were ready and all of them came to nothing. ``tags`` are put on every
-    instance. From ``batch_from`` launches on, equal ones are joined into one call; 0 joins none.
+    Returns whether launches were ready and all of them failed. ``tags`` are put on every instance.
+    Identical launches are batched if there are at least ``batch_from``; 0 disables batching.
 
-    Commands are marked first: their nodes are tainted before their replacements are launched. One
-    whose nodes cannot all be tainted launches nothing.
+    Commands are marked first: their nodes are tainted before their replacements are launched. A
+    command whose nodes cannot all be tainted launches nothing.
     Their ``replace`` and ``terminate`` actions become ready in later passes (``commands.py``).
     """
     if plan.is_empty:
@@ -50,7 +50,7 @@ def start(
     rollouts.begin(world, plan, seen, desired.settings)
     under_way = {command.id: command for command in seen.commands}
     run = run_of(plan, Records({claim.name: claim for claim in seen.claims}, under_way.get))
-    tell_mistakes(world, run)
+    report_illegal(world, run)
     unmarked = run.unmarked()
     for command in plan.commands:
         if command.id in unmarked:
@@ -60,8 +60,8 @@ def start(
                 run.withdraw(command.id)
     ready = {action.node_claim for action in run.ready() if action.kind == ActionKind.PROVISION}
     wanted, calls = _launches(world, desired, plan, seen, tags, ready)
-    wishes = batching.wishes(effects, calls, batch_from)
-    return provision.launch(effects, wishes, desired.instance_type) == 0 and wanted > 0
+    batched = batching.batch(effects, calls, batch_from)
+    return provision.launch(effects, batched, desired.instance_type) == 0 and wanted > 0
 
 
 def _launches(
@@ -72,9 +72,9 @@ def _launches(
     tags: Mapping[str, str],
     ready: Collection[str | None],
 ) -> tuple[int, list[tuple[Launch, str]]]:
-    """Return how many claims are ready to be launched, and the calls with their reasons.
+    """Return the number of claims that are ready to be launched, and the calls with reasons.
 
-    What has no offering or no NodePool any more is told, and makes no call.
+    A claim without an offering, or whose NodePool is gone, is reported and makes no call.
     """
     blueprints = desired.blueprints(provision.refused_now(world.store, seen.at))
     planned_claims = {planned.name: planned for planned in plan.node_claims}
@@ -92,7 +92,7 @@ def _launches(
             blueprint = blueprint.of(planned_claims[claim.name])
         call = provision.launch_of(claim, blueprint, tags) if blueprint is not None else None
         if call is None:
-            what = ("all offerings are unavailable") if blueprint is not None else "no NodePool"
+            what = "all offerings are unavailable" if blueprint is not None else "no NodePool"
             world.notify(
                 EventKind.LAUNCH_FAILED, f"{what} for {claim.name}", node_pool=claim.node_pool
             )
@@ -104,7 +104,7 @@ def _launches(
 def _marked(
     wanted: Sequence[tuple[NodeClaim, str]], plan: Plan, seen: Observation, settings: Settings
 ) -> list[tuple[NodeClaim, str]]:
-    """Return the claims with what consolidation gives up for them, where that is remembered."""
+    """Return the claims annotated with the nodes that they replace, for flap damping."""
     known = {claim.name: claim for claim in seen.claims}
     gone = {
         name: [known[old] for old in command.node_claims if old in known]

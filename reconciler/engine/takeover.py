@@ -1,9 +1,9 @@
-"""Taking over instances: those that Karpenter launched, and those that a lost state left behind.
+"""Adoption of instances that Karpenter launched, or that a lost state left behind.
 
-Two owners of one node would undo each other's work, so an instance is taken only when it is
-nobody else's: not another fleet's, not on its way out, of a NodePool and a class that git has.
-Nothing may drift by the change of hands alone. A claim that was up to date with its NodePool in
-the cluster is given the hash that we compute for that NodePool; one that had drifted stays so.
+Two owners of one node would undo each other's work. So an instance is adopted only if no other
+fleet owns it, it is not being terminated, and git has its NodePool and class. Adoption alone must
+not cause drift. A claim that matched its NodePool in the cluster gets the hash that we compute for
+that NodePool; a claim that had drifted stays drifted.
 """
 
 from __future__ import annotations
@@ -38,20 +38,18 @@ from reconciler.ports.cloud import Compute, Instance
 from reconciler.ports.journal import Intent, Journal, Outcome, Verb
 from reconciler.ports.state import StateStore
 
-# The claim of an instance that is taken over and in no record: written anew from its tags.
-#
-# Drift and consolidation then treat its node like any other. A pass takes over nothing by itself
-# (decision 15); ``takeover.py`` does, when a person has asked for it.
+# The claim of an adopted instance without a record is created from its tags. Drift and
+# consolidation then treat its node like any other. A pass never adopts by itself (decision 15).
 
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
-"""What may be the name of a claim: a tag can hold any text."""
+"""The names that a claim may have; a tag can hold any text."""
 
 
 def name_of(instance: Instance) -> str:
-    """Return the name of an instance's claim: its tag, else one made from its NodePool and id.
+    """Return the name of an instance's claim: from its tag, or made from its NodePool and id.
 
-    An instance that was launched with others gets that tag only when its node has joined.
+    An instance of a batch gets that tag only after its node has joined.
     """
     made = f"{instance.tags.get(NODEPOOL, '')[:40]}-{instance.id.removeprefix('i-')}"
     named = instance.tags.get(CLAIM_TAG, "")
@@ -61,7 +59,7 @@ def name_of(instance: Instance) -> str:
 def claim_of(
     instance: Instance, name: str, pool: NodePool, types: provision.TypeLookup
 ) -> NodeClaim:
-    """Return the claim that an instance would have had, were its NodePool always as it is now."""
+    """Return the claim that the current NodePool would have created for an instance."""
     template = pool.spec.template
     claim = NodeClaim(
         metadata=Metadata(name=name, labels=pool.labels(), creation_timestamp=instance.launched_at),
@@ -85,11 +83,10 @@ Hashed = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Stake:
-    """An instance that could be taken over, and what is to become of it.
+    """An instance that could be adopted, and the verdict.
 
-    ``claim`` is how it would be recorded, None where ``refused`` says why it is not taken.
-    ``notes`` are what a person should know beforehand. ``is_recorded`` says that only its tags
-    are missing.
+    ``claim`` is the claim that would be recorded, None where ``refused`` states why not. ``notes``
+    are hints for the person who decides. ``is_recorded`` is True if only its tags are missing.
     """
 
     instance: Instance
@@ -101,11 +98,11 @@ class Stake:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What is known on our side: the fleet's owner, its files, and what is recorded already.
+    """Our side of an adoption: the owner, the files in git, and the records.
 
-    ``is_settled`` says of an instance that bears our tags whether a pass will deal with it, as a
-    launch in our journal made it. ``hash_of`` gives the hash of an object in git by kind and
-    name, ``rehash`` that of one as the cluster has it.
+    ``is_settled`` tells whether a journalled launch made an instance with our tags, so that a pass
+    will handle it. ``hash_of`` returns the hash of an object in git by kind and name, ``rehash``
+    that of an object in the cluster.
     """
 
     owner: Owner
@@ -121,9 +118,9 @@ class Claims:
 def survey(
     instances: Iterable[Instance], snapshot: Snapshot | None, ours: Claims
 ) -> tuple[Stake, ...]:
-    """Return what would become of each instance, by id; those that are ours already are left out.
+    """Return the verdict on each instance that is not ours already, sorted by id.
 
-    Without a ``snapshot`` of the cluster the claims are written anew from NodePools in git.
+    Without a ``snapshot`` of the cluster the claims are created from NodePools in git.
     """
     known = {lifecycle.instance_id(c): c for c in ours.recorded if c.status.provider_id}
     claims = {lifecycle.instance_id(c): c for c in (snapshot.node_claims if snapshot else ())}
@@ -149,7 +146,7 @@ def survey(
 
 
 def _refusal(instance: Instance, owner: str, ours: Claims) -> str:
-    """Return why an instance is not taken whatever its claim says, empty if it may be."""
+    """Return why an instance cannot be adopted, whatever its claim; empty if it can."""
     pool, node_class = instance.tags.get(NODEPOOL, ""), instance.tags.get(NODECLASS, "")
     if owner and owner != ours.owner.fleet:
         return f"it belongs to fleet {owner}"
@@ -167,7 +164,7 @@ def _refusal(instance: Instance, owner: str, ours: Claims) -> str:
 
 
 def _new_stake(instance: Instance, ours: Claims) -> Stake:
-    """Return an instance with a claim as its NodePool would have made it today."""
+    """Return an instance with a claim as its current NodePool would create it."""
     pool = ours.pools[instance.tags[NODEPOOL]]
     claim = claim_of(instance, name_of(instance), pool, ours.types)
     for kind, name, key, version_key in _hash_keys(claim):
@@ -186,7 +183,7 @@ def _as_it_was(
     live: Mapping[tuple[str, str], Mapping[str, Any]],
     ours: Claims,
 ) -> Stake:
-    """Return an instance with its claim of the cluster, and with hashes that we can compare."""
+    """Return an instance with its claim from the cluster, and hashes of our own version."""
     if claim is None:
         return Stake(instance, refused="the snapshot has no NodeClaim for it")
     if claim.is_deleting:
@@ -218,11 +215,11 @@ def _hash(
     in_git: Hashed,
     ours: Claims,
 ) -> Hashed:
-    """Return the hash of what a claim was made from, as we compute it, and its version.
+    """Return our hash, and its version, of the object that a claim was created from.
 
-    A claim whose hash is that of the object in the cluster was made from that object; Karpenter
-    keeps both up to date over its own upgrades. Where the object is not in the snapshot, a hash
-    that git does not have counts as drift only if it is of our version.
+    If a claim has the hash of the object in the cluster, it was created from that object; Karpenter
+    updates both when it is upgraded. If the snapshot lacks the object, a hash that differs from
+    git counts as drift only if it has our version.
     """
     have, version = claim.metadata.annotations.get(key, ""), in_git[1]
     if not have or not version:
@@ -247,7 +244,7 @@ def _annotated(claim: NodeClaim, more: Mapping[str, str]) -> NodeClaim:
 
 
 def _without_namesakes(stakes: Sequence[Stake], ours: Claims) -> tuple[Stake, ...]:
-    """Refuse a claim whose name another one has, recorded or taken before it."""
+    """Refuse a claim whose name is taken by a recorded or an earlier claim."""
     taken = {claim.name for claim in ours.recorded}
     checked = []
     for stake in stakes:
@@ -262,7 +259,7 @@ def _without_namesakes(stakes: Sequence[Stake], ours: Claims) -> tuple[Stake, ..
 
 
 def running_karpenters(snapshot: Snapshot) -> list[str]:
-    """Return the pods of Karpenter itself that run in the cluster, by name."""
+    """Return the names of Karpenter's own pods that run in the cluster."""
     key, value = _KARPENTER
     return sorted(
         pod.key
@@ -273,7 +270,7 @@ def running_karpenters(snapshot: Snapshot) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """What taking over writes to."""
+    """What an adoption writes to."""
 
     clock: Clock
     compute: Compute
@@ -282,18 +279,18 @@ class Hands:
 
 
 def _tags_of(instance: Instance, owner: Owner) -> dict[str, str]:
-    """Return the tags that an instance has once it is taken over.
+    """Return the tags of an instance after its adoption.
 
-    Karpenter puts the tag with the cluster's name on only when the node has joined.
+    Karpenter adds the tag with the cluster's name only after the node has joined.
     """
     return {CLUSTER_TAG: owner.cluster, **instance.tags, FLEET_TAG: owner.fleet}
 
 
 def take_over(stakes: Iterable[Stake], hands: Hands, owner: Owner, revision: str) -> list[str]:
-    """Record the claims, then tag their instances; return what went wrong with which.
+    """Record the claims, then tag their instances; return the failures.
 
-    In this order an end in between leaves records without tags, and the same command, given
-    again, puts those on. Until then a pass acts on nothing, as tags and records disagree.
+    An interruption in between leaves records without tags, and running the same command again adds
+    them. Until then tags and records disagree, so no pass launches or disrupts anything.
     """
     taken = [(s, s.claim) for s in stakes if s.claim is not None]
     intents = [_intent(s, c, owner.fleet, revision, hands) for s, c in taken]

@@ -1,8 +1,8 @@
-"""From the journal and the records to the states of a plan's actions.
+"""The states of a plan's actions, from the journal and the records.
 
-What the engine did is durable: intents, commands and NodeClaims. Here it is read as the events that
-``plan/run.py`` knows, so that a pass, the pass after a crash and every command that only reads see
-each action in the same state.
+Intents, commands and NodeClaims are durable. This module translates them into the events of
+``plan/run.py``, so that a pass, the pass after a crash and every command that only reads see each
+action in the same state.
 """
 
 from __future__ import annotations
@@ -26,21 +26,20 @@ from reconciler.ports.state import CommandPhase, RunningCommand
 _VALIDATED: Final = (CommandPhase.TERMINATING, CommandPhase.DONE)
 
 Happened = tuple[ActionEvent, str]
-"""What happened to an action, and what else is known of it."""
+"""An event of an action, and its message."""
 
 
 def _nothing(_: str) -> None:
-    """Find nothing: these records have no past."""
+    """Find nothing: these records have no history."""
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What is recorded of what actions are about.
+    """The records about the subjects of actions.
 
-    ``claims`` are those that are not gone, by name. ``command`` finds a command by id, ``gone`` a
-    NodeClaim that is gone by name, and ``launch`` the journal's entry of a NodeClaim's launch.
-    ``is_recovered`` says that a pass has settled what a crash left behind: a launch that is not
-    recorded by then will not come.
+    ``claims`` are those that exist, by name. ``command`` finds a command by id, ``gone`` a removed
+    NodeClaim by name, and ``launch`` the journal entry of a NodeClaim's launch. ``is_recovered`` is
+    True after a pass has recovered: a launch that is not recorded by then will never happen.
     """
 
     claims: Mapping[str, NodeClaim]
@@ -51,9 +50,9 @@ class Records:
 
 
 def run_of(plan: Plan, records: Records, *, superseded: bool = False) -> PlanRun:
-    """Return how far a plan has come.
+    """Return the progress of a plan.
 
-    ``superseded`` says that a later plan was made: what has not begun by then never will.
+    ``superseded`` means that a later plan exists: actions that have not started never will.
     """
     run = _rebuilt(plan.actions, records)
     if superseded:
@@ -64,10 +63,10 @@ def run_of(plan: Plan, records: Records, *, superseded: bool = False) -> PlanRun
 
 
 def run_of_command(command: RunningCommand, claims: Mapping[str, NodeClaim]) -> PlanRun:
-    """Return how far a command has come, as a pass sees it that has recovered its records.
+    """Return the progress of a command, as seen by a pass that has recovered its records.
 
-    The actions of a command depend on none of another one, so they are tracked without the rest
-    of their plan. ``claims`` are those that are not gone, by name.
+    Actions of different commands are independent, so those of one command can be tracked without
+    the rest of the plan. ``claims`` are those that exist, by name.
     """
     pools = dict(zip(command.node_claims, command.node_pools, strict=False))
     planned = PlannedCommand(
@@ -98,8 +97,8 @@ def _rebuilt(actions: Iterable[Action], records: Records) -> PlanRun:
     return run
 
 
-def tell_mistakes(world: World, run: PlanRun) -> None:
-    """Tell of events that an action cannot have: the records contradict the transition table."""
+def report_illegal(world: World, run: PlanRun) -> None:
+    """Report events that the transition table does not allow: the records contradict it."""
     for problem in run.illegal:
         world.notify(
             EventKind.ILLEGAL_TRANSITION,
@@ -108,7 +107,7 @@ def tell_mistakes(world: World, run: PlanRun) -> None:
 
 
 def _events(action: Action, records: Records) -> Iterator[Happened]:
-    """Yield what happened to an action, in the order in which it did."""
+    """Yield the events of an action, in their order."""
     command = records.command(action.command) if action.command else None
     match action.kind:
         case ActionKind.PROVISION:
@@ -127,7 +126,7 @@ def _of_provision(
     if command is not None and command.phase in _VALIDATED:
         yield ActionEvent.REQUESTED, ""
         yield ActionEvent.LAUNCHED, ""
-        yield ActionEvent.INITIALIZED, ""  # else the command would not have been validated
+        yield ActionEvent.INITIALIZED, ""  # otherwise the command would not have been validated
     elif claim is not None:
         yield from _of_claim(claim)
     else:
@@ -135,7 +134,7 @@ def _of_provision(
 
 
 def _of_claim(claim: NodeClaim) -> Iterator[Happened]:
-    """Yield how far a NodeClaim has come that is not gone."""
+    """Yield the events of the launch of an existing NodeClaim."""
     yield ActionEvent.REQUESTED, ""
     is_ready = claim.is_true(lifecycle.INITIALIZED)
     if not is_ready and not claim.status.provider_id:
@@ -155,10 +154,10 @@ def _obstacle(claim: NodeClaim) -> str:
 def _of_missing_claim(
     name: str, command: RunningCommand | None, records: Records
 ) -> Iterator[Happened]:
-    """Yield what became of a launch whose NodeClaim is not recorded, or not any more.
+    """Yield the events of a launch whose NodeClaim is not recorded, or no longer recorded.
 
-    Whoever sees the records of a process that still runs cannot tell a launch that is about to be
-    requested from one that will never be.
+    In the records of a running process, a launch that is about to be requested cannot be
+    distinguished from one that never will be.
     """
     entry, gone = records.launch(name), records.gone(name)
     if entry is None and gone is None:
@@ -192,10 +191,10 @@ def _of_replace(command: RunningCommand | None) -> Iterator[Happened]:
 def _of_terminate(
     action: Action, command: RunningCommand | None, records: Records
 ) -> Iterator[Happened]:
-    """Yield what became of a node that is to be terminated.
+    """Yield the events of a node's termination by its command.
 
-    What else removes a node is not this action: it waits while its command may be rolled back, and
-    never starts where its command did not.
+    Other reasons that remove the node do not count. The action waits while its command may be
+    rolled back, and never starts if its command does not.
     """
     if command is None:
         return
@@ -210,6 +209,6 @@ def _of_terminate(
 
 
 def _drain(claim: NodeClaim | None) -> str:
-    """Return what the drain of a node waits for, empty where that is not known."""
+    """Return what the drain of a node waits for, empty if unknown."""
     known = claim.condition("Drained") if claim is not None else None
     return known.message if known is not None else ""

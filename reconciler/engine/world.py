@@ -1,4 +1,4 @@
-"""The ports that one engine works with, and the facts that stay the same while it runs."""
+"""The ports of an engine."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from reconciler.ports.state import StateStore
 
 
 def _forget(plan: Plan) -> None:
-    """Keep no reasons beyond those of the recorded plans."""
+    """Keep no reasons except those in the recorded plans."""
 
 
 def _keep_all(now: datetime, keep: timedelta, needed: Collection[str]) -> int:
-    """Remove nothing: these records are gone with their process."""
+    """Remove nothing: these records end with their process."""
     del now, keep, needed
     return 0
 
 
 def _hold_always() -> None:
-    """Hold the right to act: nobody else can act for a fleet of this process alone."""
+    """Confirm the lease: no other process can act for a fleet that exists in this one only."""
 
 
 class NoInterruptions:
-    """No word of interruptions ever comes: no queue is named."""
+    """No interruption events: no queue is configured."""
 
     def arrived(self) -> Sequence[Interruption]:
         """Return nothing."""
         return ()
 
     def settle(self, heard: Sequence[Interruption]) -> None:
-        """Do nothing: nothing was heard."""
+        """Do nothing: there are no events."""
         del heard
 
     def has_news(self) -> bool:
@@ -46,23 +46,23 @@ class NoInterruptions:
         return False
 
     def problem(self) -> str:
-        """Return an empty text: not to listen is no problem."""
+        """Return an empty text: having no queue is not a problem."""
         return ""
 
 
 class NoArrivals:
-    """Nobody tells of pods: the next look finds them."""
+    """No events of pending pods: the next pass finds them."""
 
     def has_news(self) -> bool:
         """Return False."""
         return False
 
     def acknowledge(self) -> None:
-        """Do nothing: nothing was heard."""
+        """Do nothing: there are no events."""
 
 
 class NoLeftovers:
-    """Nothing is ever left behind: the world is imitated."""
+    """Nothing is ever left behind in an imitated account."""
 
     def found(self, classes: Iterable[EC2NodeClass]) -> Sequence[Leftover]:
         """Return nothing."""
@@ -70,7 +70,7 @@ class NoLeftovers:
         return ()
 
     def discard(self, leftover: Leftover) -> None:
-        """Do nothing: nothing was found."""
+        """Do nothing: there is nothing to delete."""
         del leftover
 
 
@@ -78,10 +78,9 @@ class NoLeftovers:
 class World:
     """Everything outside the functional core, chosen once by ``cli/wiring``.
 
-    ``keep_reasons`` is given each plan that says something new. ``prune`` removes from the records
-    what is settled and older than a span, but none of the intents that it is given, and returns
-    how many rows went. ``confirm`` raises LeaseLostError unless this process still holds the lease
-    of the fleet.
+    ``keep_reasons`` receives each plan with new content. ``prune`` removes settled records that are
+    older than a span, except the given intents, and returns the number of removed rows. ``confirm``
+    raises LeaseLostError unless this process still holds the lease of the fleet.
     """
 
     clock: Clock
@@ -107,7 +106,7 @@ class World:
         command: str = "",
         reason: str = "",
     ) -> None:
-        """Tell whoever watches that something happened now."""
+        """Report that something happened now."""
         self.notifier.notify(
             Progress(
                 self.clock.now(),

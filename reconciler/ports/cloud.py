@@ -1,4 +1,4 @@
-"""EC2: instances, launches, what EC2 announces, and what launches leave behind."""
+"""EC2: instances, launches, interruption events, and unused objects that launches leave."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An EC2 instance that bears our tags, as described by EC2.
+    """An EC2 instance with our tags, as described by EC2.
 
     ``state`` is EC2's: pending, running, stopping, stopped, shutting-down, terminated.
     """
@@ -35,21 +35,21 @@ class Instance:
 
     @property
     def provider_id(self) -> str:
-        """How Kubernetes names the instance: ``aws:///<zone>/<id>``."""
+        """The provider id of the instance in Kubernetes: ``aws:///<zone>/<id>``."""
         return f"aws:///{self.zone}/{self.id}"
 
     @property
     def is_going(self) -> bool:
-        """Whether it is terminated, or soon will be."""
+        """Whether it is terminated or shutting down."""
         return self.state in ("shutting-down", "terminated")
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchOption:
-    """One offering that a launch may take, with its price in USD an hour.
+    """An offering that a launch may use, with its price in USD an hour.
 
-    A reserved one names its reservation: which kind (``default``, ``capacity-block``), and whether
-    EC2 may take it back.
+    A reserved offering names its reservation, its type (``default``, ``capacity-block``), and
+    whether EC2 may interrupt it.
     """
 
     instance_type: str
@@ -63,14 +63,14 @@ class LaunchOption:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A wish for one instance.
+    """The request for one instance.
 
     ``intent`` is the id of the journalled intent and the client token of the call: the same
     intent never yields a second instance. ``options`` are in order of preference, all of one
     capacity type, at most 60 instance types.
 
-    ``batch`` is the id of the journalled intent that joins equal wishes into one call, empty for
-    a wish that is a call by itself. Wishes of a batch follow one another and stay together.
+    ``batch`` is the id of the journalled intent that joins identical requests into one call, empty
+    for a request with a call of its own. Requests of a batch are adjacent.
     """
 
     intent: str
@@ -83,13 +83,13 @@ class Launch:
 
     @property
     def token(self) -> str:
-        """What makes the call the same call again; its instances bear it as a tag."""
+        """The client token of the call, which is also a tag of its instances."""
         return self.batch or self.intent
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An offering that EC2 could not give, and what it said."""
+    """An offering that EC2 refused, and its error."""
 
     instance_type: str
     zone: str
@@ -100,7 +100,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class LaunchAnswer:
-    """What came of a launch: an instance, refusals, or both at once; both are to be read."""
+    """The answer to a launch: an instance, refusals, or both; callers have to read both."""
 
     instance: Instance | None
     refused: tuple[Refusal, ...] = ()
@@ -109,38 +109,38 @@ class LaunchAnswer:
 class Compute(Protocol):
     """EC2.
 
-    Every method may raise TransientCloudError (the outcome may be unknown: look, then repeat),
+    Every method may raise TransientCloudError (the outcome may be unknown: check, then repeat),
     CloudError (repeating does not help) with the API call and request id in ``where``.
     """
 
     def resolve(self, node_class: EC2NodeClass) -> EC2NodeClass:
-        """Return the class with a status: its subnets, groups, images, and whether it is ready."""
+        """Return the class with its status: subnets, security groups, images and readiness."""
 
-    def launch(self, wishes: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
-        """Try to get the instances; the answers stand in the order of the wishes.
+    def launch(self, requests: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
+        """Launch the instances; the answers have the order of the requests.
 
-        Repeating a wish whose intent was fulfilled returns the same instance. The instances of a
-        batch go to its wishes in their order; where there are fewer, the last ones get none.
+        Repeating a request whose intent was fulfilled returns the same instance. The instances of a
+        batch are assigned to its requests in order; if there are fewer, the last ones get none.
         """
 
     def instances(self) -> Sequence[Instance]:
-        """Return every instance of this fleet that is not yet terminated, all pages of them."""
+        """Return all instances of this fleet that are not terminated, from every page."""
 
     def find(self, intents: Sequence[str]) -> Sequence[Instance]:
-        """Return the instances that bear the tag of one of the intents, whatever their state."""
+        """Return the instances with the tag of one of the intents, whatever their state."""
 
     def look_up(self, ids: Sequence[str]) -> Sequence[Instance]:
-        """Return these instances, whatever their state; what EC2 does not show is left out."""
+        """Return the instances with these ids, whatever their state, without those EC2 lacks."""
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Begin to terminate the instances; those that are gone already count as done."""
+        """Request the termination of instances; those that are gone already are no error."""
 
     def tag(self, instance: str, tags: Mapping[str, str]) -> None:
-        """Put further tags on an instance."""
+        """Add tags to an instance."""
 
 
 class InterruptionKind(StrEnum):
-    """What EC2 announces, or has already done, to instances."""
+    """What EC2 announces about instances, or has already done."""
 
     SPOT_INTERRUPTION = "SpotInterruption"
     RESERVATION_INTERRUPTION = "CapacityReservationInterruption"
@@ -153,10 +153,10 @@ class InterruptionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """Word from EC2 that instances go, or should.
+    """An event of EC2 about instances that are reclaimed, or should be replaced.
 
-    ``id`` tells one word from another, and may come more than once. ``text`` says it to a person:
-    ``spot interruption warning``.
+    ``id`` identifies the event, which may be delivered more than once. ``text`` describes it for
+    people: ``spot interruption warning``.
     """
 
     id: str
@@ -167,30 +167,30 @@ class Interruption:
 
 
 class Interruptions(Protocol):
-    """Where EC2's word of interruptions comes in. No method waits for the world, or raises."""
+    """The source of interruption events. No method waits for the world, or raises."""
 
     def arrived(self) -> Sequence[Interruption]:
-        """Return what was heard and is not settled, in the order in which it came.
+        """Return the received events that are not acknowledged, in order of arrival.
 
-        The same word may come again: EC2 tells everything at least once.
+        An event may be delivered again: EC2 delivers at least once.
         """
 
     def settle(self, heard: Sequence[Interruption]) -> None:
-        """Say that what these mean is on record: they need not be told again."""
+        """Acknowledge events whose consequences are recorded."""
 
     def has_news(self) -> bool:
-        """Return whether ``arrived`` would give something."""
+        """Return whether ``arrived`` would return any event."""
 
     def problem(self) -> str:
-        """Return why nothing can be heard at present, empty where all is well."""
+        """Return why events cannot be received at present, empty if they can."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """Something in the account that launches made and nothing needs any more.
+    """An object in the account that launches created and nothing uses any more.
 
-    ``kind`` is ``launch-template`` or ``instance-profile``; ``id`` is that of a template, which
-    outlives no second one of its name; ``roles`` are those of a profile.
+    ``kind`` is ``launch-template`` or ``instance-profile``. ``id`` is the id of a template, so that
+    a new one of the same name is not meant. ``roles`` are those of a profile.
     """
 
     kind: str
@@ -200,13 +200,13 @@ class Leftover:
 
 
 class Leftovers(Protocol):
-    """What launches leave behind in the account. Methods raise as those of ``Compute`` do."""
+    """Unused objects that launches leave in the account; raises like ``Compute``."""
 
     def found(self, classes: Iterable[EC2NodeClass]) -> Sequence[Leftover]:
-        """Return what may be deleted, while ``classes`` are all that the fleet has.
+        """Return what may be deleted, given all node classes of the fleet.
 
-        It may be asked at any time, and looks only as often as is worth it.
+        It may be called at any time, and queries AWS only now and then.
         """
 
     def discard(self, leftover: Leftover) -> None:
-        """Delete it; what is gone already is no error."""
+        """Delete it; one that is gone already is no error."""

@@ -15,17 +15,17 @@ class Cluster(Protocol):
     """The Kubernetes API. Methods raise ClusterError."""
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
-        """Return what runs now: nodes, pods and what governs them.
+        """Return the current nodes and pods, and the objects that constrain them.
 
-        ``claims`` are our recorded NodeClaims and ``instances`` what EC2 says: an imitated
-        cluster makes its nodes from them, a real one ignores them.
+        ``claims`` are our recorded NodeClaims and ``instances`` those of EC2: an imitated cluster
+        creates its nodes from them, a real one ignores them.
         """
 
     def taint(self, node: str) -> None:
-        """Put the taint ``karpenter.sh/disrupted:NoSchedule`` on a node; twice is once."""
+        """Put the taint ``karpenter.sh/disrupted:NoSchedule`` on a node; idempotent."""
 
     def untaint(self, node: str) -> None:
-        """Take that taint away; a node that is gone is no error."""
+        """Remove that taint; a node that is gone is no error."""
 
     def register(self, node: str, claim: NodeClaim) -> None:
         """Give a node that has joined the labels, annotations and taints of its claim."""
@@ -34,7 +34,7 @@ class Cluster(Protocol):
         """Mark a node as initialized."""
 
     def drain(self, node: str, deadline: datetime | None, now: datetime) -> int:
-        """Ask the pods of a node to leave, and return how many it still waits for.
+        """Evict the pods of a node, and return how many are still there.
 
         Evictions respect PodDisruptionBudgets; after ``deadline`` pods are deleted.
         """
@@ -44,10 +44,10 @@ class Cluster(Protocol):
 
 
 class Arrivals(Protocol):
-    """Word of pods that wait for a node. It is a reason to look, and is believed in nothing."""
+    """Events of pending pods. They trigger a pass; decisions never rely on them."""
 
     def has_news(self) -> bool:
-        """Return whether pods began to wait since the last look, and enough have come together."""
+        """Return whether a batch of pods has become pending since the last pass."""
 
     def acknowledge(self) -> None:
-        """Say that a look begins: it will see whatever has come until now."""
+        """Acknowledge the events so far: the pass that begins observes those pods."""

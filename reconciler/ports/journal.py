@@ -1,4 +1,4 @@
-"""Effects, written down before they are tried, and how they ended."""
+"""The journal of effects: written before they are tried, with their outcomes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Outcome(StrEnum):
 
 
 class Intent(msgspec.Struct, frozen=True, rename="camel"):
-    """An effect that was decided, written down before it is tried.
+    """A decided effect, journalled before it is tried.
 
     ``id`` is a hash of revision, serial, verb, target and parameters; a retry repeats it, changed
     parameters change it.
@@ -50,7 +50,7 @@ class Intent(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class JournalEntry(msgspec.Struct, frozen=True, rename="camel"):
-    """An intent and what is known of its outcome."""
+    """An intent with its outcome, if known."""
 
     sequence: int
     intent: Intent
@@ -60,16 +60,16 @@ class JournalEntry(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Journal(Protocol):
-    """Append-only and durable: what is written here survives any crash after the call returns."""
+    """Append-only and durable: entries survive any crash after the call returns."""
 
     def begin(self, intents: Sequence[Intent]) -> None:
-        """Write intents down; one that is known already is left as it is."""
+        """Append intents; known ones are left unchanged."""
 
     def finish(self, intent: str, outcome: Outcome, at: datetime, message: str = "") -> None:
-        """Write down how an intent ended."""
+        """Append the outcome of an intent."""
 
     def entry(self, intent: str) -> JournalEntry | None:
-        """Return what is known of an intent, None if it was never written here."""
+        """Return the entry of an intent, None if there is none."""
 
     def in_doubt(self) -> Sequence[JournalEntry]:
         """Return the intents without an outcome, oldest first."""

@@ -1,4 +1,4 @@
-"""What is said while it happens."""
+"""Progress events for people and logs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Something that happened, for a person to read while it happens."""
+    """An event for a person who watches, or for the log."""
 
     at: datetime
     kind: EventKind
@@ -82,7 +82,7 @@ class Progress:
 
 
 class Notifier(Protocol):
-    """Where progress is told."""
+    """The receiver of progress events."""
 
     def notify(self, progress: Progress) -> None:
-        """Tell it; must not fail."""
+        """Report it; never raises."""

@@ -1,4 +1,4 @@
-"""What is recorded: claims, commands, objects and plans, and the right to act for a fleet."""
+"""The recorded state (claims, commands, objects, plans) and the lease of a fleet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reconciler.model.ownership import NO_CLUSTER, ClusterId
 
 
 class CommandPhase(StrEnum):
-    """Where a command that is being carried out stands."""
+    """The phase of a command."""
 
     MARKED = "marked"
     WAITING = "waiting"
@@ -25,11 +25,11 @@ class CommandPhase(StrEnum):
 
 
 class RunningCommand(msgspec.Struct, frozen=True, rename="camel"):
-    """A disruption command under way: which claims go, which must be ready before.
+    """A disruption command: the claims that it removes, and those that must be ready before.
 
-    ``node_pools`` runs in parallel with ``node_claims``. ``voluntary`` says that the budgets were
-    asked; ``failed`` that it was rolled back because its replacements did not come, and not
-    because somebody objected.
+    ``node_pools`` are the NodePools of ``node_claims``, in the same order. ``voluntary`` means that
+    budgets apply. ``failed`` means that it was rolled back because its replacements did not become
+    ready, and not because validation failed.
     """
 
     id: str
@@ -49,7 +49,7 @@ class RunningCommand(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RecordedObject(msgspec.Struct, frozen=True, rename="camel"):
-    """An object of desired state as it was last carried out, with its drift hash."""
+    """An object of the desired state as last applied, with its drift hash."""
 
     kind: str
     name: str
@@ -59,7 +59,7 @@ class RecordedObject(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RecordedPlan(msgspec.Struct, frozen=True, rename="camel"):
-    """A plan that was made or carried out; ``body`` is its JSON."""
+    """A plan that was made or applied; ``body`` is its JSON."""
 
     digest: str
     revision: str
@@ -70,7 +70,7 @@ class RecordedPlan(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Unavailable(msgspec.Struct, frozen=True, rename="camel"):
-    """An offering that EC2 refused, not to be asked for before ``until``."""
+    """An offering that EC2 refused, not to be requested before ``until``."""
 
     instance_type: str
     zone: str
@@ -81,53 +81,53 @@ class Unavailable(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class StateStore(Protocol):
-    """What we did and believe, durable. Every method is one transaction.
+    """The durable records of a fleet. Every method is one transaction.
 
-    ``serial`` rises with each write that changes a belief; a plan names the serial it was made
-    from. Methods raise StateError when the store cannot be used.
+    ``serial`` increases with each write that changes the state; a plan names the serial that it was
+    made from. Methods raise StateError when the store cannot be used.
     """
 
     def serial(self) -> int:
-        """Return the present serial of this fleet."""
+        """Return the current serial of this fleet."""
 
     def node_claims(self) -> Sequence[NodeClaim]:
-        """Return the claims that are not gone, by name."""
+        """Return the claims that exist, by name."""
 
     def put_node_claims(self, claims: Sequence[NodeClaim]) -> None:
-        """Record claims as they are now."""
+        """Record the current claims."""
 
     def forget_node_claim(self, name: str, at: datetime, reason: str) -> None:
-        """Record that a claim is gone; its history stays."""
+        """Record that a claim is gone; its history is kept."""
 
     def commands(self) -> Sequence[RunningCommand]:
-        """Return the commands under way, oldest first."""
+        """Return the running commands, oldest first."""
 
     def put_command(self, command: RunningCommand) -> None:
-        """Record where a command stands; DONE and ROLLED_BACK take it off the list."""
+        """Record the phase of a command; DONE and ROLLED_BACK end it."""
 
     def command(self, name: str) -> RunningCommand | None:
-        """Return the command of that id, ended or not, as it was recorded last."""
+        """Return the command with the id, running or ended, or None."""
 
     def commands_since(self, at: datetime) -> Sequence[RunningCommand]:
-        """Return the commands that began at ``at`` or later, ended or not, oldest first."""
+        """Return the commands that started at ``at`` or later, running or ended, oldest first."""
 
     def rollouts(self) -> Sequence[Rollout]:
         """Return the rollouts, by NodePool."""
 
     def put_rollout(self, rollout: Rollout) -> None:
-        """Record how far a rollout has come."""
+        """Record the progress of a rollout."""
 
     def obstacles(self) -> Sequence[Obstacle]:
-        """Return what stood in the way when somebody last looked, by kind and name."""
+        """Return the blockers of the last pass, by kind and name."""
 
     def put_obstacles(self, obstacles: Sequence[Obstacle]) -> None:
-        """Record what stands in the way now, replacing all that was known."""
+        """Record the current blockers, replacing all recorded ones."""
 
     def objects(self) -> Sequence[RecordedObject]:
-        """Return the desired objects as last carried out, by kind and name."""
+        """Return the desired objects as last applied, by kind and name."""
 
     def put_objects(self, objects: Sequence[RecordedObject], revision: str, at: datetime) -> None:
-        """Record the desired objects of a revision, replacing all known ones."""
+        """Record the desired objects of a revision, replacing all recorded ones."""
 
     def put_plan(self, plan: RecordedPlan) -> None:
         """Record a plan."""
@@ -139,20 +139,20 @@ class StateStore(Protocol):
         """Return the newest plans, newest first."""
 
     def unavailable(self, now: datetime) -> Sequence[Unavailable]:
-        """Return the offerings that must not be asked for now."""
+        """Return the offerings that are unavailable at ``now``."""
 
     def put_unavailable(self, offerings: Sequence[Unavailable]) -> None:
-        """Record refusals; the later ``until`` holds, and always that of a further refusal."""
+        """Record refusals; the later ``until`` is kept, except that a further refusal wins."""
 
 
 class Shelf(Protocol):
-    """A durable map from name to bytes, for an adapter that imitates a part of the world."""
+    """A durable map from names to bytes, for adapters that imitate a part of the world."""
 
     def read(self, name: str) -> bytes | None:
-        """Return what was last written under ``name``."""
+        """Return the bytes last written under ``name``."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Make ``content`` durable under ``name``."""
+        """Store ``content`` under ``name``."""
 
 
 class Lease(Protocol):
@@ -163,22 +163,22 @@ class Lease(Protocol):
     """
 
     def acquire(self, cluster: ClusterId = NO_CLUSTER) -> None:
-        """Take the lease, to act for ``cluster``; whoever holds it may take it again.
+        """Take the lease, to act for ``cluster``; its holder may take it again.
 
         Raises:
-            LeaseHeldError: another process holds it; the message says which.
+            LeaseHeldError: another process holds it; the message names it.
             FleetConflictError: another fleet has nodes in this cluster.
         """
 
     def confirm(self) -> None:
-        """Return if the lease is held for the next few seconds; renew it where that is due.
+        """Return if the lease is held for the next few seconds; renew it when due.
 
         Raises:
-            LeaseLostError: it is not; acting must stop.
+            LeaseLostError: it is not held; all effects must stop.
         """
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lease."""
 
     def holder(self) -> str | None:
-        """Return who holds the lease, None where nobody does, without taking it."""
+        """Return the holder of the lease, or None, without taking it."""

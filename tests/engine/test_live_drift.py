@@ -12,7 +12,7 @@ from reconciler.adapters.simulated.faults import Fault
 from reconciler.desired.hash import object_hash
 from reconciler.engine.loop import PAUSE_MAX
 from reconciler.engine.steps.interruption import ending
-from reconciler.engine.steps.lifecycle import looked_for
+from reconciler.engine.steps.lifecycle import with_instance
 from reconciler.model.errors import TransientCloudError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import CapacityReservation, EC2NodeClass
@@ -187,9 +187,9 @@ def seen_as(claim: NodeClaim, **facts: str) -> Instance:
 def test_an_instance_that_lost_its_reservation_is_on_demand_from_then_on() -> None:
     claim = a_claim(**{"karpenter.sh/capacity-type": "reserved", RESERVATION: "cr-1"})
     now = claim.metadata.creation_timestamp
-    kept = looked_for(claim, seen_as(claim, capacity_type="reserved"), now)
+    kept = with_instance(claim, seen_as(claim, capacity_type="reserved"), now)
     assert kept.metadata.labels[RESERVATION] == "cr-1"
-    lost = looked_for(claim, seen_as(claim), now).metadata.labels
+    lost = with_instance(claim, seen_as(claim), now).metadata.labels
     assert lost["karpenter.sh/capacity-type"] == "on-demand"
     assert RESERVATION not in lost
 

@@ -22,7 +22,7 @@ from reconciler.catalog.catalog import bundled
 from reconciler.desired.fleet import Fleet, SourceFile, read_fleet
 from reconciler.desired.settings.layers import resolve
 from reconciler.disruption.gates.consolidatable import LEFT_OVER
-from reconciler.disruption.gates.retries import IN_VAIN
+from reconciler.disruption.gates.retries import REPLACEMENT_FAILED
 from reconciler.model.billing import COMPUTE, SavingsPlanTerms
 from reconciler.model.history import History, Taken
 from reconciler.model.settings import Settings
@@ -141,7 +141,12 @@ def some_nodes(draw: st.DrawFn) -> list[dict[str, Any]]:
         known: list[dict[str, Any]] = [
             {"type": "Drifted", **since},
             {"type": LEFT_OVER, **since},
-            {"type": IN_VAIN, "reason": "a", "message": draw(st.sampled_from("123")), **since},
+            {
+                "type": REPLACEMENT_FAILED,
+                "reason": "a",
+                "message": draw(st.sampled_from("123")),
+                **since,
+            },
         ]
         objects += a_node(
             name,

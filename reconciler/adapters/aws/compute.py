@@ -85,21 +85,21 @@ class AwsCompute:
         """Return the class with a status; a class with a complete status is returned unchanged."""
         return self._resolver.resolve(node_class)
 
-    def launch(self, wishes: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
+    def launch(self, requests: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
         """Launch the instances; the results have the order of the requests.
 
         A request that was fulfilled before, in this process or an earlier one, returns its instance
         and launches none. A batch is one call.
         """
-        lots = [list(lot) for _, lot in groupby(wishes, key=lambda wish: wish.token)]
-        if any(wish.options[0].capacity_type == RESERVED for wish in wishes):
+        lots = [list(lot) for _, lot in groupby(requests, key=lambda request: request.token)]
+        if any(request.options[0].capacity_type == RESERVED for request in requests):
             self._resolver.expire_reserved()
         try:
             known = {i.tags.get(INTENT, "") for i in self.find([lot[0].token for lot in lots])}
         except LeaseLostError:
             raise
         except ReconcilerError as error:
-            return [error] * len(wishes)
+            return [error] * len(requests)
 
         late = TransientCloudError("EC2 does not list all instances of the batch yet", where=_LIST)
 

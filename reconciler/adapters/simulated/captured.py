@@ -37,9 +37,9 @@ class CapturedCompute:
         del ids
         return ()
 
-    def launch(self, wishes: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
+    def launch(self, requests: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
         """Refuse."""
-        del wishes
+        del requests
         _refuse()
 
     def terminate(self, ids: Sequence[str]) -> None:

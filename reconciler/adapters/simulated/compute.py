@@ -71,13 +71,13 @@ class SimulatedCompute:
         """Return the class as it is: what it selects in an account is not simulated."""
         return node_class
 
-    def launch(self, wishes: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
-        """Try to get the instances; the answers stand in the order of the wishes.
+    def launch(self, requests: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
+        """Try to get the instances; the answers stand in the order of the requests.
 
-        Repeating a wish whose intent was fulfilled returns the same instance; with other
+        Repeating a request whose intent was fulfilled returns the same instance; with other
         parameters it is refused, as EC2 does. A batch is one call.
         """
-        lots = (list(lot) for _, lot in groupby(wishes, key=lambda wish: wish.token))
+        lots = (list(lot) for _, lot in groupby(requests, key=lambda request: request.token))
         return [answer for lot in lots for answer in self._answered(lot)]
 
     def instances(self) -> Sequence[Instance]:
@@ -186,44 +186,44 @@ class SimulatedCompute:
 
     def _answered(self, lot: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
         try:
-            return self._call("CreateFleet", lambda: [self._fulfilled(wish) for wish in lot])
+            return self._call("CreateFleet", lambda: [self._fulfilled(request) for request in lot])
         except (TransientCloudError, CloudError) as error:
             return [error] * len(lot)
 
-    def _fulfilled(self, wish: Launch) -> LaunchAnswer:
-        parameters = _digest(wish)
-        known = self._asked.get(wish.intent) if self.conditions.honours_tokens else None
+    def _fulfilled(self, request: Launch) -> LaunchAnswer:
+        parameters = _digest(request)
+        known = self._asked.get(request.intent) if self.conditions.honours_tokens else None
         if known is not None:
             before, identity = known
             if before != parameters:
-                text = f"the token {wish.intent} was used with other parameters"
+                text = f"the token {request.intent} was used with other parameters"
                 raise CloudError(f"IdempotentParameterMismatch: {text}", where="ec2:CreateFleet")
             return LaunchAnswer(self.machines[identity].seen(self._clock.now()))
         now = self._clock.now()
         refused: list[Refusal] = []
-        for option in wish.options:
+        for option in request.options:
             pool = (option.instance_type, option.zone, option.capacity_type)
             refusal = self.conditions.refusal(pool, now)
             if refusal is None:
-                machine = self._begin(wish, option)
-                self._asked[wish.intent] = (parameters, machine.facts.id)
+                machine = self._begin(request, option)
+                self._asked[request.intent] = (parameters, machine.facts.id)
                 return LaunchAnswer(machine.facts, tuple(refused))
             text = f"no {option.instance_type} in {option.zone} now"
             refused.append(Refusal(*pool, refusal.code, text))
         return LaunchAnswer(None, tuple(refused))
 
-    def _begin(self, wish: Launch, option: LaunchOption) -> SimulatedInstance:
+    def _begin(self, request: Launch, option: LaunchOption) -> SimulatedInstance:
         """Launch an instance; its id follows from its claim, so that a run can be repeated.
 
         An intent would not do: it names the commit, and another one with the same content would
         give every node another fate.
         """
-        now, claim = self._clock.now(), wish.node_claim
+        now, claim = self._clock.now(), request.node_claim
         nth = self._launches.get(claim.name, 0)
         self._launches[claim.name] = nth + 1
         name = hashlib.sha256(f"{claim.name}\0{nth}".encode()).hexdigest()[:17]
         kind = self._types(option.instance_type)
-        status = wish.node_class.status
+        status = request.node_class.status
         subnets = sorted(s.id for s in status.subnets if s.zone == option.zone)
         instance = Instance(
             id=f"i-{name}",
@@ -233,12 +233,12 @@ class SimulatedCompute:
             state="pending",
             launched_at=now,
             tags={
-                **wish.tags,
+                **request.tags,
                 NODEPOOL: claim.node_pool,
                 CLAIM_TAG: claim.name,
-                INTENT_TAG: wish.token,
+                INTENT_TAG: request.token,
             },
-            image_id=_image(wish.node_class, kind),
+            image_id=_image(request.node_class, kind),
             subnet_id=subnets[0] if subnets else "",
             security_groups=tuple(sorted(g.id for g in status.security_groups)),
             private_dns_name=self._address(name),
@@ -246,7 +246,7 @@ class SimulatedCompute:
         )
         machine = SimulatedInstance(
             instance,
-            wish.intent,
+            request.intent,
             now + timedelta(seconds=self._span("launching", instance.id)),
             prices=[(now, option.price)],
         )
@@ -303,11 +303,11 @@ class SimulatedCompute:
 _MOMENT: Final = timedelta(microseconds=1)
 
 
-def _digest(wish: Launch) -> str:
+def _digest(request: Launch) -> str:
     """Return what makes a call the same call again."""
-    facts = [wish.node_claim.name, wish.node_class.name]
-    facts += [f"{o.instance_type} {o.zone} {o.capacity_type} {o.price}" for o in wish.options]
-    facts += [f"{key}={wish.tags[key]}" for key in sorted(wish.tags)]
+    facts = [request.node_claim.name, request.node_class.name]
+    facts += [f"{o.instance_type} {o.zone} {o.capacity_type} {o.price}" for o in request.options]
+    facts += [f"{key}={request.tags[key]}" for key in sorted(request.tags)]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()
 
 

@@ -26,6 +26,7 @@ from reconciler.cli.wiring.ground import (
 from reconciler.cli.wiring.imitation import Imitation
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import LeaseHeldError, LeaseLostError, StateError
+from reconciler.ports.progress import EventKind
 
 if TYPE_CHECKING:
     import argparse
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from reconciler.model.settings import Settings
     from reconciler.plan.make.inputs import Inputs
     from reconciler.ports.cloud import Compute
-    from reconciler.ports.progress import EventKind, Notifier
+    from reconciler.ports.progress import Notifier
 
 
 # What ``reconciler check`` looks with.

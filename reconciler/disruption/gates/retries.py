@@ -15,7 +15,7 @@ from typing import Final
 from reconciler.disruption.candidates import Candidate
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 
-IN_VAIN: Final = "ReplacedInVain"
+REPLACEMENT_FAILED: Final = "ReplacementFailed"
 """Condition of a claim in our records: message and reason are the attempts and the revision."""
 
 _FIRST_PAUSE: Final = timedelta(minutes=15)
@@ -23,14 +23,14 @@ _LONGEST_PAUSE: Final = timedelta(hours=4)
 
 
 def failed_attempts(claim: NodeClaim) -> int:
-    """Return how often the node was to go and stayed: nothing could replace or taint it."""
-    known = claim.condition(IN_VAIN)
+    """Return how often replacing or tainting the node has failed."""
+    known = claim.condition(REPLACEMENT_FAILED)
     return int(known.message) if known is not None else 0
 
 
 def rests_until(claim: NodeClaim) -> datetime | None:
     """Return the time from which the node may be replaced again; None if there is no delay."""
-    known = claim.condition(IN_VAIN)
+    known = claim.condition(REPLACEMENT_FAILED)
     times = failed_attempts(claim)
     if known is None or known.last_transition_time is None or times < 2:
         return None

@@ -1,1 +1,1 @@
-"""What a pass does, one module for each kind of step."""
+"""The steps of a pass, a module for each kind."""

@@ -1,12 +1,11 @@
-"""Equal launches of one pass, joined into one CreateFleet.
+"""Identical launches of one pass, batched into one CreateFleet call.
 
-A batch is an intent of its own, written down in the same breath as those of its NodeClaims. Its
-id is the client token of the one call and the tag of every instance that comes of it; each claim
-takes one of these instances, and the records say which. Any instance serves any claim of a batch,
-so whatever a crash cuts short can be dealt out from what is left: instances that no claim has, to
-claims that have none.
+A batch is an intent of its own, journalled together with those of its NodeClaims. Its id is the
+client token of the call and a tag of every instance that the call launches. Each claim takes one of
+these instances, and the records say which. Any instance of a batch fits any of its claims, so a
+crash is repaired by assigning the instances without a claim to the claims without an instance.
 
-A pass is the window in which launches meet: nothing waits for more of them to come.
+Only launches of the same pass are batched: nothing waits for more of them.
 """
 
 from __future__ import annotations
@@ -27,37 +26,37 @@ from reconciler.ports.cloud import Instance, Launch
 from reconciler.ports.journal import Intent, Verb
 
 MOST: Final = 1000
-"""How many instances one call asks for at most (aws reference 3.2)."""
+"""The maximum number of instances in one call (aws reference 3.2)."""
 
-Wish = tuple[Intent, Launch]
+LaunchCall = tuple[Intent, Launch]
 
 
 @dataclass(frozen=True, slots=True)
 class BatchedLaunches:
-    """What a pass asks of EC2: the calls with their intents, and the intents of the batches."""
+    """The launches that a pass requests: the calls with their intents, and the batches' intents."""
 
-    calls: tuple[Wish, ...]
+    calls: tuple[LaunchCall, ...]
     heads: tuple[Intent, ...] = ()
 
     @property
     def intents(self) -> tuple[Intent, ...]:
-        """Everything to be written down before the first call, the batches first."""
+        """Everything to journal before the first call, the batches first."""
         return (*self.heads, *(intent for intent, _ in self.calls))
 
 
-def wishes(effects: Effects, calls: Sequence[tuple[Launch, str]], least: int) -> BatchedLaunches:
-    """Return how the launches (each with its reason) are asked for.
+def batch(effects: Effects, calls: Sequence[tuple[Launch, str]], least: int) -> BatchedLaunches:
+    """Return the calls for the launches, each of which comes with its reason.
 
-    From ``least`` launches on, equal ones are joined, at most ``MOST`` into one; below, and where
-    ``least`` is 0, each has a call of its own, and its instance all its tags from the first
-    moment on.
+    If there are at least ``least`` launches, identical ones are batched, at most ``MOST`` into one
+    call. With fewer launches, or where ``least`` is 0, each has a call of its own, and its instance
+    has all its tags from the beginning.
     """
     if least == 0 or len(calls) < least:
         return BatchedLaunches(tuple(_alone(effects, call, reason) for call, reason in calls))
     kinds: dict[bytes, list[tuple[Launch, str]]] = {}
     for call, reason in calls:
         kinds.setdefault(_kind(call, reason), []).append((call, reason))
-    made: list[Wish] = []
+    made: list[LaunchCall] = []
     heads: list[Intent] = []
     for alike in kinds.values():
         for start in range(0, len(alike), MOST):
@@ -72,7 +71,7 @@ def wishes(effects: Effects, calls: Sequence[tuple[Launch, str]], least: int) ->
 
 
 def call_of(intent: Intent, heads: Mapping[str, Intent]) -> Launch:
-    """Return the call of a launch as it was written down, for its repetition.
+    """Return the journalled call of a launch, so that it can be repeated.
 
     ``heads`` are the intents of batches by id.
     """
@@ -86,17 +85,17 @@ def call_of(intent: Intent, heads: Mapping[str, Intent]) -> Launch:
 
 
 def claims_of(head: Intent) -> tuple[str, ...]:
-    """Return the names of the claims that a batch was made for."""
+    """Return the names of the claims of a batch."""
     return tuple(head.parameters["claims"].split())
 
 
 def dealt(
     names: Sequence[str], instances: Sequence[Instance], held: Mapping[str, str]
 ) -> dict[str, Instance]:
-    """Return which claim has which instance of a batch.
+    """Return the instance of each claim of a batch.
 
-    ``held`` are the instances that claims have already, by claim; the others go in the order of
-    their launch to those of ``names`` that have none.
+    ``held`` are the instances that claims already have, by claim. The others are assigned in the
+    order of their launch to the claims in ``names`` that have none.
     """
     shown = {instance.id: instance for instance in instances}
     mine = {name: shown[held[name]] for name in names if held.get(name) in shown}
@@ -107,11 +106,11 @@ def dealt(
     return {**mine, **dict(zip(waiting, free, strict=False))}
 
 
-def _alone(effects: Effects, call: Launch, reason: str) -> Wish:
-    """Return the intent to make a call, and the call as it is made.
+def _alone(effects: Effects, call: Launch, reason: str) -> LaunchCall:
+    """Return the intent of a call, and the call with its tags.
 
-    The intent's parameters hold the call itself: after a crash it can be repeated as it was, even
-    when git has moved on since.
+    The parameters of the intent hold the call itself, so it can be repeated unchanged after a
+    crash, even if git has changed since.
     """
     target = call.node_claim.name
     intent = effects.intent(Verb.LAUNCH, target, {"launch": _text(call)}, reason=reason)
@@ -119,14 +118,14 @@ def _alone(effects: Effects, call: Launch, reason: str) -> Wish:
 
 
 def _head(effects: Effects, lot: Sequence[tuple[Launch, str]]) -> Intent:
-    """Return the intent of a batch: what it asks for, and for whom."""
+    """Return the intent of a batch: the request and the claims that it is for."""
     first, reason = lot[0]
     claims = [call.node_claim for call, _ in lot]
     facts = {"launch": _text(first), "claims": " ".join(claim.name for claim in claims)}
     return effects.intent(Verb.LAUNCH_BATCH, claims[0].node_pool, facts, reason=reason)
 
 
-def _member(effects: Effects, head: Intent, call: Launch, reason: str) -> Wish:
+def _member(effects: Effects, head: Intent, call: Launch, reason: str) -> LaunchCall:
     claim = msgspec.json.encode(call.node_claim, order="sorted").decode()
     facts = {"batch": head.id, "claim": claim}
     intent = effects.intent(Verb.LAUNCH, call.node_claim.name, facts, reason=reason)
@@ -134,16 +133,16 @@ def _member(effects: Effects, head: Intent, call: Launch, reason: str) -> Wish:
 
 
 def _asked(call: Launch, intent: str, batch: str = "") -> Launch:
-    """Return the call under the ids of its intents, one of which its instance bears as a tag."""
+    """Return the call with the ids of its intents, one of which becomes a tag of the instance."""
     tags = {**call.tags, INTENT_TAG: batch or intent}
     return with_fields(call, intent=intent, batch=batch, tags=tags)
 
 
 def _kind(call: Launch, reason: str) -> bytes:
-    """Return what launches must have in common to be one call.
+    """Return what launches must have in common to be batched.
 
-    That is everything that a request says, and not whose it is. Of what a claim asks for only the
-    names count: how much of it has decided the options, which are compared themselves.
+    That is the whole request apart from the claim. Of the resources that a claim requests only the
+    names count: the amounts have decided the options, which are compared themselves.
     """
     claim = call.node_claim
     annotations = {k: v for k, v in claim.metadata.annotations.items() if k != NOMINATED}

@@ -1,12 +1,12 @@
-"""Disruption commands under way: mark, launch what replaces, wait, check again, let go.
+"""Running disruption commands: mark, launch replacements, wait, validate, terminate.
 
 ::
 
     MARKED --> WAITING --(replacements ready, still allowed)--> TERMINATING --> DONE
                   '--(a replacement is gone, or too late)--> ROLLED_BACK
 
-The old node keeps running until what replaces it is initialized, and the taint is taken back when
-that does not happen (Karpenter ``pkg/controllers/disruption/queue.go``).
+The old node keeps running until its replacements are initialized. If they never are, its taint is
+removed (Karpenter ``pkg/controllers/disruption/queue.go``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from reconciler.disruption.gates.consolidatable import LEFT_OVER
-from reconciler.disruption.gates.retries import IN_VAIN, failed_attempts
+from reconciler.disruption.gates.retries import REPLACEMENT_FAILED, failed_attempts
 from reconciler.disruption.validation import command_timeout
 from reconciler.engine import tracking
 from reconciler.engine.effects import Effects
@@ -38,20 +38,18 @@ from reconciler.ports.journal import Verb
 from reconciler.ports.progress import EventKind
 from reconciler.ports.state import CommandPhase, RunningCommand
 
-# What a command that is rolled back leaves behind: nodes that were launched and took no pod.
-#
-# Karpenter keeps them as ordinary nodes, and so do we for a while: the next try finds them there
-# instead of launching them once more. But a limit was judged as if the old nodes had gone. They
-# stay, so what was to replace them goes again where both together are more than the pool may
-# have; and what nobody has come to need is empty, whatever ``consolidateAfter`` says
-# (``disruption/methods/emptiness.py``).
+# A command that is rolled back leaves nodes behind that were launched and have no pods. Karpenter
+# keeps them as ordinary nodes, and so do we for a while: the next attempt can use them. But limits
+# were checked as if the old nodes were gone. Since these stay, the replacements are terminated
+# again where both together exceed a limit. Replacements that stay unused count as empty, whatever
+# ``consolidateAfter`` is (``disruption/methods/emptiness.py``).
 
 
 def mark(effects: Effects, command: RunningCommand, now: datetime, *, failed: bool) -> None:
-    """Record of the replacements of a command which no pod has taken that nobody needs them now.
+    """Record that the replacements of a command which have no pods are no longer needed.
 
-    Where it ``failed``, the nodes that they could not replace are left alone for longer
-    each time (``disruption/gates/retries.py``).
+    If the command ``failed``, its candidates are retried after a growing delay
+    (``disruption/gates/retries.py``).
     """
     store = effects.world.store
     left = [
@@ -70,16 +68,16 @@ def mark(effects: Effects, command: RunningCommand, now: datetime, *, failed: bo
 
 def _failed_again(claim: NodeClaim, revision: str, now: datetime) -> NodeClaim:
     times = failed_attempts(claim) + 1
-    fresh = lifecycle.without_condition(claim, IN_VAIN)
-    return lifecycle.with_condition(fresh, IN_VAIN, "True", now, revision, str(times))
+    fresh = lifecycle.without_condition(claim, REPLACEMENT_FAILED)
+    return lifecycle.with_condition(fresh, REPLACEMENT_FAILED, "True", now, revision, str(times))
 
 
 def forgive(effects: Effects) -> None:
-    """Retry failed replacements at once where git has changed: the cause may be fixed."""
+    """Allow an immediate retry of failed replacements if git has changed."""
     store = effects.world.store
-    known = ((claim, claim.condition(IN_VAIN)) for claim in store.node_claims())
+    known = ((claim, claim.condition(REPLACEMENT_FAILED)) for claim in store.node_claims())
     fixed = [
-        lifecycle.without_condition(claim, IN_VAIN)
+        lifecycle.without_condition(claim, REPLACEMENT_FAILED)
         for claim, tried in known
         if tried is not None and tried.reason != effects.revision
     ]
@@ -88,12 +86,12 @@ def forgive(effects: Effects) -> None:
 
 
 def keep_limits(effects: Effects, pools: Sequence[NodePool], now: datetime) -> None:
-    """Delete left-over claims of each pool that is beyond its limits, until it no longer is.
+    """Delete unneeded replacements of each pool that exceeds its limits, until it does not.
 
-    ``pools`` are those of git. A NodePool that left git keeps the limits that were recorded last.
+    ``pools`` are those of git. A NodePool that was removed from git keeps its recorded limits.
 
-    Those that are not ready go first, the youngest first. No pod runs on any, so nothing is
-    disrupted by it: it is a launch that is taken back, and asks no budget.
+    Claims that are not ready are deleted first, the youngest first. They have no pods, so no
+    budget applies.
     """
     world = effects.world
     claims = [c for c in world.store.node_claims() if not c.is_deleting]
@@ -141,19 +139,19 @@ def _used(claims: Iterable[NodeClaim]) -> Counter[str]:
 
 
 def _capacity(claim: NodeClaim) -> Mapping[str, int]:
-    """Return what a claim counts for a limit, in thousandths."""
+    """Return the resources of a claim that count towards a limit, in thousandths."""
     return {**parse_resources(claim.status.capacity), NODES: pods(1)}
 
 
 Objection = Callable[[RunningCommand], str | None]
-"""Says why a command may no longer go on, None if it may."""
+"""Returns why a command must not continue, or None."""
 
 
 def start(effects: Effects, command: PlannedCommand, seen: Observation) -> bool:
     """Record a command and taint its nodes; its replacements are launched by the same pass.
 
-    Returns whether every node could be tainted. Where one could not, the command is rolled back at
-    once: pods would go on being scheduled to a node that is to be replaced.
+    Returns whether every node could be tainted. Otherwise the command is rolled back at once,
+    because pods would still be scheduled to a node that is to be replaced.
     """
     world = effects.world
     pools = {claim.name: claim.node_pool for claim in seen.claims}
@@ -203,8 +201,8 @@ def _withdraw(
 ) -> None:
     """Roll back a command whose nodes could not all be tainted; nothing was launched for it.
 
-    The nodes that refused are left alone for longer each time, so that they hold up no other. A
-    taint that cannot be taken back now is one that no command needs: the next pass does it.
+    The refusing nodes are retried after a growing delay, so that they do not delay others. A taint
+    that cannot be removed now belongs to no command, and the next pass removes it.
     """
     world = effects.world
     nodes = seen.nodes()
@@ -223,9 +221,9 @@ def _withdraw(
 
 
 def untaint_strays(effects: Effects, seen: Observation) -> None:
-    """Give back the nodes that bear our taint though no command takes them and no claim is going.
+    """Untaint the nodes that have our taint although no command or deletion concerns them.
 
-    They are what a lost state or a failed call leaves behind (Karpenter does this in each pass).
+    A lost state or a failed call leaves such nodes (Karpenter does this in each pass).
     """
     taken = marked_claims(seen.commands)
     nodes = seen.nodes()
@@ -246,7 +244,7 @@ def advance(
     queued = sum(len(c.node_claims) for c in seen.commands)
     for command in seen.commands:
         run = tracking.run_of_command(command, claims)
-        tracking.tell_mistakes(effects.world, run)
+        tracking.report_illegal(effects.world, run)
         if command.phase in (CommandPhase.MARKED, CommandPhase.WAITING):
             _advance_waiting(effects, command, run, seen, objection, command_timeout(queued))
         elif run.is_finished:
@@ -269,7 +267,7 @@ def _advance_waiting(
     if failed:
         roll_back(effects, command, seen, f"its replacement {failed[0]} is gone", failed=True)
     elif waiting and abs(seen.at - command.started_at) > patience:
-        # Started in the future: the clock was set back since, and nobody waits for that time.
+        # A start in the future means that the clock was set back; that time is not waited for.
         late = f"{waiting[0]} was not ready within {patience}"
         roll_back(effects, command, seen, late, failed=True)
     elif waiting:
@@ -282,7 +280,7 @@ def _advance_waiting(
 
 
 def _released(run: PlanRun, seen: Observation) -> list[NodeClaim]:
-    """Return the claims whose termination may start, now that their command is validated."""
+    """Return the claims whose termination can start, now that their command is validated."""
     for action in run.ready():
         if action.kind == ActionKind.REPLACE:
             run.feed(RunEvent(action.id, ActionEvent.VALIDATED))
@@ -293,7 +291,7 @@ def _released(run: PlanRun, seen: Observation) -> list[NodeClaim]:
 def let_go(
     effects: Effects, command: RunningCommand, claims: Iterable[NodeClaim], seen: Observation
 ) -> None:
-    """Delete the claims of a command: from here on there is no way back."""
+    """Delete the claims of a command, which cannot be undone."""
     world = effects.world
     reason = command.reason
     gone = [
@@ -316,10 +314,10 @@ def let_go(
 def roll_back(
     effects: Effects, command: RunningCommand, seen: Observation, why: str, *, failed: bool = False
 ) -> None:
-    """Give the nodes of a command back; its replacements stay where there is room for them.
+    """Untaint the nodes of a command; its replacements stay unless they exceed a limit.
 
-    ``failed`` says that its replacements did not come, which nobody wanted. Where a node cannot
-    be given back now, the next pass tries it again.
+    ``failed`` is True if its replacements did not become ready. If a node cannot be untainted now,
+    the next pass retries.
     """
     world = effects.world
     by_claim = {
@@ -339,10 +337,10 @@ def roll_back(
 def _record(
     effects: Effects, command: RunningCommand, phase: CommandPhase, message: str = ""
 ) -> None:
-    said = message or command.message
-    effects.world.store.put_command(replace(command, phase=phase, message=said))
+    text = message or command.message
+    effects.world.store.put_command(replace(command, phase=phase, message=text))
 
 
 def because(reason: str, message: str) -> str:
-    """Return why something is done, as the journal has it: the reason, and what there is to it."""
+    """Return the reason of an operation for the journal, with its details."""
     return f"{reason}: {message}" if message and message != reason else reason

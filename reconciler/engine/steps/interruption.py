@@ -1,13 +1,13 @@
-"""EC2 says that instances go: what becomes of their NodeClaims.
+"""Interruption events of EC2, and what they mean for NodeClaims.
 
-A word is taken over by marking the claim in our records; the planner reads the mark and decides
-(``disruption/methods/forceful.py``), in this pass and in every later one. Only then is the message
-deleted: a process that dies in between receives it again, and an existing mark is left as it is, so
-that a message received twice has the effect of one (aws reference 5.2).
+An event marks the claim in our records. The planner reads the mark and decides
+(``disruption/methods/forceful.py``), in this pass and in every later one. The message is deleted
+after that: a process that dies in between receives it again. An existing mark is left unchanged, so
+a message that is received twice has the effect of one (aws reference 5.2).
 
-A queue takes what anybody puts there who is allowed to, so a word is not believed against what EC2
-itself shows: a spot warning about an instance that is not spot, a state that the instance does not
-have, an event from before its launch or from long ago.
+Anybody with access to the queue can write to it, so an event is ignored if EC2 contradicts it: a
+spot warning about an instance that is not spot, a state that the instance does not have, an event
+from before its launch or from long ago.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from reconciler.ports.progress import EventKind
 from reconciler.ports.state import CommandPhase
 
 _URGENCY: Final = tuple(reversed(InterruptionKind))
-"""The kinds, the least pressing first: a mark gives way only to a more pressing one."""
+"""The kinds, least urgent first: only a more urgent kind replaces a mark."""
 
 CAPACITY_BLOCK: Final = "capacity-block"
 BLOCK_NOTICE: Final = timedelta(minutes=40)
@@ -51,70 +51,70 @@ _STALE_AFTER: Final = {
     InterruptionKind.RESERVATION_INTERRUPTION: timedelta(minutes=15),
     InterruptionKind.REBALANCE_RECOMMENDATION: timedelta(hours=1),
 }
-"""How old a word may be: EC2 takes an instance back minutes after it has said so."""
+"""The maximum age of an event: EC2 reclaims an instance minutes after announcing it."""
 
 _STATES: Final = {
     InterruptionKind.TERMINATED: ("shutting-down", "terminated"),
     InterruptionKind.STOPPED: ("stopping", "stopped", "shutting-down", "terminated"),
 }
-"""The states that EC2 shows where a word is true."""
+"""The states in which an instance can be if the event is true."""
 
 _LOST_CAPACITY: Final = {
     InterruptionKind.SPOT_INTERRUPTION: SPOT,
     InterruptionKind.RESERVATION_INTERRUPTION: RESERVED,
 }
-"""Kinds that say that the offering has no capacity, by its capacity type."""
+"""Kinds that mean that the offering has no capacity, with its capacity type."""
 
 
 def acknowledge(world: World, seen: Observation, *, replaces_rebalanced: bool) -> None:
-    """Mark the claims that words of EC2 are about, and settle the words.
+    """Mark the claims that events of EC2 are about, then acknowledge the events.
 
-    A recommendation to rebalance is told, and marks only where ``replaces_rebalanced``. A word
-    about an instance that no claim has, or whose claim is on its way out, asks for nothing.
+    A rebalance recommendation is reported, and marks a claim only with ``replaces_rebalanced``. An
+    event about an instance without a claim, or whose claim is being deleted, has no effect.
     """
-    heard = world.interruptions.arrived()
-    if not heard:
+    received = world.interruptions.arrived()
+    if not received:
         return
     marked: dict[str, NodeClaim] = {}
     lost: list[Refusal] = []
-    for word, known in _believed(world, heard, seen):
+    for event, known in _believed(world, received, seen):
         claim = marked.get(known.name, known)
-        if word.kind is InterruptionKind.REBALANCE_RECOMMENDATION and not replaces_rebalanced:
-            _notify(world, word, claim)
+        if event.kind is InterruptionKind.REBALANCE_RECOMMENDATION and not replaces_rebalanced:
+            _notify(world, event, claim)
             continue
-        fresh = _marked(claim, word)
+        fresh = _marked(claim, event)
         if fresh is not None:
             marked[claim.name] = fresh
-            lost += _lost(fresh, word)
-            _notify(world, word, claim)
+            lost += _lost(fresh, event)
+            _notify(world, event, claim)
     if lost:
         mark_unavailable(world, lost)
     if marked:
         world.store.put_node_claims(_let_go(marked, seen))
-    world.interruptions.settle(heard)
+    world.interruptions.settle(received)
 
 
 def _believed(
-    world: World, heard: Sequence[Interruption], seen: Observation
+    world: World, received: Sequence[Interruption], seen: Observation
 ) -> Iterator[tuple[Interruption, NodeClaim]]:
-    """Yield the words with the claims that they are about, where EC2 does not contradict them.
+    """Yield the events that EC2 does not contradict, with the claims that they are about.
 
-    What is not believed is told once for each claim.
+    An ignored event is reported once for each claim.
     """
     claims = _by_instance(seen)
-    shown = _shown(world, heard, claims, seen)
+    shown = _shown(world, received, claims, seen)
     refuted: set[tuple[str, str]] = set()
-    for word in heard:
-        for identity in word.instances:
+    for event in received:
+        for identity in event.instances:
             claim = claims.get(identity)
             if claim is None or claim.is_deleting:
                 continue
-            objection = _objection(word, claim, shown.get(identity), seen.at)
+            objection = _objection(event, claim, shown.get(identity), seen.at)
             if not objection:
-                yield word, claim
+                yield event, claim
             elif (claim.name, objection) not in refuted:
                 refuted.add((claim.name, objection))
-                message = f"ignored {word.text} for {identity}: {objection}"
+                message = f"ignored {event.text} for {identity}: {objection}"
                 world.notify(
                     EventKind.IGNORED, message, node_claim=claim.name, node_pool=claim.node_pool
                 )
@@ -122,16 +122,16 @@ def _believed(
 
 def _shown(
     world: World,
-    heard: Iterable[Interruption],
+    received: Iterable[Interruption],
     claims: Mapping[str, NodeClaim],
     seen: Observation,
 ) -> Mapping[str, Instance]:
-    """Return the instances of our claims that words are about, as EC2 shows them.
+    """Return the instances of our claims that events are about.
 
-    Those whose state decides are looked up again: the word may be younger than the look.
+    Those whose state matters are described again: the event may be newer than the observation.
     """
     shown = {instance.id: instance for instance in seen.instances}
-    ids = {i for w in heard if w.kind in _STATES for i in w.instances if i in claims}
+    ids = {i for w in received if w.kind in _STATES for i in w.instances if i in claims}
     try:
         again = world.compute.look_up(sorted(ids)) if ids else ()
     except LeaseLostError:
@@ -143,29 +143,29 @@ def _shown(
 
 
 def _objection(
-    word: Interruption, claim: NodeClaim, instance: Instance | None, at: datetime
+    event: Interruption, claim: NodeClaim, instance: Instance | None, at: datetime
 ) -> str:
-    """Return what EC2 shows that a word cannot be true of, empty where nothing contradicts it."""
-    limit = _STALE_AFTER.get(word.kind)
-    if limit is not None and at - word.at > limit:
-        return f"the event from {_moment(word.at)} is too old"
+    """Return how EC2 contradicts an event, empty if it does not."""
+    limit = _STALE_AFTER.get(event.kind)
+    if limit is not None and at - event.at > limit:
+        return f"the event from {_moment(event.at)} is too old"
     if instance is None:
         return ""
-    if word.at < instance.launched_at - CLOCKS_APART:
-        return f"the event from {_moment(word.at)} predates the launch of the instance"
-    if word.kind is InterruptionKind.SPOT_INTERRUPTION and instance.capacity_type != SPOT:
+    if event.at < instance.launched_at - CLOCKS_APART:
+        return f"the event from {_moment(event.at)} predates the launch of the instance"
+    if event.kind is InterruptionKind.SPOT_INTERRUPTION and instance.capacity_type != SPOT:
         return f"the instance is {instance.capacity_type}, not spot"
     is_reserved = claim.metadata.labels.get(CAPACITY_TYPE) == RESERVED or instance.reservation_id
-    if word.kind is InterruptionKind.RESERVATION_INTERRUPTION and not is_reserved:
+    if event.kind is InterruptionKind.RESERVATION_INTERRUPTION and not is_reserved:
         return "the instance has no capacity reservation"
-    states = _STATES.get(word.kind)
+    states = _STATES.get(event.kind)
     if states is not None and instance.state not in states:
         return f"EC2 reports the instance as {instance.state}"
     return ""
 
 
 def interrupted(claims: Iterable[NodeClaim]) -> dict[str, str]:
-    """Return the claims that EC2 takes away, each with the word that says so."""
+    """Return the claims that EC2 reclaims, each with the event that announces it."""
     found = {}
     for claim in claims:
         mark = claim.condition(INTERRUPTED)
@@ -177,9 +177,9 @@ def interrupted(claims: Iterable[NodeClaim]) -> dict[str, str]:
 def ending(
     claims: Iterable[NodeClaim], classes: Mapping[str, EC2NodeClass], now: datetime
 ) -> dict[str, str]:
-    """Return the claims in a capacity block that is about to end, each with what ends when.
+    """Return the claims in a capacity block that is about to end, each with a description.
 
-    EC2 takes the instances back half an hour before the end; ten minutes are left to drain
+    EC2 reclaims the instances half an hour before the end; ten minutes are left to drain
     (aws reference 5.8).
     """
     found = {}
@@ -202,9 +202,9 @@ def _moment(at: datetime) -> str:
 
 
 def _by_instance(seen: Observation) -> Mapping[str, NodeClaim]:
-    """Return the claims by the id of their instance, also those that have not been told it yet.
+    """Return the claims by the id of their instance, including claims that have no id yet.
 
-    A tag names the claim of an instance only until the claim has one: it could be another's later.
+    The tag that names the claim counts only until the claim has an instance: somebody may copy it.
     """
     names = {claim.name: claim for claim in seen.claims if not claim.status.provider_id}
     found = {
@@ -216,31 +216,31 @@ def _by_instance(seen: Observation) -> Mapping[str, NodeClaim]:
     return found
 
 
-def _marked(claim: NodeClaim, word: Interruption) -> NodeClaim | None:
-    """Return the claim with its mark, None where one stands that is as pressing."""
+def _marked(claim: NodeClaim, event: Interruption) -> NodeClaim | None:
+    """Return the claim with its mark, None where it has one that is as urgent."""
     known = claim.condition(INTERRUPTED)
     if known is not None and known.reason in _URGENCY:
         before = _URGENCY.index(InterruptionKind(known.reason))
-        if before >= _URGENCY.index(word.kind):
+        if before >= _URGENCY.index(event.kind):
             return None
-    message = f"{word.text} at {_moment(word.at)}"
-    return lifecycle.with_condition(claim, INTERRUPTED, "True", word.at, word.kind, message)
+    message = f"{event.text} at {_moment(event.at)}"
+    return lifecycle.with_condition(claim, INTERRUPTED, "True", event.at, event.kind, message)
 
 
-def _lost(claim: NodeClaim, word: Interruption) -> list[Refusal]:
-    """Return the offering that EC2 has just shown to have no capacity, if that is what it said."""
-    capacity_type, labels = _LOST_CAPACITY.get(word.kind), claim.metadata.labels
+def _lost(claim: NodeClaim, event: Interruption) -> list[Refusal]:
+    """Return the offering that has no capacity according to the event, if any."""
+    capacity_type, labels = _LOST_CAPACITY.get(event.kind), claim.metadata.labels
     if capacity_type is None or labels.get(CAPACITY_TYPE) != capacity_type:
         return []
     kind, zone = labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, "")
-    return [Refusal(kind, zone, capacity_type, word.kind, word.text)] if kind and zone else []
+    return [Refusal(kind, zone, capacity_type, event.kind, event.text)] if kind and zone else []
 
 
 def _let_go(marked: Mapping[str, NodeClaim], seen: Observation) -> list[NodeClaim]:
-    """Return the claims as recorded: those that a command is about to replace go at once.
+    """Return the claims as recorded; those that a command is replacing are deleted at once.
 
-    The planner leaves them alone, and EC2 does not wait until a replacement is ready. While the
-    owner of some instance is in doubt nothing is planned, so that all of them go at once.
+    The planner skips them, and EC2 does not wait until a replacement is ready. While the owner of
+    some instance is unclear nothing is planned, so all of them are deleted at once.
     """
     waiting = (CommandPhase.MARKED, CommandPhase.WAITING)
     taken = marked_claims(c for c in seen.commands if c.phase in waiting)
@@ -262,13 +262,13 @@ def _going(claim: NodeClaim, seen: Observation) -> NodeClaim:
     return lifecycle.with_condition(gone, "DisruptionReason", "True", seen.at, reason, mark.message)
 
 
-def _notify(world: World, word: Interruption, claim: NodeClaim) -> None:
-    kind = word.kind.value
-    is_advice = word.kind is InterruptionKind.REBALANCE_RECOMMENDATION
+def _notify(world: World, event: Interruption, claim: NodeClaim) -> None:
+    kind = event.kind.value
+    is_advice = event.kind is InterruptionKind.REBALANCE_RECOMMENDATION
     node = claim.status.node_name or claim.name
     world.notify(
         EventKind.REBALANCE_RECOMMENDED if is_advice else EventKind.INTERRUPTED,
-        f"{node}: {word.text}",
+        f"{node}: {event.text}",
         node_claim=claim.name,
         node_pool=claim.node_pool,
         reason=kind,

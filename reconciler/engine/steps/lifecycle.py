@@ -1,11 +1,10 @@
-"""The life of a NodeClaim from launch to initialization, and when to give it up.
+"""The life cycle of a NodeClaim from launch to initialization, and its timeouts.
 
-The conditions are Karpenter's (``pkg/controllers/nodeclaim/lifecycle``), so an operator reads
-them as ever::
+The conditions are Karpenter's (``pkg/controllers/nodeclaim/lifecycle``)::
 
     (recorded) --Launched--> --Registered--> --Initialized--> (deleted) --> (gone)
 
-Pure: what was recorded and what is observed go in, the claim as it now is comes out.
+Pure functions: from the recorded claim and the observation to the updated claim.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ REGISTERED: Final = "Registered"
 INITIALIZED: Final = "Initialized"
 CONSOLIDATABLE: Final = "Consolidatable"
 INTERRUPTED: Final = "Interrupted"
-"""The condition of a claim whose instance EC2 takes away; its reason is the kind of the word."""
+"""The condition of a claim whose instance EC2 reclaims; its reason is the kind of the event."""
 
 _PODS: Final = "PodsSeen"
 _NO_PODS: Final = sha256(b"").hexdigest()[:16]
 
 REGISTRATION_TIMEOUT: Final = timedelta(minutes=15)
 VANISHED_AFTER: Final = timedelta(seconds=30)
-"""How long EC2 may not list an existing instance: its lists lag and may be stale."""
+"""How long EC2's list may lack an existing instance, because the list lags."""
 
 MISSING: Final = "InstanceMissing"
 TERMINATING: Final = "InstanceTerminating"
@@ -57,7 +56,7 @@ _LAUNCHING: Final = "Launching"
 def with_condition(
     claim: NodeClaim, kind: str, status: str, now: datetime, reason: str = "", message: str = ""
 ) -> NodeClaim:
-    """Return the claim with that condition; its transition time moves only with its status."""
+    """Return the claim with the condition; the transition time changes only with the status."""
     known = claim.condition(kind)
     if known is not None and known.status == status:
         if (known.reason, known.message) == (reason or kind, message):
@@ -71,7 +70,7 @@ def with_condition(
 
 
 def without_condition(claim: NodeClaim, kind: str) -> NodeClaim:
-    """Return the claim without that condition."""
+    """Return the claim without the condition."""
     if claim.condition(kind) is None:
         return claim
     kept = tuple(c for c in claim.status.conditions if c.type != kind)
@@ -81,10 +80,10 @@ def without_condition(claim: NodeClaim, kind: str) -> NodeClaim:
 def launched(
     claim: NodeClaim, instance: Instance, kind: InstanceType | None, now: datetime
 ) -> NodeClaim:
-    """Return the claim as it is once EC2 has given it ``instance``.
+    """Return the claim after EC2 has launched ``instance`` for it.
 
-    Its labels gain what the type fixes and what the offering decided; the claim's own labels
-    win. ``kind`` is None where the catalogue no longer knows the type.
+    It gets the labels of the type and the offering; its own labels take precedence. ``kind`` is
+    None if the catalogue no longer has the type.
     """
     resolved = {
         **(kind.requirements.fixed_labels() if kind is not None else {}),
@@ -108,10 +107,10 @@ def _nonzero(amounts: Mapping[str, int]) -> dict[str, str | int | float]:
     return dict(format_resources({name: amount for name, amount in amounts.items() if amount > 0}))
 
 
-def seen(claim: NodeClaim, node: Node | None, now: datetime) -> NodeClaim:
-    """Return the claim after a look at the cluster: registered, initialized or not yet.
+def with_node(claim: NodeClaim, node: Node | None, now: datetime) -> NodeClaim:
+    """Return the claim updated from its Node: registered, initialized or not yet.
 
-    Once true, neither is taken back: a node that turns NotReady stays initialized.
+    Both conditions stay true: a node that becomes NotReady stays initialized.
     """
     if claim.is_deleting or not claim.is_true(LAUNCHED):
         return claim
@@ -119,7 +118,7 @@ def seen(claim: NodeClaim, node: Node | None, now: datetime) -> NodeClaim:
         if claim.is_true(REGISTERED):
             return claim
         return with_condition(
-            claim, REGISTERED, "Unknown", now, "NodeNotFound", ("no node has joined yet")
+            claim, REGISTERED, "Unknown", now, "NodeNotFound", "no node has joined yet"
         )
     if not claim.is_true(REGISTERED):
         claim = with_condition(claim, REGISTERED, "True", now)
@@ -151,7 +150,7 @@ def _obstacle(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
 
 
 def consolidatable(claim: NodeClaim, after: timedelta | None, now: datetime) -> NodeClaim:
-    """Return the claim with the Consolidatable condition that ``consolidateAfter`` gives it."""
+    """Return the claim with the Consolidatable condition according to ``consolidateAfter``."""
     initialized = claim.condition(INITIALIZED)
     if after is None or initialized is None or initialized.status != "True":
         return without_condition(claim, CONSOLIDATABLE)
@@ -162,17 +161,17 @@ def consolidatable(claim: NodeClaim, after: timedelta | None, now: datetime) -> 
 
 
 def deleted(claim: NodeClaim, now: datetime) -> NodeClaim:
-    """Return the claim on its way out; the first deletion time holds."""
+    """Return the claim as deleted; an earlier deletion time is kept."""
     if claim.metadata.deletion_timestamp is not None:
         return claim
     return replace(claim, metadata=replace(claim.metadata, deletion_timestamp=now))
 
 
 def drain_deadline(claim: NodeClaim) -> datetime | None:
-    """Return when its pods are deleted even against their budgets; None means never.
+    """Return when its pods are deleted regardless of PodDisruptionBudgets; None means never.
 
-    An instance whose checks fail will not end its pods in good order: they are deleted at once,
-    so that others can take their place (aws reference 5.2).
+    An instance whose status checks fail does not terminate its pods properly. They are deleted at
+    once so that others can replace them (aws reference 5.2).
     """
     grace, since = claim.termination_grace_period, claim.metadata.deletion_timestamp
     mark = claim.condition(INTERRUPTED)
@@ -182,7 +181,7 @@ def drain_deadline(claim: NodeClaim) -> datetime | None:
 
 
 def never_registered(claim: NodeClaim, now: datetime) -> bool:
-    """Return whether its node has had its time to join the cluster and has not."""
+    """Return whether its node has failed to join the cluster in time."""
     if claim.is_true(REGISTERED) or claim.is_deleting:
         return False
     since = claim.condition(LAUNCHED)
@@ -192,16 +191,16 @@ def never_registered(claim: NodeClaim, now: datetime) -> bool:
 
 
 def instance_id(claim: NodeClaim) -> str:
-    """Return the id of the claim's instance, empty before it is launched.
+    """Return the id of the claim's instance, empty before the launch.
 
-    It alone tells which instance is meant: of zone and type, EC2's list knows better than the
-    answer of the launch.
+    The id alone identifies the instance: zone and type in the answer of the launch may be wrong,
+    and EC2's list corrects them.
     """
     return claim.status.provider_id.rpartition("/")[2]
 
 
-def looked_for(claim: NodeClaim, instance: Instance | None, now: datetime) -> NodeClaim:
-    """Return the claim after a look at EC2, which showed ``instance`` or nothing."""
+def with_instance(claim: NodeClaim, instance: Instance | None, now: datetime) -> NodeClaim:
+    """Return the claim updated from its instance, None if EC2 does not list it."""
     if not claim.status.provider_id:
         return claim
     if instance is None:
@@ -215,10 +214,10 @@ def looked_for(claim: NodeClaim, instance: Instance | None, now: datetime) -> No
 
 
 def _true_labels(claim: NodeClaim, instance: Instance) -> dict[str, str]:
-    """Return the claim's labels as EC2 shows that they should be.
+    """Return the claim's labels corrected from its instance.
 
-    An instance may have lost its reservation and run on, on demand: it then has no labels of one
-    (aws reference 5.8).
+    An instance whose reservation ended continues as on-demand, and loses the labels of the
+    reservation (aws reference 5.8).
     """
     labels = dict(claim.metadata.labels)
     if claim.status.provider_id != instance.provider_id:
@@ -233,10 +232,10 @@ def _true_labels(claim: NodeClaim, instance: Instance) -> dict[str, str]:
 
 
 def is_gone(claim: NodeClaim, instance: Instance | None, now: datetime) -> bool:
-    """Return whether the instance of a launched claim is no more.
+    """Return whether the instance of a launched claim is gone.
 
-    EC2 says so, or it took our call to terminate it, or it has not listed it for longer than a
-    list which lags is no explanation. A list without the instance is by itself no proof.
+    It is if EC2 reports it as terminated, or accepted our call to terminate it, or has not listed
+    it for longer than its list may lag. A single list without the instance proves nothing.
     """
     if not claim.status.provider_id:
         return False
@@ -248,7 +247,7 @@ def is_gone(claim: NodeClaim, instance: Instance | None, now: datetime) -> bool:
 
 
 def _lasted(claim: NodeClaim, kind: str, span: timedelta, now: datetime) -> bool:
-    """Return whether a condition has been True for that long."""
+    """Return whether a condition has been True for at least ``span``."""
     since = claim.condition(kind)
     if since is None or since.status != "True":
         return False
@@ -256,32 +255,32 @@ def _lasted(claim: NodeClaim, kind: str, span: timedelta, now: datetime) -> bool
 
 
 def asked(claim: NodeClaim, now: datetime) -> NodeClaim:
-    """Return the claim as it is recorded just before EC2 is asked for its instance."""
+    """Return the claim as it is recorded just before its launch is requested."""
     return with_condition(
         without_condition(claim, LAUNCHED),
         LAUNCHED,
         "Unknown",
         now,
         _LAUNCHING,
-        ("checking with EC2"),
+        "checking with EC2",
     )
 
 
 def asked_at(claim: NodeClaim) -> datetime | None:
-    """Return when EC2 was last asked for the instance of a claim that has none."""
+    """Return when the launch of a claim without an instance was last requested."""
     known = claim.condition(LAUNCHED)
     return known.last_transition_time if known is not None else None
 
 
 def had_pods(claim: NodeClaim) -> bool:
-    """Return whether any pod that is no daemon was ever seen on the node."""
+    """Return whether a pod other than a DaemonSet's was ever observed on the node."""
     return claim.condition(_PODS) is not None
 
 
 def with_pods(claim: NodeClaim, pods: Iterable[str], now: datetime) -> NodeClaim:
-    """Return the claim after a look at the pods on its node (``namespace/name``, no daemons).
+    """Return the claim updated from the pods on its node (``namespace/name``, no DaemonSets).
 
-    When they are others than last time, that is the event from which ``consolidateAfter`` counts.
+    ``consolidateAfter`` counts from the last time at which these pods changed.
     """
     digest = sha256("\n".join(sorted(pods)).encode()).hexdigest()[:16]
     known = claim.condition(_PODS)

@@ -1,8 +1,8 @@
-"""Pods keep the seat that a launch was made for, until their node has had time to take them.
+"""Nomination: pending pods keep the place that a node was launched for until it can take them.
 
-A pass that runs while nodes start would otherwise place the same pods once more, on nodes that now
-are there instead of on nodes yet to be made: in another order, and so now and then with one left
-over, for which it would launch a node too many. Karpenter nominates nodes for the same reason.
+While nodes start, a later pass would otherwise place the same pods again, now on existing nodes and
+in another order. Sometimes a pod would not fit, and a superfluous node would be launched for it.
+Karpenter nominates nodes for the same reason.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.state import CommandPhase, RunningCommand
 
 NOMINATED: Final = "reconciler/nominated-pods"
-"""Annotation of a claim in our records: the pods it was launched for, parted by spaces."""
+"""Annotation of a recorded claim: the pods it was launched for, separated by spaces."""
 
 WINDOW: Final = timedelta(seconds=60)
-"""How long a pod that is still unbound may hold its seat on a node that is ready."""
+"""How long an unbound pod keeps its place on a node that is ready."""
 
 
 def seated(snapshot: Snapshot, now: datetime) -> Snapshot:
-    """Return the snapshot with every nominated pod that still waits on the node made for it."""
+    """Return the snapshot with every nominated pending pod on the node launched for it."""
     seats = _seats(snapshot, now)
     if not seats:
         return snapshot
@@ -40,13 +40,12 @@ def seated(snapshot: Snapshot, now: datetime) -> Snapshot:
 
 
 def awaited(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> frozenset[str]:
-    """Return the claims whose pods are still on their way, from nodes that are being drained.
+    """Return the claims that will receive pods from nodes that are being drained.
 
-    Those are the replacements of commands that have not ended, and what was launched for a pod
-    that sits on a node which goes. A pod that is being evicted is not scheduled again yet, so
-    nothing else says that the empty node will be needed: it would be taken as empty, and launched
-    again a moment later. Karpenter places the pods of draining nodes every ten seconds and keeps
-    from nodes that it has nominated (``provisioning/controller.go``).
+    They are the replacements of running commands, and claims launched for a pod on a node that is
+    being removed. Such a pod is still being evicted, so nothing else shows that the node will be
+    needed: it would be removed as empty and launched again. Karpenter places the pods of draining
+    nodes every ten seconds and does not disrupt nominated nodes (``provisioning/controller.go``).
     """
     running = (CommandPhase.MARKED, CommandPhase.WAITING, CommandPhase.TERMINATING)
     expected = {name for c in commands if c.phase in running for name in c.replacements}
@@ -63,7 +62,7 @@ def awaited(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> frozenset
 
 
 def waiting(snapshot: Snapshot, now: datetime) -> int:
-    """Return how many pods hold a seat that they have not taken: until then nothing is settled."""
+    """Return the number of pods that are nominated and not bound yet."""
     seats = _seats(snapshot, now)
     if not seats:
         return 0
@@ -71,7 +70,7 @@ def waiting(snapshot: Snapshot, now: datetime) -> int:
 
 
 def lapses(snapshot: Snapshot, now: datetime) -> Iterator[datetime]:
-    """Yield when nodes cease to keep the seats that pods hold on them and have not taken."""
+    """Yield the times at which nominations of unbound pods end."""
     seats = _seats(snapshot, now)
     held = {seats[p.key] for p in snapshot.pods if p.key in seats and p.is_provisionable}
     names = {n.spec.provider_id: n.name for n in snapshot.nodes} if held else {}
@@ -84,7 +83,7 @@ def lapses(snapshot: Snapshot, now: datetime) -> Iterator[datetime]:
 
 
 def _seats(snapshot: Snapshot, now: datetime) -> dict[str, str]:
-    """Return the name of its node, or of its claim before there is a node, by pod."""
+    """Return the nominated node of each pod, or its claim while there is no node."""
     expected = [
         claim
         for claim in snapshot.node_claims
@@ -101,7 +100,7 @@ def _seats(snapshot: Snapshot, now: datetime) -> dict[str, str]:
 
 
 def _is_expected(claim: NodeClaim, now: datetime) -> bool:
-    """Return whether the pods of a claim may still be on their way to its node."""
+    """Return whether pods nominated to a claim may still be bound to its node."""
     if claim.is_deleting or not claim.status.provider_id:
         return False
     ready = claim.condition(INITIALIZED)

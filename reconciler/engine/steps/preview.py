@@ -1,4 +1,4 @@
-"""The launches that a plan would make, as calls that nobody makes: what a security review reads."""
+"""The launches of a plan as EC2 requests that are not sent: for security reviews."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from reconciler.ports.cloud import Launch
 def launches_of(plan: Plan, inputs: Inputs) -> list[tuple[Launch, PoolBlueprint]]:
     """Return the launches of a plan in the order of its actions, each with its pool's blueprint.
 
-    NodeClaims that were made and not launched yet come first. What has no offering, or no class
-    that is ready, launches nothing and is left out.
+    Declared NodeClaims that are not launched yet come first. A claim without an offering or
+    without a ready class launches nothing and is left out.
     """
     facts = facts_of(inputs)
     ready = {pool.node_pool.name for pool in facts.types.ready}

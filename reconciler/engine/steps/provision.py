@@ -1,8 +1,8 @@
 """From a planned NodeClaim to an instance.
 
-The order is what makes it safe: the intent with everything that the call needs is durable before
-the call, the claim is recorded before its instance, and the answer's errors are read beside its
-instance, since one CreateFleet can have both.
+The order makes it safe. The intent, with everything that the call needs, is durable before the
+call. The claim is recorded before its instance exists. The errors in an answer are read even if it
+has an instance, since one CreateFleet can return both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from reconciler.engine.effects import Effects
 from reconciler.engine.steps import lifecycle
-from reconciler.engine.steps.batching import BatchedLaunches
+from reconciler.engine.steps.batching import BatchedLaunches, LaunchCall
 from reconciler.engine.steps.nomination import NOMINATED
 from reconciler.engine.world import World
 from reconciler.model.errors import (
@@ -48,14 +48,14 @@ from reconciler.ports.state import StateStore, Unavailable
 PRICE_OVERLAID: Final = "karpenter.sh/price-overlay-applied"
 UNAVAILABLE_FOR: Final = timedelta(minutes=3)
 UNAVAILABLE_AT_MOST: Final = timedelta(minutes=30)
-"""A refused offering is left alone for three minutes, longer each time it is refused again.
+"""A refused offering is unavailable for three minutes, and longer after each further refusal.
 
-It is asked for again only when that time is over, so the count outlasts it by the longest pause.
+It is requested again only after that time, so the count is kept longer than the longest pause.
 """
 
 
 class Blueprint(Protocol):
-    """What desired state says of one NodePool, as a launch needs it."""
+    """What a launch needs to know about its NodePool."""
 
     @property
     def node_pool(self) -> NodePool: ...
@@ -74,7 +74,7 @@ class Blueprint(Protocol):
 
 
 def claim_of(planned: PlannedNodeClaim, blueprint: Blueprint, now: datetime) -> NodeClaim:
-    """Return the NodeClaim that the plan means: its spec never changes from here on."""
+    """Return the NodeClaim of a planned one; its spec never changes afterwards."""
     template = blueprint.node_pool.spec.template
     pool_hash, pool_version = blueprint.node_pool_hash
     class_hash, class_version = blueprint.node_class_hash
@@ -105,7 +105,7 @@ def claim_of(planned: PlannedNodeClaim, blueprint: Blueprint, now: datetime) -> 
 
 
 def options_of(claim: NodeClaim, blueprint: Blueprint) -> tuple[LaunchOption, ...]:
-    """Return the offerings that a launch of ``claim`` may take, all of one capacity type."""
+    """Return the offerings that a launch of ``claim`` may use, all of one capacity type."""
     requirements = requirements_of(claim.spec.requirements)
     requests = parse_resources(claim.spec.resources.requests)
     named = requirements.allowed(INSTANCE_TYPE)
@@ -131,7 +131,7 @@ def options_of(claim: NodeClaim, blueprint: Blueprint) -> tuple[LaunchOption, ..
 
 
 def launch_of(claim: NodeClaim, blueprint: Blueprint, tags: Mapping[str, str]) -> Launch | None:
-    """Return the call that launches ``claim``, without an intent yet; None without offerings."""
+    """Return the call that launches ``claim``, without an intent; None without offerings."""
     options = options_of(claim, blueprint)
     if not options:
         return None
@@ -140,34 +140,34 @@ def launch_of(claim: NodeClaim, blueprint: Blueprint, tags: Mapping[str, str]) -
     return Launch("", claim, blueprint.node_class, options, tags, price_overlaid=overlaid or marked)
 
 
-def launch(effects: Effects, wishes: BatchedLaunches, types: TypeLookup) -> int:
-    """Journal the wishes, record their claims, ask EC2, record the answers.
+def launch(effects: Effects, batched: BatchedLaunches, types: TypeLookup) -> int:
+    """Journal the launches, record their claims, call EC2, record the answers.
 
-    Returns how many instances came of it. What EC2 refused is recorded as unavailable, so that
-    the next plan takes other offerings.
+    Returns the number of instances. Refused offerings are recorded as unavailable, so that the
+    next plan uses others.
     """
-    effects.begin(wishes.intents)
-    return ask(effects, wishes.calls, wishes.heads, types)
+    effects.begin(batched.intents)
+    return ask(effects, batched.calls, batched.heads, types)
 
 
 def ask(
     effects: Effects,
-    wishes: Sequence[tuple[Intent, Launch]],
+    calls: Sequence[LaunchCall],
     heads: Sequence[Intent],
     types: TypeLookup,
 ) -> int:
-    """Record the claims of wishes that are in the journal, ask EC2, record the answers.
+    """Record the claims of journalled launches, call EC2, record the answers.
 
-    Returns how many instances came of it. A refusal is marked once, however many were refused
-    with it; a batch is over when all its wishes are.
+    Returns the number of instances. A refused offering is recorded once per call, however many
+    launches it concerns. A batch has ended when all its launches have.
     """
-    if not wishes:
+    if not calls:
         return 0
     world = effects.world
     now = world.clock.now()
-    world.store.put_node_claims([lifecycle.asked(call.node_claim, now) for _, call in wishes])
-    answers = world.compute.launch([call for _, call in wishes])
-    answered = list(zip(wishes, answers, strict=True))
+    world.store.put_node_claims([lifecycle.asked(call.node_claim, now) for _, call in calls])
+    answers = world.compute.launch([call for _, call in calls])
+    answered = list(zip(calls, answers, strict=True))
     mark_unavailable(
         world,
         [
@@ -181,7 +181,7 @@ def ask(
     open_batches: set[str] = set()
     for (intent, call), answer in answered:
         if call.batch in open_batches:
-            continue  # one call failed: it is told once, and all of it stays in doubt
+            continue  # the call of the batch failed: reported once, and all of it stays in doubt
         got += settle(effects, intent, call, answer, types)
         if call.batch and isinstance(answer, TransientCloudError):
             open_batches.add(call.batch)
@@ -190,7 +190,7 @@ def ask(
 
 
 def close(effects: Effects, heads: Sequence[Intent]) -> None:
-    """Write down that batches are over: each of their launches has its own outcome."""
+    """Journal that batches have ended: each of their launches has its own outcome."""
     effects.finish(heads, Outcome.SUCCEEDED, "all launches have an outcome")
 
 
@@ -207,7 +207,7 @@ def settle(
     answer: LaunchAnswer | Exception,
     types: TypeLookup,
 ) -> bool:
-    """Record what came of a launch; return whether there is an instance."""
+    """Record the outcome of a launch; return whether there is an instance."""
     world, claim = effects.world, call.node_claim
     if isinstance(answer, TransientCloudError):
         world.notify(
@@ -243,10 +243,10 @@ def settle(
 
 
 def _named(answer: LaunchAnswer, call: Launch) -> list[Refusal]:
-    """Return the refusals with the offerings that they mean.
+    """Return the refusals with the offerings that they concern.
 
-    EC2 need not say which offering an error is about. Where it gave no instance, such an error
-    is about all that were asked for.
+    An error of EC2 need not name its offering. Where no instance was launched, such an error
+    concerns all requested offerings.
     """
     named = [r for r in answer.refused if r.instance_type and r.zone]
     if answer.instance is not None:
@@ -271,9 +271,10 @@ def _refusal(refused: Sequence[Refusal]) -> ReconcilerError:
 
 
 def _give_up(effects: Effects, intent: Intent, claim: NodeClaim, why: str) -> None:
-    """Record a launch that came to nothing; the next plan decides anew.
+    """Record a failed launch; the next plan decides again.
 
-    The claim goes first: while its intent is in doubt, a crash in between leaves a trace.
+    The claim is removed first: its intent is still in doubt then, so a crash in between leaves a
+    trace.
     """
     world = effects.world
     world.store.forget_node_claim(claim.name, world.clock.now(), why)
@@ -282,15 +283,16 @@ def _give_up(effects: Effects, intent: Intent, claim: NodeClaim, why: str) -> No
 
 
 def refused_now(store: StateStore, now: datetime) -> Sequence[Unavailable]:
-    """Return the offerings that must not be asked for now.
+    """Return the offerings that are unavailable now.
 
-    None is left alone for longer than half an hour: a later time is of a clock that was set back.
+    None is unavailable for longer than half an hour: a later time was recorded before the clock
+    was set back.
     """
     return [u for u in store.unavailable(now) if u.until - now <= UNAVAILABLE_AT_MOST]
 
 
 def mark_unavailable(world: World, refused: Sequence[Refusal]) -> None:
-    """Record what EC2 refused; each further refusal doubles the time it is left alone."""
+    """Record refused offerings; each further refusal doubles the time of unavailability."""
     if not refused:
         return
     now = world.clock.now()

@@ -1,9 +1,9 @@
-"""After a crash, or an answer that never came: look first, then decide.
+"""Recovery after a crash or a lost answer: check the world first, then decide.
 
-An intent without an outcome may have had its effect or not. A launch is looked up at EC2 by the
-tag that bears its id; what is not there is asked for again under the same client token, so that
-one intent never has two instances. Every other verb is repeated by the next pass anyhow, so its
-doubt is simply written off.
+An intent without an outcome may have had its effect or not. A launch is searched in EC2 by the tag
+that holds its id. If there is no instance, the launch is requested again with the same client
+token, so that one intent never has two instances. Every other verb is repeated by the next pass
+anyway, so its intent is closed.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from reconciler.ports.journal import Intent, Outcome, Verb
 from reconciler.ports.progress import EventKind
 
 LAG: Final = timedelta(seconds=5)
-"""How long EC2 may take to list an instance: before that, «not there» is no reason to ask again.
+"""How long EC2 may take to list an instance; before that, a launch is not repeated.
 
-A server that forgets or ignores client tokens would launch a second one.
+A server that forgets or ignores client tokens would launch a second instance.
 """
 
 ASKED_WITHIN: Final = timedelta(hours=1)
-"""How long a launch may be repeated: EC2 shows a terminated instance for about as long.
+"""How long a launch may be repeated: EC2 shows terminated instances for about as long.
 
-An older record that comes from a backup would otherwise launch what has long been replaced.
+Otherwise a record restored from a backup could launch nodes that were replaced long ago.
 """
 
 
 def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> None:
-    """Settle every intent with unknown outcome that EC2 and the cluster can answer for."""
+    """Settle every intent in doubt whose outcome EC2 or the cluster shows."""
     doubtful = effects.world.journal.in_doubt()
     draining = _draining(effects) if doubtful else frozenset()
     launches, heads = [], {}
@@ -55,7 +55,7 @@ def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> None
 
 
 def _draining(effects: Effects) -> frozenset[str]:
-    """Return the nodes that are being drained: their doubt is that they are not empty yet."""
+    """Return the nodes that are being drained: their intents are open until they are empty."""
     claims = effects.world.store.node_claims()
     return frozenset(c.status.node_name for c in claims if c.metadata.deletion_timestamp)
 
@@ -68,11 +68,10 @@ def _settle_launches(
     types: provision.TypeLookup,
     owner: Owner,
 ) -> None:
-    """Settle what EC2 shows of the launches in doubt, and ask again for what it does not.
+    """Settle the launches in doubt whose instances EC2 shows, and repeat the others.
 
-    Their claims are recorded first of all, so that nothing else is launched in their place
-    whatever EC2 answers now. Nothing is asked for again while instances are there of which nobody
-    knows whether they are ours: these records may be older than the fleet.
+    Their claims are recorded first, so that nothing else is launched in their place. Nothing is
+    repeated while the owner of some instance is unclear: our records may be older than the fleet.
     """
     world = effects.world
     calls = [(intent, batching.call_of(intent, heads)) for intent in intents]
@@ -111,7 +110,7 @@ def _settle_launches(
 def _by_intent(
     instances: Sequence[Instance], intents: Sequence[Intent]
 ) -> Mapping[str, Sequence[Instance]]:
-    """Return the instances by the intent that made them; a copied tag alone makes none ours."""
+    """Return the instances by the intent that launched them; a copied tag is not enough."""
     known = {intent.id: intent for intent in intents}
     found: dict[str, list[Instance]] = {}
     for instance in instances:
@@ -122,7 +121,7 @@ def _by_intent(
 
 
 def _is_in_doubt(effects: Effects, owner: Owner) -> bool:
-    """Return whether instances are there whose owner is in doubt, or EC2 cannot say."""
+    """Return whether the owner of some instance is unclear, or EC2 does not answer."""
     world = effects.world
     try:
         listed = world.compute.instances()
@@ -141,7 +140,7 @@ def _settle_one(
     claims: Mapping[str, NodeClaim],
     types: provision.TypeLookup,
 ) -> list[tuple[Intent, Launch]]:
-    """Settle a launch of its own; return it if EC2 is to be asked again."""
+    """Settle a launch that is not in a batch; return it if it has to be repeated."""
     answer = _found(shown)
     if answer is not None:
         if isinstance(answer, LaunchAnswer):
@@ -161,10 +160,10 @@ def _settle_batch(
     claims: Mapping[str, NodeClaim],
     types: provision.TypeLookup,
 ) -> list[tuple[Intent, Launch]]:
-    """Settle the launches of a batch that are in doubt; return them if EC2 is to be asked again.
+    """Settle the launches of a batch that are in doubt; return them if it has to be repeated.
 
-    It is asked again only for the whole: with fewer instances the call would be another one. Where
-    anything came of it before, the call is over, and claims that are left without go.
+    Only the complete batch can be repeated: a request for fewer instances would be another call.
+    If it launched any instance, the call has ended, and claims without an instance are removed.
     """
     if not lot:
         provision.close(effects, [head])
@@ -194,9 +193,9 @@ def _settle_batch(
 
 
 def _found(instances: Sequence[Instance]) -> LaunchAnswer | Exception | None:
-    """Return what the instances of an intent say of its launch; None where there are none.
+    """Return the answer to a launch according to the instances of its intent; None without any.
 
-    Where a server ignored the client token the oldest is kept, and the rest are orphans.
+    If a server ignored the client token, the oldest instance is kept and the others are orphans.
     """
     alive = [instance for instance in instances if not instance.is_going]
     if alive:
@@ -207,8 +206,8 @@ def _found(instances: Sequence[Instance]) -> LaunchAnswer | Exception | None:
 
 
 def _may_ask(effects: Effects, intent: Intent, claim: NodeClaim | None) -> bool:
-    """Return whether the call is old enough for EC2 to list its instance by now."""
-    # A time to come is of a clock that was set back since, and as good as one long ago.
+    """Return whether the call is old enough for EC2 to list its instance."""
+    # A time in the future means that the clock was set back; it counts as long ago.
     if abs(effects.world.clock.now() - _last_asked(intent, claim)) >= LAG:
         return True
     message = f"checking whether EC2 has already launched {intent.target}"
@@ -223,13 +222,13 @@ def _still_wanted(
     claims: Mapping[str, NodeClaim],
     types: provision.TypeLookup,
 ) -> list[tuple[Intent, Launch]]:
-    """Return the launches that are asked for again; those of long ago are decided anew."""
+    """Return the launches that are repeated; old ones are given up and planned again."""
     now, wanted = effects.world.clock.now(), []
     for intent, call in again:
         if now - _last_asked(intent, claims.get(intent.target)) <= ASKED_WITHIN:
             wanted.append((intent, call))
             continue
-        why = CloudError("it was asked for long ago, and EC2 shows no instance", where="EC2")
+        why = CloudError("it was requested long ago, and EC2 shows no instance", where="EC2")
         provision.settle(effects, intent, call, why, types)
     open_batches = {call.batch for _, call in wanted}
     over = {call.batch for _, call in again} - open_batches - {""}
@@ -238,14 +237,14 @@ def _still_wanted(
 
 
 def _last_asked(intent: Intent, claim: NodeClaim | None) -> datetime:
-    """Return when EC2 was last asked for an instance."""
+    """Return when a launch was last requested."""
     return (lifecycle.asked_at(claim) if claim is not None else None) or intent.at
 
 
 def _forget_unasked(
     effects: Effects, launches: Sequence[Intent], claims: Mapping[str, NodeClaim]
 ) -> None:
-    """Forget the claims without an instance for which no launch is in doubt: none will come."""
+    """Remove the claims without an instance for which no launch is in doubt."""
     world = effects.world
     asked_for = {intent.target for intent in launches}
     for claim in claims.values():

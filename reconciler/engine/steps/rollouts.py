@@ -1,10 +1,10 @@
-"""Waves: how far the replacement of each NodePool has come, whether all is well, when to stop.
+"""Rollout waves: the progress of each NodePool's replacement, its health gate, and when to halt.
 
-A command belongs to the wave in which it starts. Once it has ended, its replacements have to be
-ready and the workloads whose pods it moved to be available again, and to stay so for a while; only
-then is the wave settled. What a wave waits for, and every failure, is in the records: the next
-pass, in this process or another one, goes on from there. Which nodes a wave may still take is the
-planner's to say (``disruption/gates/guards.py``).
+A command belongs to the wave in which it starts. After it has ended, its replacements have to be
+ready and the workloads whose pods it moved have to be available, for a while. Only then does the
+wave pass its health gate. What a wave waits for, and every failure, is recorded, so the next pass
+continues from there, in this process or another one. The planner decides which nodes a wave may
+still disrupt (``disruption/gates/guards.py``).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from reconciler.ports.state import CommandPhase
 def begin(world: World, plan: Plan, seen: Observation, settings: Settings) -> None:
     """Record the commands of a plan as moves of their waves, before any of them starts.
 
-    One that then does not start, because the process dies, is found not to have and let go.
+    A command that never starts, because the process dies, is dropped later.
     """
-    look = _Look(seen)
+    look = _Observed(seen)
     known = {rollout.node_pool: rollout for rollout in world.store.rollouts()}
     fresh: dict[str, Rollout] = {}
     for command in plan.commands:
@@ -65,7 +65,7 @@ def is_followed(pool: str, settings: Settings) -> bool:
     return bool(options.wave_size) or options.stop_after_failures > 0
 
 
-def _move(command: PlannedCommand, nodes: int, look: _Look, now: datetime) -> Move:
+def _move(command: PlannedCommand, nodes: int, look: _Observed, now: datetime) -> Move:
     return Move(
         command=command.id,
         started_at=now,
@@ -76,8 +76,8 @@ def _move(command: PlannedCommand, nodes: int, look: _Look, now: datetime) -> Mo
 
 
 def advance(world: World, seen: Observation, settings: Settings) -> None:
-    """Look how each wave is, and record what has become of it."""
-    look = _Look(seen)
+    """Check the health of each wave and record its progress."""
+    look = _Observed(seen)
     for rollout in world.store.rollouts():
         if not rollout.moves:
             continue
@@ -87,13 +87,13 @@ def advance(world: World, seen: Observation, settings: Settings) -> None:
 
 
 def resumed(rollout: Rollout) -> Rollout:
-    """Return a rollout that goes on as if nothing had failed."""
+    """Return a rollout that continues, with its failures reset."""
     kept = tuple(move for move in rollout.moves if not move.failure)
     return replace(rollout, moves=kept, failures=0, stopped_at=None, stopped_why="")
 
 
 def unsettled(rollouts: Iterable[Rollout], settings: Settings, now: datetime) -> int:
-    """Return how many moves have not come to their end, well or not."""
+    """Return the number of moves that have not ended."""
     return sum(
         not move.is_settled(settings.pool(rollout.node_pool).wave_soak, now)
         for rollout in rollouts
@@ -102,7 +102,7 @@ def unsettled(rollouts: Iterable[Rollout], settings: Settings, now: datetime) ->
 
 
 def _followed(
-    world: World, rollout: Rollout, look: _Look, settings: Settings, now: datetime
+    world: World, rollout: Rollout, look: _Observed, settings: Settings, now: datetime
 ) -> Rollout:
     options = settings.pool(rollout.node_pool)
     soak, patience = options.wave_soak, options.wave_deadline
@@ -124,7 +124,7 @@ def _followed(
 
 
 def _ended(world: World, move: Move, now: datetime) -> Move | None:
-    """Return the move after a look at its command; None where it never began, or was called off."""
+    """Return the move updated from its command; None if that never started or was rolled back."""
     if move.ended_at is not None:
         return move
     command = world.store.command(move.command)
@@ -137,8 +137,8 @@ def _ended(world: World, move: Move, now: datetime) -> Move | None:
     return replace(move, waits_for="its commands must finish")
 
 
-def _looked_at(move: Move, look: _Look, patience: timedelta, now: datetime) -> Move:
-    """Return a move whose command may have ended, after a look at what it moved."""
+def _looked_at(move: Move, look: _Observed, patience: timedelta, now: datetime) -> Move:
+    """Return a move whose command may have ended, updated from the pods that it moved."""
     if move.ended_at is None or move.failure:
         return move
     waits_for = look.ailing(move)
@@ -149,7 +149,7 @@ def _looked_at(move: Move, look: _Look, patience: timedelta, now: datetime) -> M
 
 
 def _closed(world: World, rollout: Rollout, settings: Settings, now: datetime) -> Rollout:
-    """Return the rollout between two waves if all of this one has come to its end."""
+    """Return the rollout without a current wave if all moves of this wave have ended."""
     soak = settings.pool(rollout.node_pool).wave_soak
     if not all(move.is_settled(soak, now) for move in rollout.moves):
         return rollout
@@ -165,7 +165,7 @@ def _closed(world: World, rollout: Rollout, settings: Settings, now: datetime) -
 
 
 def _stopped(world: World, rollout: Rollout, settings: Settings, now: datetime) -> Rollout:
-    """Return the rollout stopped if too much of it has failed."""
+    """Return the rollout, halted if it has failed too often."""
     most = settings.pool(rollout.node_pool).stop_after_failures
     if not most or rollout.stopped_at is not None or rollout.failed < most:
         return rollout
@@ -182,8 +182,8 @@ def _stopped(world: World, rollout: Rollout, settings: Settings, now: datetime) 
 
 
 @dataclass(frozen=True)
-class _Look:
-    """What was seen, by the names that a wave asks for."""
+class _Observed:
+    """The observation, indexed for waves."""
 
     seen: Observation
 
@@ -192,17 +192,17 @@ class _Look:
         return {claim.name: claim for claim in self.seen.claims}
 
     def size_of_wave(self, pool: str, settings: Settings) -> int:
-        """Return how many nodes a wave may take, 0 where there are no waves to speak of."""
+        """Return the number of nodes in a wave, 0 where waves are disabled."""
         if not settings.pool(pool).wave_size:
             return 0
         return wave_size(pool, staying(self.seen.state().nodes)[pool], settings)
 
     def pools_of(self, claims: Iterable[str]) -> Counter[str]:
-        """Return how many of the claims are of which NodePool."""
+        """Return the number of claims by NodePool."""
         return Counter(self.claims[name].node_pool for name in claims if name in self.claims)
 
     def workloads_of(self, claims: Iterable[str]) -> dict[str, int]:
-        """Return whose pods run on the nodes of the claims, and how many of them are available."""
+        """Return the owners of the pods on the claims' nodes, with their available pods."""
         nodes = {self.claims[n].status.node_name for n in claims if n in self.claims}
         owners = {
             owner
@@ -213,7 +213,7 @@ class _Look:
 
     @cached_property
     def _pods(self) -> Mapping[str, list[Pod]]:
-        """The pods of each owner that are to run, nobody having asked them to leave."""
+        """The pods of each owner that are not terminating."""
         found: dict[str, list[Pod]] = {}
         for pod in self.seen.snapshot.pods:
             owner = _owner(pod)
@@ -224,10 +224,10 @@ class _Look:
         return found
 
     def ailing(self, move: Move) -> str:
-        """Return what is not well of what a move touched; empty where all is.
+        """Return why the replacements and workloads of a move are not healthy, empty if they are.
 
-        Replacements that have gone since, and workloads that have, are nobody's concern, and no
-        more pods are asked for than were available before.
+        Replacements and workloads that are gone do not count, and no more pods are required than
+        were available before.
         """
         return next(self._ailing(move), "")
 

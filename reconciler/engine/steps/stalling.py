@@ -1,6 +1,6 @@
-"""Notes since when things are as they should not be: claims that are drifted, and what holds nodes.
+"""Records of since when claims are drifted, and since when something blocks their disruption.
 
-Of drifted claims that should be gone by now it is told once.
+A drifted claim that should have been replaced by now is reported once.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from reconciler.plan.value.plan import Plan
 from reconciler.ports.progress import EventKind
 
 OVERDUE: Final = "ProgressDeadlineExceeded"
-"""Condition of a claim in our records: it was told of. Kubernetes' word for a Deployment."""
+"""Condition of a recorded claim that was reported; Kubernetes' name for Deployments."""
 
 
 def note(world: World, seen: Observation, plan: Plan, settings: Settings) -> None:
-    """Record what a plan says of drift on the claims themselves, and tell what is overdue.
+    """Record the drift in a plan on the claims themselves, and report what is overdue.
 
-    It is told again when what holds the claim is another thing, or after it had got on.
+    It is reported again when another reason blocks the claim, or after progress in between.
     """
     claims = {claim.name: claim for claim in seen.claims}
     drifted = {item.node_claim: item.reason for item in plan.drift}
@@ -41,8 +41,8 @@ def note(world: World, seen: Observation, plan: Plan, settings: Settings) -> Non
         if fresh == claim:
             continue
         changed.append(fresh)
-        said = fresh.condition(OVERDUE)
-        if said is not None and said != claim.condition(OVERDUE):
+        late_now = fresh.condition(OVERDUE)
+        if late_now is not None and late_now != claim.condition(OVERDUE):
             text = str(late[claim.name])
             world.notify(
                 EventKind.PROGRESS_DEADLINE_EXCEEDED,
@@ -55,7 +55,7 @@ def note(world: World, seen: Observation, plan: Plan, settings: Settings) -> Non
 
 
 def keep_obstacles(world: World, seen: Observation, plan: Plan) -> None:
-    """Record since when things are in the way, where that has changed."""
+    """Record since when blockers exist, where they have changed."""
     found = tuple(
         Obstacle(b.kind, b.name, b.since or seen.at, b.forgone)
         for b in sorted(plan.held_by, key=lambda b: (b.kind, b.name))

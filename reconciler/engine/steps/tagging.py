@@ -1,7 +1,7 @@
-"""The tags that an instance gets once its node is known: its name, for whoever looks at EC2.
+"""The tags of an instance whose node has joined: the node's name, for readers of EC2's console.
 
-A tag that is there is left as it is, whoever put it: the class may have given a Name of its own.
-The annotation on the claim says that it was done (aws reference 5.4).
+Existing tags are kept: the class may define a Name of its own. An annotation on the claim records
+that its instance was tagged (aws reference 5.4).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from reconciler.ports.journal import Verb
 TAGGED: Final = "karpenter.k8s.aws/tagged"
 NAME: Final = "Name"
 A_PASS: Final = 20
-"""How many instances one pass tags: EC2 takes ten such calls a second, and others need some."""
+"""The maximum number of instances tagged in a pass: EC2 allows ten such calls a second."""
 
 
 def advance(effects: Effects, seen: Observation) -> int:
-    """Tag the instances whose nodes have joined; return how many are left for later passes.
+    """Tag the instances whose nodes have joined; return how many remain for later passes.
 
-    An instance that EC2 does not list is left until it does. The first that may not be tagged ends
-    the work of this pass: the others will hardly fare better, and none of it holds up anything.
+    An instance that EC2 does not list is tagged later. The first refusal ends the tagging of this
+    pass: the other calls would probably fail too, and nothing depends on them.
     """
     due = [
         (claim, instance)

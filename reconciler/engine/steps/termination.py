@@ -1,8 +1,8 @@
-"""Taking nodes away: taint, drain, terminate, and forget once EC2 says they are gone.
+"""Termination of nodes: taint, drain, terminate, and remove the claim once the instance is gone.
 
 Each pass advances every terminating claim as much as is possible now, without waiting. A node is
-terminated only after a look that shows it both tainted and empty, so that a pod bound just before
-the taint is not lost.
+terminated only after an observation that shows it tainted and empty, so that a pod bound just
+before the taint is not lost.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DRAIN_PATIENCE = timedelta(minutes=10)
 def advance(effects: Effects, seen: Observation) -> None:
     """Advance every terminating claim as much as is possible now.
 
-    While the owner of some instance is in doubt, only nodes that EC2 takes back are drained, and
+    While the owner of some instance is unclear, only nodes that EC2 reclaims are drained, and
     nothing is terminated.
     """
     world, nodes = effects.world, seen.nodes()
@@ -59,12 +59,12 @@ def advance(effects: Effects, seen: Observation) -> None:
 
 
 def collect(effects: Effects, seen: Observation) -> None:
-    """Delete what the world has left over.
+    """Delete claims without an instance or node, and instances without a claim.
 
-    Claims whose instance somebody else terminated are let go, claims whose node never joined are
-    given up, and instances that a launch in our journal made and no claim has are terminated. An
-    instance that our journal does not know is not ours to terminate (``ownership.py``), and while
-    there is one, the records may be old: then only what is gone is noted.
+    A claim is deleted if somebody else terminated its instance, or if its node never joined. An
+    instance without a claim is terminated if a journalled launch made it. Any other instance is not
+    ours to terminate (``ownership.py``). While there is one, our records may be old, and only
+    claims whose instances are gone are deleted.
     """
     world = effects.world
     changed = []
@@ -97,16 +97,16 @@ def collect(effects: Effects, seen: Observation) -> None:
 
 
 def strangers(seen: Observation) -> list[Instance]:
-    """Return the living instances of our fleet that no claim has."""
+    """Return the live instances of our fleet without a claim."""
     known = {lifecycle.instance_id(claim) for claim in seen.claims}
     living = (i for i in seen.instances if i.id not in known and not i.is_going)
     return sorted(living, key=lambda i: i.id)
 
 
 def _may_go(claim: NodeClaim, instance: Instance, seen: Observation) -> bool:
-    """Return whether a node may be drained: it is ours, we know it, and no record is in doubt.
+    """Return whether a node may be drained: it is known, and the owner of no instance is unclear.
 
-    One that EC2 takes back is drained even then: it goes whatever we do.
+    A node that EC2 reclaims is drained in any case, because it is lost anyway.
     """
     if not seen.owner.owns(instance.tags) or claim.name in seen.disputed:
         return False
@@ -114,10 +114,10 @@ def _may_go(claim: NodeClaim, instance: Instance, seen: Observation) -> bool:
 
 
 def _is_spare(world: World, instance: Instance, seen: Observation) -> bool:
-    """Return whether a launch of ours made an instance that nothing needs.
+    """Return whether a journalled launch made an instance that nothing needs.
 
-    Passes follow one another, so a launch whose end is in the journal has its claim by now. One
-    that is in doubt is not over: ``recovery.py`` will find its instance.
+    The claim of a launch that has ended is recorded. A launch in doubt has not ended:
+    ``recovery.py`` will find its instance.
     """
     if not came_of_a_launch(instance, world.journal, seen.owner):
         return False
@@ -126,7 +126,7 @@ def _is_spare(world: World, instance: Instance, seen: Observation) -> bool:
 
 
 def _is_empty(effects: Effects, claim: NodeClaim, node: Node | None, seen: Observation) -> bool:
-    """Ask the pods of a node to leave; return whether it may be terminated now."""
+    """Evict the pods of a node; return whether it may be terminated now."""
     if node is None:
         return True
     world, since = effects.world, str(claim.metadata.deletion_timestamp)
@@ -138,7 +138,7 @@ def _is_empty(effects: Effects, claim: NodeClaim, node: Node | None, seen: Obser
     effects.begin([drain])
     try:
         remaining = world.cluster.drain(node.name, lifecycle.drain_deadline(claim), seen.at)
-    except ClusterError as error:  # other nodes go on; this one is asked again
+    except ClusterError as error:  # other nodes continue; this one is retried
         world.notify(EventKind.FAILED, str(error), node_claim=claim.name, node_pool=claim.node_pool)
         return False
     if remaining:
@@ -152,9 +152,9 @@ def _is_empty(effects: Effects, claim: NodeClaim, node: Node | None, seen: Obser
 def _note_waiting(
     world: World, claim: NodeClaim, node: Node, remaining: int, seen: Observation
 ) -> None:
-    """Record and tell what a drain waits for, and who holds it up; told again only when it moves.
+    """Record and report what a drain waits for and what blocks it, whenever that changes.
 
-    The condition is Karpenter's ``Drained``; it turns ``Stalled`` after ``DRAIN_PATIENCE``.
+    The condition is Karpenter's ``Drained``; its reason is ``Stalled`` after ``DRAIN_PATIENCE``.
     """
     some = "s" if remaining > 1 else ""
     waits_for = f"{remaining} pod{some} to be evicted"
@@ -173,7 +173,7 @@ def _note_waiting(
 
 
 def _has_pods(node: Node, seen: Observation) -> bool:
-    """Return whether pods are seen on a node whose leaving is waited for."""
+    """Return whether the drain of a node still waits for pods."""
     return any(
         p.spec.node_name == node.name and not p.is_terminal and p.is_drainable(seen.at)
         for p in seen.snapshot.pods
@@ -181,7 +181,7 @@ def _has_pods(node: Node, seen: Observation) -> bool:
 
 
 def _held_up(node: Node, seen: Observation) -> list[str]:
-    """Return which pods of a node may not be evicted now, and by whose word."""
+    """Return which pods of a node cannot be evicted now, and what blocks each."""
     snapshot = seen.snapshot
     empty = [b for b in snapshot.pod_disruption_budgets if b.status.disruptions_allowed <= 0]
     found = []
@@ -208,15 +208,15 @@ def _forget(effects: Effects, claim: NodeClaim, node: Node | None) -> None:
 
 
 def _reason(claim: NodeClaim) -> str:
-    """Return why the claim goes, as its command said."""
+    """Return why the claim is terminated, as recorded by its command."""
     known = claim.condition("DisruptionReason")
     return because(known.reason, known.message) if known is not None else ""
 
 
 def terminate(effects: Effects, doomed: Sequence[tuple[str, Instance, str]]) -> bool:
-    """Begin to terminate instances (claim, instance, reason); return whether it began.
+    """Request the termination of instances (claim, instance, reason); return whether that worked.
 
-    Each has an intent of its own in the journal, and all go in one call.
+    Each has an intent of its own in the journal; all are in one call.
     """
     intents = [
         effects.intent(Verb.TERMINATE, claim, {"instance": instance.id}, reason=reason)

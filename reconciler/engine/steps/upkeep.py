@@ -1,4 +1,4 @@
-"""Deleting what launches left behind in the account: it costs a quota, and never a pass."""
+"""Deletion of unused launch templates and instance profiles, which count towards quotas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconciler.ports.progress import EventKind
 
 
 def advance(effects: Effects, classes: Iterable[EC2NodeClass]) -> None:
-    """Delete what nothing needs; where AWS cannot be asked, a later pass does it."""
+    """Delete what is unused; a failed call is retried by a later pass."""
     world = effects.world
     try:
         found = world.leftovers.found(classes)

@@ -110,8 +110,10 @@ class EmbeddedReservations:
             if identity is None:
                 continue
             ET.SubElement(row, f"{{{namespace}}}capacityReservationId").text = identity
-            wish = ET.SubElement(row, f"{{{namespace}}}capacityReservationSpecification")
-            preference = ET.SubElement(wish, f"{{{namespace}}}capacityReservationPreference")
+            specification = ET.SubElement(row, f"{{{namespace}}}capacityReservationSpecification")
+            preference = ET.SubElement(
+                specification, f"{{{namespace}}}capacityReservationPreference"
+            )
             preference.text = "capacity-reservations-only"
         return replace(answer, body=ET.tostring(root, encoding="utf-8"))
 
