@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.engine.steps import lifecycle
-from reconciler.engine.tracking import Records, run_of, run_of_command, tell_mistakes
+from reconciler.engine.tracking import Records, run_of, run_of_command, report_illegal
 from reconciler.engine.world import World
 from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimStatus
 from reconciler.model.kubernetes.metadata import Metadata
@@ -237,7 +237,7 @@ def test_an_impossible_event_is_told_and_stops_nothing() -> None:
     run, listener = PlanRun(the_plan().actions), Listener()
     run.feed(RunEvent("terminate/old", ActionEvent.GONE))
     ports = dict.fromkeys(("compute", "cluster", "store", "journal"), None)
-    tell_mistakes(World(SimulatedClock(), notifier=listener, **ports), run)
+    report_illegal(World(SimulatedClock(), notifier=listener, **ports), run)
     (told,) = listener.heard
     assert told.startswith("IllegalTransition: internal error: terminate/old: gone while pending;")
     assert run.states["terminate/old"] is ActionState.PENDING
