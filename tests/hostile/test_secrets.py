@@ -166,6 +166,7 @@ def test_a_url_in_the_repository_is_refused_without_being_printed(fleet: Path) -
 @example(secret=f"{MARK}#{MARK}?{MARK}")
 @example(secret=f"{MARK}@{MARK}")
 @example(secret=f"{MARK}%2F{MARK}")
+@example(secret=f"{MARK} {MARK}")
 @_HERE
 def test_a_password_of_git_is_not_printed(form: str, secret: str, fleet: Path) -> None:
     url = form.format(fitting(form, secret))

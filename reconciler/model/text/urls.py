@@ -21,6 +21,7 @@ _KEYWORD: Final = re.compile(
     r"\b((?:ssl)?password|passwd|pgpassword)(\s*=\s*)('[^'\n]*'|\"[^\"\n]*\"|\S+)", re.IGNORECASE
 )
 _BARE: Final = re.compile(r"(?<![\w/:@.*-])([\w.+-]+):(?!//)\S+@(?=[\w\[])")
+_BARE_VALUE: Final = re.compile(r"(?<![\w/:@.*-])([\w.+-]+):(?!//).+@(?=[\w\[])", re.DOTALL)
 _LOOPBACK: Final = re.compile(r"localhost|127(?:\.[0-9]{1,3}){3}|::1", re.IGNORECASE)
 _HIDDEN: Final = "***"
 
@@ -62,7 +63,8 @@ def without_secrets(text: str, *, is_value: bool = False) -> str:
     """
     pattern = _VALUE if is_value else _ADDRESS
     hidden = _KEYWORD.sub(rf"\1\2{_HIDDEN}", pattern.sub(_address_hidden, text))
-    return _BARE.sub(rf"\1:{_HIDDEN}@", hidden)
+    bare = _BARE_VALUE if is_value else _BARE
+    return bare.sub(rf"\1:{_HIDDEN}@", hidden)
 
 
 def is_unencrypted(url: str) -> bool:
