@@ -15,9 +15,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 COMPLETE = "requirements.lock"
 PROFILES = {
-    COMPLETE: ("aws", "cel", "dev", "embedded", "kubernetes", "postgres"),
+    COMPLETE: ("aws", "cel", "dev", "embedded", "kubernetes", "postgres", "web"),
     "requirements/embedded.lock": ("embedded",),
-    "requirements/production.lock": ("aws", "cel", "kubernetes", "postgres"),
+    "requirements/production.lock": ("aws", "cel", "kubernetes", "postgres", "web"),
 }
 COMPILE = ("uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11")
 FORM = ("--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from traceback import walk_tb
-from typing import Final
+from typing import Final, Protocol
 
 from reconciler.engine.desired import Desired, DesiredSource
 from reconciler.engine.observation import Observation
@@ -97,6 +97,32 @@ class Pulse:
     quiet: float = 30.0
 
 
+class PassObserver(Protocol):
+    """Watches the passes of a daemon, for metrics and health checks. No method raises."""
+
+    def started(self) -> None:
+        """A pass starts."""
+
+    def ended(self, world: World, desired: Desired, result: Pass) -> None:
+        """The pass has ended."""
+
+    def failed(self, problem: str) -> None:
+        """The pass has failed."""
+
+
+class Unobserved:
+    """Watches nothing."""
+
+    def started(self) -> None:
+        """Do nothing."""
+
+    def ended(self, world: World, desired: Desired, result: Pass) -> None:
+        """Do nothing."""
+
+    def failed(self, problem: str) -> None:
+        """Do nothing."""
+
+
 class NotConvergedError(ReconcilerError):
     """The deadline passed before everything was done; another run continues from here."""
 
@@ -174,6 +200,7 @@ def run(
     pulse: Pulse,
     stop: Callable[[], bool],
     next_change: Callable[[Plan], datetime | None],
+    observer: PassObserver | None = None,
 ) -> None:
     """Keep the fleet as git declares it until ``stop`` returns True; a started pass is finished.
 
@@ -186,6 +213,7 @@ def run(
     """
     in_force = _InForce(world, source)
     recall, pruning = Recall(), Pruning(world)
+    observer = observer or Unobserved()
     failures = 0
     complaint = reported = ""
 
@@ -203,8 +231,10 @@ def run(
             world.clock.wait(pulse.quiet, is_elsewhere)
             continue
         try:
+            observer.started()
             world.arrivals.acknowledge()
             result = reconcile(world, desired, mandate, recall)
+            observer.ended(world, desired, result)
             pruning.after(result.seen, desired.settings)
             pause = _pause(world, result, pulse, next_change)
         except (StalePlanError, LeaseLostError):
@@ -212,7 +242,9 @@ def run(
         except Exception as error:  # noqa: BLE001 - an internal error must not end the daemon
             failures += 1
             recall = recall if isinstance(error, ReconcilerError) else Recall()
-            world.notify(EventKind.FAILED, problem_of(error))
+            problem = problem_of(error)
+            observer.failed(problem)
+            world.notify(EventKind.FAILED, problem)
             world.clock.wait(_backoff(failures, pulse), stop)
             continue
         failures = failures + 1 if result.all_failed else 0

@@ -81,6 +81,13 @@ class Progress:
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
+class CallMeter(Protocol):
+    """Receives every finished call of an API, for metrics. It never raises."""
+
+    def __call__(self, service: str, operation: str, outcome: str, seconds: float) -> None:
+        """Record a call; ``outcome`` is ``ok`` or the code of its error."""
+
+
 class Notifier(Protocol):
     """The receiver of progress events."""
 

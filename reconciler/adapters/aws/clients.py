@@ -7,7 +7,8 @@ same account and region share their clients and rate limits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -20,6 +21,7 @@ from reconciler.model.errors import UsageError
 from reconciler.model.settings import Settings
 from reconciler.model.text.urls import is_loopback, is_unencrypted, without_secrets
 from reconciler.ports.clock import Clock
+from reconciler.ports.progress import CallMeter
 
 # Rate limiting of EC2 calls: a token bucket for each family of operations.
 #
@@ -186,9 +188,13 @@ def account_of(settings: Settings) -> AwsAccess:
 
 
 class Connections:
-    """The clients of all fleets of a process. It is thread-safe."""
+    """The clients of all fleets of a process. It is thread-safe.
+
+    ``meter`` receives the calls of the clients that are created after it was set.
+    """
 
     def __init__(self, clock: Clock) -> None:
+        self.meter: CallMeter | None = None
         self._clock = clock
         self._lock = Lock()
         self._sessions: dict[AwsAccess, _Session] = {}
@@ -200,7 +206,7 @@ class Connections:
         with self._lock:
             session = self._sessions.get(account)
             if session is None:
-                session = _Session(account, self._throttle(account))
+                session = _Session(account, self._throttle(account), meter=self.meter)
                 self._sessions[account] = session
         return session.client
 
@@ -212,7 +218,7 @@ class Connections:
         account = account_of(settings)
         with self._lock:
             throttle = self._throttle(account)
-        return _Session(account, throttle, confirm).client
+        return _Session(account, throttle, confirm, self.meter).client
 
     def _throttle(self, account: AwsAccess) -> Throttle | None:
         """Return the buckets of an account and region: roles of one account share them."""
@@ -229,6 +235,30 @@ def connector(settings: Settings, clock: Clock | None = None) -> Connect:
     return Connections(clock or SystemClock()).of(settings)
 
 
+def _measure(client: Any, service: str, meter: CallMeter) -> None:
+    """Pass each call of a client to ``meter``, with the time that its attempts took together."""
+
+    def begin(context: dict[str, Any], **_: Any) -> None:
+        context["reconciler_started"] = time.perf_counter()
+
+    def end(
+        model: Any,
+        context: dict[str, Any],
+        parsed: Mapping[str, Any] | None = None,
+        exception: Exception | None = None,
+        **_: Any,
+    ) -> None:
+        error = ((parsed or {}).get("Error") or {}).get("Code", "")
+        outcome = type(exception).__name__ if exception is not None else str(error or "ok")
+        seconds = time.perf_counter() - context.get("reconciler_started", time.perf_counter())
+        meter(service, model.name, outcome, seconds)
+
+    events = client.meta.events
+    events.register(f"before-call.{service}", begin)
+    events.register(f"after-call.{service}", end)
+    events.register(f"after-call-error.{service}", end)
+
+
 class _Session:
     """One identity in one region, with its clients."""
 
@@ -237,8 +267,10 @@ class _Session:
         account: AwsAccess,
         throttle: Throttle | None,
         confirm: Callable[[], None] | None = None,
+        meter: CallMeter | None = None,
     ) -> None:
         self._account = account
+        self._meter = meter
         self._confirm = confirm
         self._throttle = throttle
         self._lock = Lock()
@@ -267,6 +299,8 @@ class _Session:
         _expect_encrypted(client.meta.endpoint_url)
         if service == "ec2" and self._throttle is not None:
             self._throttle.watch(client)
+        if self._meter is not None:
+            _measure(client, service, self._meter)
         if self._confirm is not None:
             # After the throttle, which may wait for longer than a lease is valid.
             client.meta.events.register_last("before-send", self._before_send)

@@ -7,6 +7,7 @@ simply made again.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ import msgspec
 from reconciler.adapters.kubernetes.access import Access
 from reconciler.adapters.kubernetes.kinds import Kind
 from reconciler.model.errors import ClusterError
+from reconciler.ports.progress import CallMeter
 
 if TYPE_CHECKING:
     from urllib3 import HTTPResponse
@@ -174,18 +176,32 @@ def _never(error: ApiError) -> bool:
     return False
 
 
+def resource_of(path: str) -> str:
+    """Return the resource that a path of the API names, without namespaces and names.
+
+    ``/api/v1/namespaces/shop/pods/api-0/eviction`` is ``pods/eviction``.
+    """
+    parts = path.strip("/").split("/")
+    parts = parts[2:] if parts[0] == "api" else parts[3:]
+    if parts[:1] == ["namespaces"] and len(parts) > 2:
+        parts = parts[2:]
+    return "/".join(parts[::2]) or path
+
+
 @dataclass
 class Api:
     """One API server. ``connect`` leads there, anew where the credentials have run out.
 
     ``wait`` passes seconds between two attempts; an answer may take ``timeout_s``. ``confirm`` is
-    called before each attempt, and what it raises ends the call before anything is sent.
+    called before each attempt, and what it raises ends the call before anything is sent. ``meter``
+    receives each attempt.
     """
 
     connect: Callable[[], Access]
     wait: Callable[[float], None]
     timeout_s: float = 30.0
     confirm: Callable[[], None] = _allow
+    meter: CallMeter | None = None
     _access: Access | None = field(default=None, repr=False)
 
     @property
@@ -221,9 +237,11 @@ class Api:
         pause = _PAUSE_S
         for left in reversed(range(ATTEMPTS)):
             self.confirm()
+            begin = time.perf_counter()
             try:
-                return self._once(method, target, body, content)
+                answer = self._once(method, target, body, content)
             except ApiError as error:
+                self._measured(method, path, str(error.status), begin)
                 if error.status == UNAUTHORIZED and left and not renewed:
                     renewed = True
                     continue
@@ -231,7 +249,15 @@ class Api:
                     raise
                 self.wait(min(max(pause, error.retry_after_s), _PAUSE_MAX_S))
                 pause *= 2
+            else:
+                self._measured(method, path, "ok", begin)
+                return answer
         raise AssertionError("the last attempt returns or raises")
+
+    def _measured(self, method: str, path: str, outcome: str, begin: float) -> None:
+        if self.meter is not None:
+            seconds = time.perf_counter() - begin
+            self.meter("kubernetes", f"{method} {resource_of(path)}", outcome, seconds)
 
     def lines(self, path: str, query: Mapping[str, str], silence_s: float) -> Iterator[bytes]:
         """Yield an answer line by line, as it comes, until the API ends it; it is asked once.

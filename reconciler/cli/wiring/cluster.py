@@ -66,11 +66,13 @@ def api_of(settings: Settings, clock: Clock) -> Api:
     """Return the API of the cluster; nothing connects before it is asked."""
     from reconciler.adapters.kubernetes.access import access_of
     from reconciler.adapters.kubernetes.api import Api
+    from reconciler.cli.wiring.account import connections
 
     return Api(
         lambda: access_of(settings),
         lambda seconds: clock.wait(seconds, lambda: False),
         settings.kube_timeout.total_seconds(),
+        meter=connections().meter,
     )
 
 

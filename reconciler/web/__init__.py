@@ -1,0 +1,1 @@
+"""What a daemon serves over HTTP: metrics and health."""

@@ -1,0 +1,89 @@
+"""Whether a daemon is alive and ready, as a probe of Kubernetes asks.
+
+A daemon is alive while its loop runs or waits. It is ready once a pass has ended, for as long as
+the last one is not too old. A standby is ready while it waits for the lease: it does its work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+READY_FOR_S: Final = 300.0
+"""How old the last pass of a ready daemon may be."""
+
+ALIVE_FOR_S: Final = 600.0
+"""How long a daemon may go without a sign of life before it should be restarted."""
+
+
+class Verdict(NamedTuple):
+    """The answer to a probe, with its reason."""
+
+    is_good: bool
+    reason: str
+
+
+@dataclass
+class Health:
+    """The signs of life of a daemon, by a clock that never goes back.
+
+    ``beat`` is called between passes and while the daemon waits, ``passed`` after each pass.
+    """
+
+    ready_for_s: float = READY_FOR_S
+    alive_for_s: float = ALIVE_FOR_S
+    monotonic: Callable[[], float] = time.monotonic
+    _beat_at: float = field(default=0.0, init=False)
+    _passed_at: float | None = field(default=None, init=False)
+    _failure: str = field(default="", init=False)
+    _is_standby: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        """Count from the start of the process."""
+        self._beat_at = self.monotonic()
+
+    def beat(self) -> None:
+        """Note that the daemon is alive."""
+        self._beat_at = self.monotonic()
+
+    def passed(self) -> None:
+        """Note that a pass has ended."""
+        self._passed_at, self._failure, self._is_standby = self.monotonic(), "", False
+        self.beat()
+
+    def failed(self, why: str) -> None:
+        """Note that a pass has failed."""
+        self._failure, self._is_standby = why, False
+        self.beat()
+
+    def standby(self) -> None:
+        """Note that another process acts, and that this one waits."""
+        self._is_standby, self._passed_at = True, None
+
+    def alive(self) -> Verdict:
+        """Return whether the daemon still goes round its loop."""
+        age = self.monotonic() - self._beat_at
+        if age > self.alive_for_s:
+            return Verdict(
+                False, f"no sign of life for {age:.0f} s (limit {self.alive_for_s:.0f} s)"
+            )
+        return Verdict(True, f"last sign of life {age:.0f} s ago")
+
+    def ready(self) -> Verdict:
+        """Return whether the daemon does its work."""
+        alive = self.alive()
+        if not alive.is_good:
+            return alive
+        if self._is_standby:
+            return Verdict(True, "standby: another process holds the lease")
+        reason = f"; last failure: {self._failure}" if self._failure else ""
+        if self._passed_at is None:
+            return Verdict(False, f"no pass has ended yet{reason}")
+        age = self.monotonic() - self._passed_at
+        if age > self.ready_for_s:
+            return Verdict(
+                False, f"no pass has ended for {age:.0f} s (limit {self.ready_for_s:.0f} s){reason}"
+            )
+        return Verdict(True, f"last pass ended {age:.0f} s ago")

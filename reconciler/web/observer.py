@@ -1,0 +1,62 @@
+"""Feeds the metrics and the health checks of a daemon from its loop and its events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from reconciler.engine.desired import Desired
+from reconciler.engine.reconcile import Pass
+from reconciler.engine.world import World
+from reconciler.ports.progress import EventKind, Notifier, Progress
+from reconciler.web.health import Health
+from reconciler.web.metrics import FleetMetrics
+
+
+class DaemonObserver:
+    """Watches the passes of a daemon (``engine.loop.PassObserver``)."""
+
+    def __init__(self, metrics: FleetMetrics, health: Health) -> None:
+        self._metrics = metrics
+        self._health = health
+        self._started = time.perf_counter()
+
+    def started(self) -> None:
+        """Note when the pass starts."""
+        self._started = time.perf_counter()
+
+    def ended(self, world: World, desired: Desired, result: Pass) -> None:
+        """Show what the pass observed and decided."""
+        self._metrics.passed(world, desired, result, time.perf_counter() - self._started)
+        self._health.passed()
+
+    def failed(self, problem: str) -> None:
+        """Count the failure; the metrics keep showing the last pass that succeeded."""
+        self._metrics.failed()
+        self._health.failed(problem)
+
+
+class ObservedNotifier:
+    """Passes events on to another notifier, and shows them in metrics and health checks."""
+
+    def __init__(self, then: Notifier, metrics: FleetMetrics, health: Health) -> None:
+        self._then = then
+        self._metrics = metrics
+        self._health = health
+
+    def notify(self, progress: Progress) -> None:
+        """Show the event and pass it on."""
+        self._metrics.happened(progress)
+        if progress.kind is EventKind.STANDBY:
+            self._health.standby()
+        self._then.notify(progress)
+
+
+def beating(stop: Callable[[], bool], health: Health) -> Callable[[], bool]:
+    """Return ``stop`` in a form that also notes that the daemon is alive."""
+
+    def beat_and_ask() -> bool:
+        health.beat()
+        return stop()
+
+    return beat_and_ask

@@ -1,0 +1,108 @@
+"""The HTTP server of a daemon, in a thread of its own."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import uvicorn
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from reconciler.model.errors import UsageError
+from reconciler.web.health import Health, Verdict
+from reconciler.web.metrics import FleetMetrics
+
+_PORT_MAX: Final = 65535
+_BACKLOG: Final = 64
+_CLOSE_S: Final = 5.0
+
+
+def app_of(metrics: FleetMetrics, health: Health) -> Starlette:
+    """Return the application: ``/metrics``, ``/healthz`` and ``/readyz``, all of them read-only."""
+
+    def show_metrics(_: Request) -> Response:
+        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    def healthz(_: Request) -> Response:
+        return _answer(health.alive())
+
+    def readyz(_: Request) -> Response:
+        return _answer(health.ready())
+
+    return Starlette(
+        routes=[
+            Route("/metrics", show_metrics),
+            Route("/healthz", healthz),
+            Route("/readyz", readyz),
+        ]
+    )
+
+
+def _answer(verdict: Verdict) -> Response:
+    return PlainTextResponse(f"{verdict.reason}\n", status_code=200 if verdict.is_good else 503)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return host and port of ``HOST:PORT``; without a host, the loopback interface.
+
+    ``*:8080`` and ``0.0.0.0:8080`` listen on all interfaces, ``[::]:8080`` with IPv6 as well.
+
+    Raises:
+        UsageError: it is not an address.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX:
+        raise UsageError(
+            f"{text[:80]!r} is not HOST:PORT",
+            where="--listen",
+            remedy="for example 127.0.0.1:8080, or *:8080 for all interfaces",
+        )
+    host = host.removeprefix("[").removesuffix("]")
+    return {"": "127.0.0.1", "*": "0.0.0.0"}.get(host, host), int(port)  # noqa: S104 - asked for
+
+
+@contextmanager
+def listening(address: str, app: Starlette) -> Iterator[str]:
+    """Serve ``app`` for as long as the block lasts; yield the URL.
+
+    Raises:
+        UsageError: nobody can listen at ``address``.
+    """
+    with _bound(address) as listener:
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, lifespan="off", server_header=False
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(
+            target=server.run, kwargs={"sockets": [listener]}, name="http", daemon=True
+        )
+        thread.start()
+        host, port = listener.getsockname()[:2]
+        try:
+            yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        finally:
+            server.should_exit = True
+            thread.join(_CLOSE_S)
+
+
+@contextmanager
+def _bound(address: str) -> Iterator[socket.socket]:
+    host, port = parse_address(address)
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen on {address[:80]}: {error.strerror or error}",
+            where="--listen",
+            remedy="choose an address of this machine and a free port",
+        ) from error
+    with listener:
+        yield listener

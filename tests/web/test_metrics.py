@@ -1,0 +1,194 @@
+"""Metrics of a daemon, read as Prometheus reads them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from reconciler.engine.loop import Pulse, run
+from reconciler.engine.reconcile import Mandate
+from reconciler.model.errors import TransientCloudError, UnreadableError
+from reconciler.web.health import Health
+from reconciler.web.metrics import FleetMetrics, snake_case
+from reconciler.web.observer import DaemonObserver, ObservedNotifier
+from tests.engine.trouble import moved, three_nodes
+from tests.engine.world import TAGS, World
+
+Rows = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+class Counted(DaemonObserver):
+    """Counts the passes, too."""
+
+    count = 0
+
+    def started(self) -> None:
+        self.count += 1
+        super().started()
+
+
+class Daemon:
+    """A daemon on an imitated account, with the metrics that it shows."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.metrics = FleetMetrics("test")
+        self.health = Health()
+        self.engine = world.engine()
+        ports = self.engine.ports
+        notifier = ObservedNotifier(ports.notifier, self.metrics, self.health)
+        self.ports = replace(ports, notifier=notifier)
+
+    def passes(self, count: int) -> None:
+        """Run so many passes; without any, the loop ends when it has asked 400 times."""
+        observer, asked = Counted(self.metrics, self.health), iter(range(400))
+        run(
+            self.ports,
+            self.engine.source,
+            Mandate(TAGS),
+            pulse=Pulse(busy=5.0),
+            stop=lambda: observer.count >= count or next(asked, None) is None,
+            next_change=lambda _: None,
+            observer=observer,
+        )
+
+    def rows(self) -> Rows:
+        """Return every sample by its name and labels."""
+        text = self.metrics.text().decode()
+        return {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def total(self, name: str, **labels: str) -> float:
+        """Return the sum of the samples of a name that have these labels."""
+        wanted = set(labels.items())
+        return sum(
+            value
+            for (known, have), value in self.rows().items()
+            if known == name and wanted <= set(have)
+        )
+
+
+class Throttled:
+    """An EC2 that lists nothing."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def instances(self) -> None:
+        raise TransientCloudError("throttled", where="DescribeInstances")
+
+
+def test_before_the_first_pass_there_is_no_state_to_show() -> None:
+    metrics = FleetMetrics("test").text().decode()
+    assert "karpenter_build_info{version=" in metrics
+    assert "karpenter_cluster_state_node_count" not in metrics
+    assert "reconciler_lease_held 0.0" in metrics
+
+
+def test_a_fleet_that_rests_shows_its_nodes_pods_and_cost() -> None:
+    world = three_nodes()
+    daemon = Daemon(world)
+    daemon.passes(1)
+    total = daemon.total
+    assert total("karpenter_cluster_state_node_count") == 3
+    assert total("reconciler_nodeclaims", nodepool="web", phase="initialized") == 3
+    assert total("karpenter_nodepools_usage", nodepool="web", resource_type="nodes") == 3
+    cores = total("karpenter_nodepools_usage", nodepool="web", resource_type="cpu")
+    per_node = total("karpenter_nodes_allocatable", resource_type="cpu")
+    assert 0 < per_node <= cores, "cores, and not thousandths"
+    assert total("karpenter_nodes_total_pod_requests", resource_type="pods") == 3
+    used = total("karpenter_cluster_utilization_percent", resource_type="cpu")
+    requested = total("karpenter_nodes_total_pod_requests", resource_type="cpu")
+    assert used == pytest.approx(100 * requested / per_node)
+    cost = total("karpenter_nodepools_cost_total", nodepool="web")
+    assert cost == total("reconciler_cost_dollars_per_hour", when="now") > 0
+    assert total("karpenter_nodepools_allowed_disruptions", reason="drifted") == 3
+    assert total("karpenter_scheduler_queue_depth") == 0
+    assert total("reconciler_passes_total", result="succeeded") == 1
+    assert total("reconciler_pass_duration_seconds_count") == 1
+    assert total("reconciler_journal_in_doubt") == 0
+    assert total("reconciler_lease_held") == 1
+
+
+def test_a_rollout_is_counted_from_decision_to_termination() -> None:
+    daemon = Daemon(three_nodes())
+    daemon.passes(1)
+    moved(daemon.world)
+    daemon.passes(40)
+    total = daemon.total
+    assert total("karpenter_voluntary_disruption_decisions_total", reason="drifted") == 3
+    assert total("karpenter_voluntary_disruption_decisions_total", decision="replace") == 3
+    disrupted = total("karpenter_nodeclaims_disrupted_total", reason="drifted", nodepool="web")
+    assert disrupted == 3
+    assert total("karpenter_nodeclaims_created_total", nodepool="web") == 3
+    assert total("karpenter_nodeclaims_created_total", reason="drifted") == 3
+    assert total("karpenter_nodeclaims_terminated_total", nodepool="web") == 3
+    assert total("reconciler_events_total", kind="CommandStarted") == 3
+    assert total("karpenter_voluntary_disruption_queue_failures_total") == 0
+    assert total("reconciler_drifted_nodeclaims") == 0
+    assert total("reconciler_plan_actions") == 0
+
+
+def test_while_a_rollout_runs_its_plan_and_operations_are_shown() -> None:
+    daemon = Daemon(three_nodes(starting_s=60))
+    moved(daemon.world)
+    daemon.passes(1)
+    assert daemon.total("reconciler_plan_actions", kind="provision") == 3
+    assert daemon.total("reconciler_operations_in_progress") > 0
+    assert daemon.total("reconciler_drifted_nodeclaims", nodepool="web") == 3
+    now, planned = (
+        daemon.total("reconciler_cost_dollars_per_hour", when=when) for when in ("now", "planned")
+    )
+    assert now > 0
+    assert planned > 0
+
+
+def test_a_failed_pass_is_counted_and_the_last_good_state_stays() -> None:
+    world = three_nodes()
+    daemon = Daemon(world)
+    daemon.passes(1)
+    before = daemon.total("reconciler_last_pass_timestamp_seconds")
+
+    daemon.ports = replace(daemon.ports, compute=Throttled(daemon.ports.compute))
+    daemon.passes(3)
+    assert daemon.total("reconciler_passes_total", result="failed") == 3
+    assert daemon.total("reconciler_events_total", kind="Failed") == 3
+    assert daemon.total("karpenter_cluster_state_node_count") == 3
+    assert daemon.total("reconciler_last_pass_timestamp_seconds") == before
+    verdict = daemon.health.ready()
+    assert verdict.is_good, "one pass has ended a moment ago"
+
+
+def test_since_when_a_revision_is_invalid_is_shown_until_it_is_fixed() -> None:
+    world = three_nodes()
+    daemon = Daemon(world)
+    daemon.passes(1)
+    name = "reconciler_invalid_revision_since_timestamp_seconds"
+    assert daemon.total(name) == 0
+    world.git.unreadable = UnreadableError("the checkout is empty")
+    world.git.commit()
+    since = world.clock.now().timestamp()
+    daemon.passes(1)
+    assert daemon.total("reconciler_events_total", kind="InvalidRevision") > 1
+    assert abs(daemon.total(name) - since) < 60, "the first report counts"
+    world.git.unreadable = None
+    moved(world)
+    daemon.passes(2)
+    assert daemon.total(name) == 0
+
+
+def test_reasons_are_written_as_karpenter_writes_them() -> None:
+    assert [snake_case(word) for word in ("Underutilized", "SpotInterruption", "a")] == [
+        "underutilized",
+        "spot_interruption",
+        "a",
+    ]

@@ -1,0 +1,129 @@
+"""What a daemon answers over HTTP, asked by a client of its own process."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from reconciler.model.errors import UsageError
+from reconciler.web.health import Health
+from reconciler.web.metrics import FleetMetrics
+from reconciler.web.server import app_of, listening, parse_address
+
+
+class Time:
+    """Seconds that pass only when told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def health(time: Time) -> Health:
+    return Health(monotonic=time)
+
+
+@pytest.fixture
+def url(health: Health) -> Iterator[str]:
+    with listening("127.0.0.1:0", app_of(FleetMetrics("shop"), health)) as url:
+        yield url
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urlopen(url, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_metrics_are_served_in_the_format_of_prometheus(url: str) -> None:
+    with urlopen(f"{url}/metrics", timeout=10) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=")
+        assert b"karpenter_build_info" in answer.read()
+
+
+def test_a_daemon_is_ready_once_a_pass_has_ended(url: str, health: Health, time: Time) -> None:
+    assert get(f"{url}/readyz") == (503, "no pass has ended yet\n")
+    health.failed("throttled")
+    assert get(f"{url}/readyz") == (503, "no pass has ended yet; last failure: throttled\n")
+    health.passed()
+    time.now += 7
+    assert get(f"{url}/readyz") == (200, "last pass ended 7 s ago\n")
+
+
+def test_a_daemon_whose_passes_no_longer_end_is_not_ready(
+    url: str, health: Health, time: Time
+) -> None:
+    health.passed()
+    for _ in range(11):
+        time.now += 30
+        health.beat()
+    health.failed("throttled")
+    expected = "no pass has ended for 330 s (limit 300 s); last failure: throttled\n"
+    assert get(f"{url}/readyz") == (503, expected)
+    assert get(f"{url}/healthz") == (200, "last sign of life 0 s ago\n")
+
+
+def test_a_daemon_that_hangs_is_neither_alive_nor_ready(
+    url: str, health: Health, time: Time
+) -> None:
+    health.passed()
+    time.now += 601
+    assert get(f"{url}/healthz") == (503, "no sign of life for 601 s (limit 600 s)\n")
+    assert get(f"{url}/readyz")[0] == 503
+
+
+def test_a_standby_is_ready(url: str, health: Health) -> None:
+    health.standby()
+    assert get(f"{url}/readyz") == (200, "standby: another process holds the lease\n")
+
+
+def test_there_is_nothing_else_to_ask_for(url: str) -> None:
+    assert get(f"{url}/secrets")[0] == 404
+    with pytest.raises(HTTPError) as caught:
+        urlopen(f"{url}/metrics", data=b"x", timeout=10)
+    with caught.value as error:
+        assert error.code == 405
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (":8080", ("127.0.0.1", 8080)),
+        ("*:8080", ("0.0.0.0", 8080)),
+        ("10.0.0.1:0", ("10.0.0.1", 0)),
+        ("[::1]:80", ("::1", 80)),
+    ],
+)
+def test_addresses(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "8080", "localhost", "localhost:http", "x:65536", "x:-1"])
+def test_what_is_not_an_address_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"is not HOST:PORT.*for example"):
+        parse_address(text)
+
+
+def test_a_port_in_use_is_an_error_with_a_remedy(health: Health) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(UsageError, match=r"cannot listen on .*in use.*free port"),
+            listening(f"127.0.0.1:{port}", app_of(FleetMetrics("shop"), health)),
+        ):
+            pass
