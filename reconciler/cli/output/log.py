@@ -1,0 +1,222 @@
+"""The log of a daemon: a line for each event, as text or as JSON.
+
+A problem that lasts is not repeated in every pass. It is logged again after five minutes, and then
+after growing intervals, with its duration, and once more when it is over.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final, Literal, TextIO
+
+from reconciler.model.duration import format_duration
+from reconciler.model.text.visible import Painted, one_line
+from reconciler.ports.clock import Clock
+from reconciler.ports.progress import EventKind, Progress
+
+LogFormat = Literal["text", "json"]
+FORMATS: Final[tuple[LogFormat, ...]] = ("text", "json")
+
+
+class Level(StrEnum):
+    """How serious an event is."""
+
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+_LEVELS: Final[Mapping[EventKind, Level]] = {
+    EventKind.CLOCK_SET_BACK: Level.WARNING,
+    EventKind.COMMAND_ROLLED_BACK: Level.WARNING,
+    EventKind.FAILED: Level.ERROR,
+    EventKind.IGNORED: Level.WARNING,
+    EventKind.ILLEGAL_TRANSITION: Level.ERROR,
+    EventKind.INTERRUPTED: Level.WARNING,
+    EventKind.INVALID_REVISION: Level.ERROR,
+    EventKind.LAUNCH_FAILED: Level.ERROR,
+    EventKind.LEASE_LOST: Level.ERROR,
+    EventKind.PROGRESS_DEADLINE_EXCEEDED: Level.WARNING,
+    EventKind.RETRYING: Level.WARNING,
+    EventKind.ROLLOUT_STOPPED: Level.ERROR,
+    EventKind.STALLED: Level.WARNING,
+    EventKind.UNAVAILABLE: Level.WARNING,
+    EventKind.UNKNOWN: Level.ERROR,
+    EventKind.UNREADABLE: Level.WARNING,
+    EventKind.VANISHED: Level.WARNING,
+    EventKind.WAVE_FAILED: Level.ERROR,
+}
+"""The level of an event that is not merely information."""
+
+_LASTING: Final = frozenset(
+    {
+        EventKind.FAILED,
+        EventKind.LAUNCH_FAILED,
+        EventKind.RETRYING,
+        EventKind.UNAVAILABLE,
+        EventKind.UNREADABLE,
+    }
+)
+"""Problems that every pass meets again until they are over."""
+
+REPEATED_AFTER: Final = timedelta(minutes=5)
+REPEATED_AT_MOST: Final = timedelta(hours=1)
+
+
+def level_of(kind: EventKind) -> Level:
+    """Return how serious an event is."""
+    return _LEVELS.get(kind, Level.INFO)
+
+
+@dataclass
+class _Problem:
+    """A problem that lasts: when it began, and when it is due to be logged again."""
+
+    progress: Progress
+    since: datetime
+    seen_at: datetime
+    due: datetime
+    interval: timedelta = REPEATED_AFTER
+    times: int = 1
+
+
+@dataclass
+class LogContext:
+    """What every line of the log names: the fleet, the commit in effect and the last plan."""
+
+    fleet: str = ""
+    revision: str = ""
+    plan: str = ""
+
+
+class LogNotifier:
+    """Writes events as lines; problems that last are thinned out."""
+
+    def __init__(
+        self, out: TextIO, clock: Clock, form: LogFormat, context: LogContext | None = None
+    ) -> None:
+        self.context: Final = context or LogContext()
+        self._out = out
+        self._clock = clock
+        self._form = form
+        self._problems: dict[tuple[EventKind, str], _Problem] = {}
+
+    def notify(self, progress: Progress) -> None:
+        """Log an event, unless it is a problem that was logged a moment ago."""
+        if progress.kind not in _LASTING:
+            self._write(level_of(progress.kind), progress, progress.message)
+            return
+        key = (progress.kind, progress.node_claim or progress.node or one_line(progress.message))
+        known = self._problems.get(key)
+        if known is None:
+            due = progress.at + REPEATED_AFTER
+            self._problems[key] = _Problem(progress, progress.at, progress.at, due)
+            self._write(level_of(progress.kind), progress, progress.message)
+            return
+        known.seen_at, known.times = progress.at, known.times + 1
+        is_other = known.progress.message != progress.message
+        known.progress = progress
+        if is_other or progress.at >= known.due:
+            known.interval = min(known.interval * 2, REPEATED_AT_MOST)
+            known.due = progress.at + known.interval
+            lasting = f" (for {format_duration(_whole(progress.at - known.since))})"
+            self._write(level_of(progress.kind), progress, f"{progress.message}{lasting}")
+
+    def passed(self, started: datetime) -> None:
+        """Log the end of problems that a pass since ``started`` has not met again."""
+        for key, problem in list(self._problems.items()):
+            if problem.seen_at >= started:
+                continue
+            del self._problems[key]
+            if problem.times > 1:
+                lasted = format_duration(_whole(problem.seen_at - problem.since))
+                text = f"no longer: {problem.progress.message} (lasted {lasted})"
+                over = Progress(
+                    self._clock.now(),
+                    EventKind.RESOLVED,
+                    text,
+                    node_pool=problem.progress.node_pool,
+                    node_claim=problem.progress.node_claim,
+                )
+                self._write(Level.INFO, over, text)
+
+    def library(self, level: Level, logger: str, message: str) -> None:
+        """Log what a library logs or warns about."""
+        now = self._clock.now()
+        if self._form == "json":
+            self._line({"level": level, "logger": logger, "message": message}, now)
+        else:
+            self._text(now, level, logger, message)
+
+    def _write(self, level: Level, progress: Progress, message: str) -> None:
+        if self._form == "text":
+            self._text(progress.at, level, progress.kind, message)
+            return
+        facts = {
+            "level": level,
+            "event": progress.kind.value,
+            "message": message,
+            "nodePool": progress.node_pool,
+            "nodeClaim": progress.node_claim,
+            "node": progress.node,
+            "command": progress.command,
+            "reason": progress.reason,
+            **progress.facts,
+        }
+        self._line(facts, progress.at)
+
+    def _text(self, at: datetime, level: Level, kind: str, message: str) -> None:
+        line = f"{_moment(at)} {level:<7} {kind:<17} {one_line(message)}\n"
+        self._out.write(Painted(line))
+        self._out.flush()
+
+    def _line(self, facts: Mapping[str, str], at: datetime) -> None:
+        context = {
+            "fleet": self.context.fleet,
+            "revision": self.context.revision,
+            "plan": self.context.plan,
+        }
+        known = {name: str(value) for name, value in {**facts, **context}.items() if value}
+        self._out.write(json.dumps({"time": _moment(at), **known}, ensure_ascii=True) + "\n")
+        self._out.flush()
+
+
+class _LibraryLog(logging.Handler):
+    """Hands the records of libraries to the log."""
+
+    def __init__(self, log: LogNotifier) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log a record in one line."""
+        level = Level.ERROR if record.levelno >= logging.ERROR else Level.WARNING
+        self._log.library(level, record.name, one_line(record.getMessage()))
+
+
+@contextmanager
+def libraries_logged(log: LogNotifier) -> Iterator[None]:
+    """Let libraries log and warn into ``log`` for as long as the block lasts."""
+    handler, root = _LibraryLog(log), logging.getLogger()
+    root.addHandler(handler)
+    logging.captureWarnings(capture=True)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(capture=False)
+        root.removeHandler(handler)
+
+
+def _moment(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z"
+
+
+def _whole(span: timedelta) -> timedelta:
+    """Return a span in whole seconds."""
+    return timedelta(seconds=round(span.total_seconds()))
