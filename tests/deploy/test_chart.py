@@ -1,0 +1,223 @@
+"""The Helm chart: what it renders, and that its alerts and diagrams use metrics that exist.
+
+Rendering needs ``helm`` on the PATH (``go install helm.sh/helm/v3/cmd/helm@latest``), and checking
+the alerts needs ``promtool``; the tests that do are skipped where they are missing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+
+from reconciler.adapters.kubernetes.kinds import cluster_role
+from reconciler.ports.progress import EventKind
+from tests.engine.trouble import three_nodes
+from tests.web.test_metrics import Daemon
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy/helm/reconciler"
+REPO = ("--set", "fleet.repo=https://git.example.com/fleet.git")
+DATABASE = ("--set", "database.url=postgresql+psycopg://reconciler@db:5432/reconciler")
+EVERYTHING = (
+    *REPO,
+    *DATABASE,
+    *("--set", "database.passwordSecret.name=db"),
+    *("--set", "git.sshSecret=ssh", "--set", "git.httpsSecret=https"),
+    *("--set", "networkPolicy.enabled=true", "--set", "serviceMonitor.enabled=true"),
+    *("--set", "prometheusRule.enabled=true", "--set", "grafanaDashboard.enabled=true"),
+    *("--set", "config.interruptionQueue=karpenter"),
+)
+needs_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not installed"
+)
+
+
+def helm(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["helm", *words], capture_output=True, text=True, check=False)
+
+
+def rendered(*more: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return what the chart renders, by kind and name."""
+    done = helm("template", "shop", str(CHART), "--namespace", "reconciler", *more)
+    assert done.returncode == 0, done.stderr
+    objects = [o for o in yaml.safe_load_all(done.stdout) if o]
+    return {(o["kind"], o["metadata"]["name"]): o for o in objects}
+
+
+def alerts() -> list[dict[str, Any]]:
+    """Return the alerts, with Helm's expressions left as text."""
+    text = (CHART / "files/alerts.yaml").read_text(encoding="utf-8")
+    rules: list[dict[str, Any]] = yaml.safe_load(text)["groups"][0]["rules"]
+    return rules
+
+
+def queries() -> Iterator[str]:
+    """Yield every PromQL expression of the alerts and the dashboard."""
+    for alert in alerts():
+        yield alert["expr"]
+    dashboard = json.loads((CHART / "files/dashboard.json").read_text(encoding="utf-8"))
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", ()):
+            yield target["expr"]
+
+
+def test_the_generated_files_are_up_to_date() -> None:
+    files: Mapping[Path, str] = runpy.run_path(str(ROOT / "deploy/generate.py"))["files"]()
+    assert len(files) == 2
+    for path, content in files.items():
+        assert path.read_text(encoding="utf-8") == content, path
+
+
+def test_alerts_and_diagrams_use_metrics_and_labels_that_exist() -> None:
+    daemon = Daemon(three_nodes())
+    daemon.passes(1)
+    known = set(re.findall(r"^# TYPE (\S+)", daemon.metrics.text().decode(), re.MULTILINE))
+    series = known | {f"{name}_bucket" for name in known}
+    used = {
+        name for query in queries() for name in re.findall(r"(?:reconciler|karpenter)_\w+", query)
+    }
+    assert len(used) > 15
+    assert used <= series
+    kinds = {kind for query in queries() for kind in re.findall(r'kind="(\w+)"', query)}
+    assert kinds <= set(EventKind)
+
+
+def test_every_alert_has_a_page_in_the_docs() -> None:
+    headings = re.findall(
+        r"^#+ (Reconciler\w+)$",
+        (ROOT / "docs/operations.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    names = [alert["alert"] for alert in alerts()]
+    assert len(names) > 10
+    assert sorted(headings) == sorted(names)
+    for alert in alerts():
+        assert alert["annotations"]["runbook_url"].endswith(f"#{alert['alert'].lower()}")
+
+
+def test_the_default_values_fit_their_schema() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    Draft7Validator.check_schema(schema)
+    Draft7Validator(schema).validate(values)
+    assert set(schema["properties"]) == {*values, "global"}
+
+
+@needs_helm
+def test_the_chart_passes_lint() -> None:
+    done = helm("lint", "--strict", str(CHART), *EVERYTHING)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_helm
+def test_two_replicas_share_a_database() -> None:
+    objects = rendered(*EVERYTHING)
+    deployment = objects["Deployment", "shop-reconciler"]["spec"]
+    assert deployment["replicas"] == 2
+    assert deployment["strategy"]["rollingUpdate"] == {"maxUnavailable": 1, "maxSurge": 0}
+    assert ("PodDisruptionBudget", "shop-reconciler") in objects
+    assert ("PersistentVolumeClaim", "shop-reconciler") not in objects
+    pod = deployment["template"]["spec"]
+    (container,) = pod["containers"]
+    env = {entry["name"]: entry for entry in container["env"]}
+    assert env["RECONCILER_STATE"]["value"].startswith("postgresql+psycopg://")
+    assert env["PGPASSWORD"]["valueFrom"]["secretKeyRef"] == {"name": "db", "key": "password"}
+    assert "identity" in env["GIT_SSH_COMMAND"]["value"]
+    assert container["args"][0] == "run"
+    assert "--listen=*:8080" in container["args"]
+    config = objects["ConfigMap", "shop-reconciler"]["data"]
+    assert yaml.safe_load(config["reconciler.yaml"]) == {"interruptionQueue": "karpenter"}
+
+
+@needs_helm
+def test_without_a_database_one_replica_owns_a_volume_that_outlives_it() -> None:
+    objects = rendered(*REPO)
+    deployment = objects["Deployment", "shop-reconciler"]["spec"]
+    assert deployment["replicas"] == 1
+    assert deployment["strategy"] == {"type": "Recreate"}
+    claim = objects["PersistentVolumeClaim", "shop-reconciler"]
+    assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert not [kind for kind, _ in objects if kind == "PodDisruptionBudget"]
+
+
+@needs_helm
+def test_the_pod_is_locked_down_and_probed() -> None:
+    pod = rendered(*EVERYTHING)["Deployment", "shop-reconciler"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    mounts = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounts == {volume["name"] for volume in pod["volumes"]}
+    assert container["resources"]["requests"]
+
+
+@needs_helm
+def test_it_may_do_what_the_code_needs_and_no_more() -> None:
+    objects = rendered(*REPO)
+    role = objects["ClusterRole", "shop-reconciler"]
+    assert role["rules"] == cluster_role("x", writes=True)["rules"]
+    (subject,) = objects["ClusterRoleBinding", "shop-reconciler"]["subjects"]
+    account = objects["ServiceAccount", "shop-reconciler"]["metadata"]
+    assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
+
+
+@needs_helm
+def test_iam_roles_for_service_accounts_are_an_annotation() -> None:
+    role = "arn:aws:iam::1:role/reconciler"
+    name = r"serviceAccount.annotations.eks\.amazonaws\.com/role-arn"
+    account = rendered(*REPO, "--set", f"{name}={role}")["ServiceAccount", "shop-reconciler"]
+    assert account["metadata"]["annotations"] == {"eks.amazonaws.com/role-arn": role}
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "fleet.repo is required"),
+        ((*REPO, "--set", "replicas=0"), "replicas"),
+        ((*REPO, "--set", "databse.url=x"), "databse"),
+        ((*REPO, "--set", "database.url=postgresql://u:secret@db/x"), "database"),
+        ((*REPO, "--set", "logFormat=xml"), "logFormat"),
+        ((*REPO, "--set", "image.digest=sha256:1"), "digest"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(words: tuple[str, ...], message: str) -> None:
+    done = helm("template", "shop", str(CHART), *words)
+    assert done.returncode != 0
+    assert message in done.stderr
+
+
+@needs_helm
+@needs_promtool
+def test_prometheus_accepts_the_alerts(tmp_path: Path) -> None:
+    rule = rendered(*EVERYTHING)["PrometheusRule", "shop-reconciler"]
+    path = tmp_path / "alerts.yaml"
+    path.write_text(yaml.safe_dump(rule["spec"]), encoding="utf-8")
+    done = subprocess.run(
+        ["promtool", "check", "rules", "--lint=all", "--lint-fatal", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = {
+        row["alert"]: row["annotations"]["summary"] for row in rule["spec"]["groups"][0]["rules"]
+    }
+    assert shown["ReconcilerNearLimit"].startswith("NodePool {{ $labels.nodepool }} uses")
