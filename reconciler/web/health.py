@@ -18,7 +18,7 @@ ALIVE_FOR_S: Final = 600.0
 """How long a daemon may go without a sign of life before it should be restarted."""
 
 
-class Verdict(NamedTuple):
+class ProbeResult(NamedTuple):
     """The answer to a probe, with its reason."""
 
     is_good: bool
@@ -26,7 +26,7 @@ class Verdict(NamedTuple):
 
 
 @dataclass
-class Health:
+class DaemonHealth:
     """The signs of life of a daemon, by a clock that never goes back.
 
     ``beat`` is called between passes and while the daemon waits, ``passed`` after each pass.
@@ -62,28 +62,28 @@ class Health:
         """Note that another process acts, and that this one waits."""
         self._is_standby, self._passed_at = True, None
 
-    def alive(self) -> Verdict:
+    def alive(self) -> ProbeResult:
         """Return whether the daemon still goes round its loop."""
         age = self.monotonic() - self._beat_at
         if age > self.alive_for_s:
-            return Verdict(
+            return ProbeResult(
                 False, f"no sign of life for {age:.0f} s (limit {self.alive_for_s:.0f} s)"
             )
-        return Verdict(True, f"last sign of life {age:.0f} s ago")
+        return ProbeResult(True, f"last sign of life {age:.0f} s ago")
 
-    def ready(self) -> Verdict:
+    def ready(self) -> ProbeResult:
         """Return whether the daemon does its work."""
         alive = self.alive()
         if not alive.is_good:
             return alive
         if self._is_standby:
-            return Verdict(True, "standby: another process holds the lease")
+            return ProbeResult(True, "standby: another process holds the lease")
         reason = f"; last failure: {self._failure}" if self._failure else ""
         if self._passed_at is None:
-            return Verdict(False, f"no pass has ended yet{reason}")
+            return ProbeResult(False, f"no pass has ended yet{reason}")
         age = self.monotonic() - self._passed_at
         if age > self.ready_for_s:
-            return Verdict(
+            return ProbeResult(
                 False, f"no pass has ended for {age:.0f} s (limit {self.ready_for_s:.0f} s){reason}"
             )
-        return Verdict(True, f"last pass ended {age:.0f} s ago")
+        return ProbeResult(True, f"last pass ended {age:.0f} s ago")

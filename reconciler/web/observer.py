@@ -1,4 +1,4 @@
-"""Feeds the metrics and the health checks of a daemon from its loop and its events."""
+"""Feeds the metrics, the health checks and the dashboard from the loop and its events."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
 from reconciler.engine.world import World
 from reconciler.ports.progress import EventKind, Notifier, Progress
-from reconciler.web.health import Health
+from reconciler.web.dashboard import Dashboard
+from reconciler.web.health import DaemonHealth
 from reconciler.web.metrics import FleetMetrics
 
 
 class DaemonObserver:
     """Watches the passes of a daemon (``engine.loop.PassObserver``)."""
 
-    def __init__(self, metrics: FleetMetrics, health: Health) -> None:
+    def __init__(
+        self, metrics: FleetMetrics, health: DaemonHealth, dashboard: Dashboard | None = None
+    ) -> None:
         self._metrics = metrics
         self._health = health
+        self._dashboard = dashboard
         self._started = time.perf_counter()
 
     def started(self) -> None:
@@ -29,6 +33,8 @@ class DaemonObserver:
         """Show what the pass observed and decided."""
         self._metrics.passed(world, desired, result, time.perf_counter() - self._started)
         self._health.passed()
+        if self._dashboard is not None:
+            self._dashboard.passed(desired, result)
 
     def failed(self, problem: str) -> None:
         """Count the failure; the metrics keep showing the last pass that succeeded."""
@@ -39,20 +45,29 @@ class DaemonObserver:
 class ObservedNotifier:
     """Passes events on to another notifier, and shows them in metrics and health checks."""
 
-    def __init__(self, then: Notifier, metrics: FleetMetrics, health: Health) -> None:
+    def __init__(
+        self,
+        then: Notifier,
+        metrics: FleetMetrics,
+        health: DaemonHealth,
+        dashboard: Dashboard | None = None,
+    ) -> None:
         self._then = then
+        self._dashboard = dashboard
         self._metrics = metrics
         self._health = health
 
     def notify(self, progress: Progress) -> None:
         """Show the event and pass it on."""
         self._metrics.happened(progress)
+        if self._dashboard is not None:
+            self._dashboard.happened(progress)
         if progress.kind is EventKind.STANDBY:
             self._health.standby()
         self._then.notify(progress)
 
 
-def beating(stop: Callable[[], bool], health: Health) -> Callable[[], bool]:
+def beating(stop: Callable[[], bool], health: DaemonHealth) -> Callable[[], bool]:
     """Return ``stop`` in a form that also notes that the daemon is alive."""
 
     def beat_and_ask() -> bool:

@@ -14,9 +14,12 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from reconciler.model.errors import UsageError
-from reconciler.web.health import Health, Verdict
+from reconciler.model.text.urls import is_loopback
+from reconciler.web.dashboard import Dashboard, DashboardAccess, dashboard_routes, guarded
+from reconciler.web.health import DaemonHealth, ProbeResult
 from reconciler.web.metrics import FleetMetrics
 
 _PORT_MAX: Final = 65535
@@ -24,8 +27,14 @@ _BACKLOG: Final = 64
 _CLOSE_S: Final = 5.0
 
 
-def app_of(metrics: FleetMetrics, health: Health) -> Starlette:
-    """Return the application: ``/metrics``, ``/healthz`` and ``/readyz``, all of them read-only."""
+PROBES: Final = frozenset({"/metrics", "/healthz", "/readyz"})
+"""The paths that monitoring asks for, without authentication."""
+
+
+def app_of(
+    metrics: FleetMetrics, health: DaemonHealth, dashboard: Dashboard, access: DashboardAccess
+) -> ASGIApp:
+    """Return the application: metrics, health checks and, behind ``access``, the dashboard."""
 
     def show_metrics(_: Request) -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
@@ -36,16 +45,18 @@ def app_of(metrics: FleetMetrics, health: Health) -> Starlette:
     def readyz(_: Request) -> Response:
         return _answer(health.ready())
 
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/metrics", show_metrics),
             Route("/healthz", healthz),
             Route("/readyz", readyz),
+            *dashboard_routes(dashboard),
         ]
     )
+    return guarded(app, access, PROBES)
 
 
-def _answer(verdict: Verdict) -> Response:
+def _answer(verdict: ProbeResult) -> Response:
     return PlainTextResponse(f"{verdict.reason}\n", status_code=200 if verdict.is_good else 503)
 
 
@@ -68,8 +79,13 @@ def parse_address(text: str) -> tuple[str, int]:
     return {"": "127.0.0.1", "*": "0.0.0.0"}.get(host, host), int(port)  # noqa: S104 - asked for
 
 
+def is_loopback_address(address: str) -> bool:
+    """Return whether only this machine can connect to ``address``."""
+    return is_loopback(parse_address(address)[0])
+
+
 @contextmanager
-def listening(address: str, app: Starlette) -> Iterator[str]:
+def listening(address: str, app: ASGIApp) -> Iterator[str]:
     """Serve ``app`` for as long as the block lasts; yield the URL.
 
     Raises:
@@ -77,7 +93,12 @@ def listening(address: str, app: Starlette) -> Iterator[str]:
     """
     with _bound(address) as listener:
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", server_header=False
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=1,
         )
         server = uvicorn.Server(config)
         thread = threading.Thread(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.engine.steps import lifecycle
-from reconciler.engine.tracking import Records, run_of, run_of_command, report_illegal
+from reconciler.engine.tracking import Records, report_illegal, run_of, run_of_command
 from reconciler.engine.world import World
 from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimStatus
 from reconciler.model.kubernetes.metadata import Metadata

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from reconciler.engine.loop import Pulse, run
 from reconciler.engine.reconcile import Mandate
 from reconciler.model.errors import TransientCloudError, UnreadableError
-from reconciler.web.health import Health
+from reconciler.web.health import DaemonHealth
 from reconciler.web.metrics import FleetMetrics, snake_case
 from reconciler.web.observer import DaemonObserver, ObservedNotifier
 from tests.engine.trouble import moved, three_nodes
@@ -36,7 +36,7 @@ class Daemon:
     def __init__(self, world: World) -> None:
         self.world = world
         self.metrics = FleetMetrics("test")
-        self.health = Health()
+        self.health = DaemonHealth()
         self.engine = world.engine()
         ports = self.engine.ports
         notifier = ObservedNotifier(ports.notifier, self.metrics, self.health)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 
 from reconciler.model.errors import UsageError
-from reconciler.web.health import Health
+from reconciler.web.dashboard import Dashboard, DashboardAccess
+from reconciler.web.health import DaemonHealth
 from reconciler.web.metrics import FleetMetrics
 from reconciler.web.server import app_of, listening, parse_address
+
+OPEN = DashboardAccess(is_open=True)
 
 
 class Time:
@@ -31,14 +35,18 @@ def time() -> Time:
 
 
 @pytest.fixture
-def health(time: Time) -> Health:
-    return Health(monotonic=time)
+def health(time: Time) -> DaemonHealth:
+    return DaemonHealth(monotonic=time)
 
 
 @pytest.fixture
-def url(health: Health) -> Iterator[str]:
-    with listening("127.0.0.1:0", app_of(FleetMetrics("shop"), health)) as url:
+def url(health: DaemonHealth) -> Iterator[str]:
+    with listening("127.0.0.1:0", an_app(health)) as url:
         yield url
+
+
+def an_app(health: DaemonHealth, access: DashboardAccess = OPEN) -> Any:
+    return app_of(FleetMetrics("shop"), health, Dashboard("shop", health), access)
 
 
 def get(url: str) -> tuple[int, str]:
@@ -56,7 +64,9 @@ def test_metrics_are_served_in_the_format_of_prometheus(url: str) -> None:
         assert b"karpenter_build_info" in answer.read()
 
 
-def test_a_daemon_is_ready_once_a_pass_has_ended(url: str, health: Health, time: Time) -> None:
+def test_a_daemon_is_ready_once_a_pass_has_ended(
+    url: str, health: DaemonHealth, time: Time
+) -> None:
     assert get(f"{url}/readyz") == (503, "no pass has ended yet\n")
     health.failed("throttled")
     assert get(f"{url}/readyz") == (503, "no pass has ended yet; last failure: throttled\n")
@@ -66,7 +76,7 @@ def test_a_daemon_is_ready_once_a_pass_has_ended(url: str, health: Health, time:
 
 
 def test_a_daemon_whose_passes_no_longer_end_is_not_ready(
-    url: str, health: Health, time: Time
+    url: str, health: DaemonHealth, time: Time
 ) -> None:
     health.passed()
     for _ in range(11):
@@ -79,7 +89,7 @@ def test_a_daemon_whose_passes_no_longer_end_is_not_ready(
 
 
 def test_a_daemon_that_hangs_is_neither_alive_nor_ready(
-    url: str, health: Health, time: Time
+    url: str, health: DaemonHealth, time: Time
 ) -> None:
     health.passed()
     time.now += 601
@@ -87,7 +97,7 @@ def test_a_daemon_that_hangs_is_neither_alive_nor_ready(
     assert get(f"{url}/readyz")[0] == 503
 
 
-def test_a_standby_is_ready(url: str, health: Health) -> None:
+def test_a_standby_is_ready(url: str, health: DaemonHealth) -> None:
     health.standby()
     assert get(f"{url}/readyz") == (200, "standby: another process holds the lease\n")
 
@@ -119,11 +129,11 @@ def test_what_is_not_an_address_is_refused(text: str) -> None:
         parse_address(text)
 
 
-def test_a_port_in_use_is_an_error_with_a_remedy(health: Health) -> None:
+def test_a_port_in_use_is_an_error_with_a_remedy(health: DaemonHealth) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with (
             pytest.raises(UsageError, match=r"cannot listen on .*in use.*free port"),
-            listening(f"127.0.0.1:{port}", app_of(FleetMetrics("shop"), health)),
+            listening(f"127.0.0.1:{port}", an_app(health)),
         ):
             pass

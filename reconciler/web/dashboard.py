@@ -1,0 +1,292 @@
+"""The read-only dashboard of a daemon: pages that are rendered on the server and work offline.
+
+Nothing is fetched from elsewhere, no page changes anything, and the content security policy allows
+only files of this server. Everything that comes from a repository, a cluster or AWS is escaped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hmac
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from reconciler.engine.desired import Desired
+from reconciler.engine.reconcile import Pass
+from reconciler.model.duration import format_duration
+from reconciler.model.text.visible import visible
+from reconciler.ports.progress import Progress
+from reconciler.web.health import DaemonHealth
+from reconciler.web.view import FleetView, NodeView, view_of
+
+HERE: Final = Path(__file__).parent
+EVENTS_MAX: Final = 500
+PAGE_SIZE: Final = 200
+_STREAM_PAUSE_S: Final = 1.0
+_COMMENT_EVERY: Final = 15
+_MINUTE: Final = timedelta(minutes=1)
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self';"
+        " base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DashboardAccess:
+    """Who may see the dashboard.
+
+    A request needs the ``token`` as a bearer token or as the password of basic authentication, or
+    the ``header`` in which a proxy in front names the user that it has authenticated. ``is_open``
+    lets everybody in, as on loopback.
+    """
+
+    is_open: bool = False
+    token: str = ""
+    header: str = ""
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether anybody can be let in."""
+        return self.is_open or bool(self.token or self.header)
+
+    def allows(self, request: Request) -> bool:
+        """Return whether a request may see the dashboard."""
+        if self.is_open:
+            return True
+        if self.header and request.headers.get(self.header):
+            return True
+        given = _given_token(request.headers.get("Authorization", ""))
+        return bool(self.token) and hmac.compare_digest(given, self.token.encode())
+
+
+def _given_token(authorization: str) -> bytes:
+    """Return the bearer token or the password of basic authentication, empty without one."""
+    scheme, _, value = authorization.partition(" ")
+    match scheme.lower():
+        case "bearer":
+            return value.encode()
+        case "basic":
+            try:
+                return base64.b64decode(value, validate=True).partition(b":")[2]
+            except ValueError:
+                return b""
+        case _:
+            return b""
+
+
+class Dashboard:
+    """What the pages show; the loop writes it, and the server's thread reads it."""
+
+    def __init__(self, fleet: str, health: DaemonHealth) -> None:
+        self.fleet: Final = fleet
+        self._health = health
+        self._lock = Lock()
+        self._events: deque[Progress] = deque(maxlen=EVENTS_MAX)
+        self._last: tuple[Desired, Pass] | None = None
+        self._view: FleetView | None = None
+        self._serial = 0
+
+    @property
+    def serial(self) -> int:
+        """A number that grows with every change."""
+        return self._serial
+
+    def passed(self, desired: Desired, result: Pass) -> None:
+        """Show a pass."""
+        with self._lock:
+            self._last, self._view = (desired, result), None
+            self._serial += 1
+
+    def happened(self, progress: Progress) -> None:
+        """Show an event."""
+        with self._lock:
+            self._events.appendleft(progress)
+            self._serial += 1
+
+    def view(self) -> FleetView | None:
+        """Return what there is to see of the last pass, None before the first."""
+        with self._lock:
+            if self._view is None and self._last is not None:
+                self._view = view_of(*self._last)
+            return self._view
+
+    def events(self) -> list[Progress]:
+        """Return the last events, newest first."""
+        with self._lock:
+            return list(self._events)
+
+    def page(self, name: str, request: Request, **more: object) -> Response:
+        """Return a page."""
+        text = _PAGES.get_template(f"{name}.html").render(
+            fleet=self.fleet,
+            page=name,
+            view=self.view(),
+            ready=self._health.ready(),
+            root=request.scope.get("root_path", ""),
+            **more,
+        )
+        return HTMLResponse(text)
+
+
+def dashboard_routes(dashboard: Dashboard) -> list[Route | Mount]:
+    """Return the routes of the dashboard."""
+
+    def overview(request: Request) -> Response:
+        return dashboard.page("overview", request, events=dashboard.events()[:12])
+
+    def nodes(request: Request) -> Response:
+        view = dashboard.view()
+        chosen = _chosen(view.nodes if view else (), request)
+        page = min(_number(request), max(0, (len(chosen) - 1) // PAGE_SIZE))
+        shown = chosen[page * PAGE_SIZE : (page + 1) * PAGE_SIZE]
+        query = {key: request.query_params.get(key, "") for key in ("pool", "state", "q")}
+        return dashboard.page(
+            "nodes",
+            request,
+            nodes=shown,
+            total=len(chosen),
+            number=page,
+            last=max(0, (len(chosen) - 1) // PAGE_SIZE),
+            query=query,
+        )
+
+    def events(request: Request) -> Response:
+        return dashboard.page("events", request, events=dashboard.events())
+
+    async def stream(request: Request) -> Response:
+        return StreamingResponse(_changes(dashboard, request), media_type="text/event-stream")
+
+    return [
+        Route("/", overview),
+        Route("/nodes", nodes),
+        Route("/events", events),
+        Route("/stream", stream),
+        Mount("/static", StaticFiles(directory=HERE / "static")),
+    ]
+
+
+async def _changes(dashboard: Dashboard, request: Request) -> AsyncIterator[str]:
+    """Yield an event whenever something changes, and a comment now and then in between."""
+    known, quiet = dashboard.serial, 0
+    yield "retry: 3000\n\n"
+    while not await request.is_disconnected():
+        await asyncio.sleep(_STREAM_PAUSE_S)
+        quiet += 1
+        if dashboard.serial != known:
+            known, quiet = dashboard.serial, 0
+            yield f"id: {known}\nevent: change\ndata: {known}\n\n"
+        elif quiet % _COMMENT_EVERY == 0:
+            yield ": nothing new\n\n"
+
+
+def _chosen(nodes: tuple[NodeView, ...], request: Request) -> list[NodeView]:
+    """Return the nodes that the query asks for, in the order of their names."""
+    pool = request.query_params.get("pool", "")
+    state = request.query_params.get("state", "")
+    text = request.query_params.get("q", "").strip().lower()
+    return [
+        node
+        for node in nodes
+        if (not pool or node.node_pool == pool)
+        and (not state or node.state == state or (state == "blocked" and node.blocked))
+        and (not text or text in f"{node.name} {node.instance_type} {node.zone}".lower())
+    ]
+
+
+def _number(request: Request) -> int:
+    text = request.query_params.get("page", "0")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0
+
+
+def guarded(app: ASGIApp, access: DashboardAccess, free: frozenset[str]) -> ASGIApp:
+    """Return the application behind ``access``; the paths in ``free`` need none.
+
+    Every answer has the security headers, and only GET and HEAD are answered.
+    """
+
+    async def asgi(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        answer = app
+        if request.method not in {"GET", "HEAD"}:
+            answer = PlainTextResponse("read-only\n", 405, {"Allow": "GET, HEAD"})
+        elif request.url.path in free or access.allows(request):
+            pass
+        elif not access.is_possible:
+            answer = PlainTextResponse(
+                "The dashboard is off: it needs loopback, a token or a trusted header.\n", 404
+            )
+        else:
+            answer = PlainTextResponse(
+                "A token is needed.\n", 401, {"WWW-Authenticate": 'Basic realm="reconciler"'}
+            )
+        await answer(scope, receive, _with_headers(send))
+
+    return asgi
+
+
+def _with_headers(send: Send) -> Send:
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            extra = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
+            message = {**message, "headers": [*message.get("headers", ()), *extra]}
+        await send(message)
+
+    return send_with_headers
+
+
+def _money(amount: float) -> str:
+    return f"{'−' if amount < 0 else ''}${abs(amount):,.2f}"
+
+
+def _signed(amount: float) -> str:
+    return "±$0.00" if abs(amount) < 0.005 else f"{'−' if amount < 0 else '+'}${abs(amount):,.2f}"
+
+
+def _moment(at: datetime | None) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}" if at is not None else ""
+
+
+def _age(span: timedelta | None) -> str:
+    if span is None:
+        return ""
+    return format_duration(span - span % _MINUTE) if span >= _MINUTE else "under 1m"
+
+
+def _environment() -> Environment:
+    pages = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,
+    )
+    pages.filters |= {
+        "money": _money,
+        "signed": _signed,
+        "moment": _moment,
+        "age": _age,
+        "percent": lambda share: f"{share * 100:.0f}%",
+    }
+    return pages
+
+
+_PAGES: Final = _environment()

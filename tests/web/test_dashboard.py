@@ -1,0 +1,211 @@
+"""The dashboard as a browser without scripts gets it."""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from reconciler.engine.loop import Pulse, run
+from reconciler.engine.reconcile import Mandate
+from reconciler.ports.progress import EventKind, Progress
+from reconciler.web.dashboard import PAGE_SIZE, Dashboard, DashboardAccess
+from reconciler.web.health import DaemonHealth
+from reconciler.web.metrics import FleetMetrics
+from reconciler.web.observer import DaemonObserver, ObservedNotifier
+from reconciler.web.server import app_of, is_loopback_address, listening
+from tests.engine.trouble import moved, three_nodes
+from tests.engine.world import TAGS, World, a_deployment, a_pool, a_world
+
+OPEN = DashboardAccess(is_open=True)
+
+
+class Site:
+    """A daemon with a dashboard, and a client."""
+
+    def __init__(self, world: World | None = None, access: DashboardAccess = OPEN) -> None:
+        self.health = DaemonHealth()
+        self.metrics = FleetMetrics("shop")
+        self.dashboard = Dashboard("shop <b>", self.health)
+        self.app = app_of(self.metrics, self.health, self.dashboard, access)
+        self.world = world
+
+    def passes(self, count: int) -> None:
+        assert self.world is not None
+        engine = self.world.engine()
+        notifier = ObservedNotifier(
+            engine.ports.notifier, self.metrics, self.health, self.dashboard
+        )
+        observer = DaemonObserver(self.metrics, self.health, self.dashboard)
+        left = iter(range(count))
+        run(
+            replace(engine.ports, notifier=notifier),
+            engine.source,
+            Mandate(TAGS),
+            pulse=Pulse(busy=5.0),
+            stop=lambda: next(left, None) is None,
+            next_change=lambda _: None,
+            observer=observer,
+        )
+
+    def get(self, path: str, **headers: str) -> tuple[int, str, dict[str, str]]:
+        with listening("127.0.0.1:0", self.app) as url:
+            try:
+                with urlopen(Request(f"{url}{path}", headers=headers), timeout=10) as answer:
+                    return answer.status, answer.read().decode(), dict(answer.headers)
+            except HTTPError as error:
+                with error:
+                    return error.code, error.read().decode(), dict(error.headers)
+
+    def page(self, path: str) -> str:
+        status, text, _ = self.get(path)
+        assert status == 200, text
+        return text
+
+
+def words(page: str) -> str:
+    """Return the text of a page without its markup."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
+
+
+@pytest.fixture(scope="module")
+def rolling() -> Site:
+    site = Site(three_nodes(starting_s=60))
+    assert site.world is not None
+    moved(site.world, budget="1")
+    site.passes(1)
+    return site
+
+
+def test_before_the_first_pass_it_says_so() -> None:
+    text = words(Site().page("/"))
+    assert "No pass has ended yet" in text
+    assert "Not ready: no pass has ended yet" in text
+
+
+def test_the_overview_shows_cost_nodes_plan_and_budgets(rolling: Site) -> None:
+    text = words(rolling.page("/"))
+    assert re.search(r"Cost \$[1-9][0-9,.]* /month", text)
+    assert "Nodes 3 0 starting, 0 terminating" in text
+    assert "Pending pods 0" in text
+    assert "web 3 3 $" in text
+    assert "Drifted 1/3" in text
+    assert re.search(r"provision web-\w+ web \+\$[0-9.]+ Drifted", text)
+    assert "Drifted: replace" in text
+
+
+def test_pods_that_cannot_be_scheduled_come_first() -> None:
+    world = a_world(
+        a_pool("web", template={"requirements": []}), a_deployment("db", "web", 2, cpu="4000")
+    )
+    site = Site(world)
+    site.passes(2)
+    text = words(site.page("/"))
+    assert "2 cannot be scheduled" in text
+    assert text.index("Pods that cannot be scheduled") < text.index("NodePools")
+
+
+def test_nodes_are_filtered_by_pool_state_and_text(rolling: Site) -> None:
+    assert "3 nodes" in words(rolling.page("/nodes?state=ready"))
+    assert "0 nodes" in words(rolling.page("/nodes?pool=other"))
+    assert "no nodes match" in words(rolling.page("/nodes?q=nowhere"))
+    assert "no nodes match" not in words(rolling.page("/nodes?q=us-east-1"))
+
+
+@pytest.mark.parametrize("number", ["0", "99", "x", "-1", "9" * 40, "%00"])
+def test_any_page_number_is_answered(rolling: Site, number: str) -> None:
+    assert "nodes" in words(rolling.page(f"/nodes?page={number}"))
+
+
+def test_what_others_wrote_is_text_and_never_markup(rolling: Site) -> None:
+    evil = '<script>alert(1)</script>"\u202e\x1b[31m'
+    at = datetime(2026, 11, 22, tzinfo=UTC)
+    rolling.dashboard.happened(Progress(at, EventKind.FAILED, evil))
+    for path in ("/", "/events", "/nodes?q=%3Cscript%3Ealert(1)%3C/script%3E"):
+        page = rolling.page(path)
+        assert "<script>alert" not in page
+        assert "\u202e" not in page
+        assert "\x1b" not in page
+    assert "&lt;script&gt;alert(1)" in rolling.page("/events")
+    assert "shop &lt;b&gt;" in rolling.page("/")
+
+
+def test_pages_load_nothing_from_elsewhere_and_may_not_be_framed(rolling: Site) -> None:
+    _, page, headers = rolling.get("/")
+    assert headers["content-security-policy"].startswith("default-src 'none'")
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == "no-store"
+    links = re.findall(r'(?:src|href)="([^"#?][^"]*)"', page)
+    assert links
+    assert all(link.startswith("/") and not link.startswith("//") for link in links)
+    assert "style=" not in page
+    assert "onclick" not in page
+    assert "<script>" not in page
+
+
+@pytest.mark.parametrize("path", ["/static/style.css", "/static/live.js"])
+def test_its_files_are_served(rolling: Site, path: str) -> None:
+    assert rolling.get(path)[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/static/../view.py", "/static/%2e%2e/view.py", "/static/"])
+def test_no_other_file_is_served(rolling: Site, path: str) -> None:
+    assert rolling.get(path)[0] == 404
+
+
+def test_a_token_is_asked_for_and_compared() -> None:
+    site = Site(access=DashboardAccess(token="s3cret"))
+    assert site.get("/")[0] == 401
+    assert site.get("/", Authorization="Bearer wrong")[0] == 401
+    assert site.get("/", Authorization="Bearer ")[0] == 401
+    assert site.get("/", Authorization="Bearer s3cret")[0] == 200
+    basic = base64.b64encode(b"me:s3cret").decode()
+    assert site.get("/", Authorization=f"Basic {basic}")[0] == 200
+    assert site.get("/", Authorization="Basic %%%")[0] == 401
+    assert site.get("/stream")[0] == 401
+    assert site.get("/static/style.css")[0] == 401
+
+
+def test_a_proxy_names_the_user() -> None:
+    site = Site(access=DashboardAccess(header="X-Forwarded-User"))
+    assert site.get("/")[0] == 401
+    assert site.get("/", **{"X-Forwarded-User": "ada"})[0] == 200
+
+
+def test_without_a_token_it_is_off_beyond_loopback_and_probes_still_work() -> None:
+    site = Site(access=DashboardAccess(is_open=is_loopback_address("*:8080")))
+    status, text, _ = site.get("/")
+    assert (status, "needs loopback, a token or a trusted header" in text) == (404, True)
+    assert site.get("/metrics")[0] == 200
+    assert site.get("/healthz")[0] == 200
+
+
+def test_a_change_is_pushed_to_the_page() -> None:
+    site = Site()
+    with (
+        listening("127.0.0.1:0", site.app) as url,
+        urlopen(f"{url}/stream", timeout=10) as stream,
+    ):
+        assert stream.readline() == b"retry: 3000\n"
+        at = datetime(2026, 11, 22, tzinfo=UTC)
+        site.dashboard.happened(Progress(at, EventKind.LAUNCHED, "web-1"))
+        lines = [stream.readline() for _ in range(4)]
+    assert b"event: change\n" in lines
+
+
+def test_a_page_of_a_large_fleet_is_bounded(rolling: Site) -> None:
+    view = rolling.dashboard.view()
+    assert view is not None
+    many = tuple(replace(view.nodes[0], name=f"node-{i:05}") for i in range(10_000))
+    rolling.dashboard._view = replace(view, nodes=many)
+    page = rolling.page("/nodes")
+    assert "10000 nodes, page 1 of 50" in words(page)
+    assert page.count("<tr>") == PAGE_SIZE + 1
+    assert len(rolling.page("/")) < 60_000
+    rolling.dashboard._view = view
