@@ -112,7 +112,8 @@ def converge(
 ) -> Pass:
     """Run passes until one finds nothing to do and nothing under way, and return that pass.
 
-    With an approved plan, the first pass carries out just that, and the others only carry on.
+    With an approved plan, the first pass applies just that. The others only carry on, unless the
+    mandate ``continues``.
 
     Raises:
         StalePlanError: the approved plan no longer fits.
@@ -138,7 +139,7 @@ def converge(
         failures = failures + 1 if result.all_failed else 0
         until = min(until, world.clock.now() + deadline)  # of a clock that was set back
         if mandate.approved is not None:
-            mandate = replace(mandate, approved=None, decides=False)
+            mandate = replace(mandate, approved=None, decides=mandate.continues)
         elif result.is_quiet:
             return result
         if stop():

@@ -67,8 +67,8 @@ class Mandate:
     """What a pass may do.
 
     ``approved`` is a saved plan that was approved: the pass plans again, carries out its own plan
-    if that equals the approved one, and refuses otherwise. ``decides`` False only carries on what
-    is under way.
+    if that equals the approved one, and refuses otherwise. With ``continues``, the passes after
+    that one decide on their own. ``decides`` False only carries on what is under way.
     ``tags`` are put on every instance. From ``batch_from`` launches on, equal ones are joined
     into one call; 0 joins none. ``replaces_rebalanced`` takes EC2's recommendations to rebalance
     for interruptions.
@@ -76,6 +76,7 @@ class Mandate:
 
     tags: Mapping[str, str]
     approved: Plan | None = None
+    continues: bool = False
     decides: bool = True
     batch_from: int = 0
     replaces_rebalanced: bool = False

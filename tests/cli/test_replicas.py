@@ -16,6 +16,7 @@ from reconciler.cli.main import main
 from reconciler.model.errors import StateError
 from reconciler.model.ownership import ClusterId
 from reconciler.ports.progress import Progress
+from tests.cli.commandlines import request_of
 from tests.contracts.records import a_claim
 from tests.engine.world import a_node_class, a_pool, catalog_file
 from tests.postgres import a_database
@@ -122,7 +123,6 @@ def test_a_daemon_that_lost_its_lease_starts_anew(
     checkouts: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its server is away for a while, too: that ends a daemon only when it begins."""
-    from reconciler.cli.main import _parser
     from reconciler.cli.wiring import standby
     from reconciler.engine import loop
 
@@ -143,9 +143,7 @@ def test_a_daemon_that_lost_its_lease_starts_anew(
             raise StateError("the server is away")
 
     monkeypatch.setattr(loop, "run", passes)
-    words = command("run", folder)
-    parser, _ = _parser(words)
-    args = parser.parse_args(words)
-    daemon.keep(args, ears, lambda: len(begun) >= 3, waits=True)
+    request = request_of(command("run", folder))
+    daemon.keep(request, ears, lambda: len(begun) >= 3)
     assert begun == ["pass"] * 3
     assert [k for k in ears.kinds if k in ("LeaseLost", "Retrying")] == ["LeaseLost", "Retrying"]

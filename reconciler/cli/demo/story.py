@@ -72,7 +72,7 @@ def _pull_request(stage: DemoStage, narrator: Narrator) -> None:
     stage.edit("nodes/web.yaml", "[amd64]", "[arm64]")
     _commit(stage, narrator, "Run the web on Graviton", f"git switch -c {_BRANCH}")
     narrator.command("reconciler plan --base main")
-    narrator.quote(_excerpt(stage.plan("--base", "main")))
+    narrator.quote(_excerpt(stage.plan(base="main")))
 
 
 def _roll_out(stage: DemoStage, narrator: Narrator) -> None:

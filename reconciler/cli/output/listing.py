@@ -55,6 +55,22 @@ def as_json(value: Any) -> str:
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
+def format_document(value: Any, output: str, *, sort_keys: bool = True) -> str:
+    """Return a value as ``output`` has it, ``json`` or ``yaml``."""
+    if output == "json":
+        return json.dumps(value, indent=2, sort_keys=sort_keys, ensure_ascii=False) + "\n"
+    from reconciler.source.plainyaml import dump
+
+    return dump(value, sort_keys=sort_keys)
+
+
+def yaml_of_json(text: str) -> str:
+    """Return a JSON document as YAML, its keys in the same order."""
+    from reconciler.source.plainyaml import dump
+
+    return dump(json.loads(text), sort_keys=False)
+
+
 def age(since: datetime | None, now: datetime) -> str:
     """Return how long ago something was, in the form of kubectl (``HumanDuration``)."""
     return "" if since is None else span(now - since)

@@ -16,15 +16,14 @@ from reconciler.catalog.aws.live import live_bundle
 from reconciler.catalog.aws.prices import OnDemandQuotes, Pricing, SpotQuotes
 from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled, bundled_data
 from reconciler.cli.output.listing import clock_time
-from reconciler.cli.shared.request import read_bytes
+from reconciler.cli.shared.sources import read_bytes
 from reconciler.model.karpenter.instancetype import PriceOrigin
 from reconciler.model.settings import DataSource, Settings
 
 if TYPE_CHECKING:
-    import argparse
-
     from reconciler.adapters.aws.facts.latest import AccountFacts
     from reconciler.catalog.catalog import Catalog
+    from reconciler.cli.shared.request import FleetRequest
     from reconciler.desired.lock import Lock
     from reconciler.desired.settings.layers import Resolved
     from reconciler.model.karpenter.instancetype import InstanceType
@@ -38,7 +37,7 @@ class Asking(NamedTuple):
 
 
 def read_types(
-    args: argparse.Namespace, resolved: Resolved, lock: Lock | None, asking: Asking | None
+    request: FleetRequest, resolved: Resolved, lock: Lock | None, asking: Asking | None
 ) -> Catalog:
     """Return the catalogue of ``--catalog``, else that of the region.
 
@@ -47,10 +46,10 @@ def read_types(
     Raises:
         UnreadableError: the file of ``--catalog`` cannot be read.
     """
-    if args.catalog is not None:
+    if request.catalog is not None:
         from reconciler.catalog.file import read_catalog
 
-        return read_catalog(read_bytes(args.catalog), args.catalog)
+        return read_catalog(read_bytes(request.catalog), request.catalog)
     return catalog_of(resolved.settings, lock, asking)
 
 
@@ -196,9 +195,9 @@ class CatalogInForce:
     """The catalogue that a process plans and launches with; every read may bring a newer one."""
 
     def __init__(
-        self, args: argparse.Namespace, asking: Asking, resolved: Resolved, lock: Lock | None
+        self, request: FleetRequest, asking: Asking, resolved: Resolved, lock: Lock | None
     ) -> None:
-        self._args = args
+        self._request = request
         self._asking = asking
         self.current: Catalog = self._made(resolved, lock)
 
@@ -214,4 +213,4 @@ class CatalogInForce:
         return self.current.get(name)
 
     def _made(self, resolved: Resolved, lock: Lock | None) -> Catalog:
-        return read_types(self._args, resolved, lock, self._asking)
+        return read_types(self._request, resolved, lock, self._asking)

@@ -28,13 +28,12 @@ from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import LeaseHeldError, LeaseLostError, StateError
 
 if TYPE_CHECKING:
-    import argparse
-
     from reconciler.adapters.aws.checks import Checks
     from reconciler.adapters.aws.nodeclass.validation import Validation
     from reconciler.adapters.database.state import DatabaseState
     from reconciler.cli.maintenance.takeover import Takeover
     from reconciler.cli.shared.catalogs import CatalogInForce
+    from reconciler.cli.shared.request import FleetRequest
     from reconciler.cli.wiring.standby import Standby
     from reconciler.engine.observation import Observation
     from reconciler.engine.planning import PlannedFleet
@@ -66,19 +65,19 @@ class CheckBench:
         return 0.0 if kind is None else kind.capacity.get("cpu", 0) / 1000
 
 
-def check_bench(args: argparse.Namespace, imitation: Imitation | None = None) -> CheckBench:
+def check_bench(request: FleetRequest, imitation: Imitation | None = None) -> CheckBench:
     """Return what the checks of a fleet need; nothing of it writes."""
     from reconciler.adapters.aws.checks import Checks
     from reconciler.adapters.aws.nodeclass.images import types_of
     from reconciler.adapters.aws.nodeclass.validation import Validation
-    from reconciler.cli.shared import request
+    from reconciler.cli.shared import sources
     from reconciler.desired.objects import node_classes
 
-    ground = ground_of(args, imitation)
+    ground = ground_of(request, imitation)
     settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
     clock = imitation.clock
     connect = imitation.connect or connections().of(settings)
-    fleet, _ = request.read_desired(request.read_source(args), any_class=False)
+    fleet, _ = sources.read_desired(sources.read_source(request), any_class=False)
     return CheckBench(
         settings,
         node_classes(fleet),
@@ -109,7 +108,7 @@ class Assembly:
 
 @contextmanager
 def assembled(
-    args: argparse.Namespace,
+    request: FleetRequest,
     notifier: Notifier,
     imitation: Imitation | None = None,
     *,
@@ -131,16 +130,16 @@ def assembled(
     from reconciler.engine.world import World
     from reconciler.plan.explain.decisions import decisions_of
 
-    ground = ground_of(args, imitation)
+    ground = ground_of(request, imitation)
     expect_cluster_name(ground)
     with _leased(ground, standby) as state, ExitStack() as resources:
         if standby is not None and standby.has_waited:
-            ground = _renewed(ground, ground_of(args, imitation))
+            ground = _renewed(ground, ground_of(request, imitation))
             standby.ended(ground.imitation.clock)
         settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
         confirm = state.lease.confirm
         compute = compute_of(settings, catalog, imitation, acts=True, confirm=confirm)
-        source = FleetSource(args, compute, catalog, discovery_of(args, ground.resolved))
+        source = FleetSource(request, compute, catalog, discovery_of(request, ground.resolved))
         cluster = cluster_of(settings, catalog, imitation, state.shelf, source, confirm)
         world = World(
             imitation.clock,
@@ -227,7 +226,7 @@ class Look:
         )
 
 
-def look(args: argparse.Namespace, imitation: Imitation | None = None) -> Look:
+def look(request: FleetRequest, imitation: Imitation | None = None) -> Look:
     """Observe the running fleet as a pass does, and write nothing anywhere.
 
     The look is the engine's own, at a copy of what is recorded: an imitated cluster keeps its
@@ -242,12 +241,14 @@ def look(args: argparse.Namespace, imitation: Imitation | None = None) -> Look:
     from reconciler.engine.world import World
     from reconciler.model.settings import ClusterKind
 
-    ground = ground_of(args, imitation)
+    ground = ground_of(request, imitation)
     settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
     clock, store, shelf = imitation.clock, MemoryStateStore(), MemoryShelf()
     serial = copy_state(ground.location, settings.fleet, store, shelf, clock.now())
     compute = compute_of(settings, catalog, imitation)
-    source = FleetSource(args, compute, catalog, discovery_of(args, ground.resolved, keeps=False))
+    source = FleetSource(
+        request, compute, catalog, discovery_of(request, ground.resolved, keeps=False)
+    )
     cluster = cluster_of(settings, catalog, imitation, shelf, source)
     if settings.cluster == ClusterKind.KUBECONFIG:
         from reconciler.adapters.kubernetes.onlooker import Onlooker
@@ -273,7 +274,7 @@ def observed(world: World, desired: PlannedFleet, settings: Settings) -> Observa
     return with_fields(seen, history=history_of(world.store, settings, seen.at))
 
 
-def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) -> Inputs:
+def live_inputs(request: FleetRequest, imitation: Imitation | None = None) -> Inputs:
     """Return what a plan of the live fleet is made from, and write nothing anywhere.
 
     With ``--base`` the changes are told since that commit instead of since what was carried out
@@ -283,18 +284,20 @@ def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) ->
         TransientCloudError: EC2 could not be looked at.
         ClusterError: the cluster could not be looked at.
     """
-    from reconciler.cli.shared import request
+    from reconciler.cli.shared import sources
     from reconciler.cli.shared.question import compared_with_base
 
-    found = look(args, imitation)
-    base = request.read_base(args)
+    found = look(request, imitation)
+    base = sources.read_base(request)
     facts = found.inputs()
-    return facts if base is None else compared_with_base(base, args, facts, found.compute.resolve)
+    return (
+        facts if base is None else compared_with_base(base, request, facts, found.compute.resolve)
+    )
 
 
 @contextmanager
 def taking_over(
-    args: argparse.Namespace, *, writes: bool, imitation: Imitation | None = None
+    request: FleetRequest, *, writes: bool, imitation: Imitation | None = None
 ) -> Iterator[Takeover]:
     """Put together what taking over needs; only where it ``writes`` is the state opened for it.
 
@@ -306,12 +309,12 @@ def taking_over(
     from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
     from reconciler.cli.maintenance.takeover import Takeover
 
-    ground = ground_of(args, imitation)
+    ground = ground_of(request, imitation)
     settings, clock = ground.settings, ground.imitation.clock
     expect_cluster_name(ground)
     if not writes:
         compute = compute_of(settings, ground.catalog, ground.imitation)
-        desired = FleetSource(args, compute, ground.catalog).read()
+        desired = FleetSource(request, compute, ground.catalog).read()
         store = MemoryStateStore()
         copy_state(ground.location, settings.fleet, store, MemoryShelf(), clock.now())
         journal = recorded_journal(ground.location, settings.fleet)
@@ -320,5 +323,5 @@ def taking_over(
     with _leased(ground) as state:
         confirm = state.lease.confirm
         compute = compute_of(settings, ground.catalog, ground.imitation, confirm=confirm)
-        desired = FleetSource(args, compute, ground.catalog).read()
+        desired = FleetSource(request, compute, ground.catalog).read()
         yield Takeover(compute, desired, state.store, state.journal, clock)
