@@ -222,7 +222,7 @@ def test_a_fleet_lives_and_leaves_nothing_behind(shop: Shop) -> None:
     assert [a["kind"] for a in planned["actions"]] == ["provision", "provision"]
     assert shop.templates() == []
 
-    applied = shop.ask("apply")
+    applied = shop.ask("apply", "--auto-approve")
     assert (applied["converged"], applied["actions"]) == (True, {"succeeded": 2})
     assert shop.rests(2)
     assert shop.images() == {"ami-first"}

@@ -290,7 +290,7 @@ def test_a_fleet_follows_the_pods_of_a_cluster(
     declared = {(p.verb, p.group, p.resource) for p in PERMISSIONS}
     assert declared - used == {("delete", "", "pods")}, "no pod was deleted past its budget"
 
-    assert main([*site.words("apply"), "-q"]) == 0, capsys.readouterr().err
+    assert main([*site.words("apply"), "-q", "--auto-approve"]) == 0, capsys.readouterr().err
     assert len(town.joined) == 4
 
 
@@ -324,7 +324,9 @@ def test_another_cluster_than_nodes_join_is_refused_before_anything_is_done(
     ).decode()
     config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
     path.write_text(dump(config))
-    assert main([*site.words("apply"), "--set", f"clusterCABundle={authority}"]) != 0
+    assert (
+        main([*site.words("apply"), "--auto-approve", "--set", f"clusterCABundle={authority}"]) != 0
+    )
     said = capsys.readouterr().err
     assert (
         "new nodes would join another cluster: clusterCABundle belongs to another cluster" in said

@@ -49,7 +49,7 @@ def command(name: str, folder: Path, *words: str) -> list[str]:
     return [*name.split(), str(folder), "--catalog", str(folder.parent / "catalog.json"), *words]
 
 
-@pytest.mark.parametrize("name", ["apply", "run --no-wait", "state adopt --yes"])
+@pytest.mark.parametrize("name", ["apply --auto-approve", "run --no-wait", "state adopt --yes"])
 def test_two_checkouts_with_a_state_each_have_one_engine_for_a_cluster(
     checkouts: tuple[Path, Path], name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,7 +63,7 @@ def test_two_checkouts_with_a_state_each_have_one_engine_for_a_cluster(
     assert len(said.splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", ["apply", "run", "state adopt --yes"])
+@pytest.mark.parametrize("name", ["apply --auto-approve", "run", "state adopt --yes"])
 def test_two_checkouts_with_one_database_are_one_fleet_or_refused(
     checkouts: tuple[Path, Path], name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,7 +77,9 @@ def test_two_checkouts_with_one_database_are_one_fleet_or_refused(
     assert "--set fleet=web" in said
 
 
-@pytest.mark.parametrize("name", ["apply", "state import", "state prune", "state adopt --yes"])
+@pytest.mark.parametrize(
+    "name", ["apply --auto-approve", "state import", "state prune", "state adopt --yes"]
+)
 def test_commands_that_write_are_refused_beside_an_engine_on_a_server(
     checkouts: tuple[Path, Path],
     name: str,

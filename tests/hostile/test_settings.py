@@ -25,7 +25,15 @@ from tests.hostile.test_git import POOL
 from tests.hostile.threats import Threat, attack
 from tests.states import open_state
 
-COMMANDS = (["validate"], ["plan"], ["simulate"], ["config"], ["status"], ["apply"], ["check"])
+COMMANDS = (
+    ["validate"],
+    ["plan"],
+    ["simulate"],
+    ["config"],
+    ["status"],
+    ["apply", "--auto-approve"],
+    ["check"],
+)
 
 
 @pytest.fixture
@@ -236,7 +244,8 @@ def recorded(folder: Path) -> None:
 
 
 STATEFUL: Sequence[Sequence[str]] = (
-    ["status"], ["history"], ["get", "plans"], ["apply", "--set", "clusterName=shop"],
+    ["status"], ["history"], ["get", "plans"],
+    ["apply", "--auto-approve", "--set", "clusterName=shop"],
     ["plan", "--set", "cluster=embedded"], ["state", "check"],
 )  # fmt: skip
 
@@ -285,7 +294,7 @@ def test_a_link_is_not_followed(
             old.unlink(missing_ok=True)
         (place / name).symlink_to(victim)
     content = sorted(p.name for p in victim.glob("*"))
-    words = ["apply", str(repository.path), "--set", "clusterName=shop"]
+    words = ["apply", "--auto-approve", str(repository.path), "--set", "clusterName=shop"]
     words += [
         "--timeout",
         "1s",

@@ -15,5 +15,8 @@ def is_url(location: str) -> bool:
 
 
 def may_exist(location: str) -> bool:
-    """Return whether there is a state: a server is only known once it is asked."""
-    return is_url(location) or os.path.exists(os.path.join(location, FILE))  # noqa: PTH110, PTH118
+    """Return whether there is a state: a server is only known once it is asked.
+
+    A broken link in its place counts, because whoever opens the state must refuse it.
+    """
+    return is_url(location) or os.path.lexists(os.path.join(location, FILE))  # noqa: PTH118

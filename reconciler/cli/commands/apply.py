@@ -106,7 +106,7 @@ def run(request: ApplyRequest) -> int:
     from reconciler.cli.output.progress import TerminalNotifier
     from reconciler.cli.shared import stopping
     from reconciler.cli.shared.exitcode import DONE, FAILED
-    from reconciler.cli.wiring.assembly import assembled
+    from reconciler.cli.wiring.assembly import assembled, expect_free
     from reconciler.engine.loop import Pulse, converge
 
     saved = take_saved_plan(request)
@@ -114,16 +114,22 @@ def run(request: ApplyRequest) -> int:
         _expect_approval(request)
     is_plain = request.output == "text" and not request.is_quiet
     out = sys.stdout if is_plain else sys.stderr
-    approval = _approval(request, saved, out)
-    if approval is None:
-        print("Cancelled. Nothing was changed.", file=out)
-        return FAILED
+    approval: Approval | None = None
+    if not _has_state(request.fleet):
+        # Whatever would fail fails before a state is created, and leaves no empty one behind.
+        expect_free(request.fleet)
+        approval = _approval(request, saved, out, is_first=True)
+        if approval is None:
+            return FAILED
     notifier: Notifier = TerminalNotifier(out, colour=out.isatty())
     if request.is_quiet:
         notifier = stopping.Silence()
     with assembled(request.fleet, notifier) as assembly, stopping.on_signal() as stop:
         if saved is not None:
             refuse_repetition(assembly, saved)
+        approval = approval or _approval(request, saved, out, is_first=False)
+        if approval is None:
+            return FAILED
         begun = assembly.world.clock.now()
         result = converge(
             assembly.world,
@@ -164,16 +170,16 @@ def _expect_approval(request: ApplyRequest) -> None:
     )
 
 
-def _approval(request: ApplyRequest, saved: Plan | None, out: TextIO) -> Approval | None:
+def _approval(
+    request: ApplyRequest, saved: Plan | None, out: TextIO, *, is_first: bool
+) -> Approval | None:
     """Return what is approved, after showing the plan and asking; None where it is declined.
 
-    Before there is a state, the fleet is observed in any case: whatever would fail fails here, and
-    leaves no empty state behind.
+    Where there is no state yet, ``is_first``, the fleet is observed in any case.
 
     Raises:
         StalePlanError: a saved plan does not fit the fleet.
     """
-    is_first = not _has_state(request.fleet)
     asks = saved is None and not request.is_approved
     shows = asks or (saved is None and not request.is_quiet)
     if not (is_first or shows):
@@ -204,7 +210,10 @@ def _confirms(out: TextIO) -> bool:
     """Ask whether to apply the plan; only ``yes`` does."""
     out.write("\nApply this plan? Only `yes` is accepted: ")
     out.flush()
-    return sys.stdin.readline().strip() == "yes"
+    if sys.stdin.readline().strip() == "yes":
+        return True
+    out.write("Cancelled. Nothing was changed.\n")
+    return False
 
 
 def _has_state(fleet: FleetRequest) -> bool:

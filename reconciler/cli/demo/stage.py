@@ -261,7 +261,15 @@ class DemoStage:
         paths = os.pathsep.join(filter(None, (code, os.environ.get("PYTHONPATH"))))
         return subprocess.Popen(
             (
-                *(sys.executable, "-m", "reconciler", "apply", str(self.folder), "--quiet"),
+                *(
+                    sys.executable,
+                    "-m",
+                    "reconciler",
+                    "apply",
+                    str(self.folder),
+                    "-q",
+                    "--auto-approve",
+                ),
                 *("--now", now, "--set", "cluster=embedded", "--set", endpoint, "--timeout", "2m"),
             ),
             # Ctrl-C is meant for the story: it decides how its process ends.

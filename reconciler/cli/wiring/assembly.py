@@ -164,6 +164,20 @@ def assembled(
         yield Assembly(world, source, state, settings)
 
 
+def expect_free(request: FleetRequest) -> None:
+    """Refuse what acting would refuse for want of a name or a lease, before a state is created.
+
+    Raises:
+        UnnamedClusterError: nobody has named the cluster of a real account.
+        LeaseHeldError: another process acts for the cluster.
+    """
+    from reconciler.adapters.database import lease
+
+    ground = ground_of(request, None)
+    expect_cluster_name(ground)
+    lease.expect_free(locks_folder(), cluster_id(ground), ground.settings.fleet)
+
+
 @contextmanager
 def _leased(ground: Ground, standby: Standby | None = None) -> Iterator[DatabaseState]:
     """Open the recorded state of a fleet, and hold the lease for as long as it is open."""
