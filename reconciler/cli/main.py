@@ -26,13 +26,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from reconciler.cli.parser import commandline
-from reconciler.cli.parser.commandline import Command
+from reconciler.cli.parser.commandline import CommandSpec
 
 if TYPE_CHECKING:
     from reconciler.model.errors import ReconcilerError
 
-COMMANDS: Final[dict[str, Command]] = {
-    name: Command(f"reconciler.cli.commands.{name}", summary, group)
+COMMANDS: Final[dict[str, CommandSpec]] = {
+    name: CommandSpec(f"reconciler.cli.commands.{name}", summary, group)
     for group, members in (
         (
             "desired state",

@@ -10,7 +10,7 @@ import pytest
 
 from reconciler import __version__
 from reconciler.cli.main import COMMANDS, main
-from reconciler.cli.parser.commandline import Command
+from reconciler.cli.parser.commandline import CommandSpec
 
 ROOT = Path(__file__).parents[2]
 FLEET = (ROOT / "tests" / "desired" / "fleet.yaml").read_text(encoding="utf-8")
@@ -91,7 +91,7 @@ def test_wrong_usage_is_told_on_stderr_without_a_traceback(
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setitem(
-        COMMANDS, "broken", Command("tests.cli.broken_command", "fails", "environment")
+        COMMANDS, "broken", CommandSpec("tests.cli.broken_command", "fails", "environment")
     )
     return "broken"
 

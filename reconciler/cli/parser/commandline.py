@@ -17,7 +17,7 @@ _HELP: Final = ("-h", "--help")
 _DEBUG: Final = "--debug"
 
 
-class Command(NamedTuple):
+class CommandSpec(NamedTuple):
     """A command: the module that declares and runs it, its line of help, its group."""
 
     module: str
@@ -32,7 +32,7 @@ class Invocation(NamedTuple):
     request: Any
 
 
-def read(words: Sequence[str], commands: Mapping[str, Command]) -> Invocation | None:
+def read(words: Sequence[str], commands: Mapping[str, CommandSpec]) -> Invocation | None:
     """Return the command and the request that the words name; None where help was printed.
 
     Raises:
@@ -55,7 +55,7 @@ def read(words: Sequence[str], commands: Mapping[str, Command]) -> Invocation | 
     return _command(rest, commands)
 
 
-def _command(words: Sequence[str], commands: Mapping[str, Command]) -> Invocation | None:
+def _command(words: Sequence[str], commands: Mapping[str, CommandSpec]) -> Invocation | None:
     name, *rest = words
     if name in ("--version", "-V"):
         raise _usage("--version takes no arguments")
@@ -117,7 +117,7 @@ def _examples(words: str) -> str | None:
     return "examples:\n" + "\n\n".join(lines)
 
 
-def overview(commands: Mapping[str, Command]) -> str:
+def overview(commands: Mapping[str, CommandSpec]) -> str:
     """Return the help of the program: its commands by group."""
     lines = [
         f"usage: {PROGRAM} COMMAND [ARGUMENT ...]",
