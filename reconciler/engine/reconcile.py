@@ -30,6 +30,7 @@ from reconciler.engine.steps import (
     tagging,
     termination,
     upkeep,
+    usage,
 )
 from reconciler.engine.world import World
 from reconciler.model.errors import StalePlanError
@@ -354,6 +355,7 @@ STEPS: Final = (
     Step("plan", _plan, ("world", "desired", "seen", "recall"), "fresh"),
     Step("apply the mandate", _mandated, ("world", "desired", "fresh", "mandate", "seen"), "plan"),
     Step("record the plan", _remember, ("world", "desired", "plan")),
+    Step("record usage", usage.record, ("world", "seen", "desired")),
     Step("note what stalls", _note_stalling, ("world", "seen", "plan", "desired")),
     Step("record objects", _record_objects, ("world", "desired", "seen", "plan", "mandate")),
     Step("act", _act, ("world", "desired", "plan", "seen", "mandate"), "in_vain"),

@@ -14,6 +14,7 @@ from reconciler.ports.cluster import Arrivals, Cluster
 from reconciler.ports.journal import Journal
 from reconciler.ports.progress import Notifier, Progress
 from reconciler.ports.state import StateStore
+from reconciler.ports.usage import FleetUsage
 
 
 def _forget(plan: Plan) -> None:
@@ -78,7 +79,8 @@ class NoLeftovers:
 class World:
     """Everything outside the functional core, chosen once by ``cli/wiring``.
 
-    ``keep_reasons`` is given each plan that says something new. ``prune`` removes from the records
+    ``keep_reasons`` is given each plan that says something new, and ``keep_usage`` the usage of the
+    nodes after each pass. ``prune`` removes from the records
     what is settled and older than a span, but none of the intents that it is given, and returns
     how many rows went. ``confirm`` raises LeaseLostError unless this process still holds the lease
     of the fleet.
@@ -91,6 +93,7 @@ class World:
     journal: Journal
     notifier: Notifier
     keep_reasons: Callable[[Plan], None] = _forget
+    keep_usage: Callable[[FleetUsage], None] | None = None
     prune: Callable[[datetime, timedelta, Collection[str]], int] = _keep_all
     confirm: Callable[[], None] = _hold_always
     interruptions: Interruptions = field(default_factory=NoInterruptions)

@@ -108,6 +108,7 @@ def run(request: ApplyRequest) -> int:
     from reconciler.cli.shared.exitcode import DONE, FAILED
     from reconciler.cli.wiring.assembly import assembled, expect_free
     from reconciler.engine.loop import Pulse, converge
+    from reconciler.model.errors import StalePlanError
 
     saved = take_saved_plan(request)
     if saved is None:
@@ -131,14 +132,19 @@ def run(request: ApplyRequest) -> int:
         if approval is None:
             return FAILED
         begun = assembly.world.clock.now()
-        result = converge(
-            assembly.world,
-            assembly.source,
-            mandate_of(assembly.settings, approval),
-            deadline=request.timeout,
-            pulse=Pulse(busy=request.interval.total_seconds()),
-            stop=stop,
-        )
+        try:
+            result = converge(
+                assembly.world,
+                assembly.source,
+                mandate_of(assembly.settings, approval),
+                deadline=request.timeout,
+                pulse=Pulse(busy=request.interval.total_seconds()),
+                stop=stop,
+            )
+        except StalePlanError as error:
+            if saved is not None:
+                raise
+            raise StalePlanError(error.moved, plan="the plan that was shown") from error
         sys.stdout.write(summary(result, assembly, begun, request.output))
     return DONE
 

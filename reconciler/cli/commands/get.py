@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.parser import inputs
-from reconciler.cli.shared import exitcode, records
+from reconciler.cli.shared import exitcode, records, watching
 
 if TYPE_CHECKING:
     from reconciler.cli.shared.records import Recorded
@@ -25,6 +25,7 @@ class GetRequest:
     kind: str
     name: str | None
     output: str
+    watches: bool
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,13 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "words", nargs="*", metavar="[NAME] [PATH]", help="name of one resource; fleet folder"
     )
     inputs.add_output(parser, "wide")
+    inputs.add_watch(parser)
     inputs.add_flags(parser, inputs.RECORDED)
 
 
 def request_of(args: argparse.Namespace) -> GetRequest:
     """Return what the arguments ask for."""
     name, path = records.name_and_path(args.words)
-    return GetRequest(inputs.state_request(args, path), args.kind, name, args.output)
+    return GetRequest(inputs.state_request(args, path), args.kind, name, args.output, args.watch)
 
 
 def kind(word: str) -> str:
@@ -57,35 +59,41 @@ def kind(word: str) -> str:
 
 
 def run(request: GetRequest) -> int:
-    """Print the list; 1 where a name is not recorded."""
-    with records.recorded(request.fleet) as recorded:
-        text = render(request, recorded)
-    if text:
-        sys.stdout.write(text)
-    else:
-        print(f"No {request.kind} are recorded for fleet {recorded.fleet}.", file=sys.stderr)
+    """Print the list, once or whenever it changes; 1 where a name is not recorded."""
+    if request.watches:
+        watching.watch_until_stopped(lambda: _view(request), sys.stdout)
+        return exitcode.DONE
+    _view(request).show(sys.stdout)
     return exitcode.DONE
 
 
-def render(request: GetRequest, recorded: Recorded) -> str:
-    """Return the list in the output format, empty where a table has no rows.
+def _view(request: GetRequest) -> watching.View:
+    """Return the list in the output format; a table without rows is a note on stderr.
 
     Raises:
-        UnreadableError: the name is not recorded.
+        StateError: the name is not recorded.
     """
     from reconciler.cli.output.listing import Listing, as_list, as_table, format_document
     from reconciler.cli.output.views import VIEWS, found
 
-    listing, kind, name = VIEWS[request.kind](recorded), request.kind, request.name
+    kind, name = request.kind, request.name
     is_document = request.output in ("json", "yaml")
-    if name is not None:
-        item = found(listing, kind, name, recorded)
-        if is_document:
-            return format_document(document_of(recorded, kind, name), request.output)
-        listing = Listing(listing.header, [item], listing.wide_header)
+    with records.recorded(request.fleet) as recorded:
+        listing = VIEWS[kind](recorded)
+        if name is not None:
+            listing = Listing(
+                listing.header, [found(listing, kind, name, recorded)], listing.wide_header
+            )
+            if is_document:
+                document = document_of(recorded, kind, name)
+                return watching.View(format_document(document, request.output), document)
+    documents = [item.document for item in listing.items]
     if is_document:
-        return format_document(as_list([i.document for i in listing.items]), request.output)
-    return as_table(listing, wide=request.output == "wide") if listing.items else ""
+        return watching.View(format_document(as_list(documents), request.output), documents)
+    if not listing.items:
+        note = f"No {kind} are recorded for fleet {recorded.fleet}."
+        return watching.View("", documents, note)
+    return watching.View(as_table(listing, wide=request.output == "wide"), documents)
 
 
 def document_of(recorded: Recorded, kind: str, name: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.parser import inputs
-from reconciler.cli.shared import exitcode, records
+from reconciler.cli.shared import exitcode, records, watching
 
 if TYPE_CHECKING:
     import argparse
@@ -27,38 +27,44 @@ class StatusRequest:
 
     fleet: StateRequest
     output: str
+    watches: bool
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the fleet and the output format."""
     inputs.add_path(parser)
     inputs.add_output(parser)
+    inputs.add_watch(parser)
     inputs.add_flags(parser, inputs.RECORDED)
 
 
 def request_of(args: argparse.Namespace) -> StatusRequest:
     """Return what the arguments ask for."""
-    return StatusRequest(inputs.state_request(args, args.path), args.output)
+    return StatusRequest(inputs.state_request(args, args.path), args.output, args.watch)
 
 
 def run(request: StatusRequest) -> int:
-    """Print the status."""
-    with records.recorded(request.fleet) as recorded:
-        sys.stdout.write(render(request, recorded))
+    """Print the status, once or whenever it changes."""
+    if request.watches:
+        watching.watch_until_stopped(lambda: _view(request), sys.stdout)
+    else:
+        _view(request).show(sys.stdout)
     return exitcode.DONE
 
 
-def render(request: StatusRequest, recorded: Recorded) -> str:
+def _view(request: StatusRequest) -> watching.View:
     """Return the status in the output format."""
     from reconciler.cli.output import knowledge
 
-    known = knowledge.known_at(request.fleet)
-    facts = {**facts_of(recorded), "known": knowledge.document(known)}
-    if request.output == "text":
-        return _text(recorded, facts, knowledge.ages(known, recorded.now))
+    with records.recorded(request.fleet) as recorded:
+        known = knowledge.known_at(request.fleet)
+        facts = {**facts_of(recorded), "known": knowledge.document(known)}
+        if request.output == "text":
+            text = _text(recorded, facts, knowledge.ages(known, recorded.now))
+            return watching.View(text, facts)
     from reconciler.cli.output.listing import format_document
 
-    return format_document(facts, request.output)
+    return watching.View(format_document(facts, request.output), facts)
 
 
 def facts_of(recorded: Recorded) -> dict[str, Any]:

@@ -156,6 +156,16 @@ def add_output(parser: argparse.ArgumentParser, *formats: str, more: Sequence[st
     )
 
 
+def add_watch(parser: argparse.ArgumentParser) -> None:
+    """Declare the flag that shows a view again after each change."""
+    parser.add_argument(
+        "-w",
+        "--watch",
+        action="store_true",
+        help="show it again whenever it changes, until interrupted",
+    )
+
+
 def state_request(args: argparse.Namespace, path: str | None) -> StateRequest:
     """Return the fleet on this machine, and its state, that the arguments name.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from reconciler.plan.make.inputs import Inputs
     from reconciler.ports.cloud import Compute
     from reconciler.ports.progress import Notifier
+    from reconciler.ports.state import Shelf
+    from reconciler.ports.usage import FleetUsage, NodeUsage
 
 
 # What ``reconciler check`` looks with.
@@ -151,6 +153,7 @@ def assembled(
             keep_reasons=lambda plan: state.history.put_decisions(
                 plan.digest, plan.at, decisions_of(plan)
             ),
+            keep_usage=_keeping_usage(state.shelf),
             prune=lambda now, keep, needed: sum(
                 tally.gone for tally in state.history.prune(now, keep, needed)
             ),
@@ -162,6 +165,23 @@ def assembled(
         if isinstance(cluster, KubernetesCluster):
             world.notify("Connected", f"the cluster is {cluster.where}")
         yield Assembly(world, source, state, settings)
+
+
+def _keeping_usage(shelf: Shelf) -> Callable[[FleetUsage], None]:
+    """Return what writes the usage of the nodes, whenever it differs from the last."""
+    from reconciler.ports.usage import SHELF
+
+    last: dict[str, NodeUsage] | None = None
+
+    def keep(usage: FleetUsage) -> None:
+        nonlocal last
+        if usage.nodes != last:
+            import msgspec
+
+            shelf.write(SHELF, msgspec.json.encode(usage, order="sorted"))
+            last = usage.nodes
+
+    return keep
 
 
 def expect_free(request: FleetRequest) -> None:
