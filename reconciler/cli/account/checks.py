@@ -1,4 +1,4 @@
-"""What ``reconciler check`` looks at, in order: us, AWS, the classes, the plan, the cluster."""
+"""The checks of ``reconciler check``, in order: AWS, the classes, the plan, the cluster."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def _text(found: Bought) -> str:
     from reconciler.source.plainyaml import dump
 
     document = _document(found)
-    told = "".join(f"# not supported: {line}\n" for line in found.passed_over)
+    unsupported = "".join(f"# not supported: {line}\n" for line in found.passed_over)
     if not any(document["commitments"].values()):
-        return _NOTHING + told
-    return _HEAD + told + dump(document, sort_keys=False)
+        return _NOTHING + unsupported
+    return _HEAD + unsupported + dump(document, sort_keys=False)
 
 
 def _document(found: Bought) -> dict[str, Any]:

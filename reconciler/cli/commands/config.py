@@ -84,9 +84,9 @@ def _config(path: str) -> dict[str, Any]:
         except OSError as error:
             raise UnreadableError(str(error.strerror), where=file) from error
         fleet, findings = read_fleet([source])
-        told = [finding for finding in findings if finding.place is not None]
-        if told:
-            raise InvalidFleetError(told)
+        located = [finding for finding in findings if finding.place is not None]
+        if located:
+            raise InvalidFleetError(located)
         return fleet.config
     return {}
 

@@ -105,7 +105,9 @@ def _claim(recorded: Recorded, name: str) -> str:
     from reconciler.cli.output import views
 
     views.found(views.node_claims(recorded), "nodeclaims", name, recorded)
-    return _told(recorded, next(c for c in recorded.state.store.node_claims() if c.name == name))
+    return _claim_text(
+        recorded, next(c for c in recorded.state.store.node_claims() if c.name == name)
+    )
 
 
 def _node(recorded: Recorded, name: str) -> str:
@@ -113,11 +115,11 @@ def _node(recorded: Recorded, name: str) -> str:
 
     views.found(views.nodes(recorded), "nodes", name, recorded)
     claims = recorded.state.store.node_claims()
-    return _told(recorded, next(c for c in claims if c.status.node_name == name))
+    return _claim_text(recorded, next(c for c in claims if c.status.node_name == name))
 
 
-def _told(recorded: Recorded, claim: NodeClaim) -> str:
-    """Return all there is to say about a claim and its node."""
+def _claim_text(recorded: Recorded, claim: NodeClaim) -> str:
+    """Return everything that is recorded about a claim and its node."""
     from reconciler.cli.output.listing import columns
 
     return (
@@ -126,7 +128,7 @@ def _told(recorded: Recorded, claim: NodeClaim) -> str:
         + _pairs("Annotations", claim.metadata.annotations)
         + _pairs("Allocatable", claim.status.allocatable)
         + _conditions(recorded, claim)
-        + _plan_says(recorded, claim)
+        + _plan_section(recorded, claim)
         + _journal(recorded, {claim.name, claim.status.node_name} - {""})
     )
 
@@ -184,7 +186,7 @@ def _conditions(recorded: Recorded, claim: NodeClaim) -> str:
     return "\nConditions:\n" + columns([header, *rows], indent=2)
 
 
-def _plan_says(recorded: Recorded, claim: NodeClaim) -> str:
+def _plan_section(recorded: Recorded, claim: NodeClaim) -> str:
     """Return what the newest plan says about a claim, nothing where there is no plan."""
     from reconciler.plan.explain.reasons import explain_node
     from reconciler.plan.value.plan import from_json

@@ -137,8 +137,8 @@ def _hash(entry: Entry, bundle: str) -> tuple[str, str]:
     try:
         found = object_hash(entry.plain, bundle)
     except ValueError as error:
-        told = faults[0] if faults else Finding("bad-value", ("spec",), str(error))
-        raise _invalid(entry, told) from error
+        fault = faults[0] if faults else Finding("bad-value", ("spec",), str(error))
+        raise _invalid(entry, fault) from error
     assert found is not None, entry.kind
     return found
 

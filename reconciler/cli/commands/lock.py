@@ -89,7 +89,7 @@ def run(request: LockRequest) -> int:
 
 
 def _before(file: SourceFile | None, settings: Settings, *, update: bool) -> Lock | None:
-    """Return the lock that is there; one of another region, or a damaged one, is made anew."""
+    """Return the existing lock; None if it is of another region, or damaged and to be replaced."""
     from reconciler.desired.lock import read_lock
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.model.errors import InvalidFleetError
@@ -233,10 +233,10 @@ def _resolved(
         }
         missing = [what for what, things in parts.items() if not things]
         if missing:
-            said = {c.message for c in status.conditions if c.status == "False" and c.message}
+            messages = {c.message for c in status.conditions if c.status == "False" and c.message}
             raise CloudError(
                 f"EC2NodeClass {node_class.name} matches no {' and no '.join(missing)}"
-                + (f" ({'; '.join(sorted(said))})" if said else ""),
+                + (f" ({'; '.join(sorted(messages))})" if messages else ""),
                 remedy="nothing was written; check its selector terms",
             )
     return found

@@ -64,7 +64,7 @@ def _pull_request(stage: DemoStage, narrator: Narrator) -> None:
     narrator.chapter("A pull request shows its effect")
     stage.clock.set(START.replace(hour=10))
     narrator.say(
-        "A branch moves the web pool from Intel to Graviton by changing one word of YAML. The "
+        "A branch moves the web pool from Intel to Graviton by changing one value in the YAML. The "
         "reviewer sees which nodes drift, which are replaced now, which are deferred, and "
         "what this costs."
     )

@@ -126,10 +126,10 @@ def _snapshot(request: FleetRequest) -> Snapshot | None:
 
 
 def _refuse_two_owners(snapshot: Snapshot | None, *, confirmed_gone: bool) -> None:
-    """Let pass only where Karpenter is known not to run.
+    """Refuse to adopt nodes of Karpenter unless it is known not to run.
 
-    What can be looked at is the snapshot: pods with Karpenter's label. A controller outside the
-    cluster, or one started after the snapshot, cannot be seen.
+    The snapshot shows pods with Karpenter's label. A controller outside the cluster, or one
+    started after the snapshot, cannot be seen.
     """
     from reconciler.engine.takeover import running_karpenters
     from reconciler.model.errors import PolicyError

@@ -1,4 +1,4 @@
-"""Lists for people and for programs: aligned columns, or a Kubernetes List."""
+"""Lists for people and for programs: aligned columns, a Kubernetes List, JSON or YAML."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def span(duration: timedelta) -> str:
     """Return a duration with at most two units: ``45s``, ``3m12s``, ``5h30m``, ``3d4h``, ``2y30d``.
 
     The larger it is, the less the smaller unit matters: from 10 minutes, 8 hours, 8 days and
-    8 years on only the larger one is told.
+    8 years on only the larger one is shown.
     """
     seconds = max(int(duration.total_seconds()), 0)
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400

@@ -67,17 +67,14 @@ def _command(words: Sequence[str], commands: Mapping[str, CommandSpec]) -> Invoc
     subcommands: Mapping[str, str] = getattr(module, "SUBCOMMANDS", {})
     subcommand = None
     if subcommands:
-        plain = [word for word in rest if not word.startswith("-")]
-        subcommand = next((word for word in plain if word in subcommands), next(iter(plain), None))
+        subcommand = _subcommand(name, rest, subcommands)
         if subcommand is None:
-            if any(word in _HELP for word in rest):
-                sys.stdout.write(_subcommand_overview(name, commands[name].summary, subcommands))
-                return None
-            raise _usage("no subcommand given", name)
-        if subcommand not in subcommands:
-            raise _unknown("subcommand", subcommand, list(subcommands), f"{PROGRAM} {name}")
+            sys.stdout.write(_subcommand_overview(name, commands[name].summary, subcommands))
+            return None
         rest.remove(subcommand)
     parser = parser_of(module, name, commands[name].summary, subcommand)
+    if _asks_for_help(rest):
+        parser.epilog = _examples(name if subcommand is None else f"{name} {subcommand}")
     try:
         args = parser.read(rest)
     except SystemExit:  # argparse has printed the help
@@ -85,6 +82,27 @@ def _command(words: Sequence[str], commands: Mapping[str, CommandSpec]) -> Invoc
     if subcommand is not None:
         args.subcommand = subcommand
     return Invocation(module.run, module.request_of(args))
+
+
+def _subcommand(name: str, words: Sequence[str], known: Mapping[str, str]) -> str | None:
+    """Return the subcommand that the words name; None where they ask for the help on all.
+
+    Raises:
+        UsageError: they name none, or an unknown one.
+    """
+    plain = [word for word in words if not word.startswith("-")]
+    found = next((word for word in plain if word in known), None)
+    if found is not None:
+        return found
+    if plain:
+        raise _unknown("subcommand", plain[0], list(known), f"{PROGRAM} {name}")
+    if _asks_for_help(words):
+        return None
+    raise _usage("no subcommand given", name)
+
+
+def _asks_for_help(words: Sequence[str]) -> bool:
+    return any(word in _HELP for word in words)
 
 
 def parser_of(module: Any, name: str, summary: str, subcommand: str | None = None) -> Arguments:
@@ -97,7 +115,6 @@ def parser_of(module: Any, name: str, summary: str, subcommand: str | None = Non
         prog=f"{PROGRAM} {words}",
         formatter_class=formatter,
         description=f"{text[:1].upper()}{text[1:]}.",
-        epilog=_examples(words),
     )
     if subcommand is None:
         module.add_arguments(parser)

@@ -1,8 +1,8 @@
-"""Chooses what a fleet may launch and at which price: locked, as AWS says, or as bundled.
+"""Chooses instance types and prices: from the lock, from AWS, or from the bundled data.
 
-A lock holds wherever there is one. Without it AWS is asked where the settings say so, or where the
-account is looked at anyway; what AWS does not answer falls back to the bundled data, and the
-catalogue says so.
+A lock is used wherever there is one. Without it AWS is asked if the settings require it, or if the
+command reads the account anyway. What AWS does not answer comes from the bundled data, and the
+catalog has a note or a warning about it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def read_types(
 ) -> Catalog:
     """Return the catalogue of ``--catalog``, else that of the region.
 
-    ``asking`` is how AWS is asked where the settings want it or the account is looked at anyway.
+    ``asking`` is how AWS is asked, if the settings require it or the command reads the account.
 
     Raises:
         UnreadableError: the file of ``--catalog`` cannot be read.
@@ -179,11 +179,11 @@ class _Found:
             self.warnings.append(f"{what} are from {clock_time(at)}; the update failed: {problem}")
 
     def _fell_back(self, what: str, problem: str) -> None:
-        said = f"{what}: {problem}"
+        message = f"{what}: {problem}"
         if self._settings.isolated_vpc and "isolatedVPC" in problem:
-            self.notes.append(said)
+            self.notes.append(message)
         else:
-            self.warnings.append(said)
+            self.warnings.append(message)
 
 
 def max_age(settings: Settings) -> timedelta:

@@ -1,4 +1,4 @@
-"""Opens the recorded state for the commands that read it: where it is, and whose it is.
+"""Opens the recorded state for the commands that read it: its location and its fleet.
 
 Of the fleet folder only its config is read: a command that looks back must work while the
 folder's desired state is broken, or is not there.

@@ -165,7 +165,7 @@ def fleet_name(request: FleetRequest) -> str:
 
 
 class SeenCluster(NamedTuple):
-    """The objects of a cluster, and what is to be said about them."""
+    """The objects of a cluster, and the findings about them."""
 
     snapshot: Snapshot
     findings: tuple[Diagnostic, ...]

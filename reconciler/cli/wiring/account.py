@@ -1,4 +1,4 @@
-"""AWS: how it is reached, what answers for EC2, and where word of interruptions comes from."""
+"""AWS: connections, EC2, and the sources of interruption messages."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def asking_of(
 ) -> Asking:
     """Return how AWS is asked for types and prices; nothing connects before it is.
 
-    ``anew`` takes no earlier answer while AWS gives one.
+    With ``refresh`` no earlier answer is used while AWS gives one.
     """
     from reconciler.cli.shared.catalogs import Asking
 

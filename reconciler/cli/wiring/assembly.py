@@ -216,7 +216,7 @@ def _leased(ground: Ground, standby: Standby | None = None) -> Iterator[Database
 
 
 def _renewed(before: Ground, now: Ground) -> Ground:
-    """Return what a look starts from after a long wait: git and prices may have moved on.
+    """Return the ground after a long wait, in which git and prices may have changed.
 
     Raises:
         LeaseLostError: it is another fleet by now, or another state: not that of the lease.
@@ -263,12 +263,12 @@ class Look:
 def look(request: FleetRequest, imitation: Imitation | None = None) -> Look:
     """Observe the running fleet as a pass does, and write nothing anywhere.
 
-    The look is the engine's own, at a copy of what is recorded: an imitated cluster keeps its
-    books on a shelf, and a preview must not turn its pages.
+    It uses the engine's own code on a copy of the records, because an imitated cluster writes to
+    the state when it is observed, and a preview must not.
 
     Raises:
-        TransientCloudError: EC2 could not be looked at.
-        ClusterError: the cluster could not be looked at.
+        TransientCloudError: EC2 could not be read.
+        ClusterError: the cluster could not be read.
     """
     from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
     from reconciler.cli.shared.stopping import Silence
@@ -311,12 +311,12 @@ def observed(world: World, desired: PlannedFleet, settings: Settings) -> Observa
 def live_inputs(request: FleetRequest, imitation: Imitation | None = None) -> Inputs:
     """Return what a plan of the live fleet is made from, and write nothing anywhere.
 
-    With ``--base`` the changes are told since that commit instead of since what was carried out
-    last, and the base is asked of the same look.
+    With ``--base`` the changes are those since that commit instead of since the last applied
+    revision, and the base is planned from the same observation.
 
     Raises:
-        TransientCloudError: EC2 could not be looked at.
-        ClusterError: the cluster could not be looked at.
+        TransientCloudError: EC2 could not be read.
+        ClusterError: the cluster could not be read.
     """
     from reconciler.cli.shared import sources
     from reconciler.cli.shared.question import compared_with_base

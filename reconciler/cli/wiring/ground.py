@@ -1,4 +1,4 @@
-"""What every look at a live fleet starts from."""
+"""What every observation of a running fleet starts from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Ground(NamedTuple):
-    """What every look at a live fleet starts from."""
+    """What every observation of a running fleet starts from."""
 
     resolved: Resolved
     catalog: CatalogInForce
@@ -76,7 +76,7 @@ def expect_cluster_name(ground: Ground) -> None:
     raise UnnamedClusterError(
         (
             "clusterName is not set; without it, instances of other clusters in this account "
-            "cannot be told apart from this fleet's"
+            "cannot be distinguished from this fleet's"
         ),
         where=f"region {ground.settings.region}",
         remedy="set clusterName in reconciler.yaml or pass --set clusterName=NAME",
