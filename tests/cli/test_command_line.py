@@ -382,3 +382,38 @@ def test_a_snapshot_without_a_list_is_an_error(
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.startswith(f"Error: {file}: not a snapshot: expected a List of objects")
+
+
+# -- the next step --------------------------------------------------------------------------------
+
+
+def next_step(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    """Return the command line that a plan prints as the next step."""
+    assert main(["plan", *words]) == 0
+    line = capsys.readouterr().out.rstrip().rpartition("\n")[2]
+    assert line.startswith("Next: reconciler ")
+    return shlex.split(line.removeprefix("Next: reconciler "))
+
+
+def test_the_next_step_of_a_folder_without_a_cluster_works_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    folder = a_fleet(tmp_path, DEPLOYMENT, CATALOG)
+    catalog = str(tmp_path / "catalog.json")
+    named = [str(folder), "--catalog", catalog, "--set", "packing=cheapest"]
+    step = next_step(capsys, *named)
+    assert step == ["simulate", *named]
+    assert main(step) == 0
+
+
+def test_the_next_step_of_a_saved_plan_names_its_inputs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = a_fleet(tmp_path, DEPLOYMENT, CATALOG), str(tmp_path / "the plan.json")
+    named = [str(folder), "--set", "packing=cheapest", "--allow-removal", "old"]
+    step = next_step(capsys, *named, "--out", out)
+    assert step == ["apply", out, *named]
+    request = request_of(step)
+    assert (request.plan_file, request.fleet.path) == (out, str(folder))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -373,3 +374,20 @@ def test_a_state_that_git_ignores_is_used(
     with closing(sqlite3.connect(repository.path / ".reconciler/state.db")) as connection:
         assert connection.execute("SELECT count(*) FROM shelf").fetchone() == (1,)
     assert (repository.path / ".reconciler").stat().st_mode & 0o777 == 0o700
+
+
+@attack(Threat.SETTINGS, "a reconciler.yaml of another user above the fleet")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file of another user")
+def test_a_configuration_of_another_user_is_not_found_by_searching_upward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet, planted = tmp_path / "fleet", tmp_path / "reconciler.yaml"
+    fleet.mkdir()
+    planted.write_text("packing: cheapest\n")
+    monkeypatch.chdir(fleet)
+    assert main(["config"]) == 0
+    assert "cheapest" in capsys.readouterr().out
+    os.chown(planted, 12345, 12345)
+    assert main(["config"]) == 0
+    assert "cheapest" not in capsys.readouterr().out
+    assert main(["config", str(fleet)]) == 0
