@@ -46,3 +46,29 @@ def test_every_module_that_the_architecture_names_is_there() -> None:
 def test_the_map_of_the_architecture_is_drawn_from_the_code() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     assert structure().drawing() in page, "run python .ci/structure.py --map"
+
+
+def test_only_the_parser_and_the_commands_see_the_arguments() -> None:
+    """Whatever is below the door of a command is given a frozen request."""
+    package = ROOT / "reconciler" / "cli"
+    doors = {package / "parser", package / "commands"}
+    seeing = [
+        str(path.relative_to(ROOT))
+        for path in sorted(package.rglob("*.py"))
+        if path.parent not in doors and re.search(r"\b(argparse|Namespace)\b", _code(path))
+    ]
+    assert seeing == []
+
+
+def test_a_command_sees_its_arguments_in_one_function() -> None:
+    seen = {
+        path.name: re.findall(r"^def (\w+)\([^)]*argparse\.Namespace", _code(path), re.MULTILINE)
+        for path in sorted((ROOT / "reconciler" / "cli" / "commands").glob("*.py"))
+    }
+    assert {name: found for name, found in seen.items() if found not in ([], ["request_of"])} == {}
+
+
+def _code(path: Path) -> str:
+    """Return a module without its docstring."""
+    source = path.read_text(encoding="utf-8")
+    return source.partition('"""')[2].partition('"""')[2] if source.startswith('"""') else source

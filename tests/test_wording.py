@@ -18,6 +18,7 @@ CHECKED = ("reconciler/cli", "reconciler/adapters", "docs")
 REWRITTEN = (
     "reconciler/adapters/aws",
     "reconciler/catalog",
+    "reconciler/cli",
     "reconciler/diff",
     "reconciler/disruption",
     "reconciler/engine",

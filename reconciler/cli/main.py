@@ -1,15 +1,18 @@
 """The entry point: selects the command and prints errors.
 
-A command is a module of this package with two functions:
+A command is a module of ``cli/commands`` with three functions:
 
     def add_arguments(parser: argparse.ArgumentParser) -> None
         declares its arguments;
-    def run(args: argparse.Namespace) -> int
-        does it, and returns an exit code of ``exitcode``.
+    def request_of(args: argparse.Namespace) -> Request
+        reads them into a frozen request, the only function that sees the arguments;
+    def run(request: Request) -> int
+        carries the request out, and returns an exit code of ``exitcode``.
 
-To add one, write the module and name it in ``COMMANDS`` with its line of help. Only the module of
-the command that runs is imported, and it imports what is heavy inside ``run``: starting fast is a
-promise (``--version`` takes at most three times as long as an empty Python).
+One with subcommands has ``SUBCOMMANDS`` and ``add_subcommand`` instead of the first. To add a
+command, write the module and name it in ``COMMANDS``. Only the module of the command that runs is
+imported, and it imports what is heavy inside ``run``: starting fast is a promise (``--version``
+takes at most three times as long as an empty Python).
 
 An expected error is a ``ReconcilerError``: it becomes one line on stderr. Any other exception is a
 bug: also one line, and a traceback with ``--debug``.
@@ -20,71 +23,61 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from reconciler.cli.parser import commandline
+from reconciler.cli.parser.commandline import CommandSpec
 
 if TYPE_CHECKING:
-    import argparse
-
     from reconciler.model.errors import ReconcilerError
 
-COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "validate": (
-        "reconciler.cli.commands.validate",
-        "check the desired state and show every problem with its location",
-    ),
-    "plan": ("reconciler.cli.commands.plan", "show what would change, why, and what it costs"),
-    "apply": ("reconciler.cli.commands.apply", "apply a plan until the fleet matches git"),
-    "run": ("reconciler.cli.commands.run", "run the daemon that keeps the fleet in sync with git"),
-    "simulate": (
-        "reconciler.cli.commands.simulate",
-        "run the engine against a simulated cloud in virtual time and show the rollout",
-    ),
-    "status": ("reconciler.cli.commands.status", "show the recorded state of the fleet"),
-    "get": (
-        "reconciler.cli.commands.get",
-        "list nodeclaims, nodes, nodepools, plans, actions or commands",
-    ),
-    "describe": ("reconciler.cli.commands.describe", "show all recorded details of one resource"),
-    "explain": (
-        "reconciler.cli.commands.explain",
-        "explain why a pod is unschedulable or a node is (not) disrupted",
-    ),
-    "resume": (
-        "reconciler.cli.commands.resume",
-        "resume disruption that was halted after failures",
-    ),
-    "history": (
-        "reconciler.cli.commands.history",
-        "list past operations with time, commit and reason",
-    ),
-    "lock": ("reconciler.cli.commands.lock", "pin images and prices so that plans are repeatable"),
-    "check": (
-        "reconciler.cli.commands.check",
-        "check credentials, permissions, quotas, networks and the queue; changes nothing",
-    ),
-    "health": ("reconciler.cli.commands.health", "check whether the daemon is alive"),
-    "hash": (
-        "reconciler.cli.commands.hash",
-        ("compute the drift hashes of NodePools and EC2NodeClasses, as Karpenter does"),
-    ),
-    "config": (
-        "reconciler.cli.commands.config",
-        "show the effective settings and the source of each",
-    ),
-    "demo": (
-        "reconciler.cli.commands.demo",
-        "try the full loop on this machine, with nothing to set up",
-    ),
-    "snapshot": (
-        "reconciler.cli.commands.snapshot",
-        ("save the cluster objects that `plan --snapshot` reads, using kubectl"),
-    ),
-    "state": (
-        "reconciler.cli.commands.state",
-        "migrate, check, export, import or prune the recorded state; adopt nodes",
-    ),
+COMMANDS: Final[dict[str, CommandSpec]] = {
+    name: CommandSpec(f"reconciler.cli.commands.{name}", summary, group)
+    for group, members in (
+        (
+            "desired state",
+            {
+                "validate": "check the desired state and show every problem with its location",
+                "plan": "show what would change, why, and what it costs",
+                "simulate": "run the engine against a simulated cloud and show the rollout",
+                "lock": "pin images and prices so that plans are repeatable",
+                "hash": "compute the drift hashes of NodePools and EC2NodeClasses",
+                "config": "show the effective settings and the source of each",
+            },
+        ),
+        (
+            "changes",
+            {
+                "apply": "apply a plan until the fleet matches git",
+                "run": "run the daemon that keeps the fleet in sync with git",
+                "resume": "resume disruption that was halted after failures",
+            },
+        ),
+        (
+            "recorded state",
+            {
+                "status": "show the recorded state of the fleet",
+                "get": "list nodeclaims, nodes, nodepools, plans, actions or commands",
+                "describe": "show all recorded details of one resource",
+                "explain": "explain why a pod is unschedulable or a node is (not) disrupted",
+                "history": "list past operations with time, commit and reason",
+                "state": "migrate, check, export, import or prune the state; adopt nodes",
+            },
+        ),
+        (
+            "environment",
+            {
+                "check": "check credentials, permissions, quotas, networks and the queue",
+                "health": "check whether the daemon is alive",
+                "snapshot": "save the cluster objects that `plan --snapshot` reads",
+                "demo": "try the full loop on this machine, with nothing to set up",
+                "completion": "print the completion script for bash, zsh or fish",
+            },
+        ),
+    )
+    for name, summary in members.items()
 }
-"""Name of a command → (module, line of help), in the order in which help lists them."""
+"""Name of a command → its module, line of help and group, in the order of the help."""
 
 _READERS: Final = frozenset({"validate", "plan", "hash", "config"})
 """Commands that only read: they may end without taking the interpreter apart."""
@@ -134,64 +127,13 @@ def _leave(code: int) -> NoReturn:
 
 
 def _run(words: list[str]) -> int:
-    parser, command = _parser(words)
-    try:
-        args = parser.parse_args(words)
-    except SystemExit as stop:  # argparse has printed help
-        return int(stop.code or 0)
-    if command is None:
-        if not words:
-            parser.print_help()
-            return 0
-        parser.error("no command given")
-    code: int = command.run(args)
-    return code
+    invocation = commandline.read(words, COMMANDS)
+    return 0 if invocation is None else invocation.run(invocation.request)
 
 
 def _named(words: list[str]) -> str | None:
-    """Return the command that the words name, the first that is no option."""
+    """Return the command that the words name, the first that is not an option."""
     return next((word for word in words if not word.startswith("-")), None)
-
-
-def _parser(words: list[str]) -> tuple[argparse.ArgumentParser, Any]:
-    """Return the parser for these words, and the module of the command they name, if any.
-
-    Only that command's arguments are declared: help on the others needs no more than their line.
-    """
-    from importlib import import_module
-
-    from reconciler import __version__
-    from reconciler.cli.arguments import SUPPRESS, Arguments, formatter
-
-    name = _named(words)
-    parser = Arguments(
-        prog="reconciler",
-        formatter_class=formatter,
-        description="Plan and run EC2 node fleets from NodePools in a git repository.",
-    )
-    parser.add_argument("--version", "-V", action="version", version=f"reconciler {__version__}")
-    parser.add_argument("--debug", action="store_true", help="print tracebacks")
-    commands = parser.add_subparsers(
-        dest="command",
-        metavar="COMMAND",
-        title="commands",
-        prog="reconciler",  # said here, or argparse loads shutil to find it out
-    )
-    module: Any = None
-    # Declaring a dozen commands takes milliseconds: the one that is named is enough, if it exists.
-    for command in (name,) if name in COMMANDS else COMMANDS:
-        path, summary = COMMANDS[command]
-        sub = commands.add_parser(
-            command,
-            help=summary,
-            description=f"{summary[:1].upper()}{summary[1:]}.",
-            formatter_class=formatter,
-        )
-        sub.add_argument("--debug", action="store_true", default=SUPPRESS, help="print tracebacks")
-        if command == name:
-            module = import_module(path)
-            module.add_arguments(sub)
-    return parser, module
 
 
 def _failed(error: Exception, *, debug: bool) -> int:

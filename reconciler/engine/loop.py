@@ -138,8 +138,8 @@ def converge(
 ) -> Pass:
     """Run passes until one finds nothing to do and nothing under way, and return that pass.
 
-    With an approved plan, the first pass applies exactly that plan, and later passes only finish
-    what it began.
+    With an approved plan, the first pass applies exactly that plan. Later passes only finish what
+    it began, unless the mandate ``continues``.
 
     Raises:
         StalePlanError: the approved plan no longer fits.
@@ -165,7 +165,7 @@ def converge(
         failures = failures + 1 if result.all_failed else 0
         until = min(until, world.clock.now() + deadline)  # the clock may have been set back
         if mandate.approved is not None:
-            mandate = replace(mandate, approved=None, decides=False)
+            mandate = replace(mandate, approved=None, decides=mandate.continues)
         elif result.is_quiet:
             return result
         if stop():

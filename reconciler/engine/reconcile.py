@@ -30,6 +30,7 @@ from reconciler.engine.steps import (
     tagging,
     termination,
     upkeep,
+    usage,
 )
 from reconciler.engine.world import World
 from reconciler.model.errors import StalePlanError
@@ -67,14 +68,16 @@ class Mandate:
     """What a pass is allowed to do.
 
     ``approved`` is an approved saved plan. The pass plans again, applies its own plan if that
-    equals the approved one, and refuses otherwise. With ``decides`` False it only finishes what is
-    in progress. ``tags`` are put on every instance. Identical launches are batched if there are at
-    least ``batch_from`` launches; 0 disables batching. With ``replaces_rebalanced`` a rebalance
-    recommendation of EC2 counts as an interruption.
+    equals the approved one, and refuses otherwise. With ``continues``, later passes decide on their
+    own. With ``decides`` False it only finishes what is in progress. ``tags`` are put on every
+    instance. Identical launches are batched if there are at least ``batch_from`` launches; 0
+    disables batching. With ``replaces_rebalanced`` a rebalance recommendation of EC2 counts as an
+    interruption.
     """
 
     tags: Mapping[str, str]
     approved: Plan | None = None
+    continues: bool = False
     decides: bool = True
     batch_from: int = 0
     replaces_rebalanced: bool = False
@@ -352,6 +355,7 @@ STEPS: Final = (
     Step("plan", _plan, ("world", "desired", "seen", "recall"), "fresh"),
     Step("apply the mandate", _mandated, ("world", "desired", "fresh", "mandate", "seen"), "plan"),
     Step("record the plan", _remember, ("world", "desired", "plan")),
+    Step("record usage", usage.record, ("world", "seen", "desired")),
     Step("note stalled nodes", _note_stalling, ("world", "seen", "plan", "desired")),
     Step("record objects", _record_objects, ("world", "desired", "seen", "plan", "mandate")),
     Step("act", _act, ("world", "desired", "plan", "seen", "mandate"), "all_failed"),

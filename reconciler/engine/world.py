@@ -14,6 +14,7 @@ from reconciler.ports.cluster import Arrivals, Cluster
 from reconciler.ports.journal import Journal
 from reconciler.ports.progress import EventKind, Notifier, Progress
 from reconciler.ports.state import StateStore
+from reconciler.ports.usage import FleetUsage
 
 
 def _forget(plan: Plan) -> None:
@@ -78,9 +79,10 @@ class NoLeftovers:
 class World:
     """Everything outside the functional core, chosen once by ``cli/wiring``.
 
-    ``keep_reasons`` receives each plan with new content. ``prune`` removes settled records that are
-    older than a span, except the given intents, and returns the number of removed rows. ``confirm``
-    raises LeaseLostError unless this process still holds the lease of the fleet.
+    ``keep_reasons`` receives each plan with new content, ``keep_usage`` the usage of the nodes
+    after each pass. ``prune`` removes settled records that are older than a span, except the given
+    intents, and returns the number of removed rows. ``confirm`` raises LeaseLostError unless this
+    process still holds the lease of the fleet.
     """
 
     clock: Clock
@@ -90,6 +92,7 @@ class World:
     journal: Journal
     notifier: Notifier
     keep_reasons: Callable[[Plan], None] = _forget
+    keep_usage: Callable[[FleetUsage], None] | None = None
     prune: Callable[[datetime, timedelta, Collection[str]], int] = _keep_all
     confirm: Callable[[], None] = _hold_always
     interruptions: Interruptions = field(default_factory=NoInterruptions)

@@ -55,10 +55,10 @@ class UnnamedClusterError(ReconcilerError):
 class StalePlanError(ReconcilerError):
     """A saved plan no longer matches its inputs, or was already applied; plan again."""
 
-    def __init__(self, moved: Sequence[str]) -> None:
+    def __init__(self, moved: Sequence[str], *, plan: str = "the saved plan") -> None:
         self.moved = tuple(moved)
         super().__init__(
-            f"the saved plan is stale: {'; '.join(moved)}", remedy="run `reconciler plan` again"
+            f"{plan} is stale: {'; '.join(moved)}", remedy="run `reconciler plan` again"
         )
 
 

@@ -312,8 +312,10 @@ def _order(item: Any) -> tuple[str, str]:
 def items_of(content: bytes, source: str) -> Iterator[bytes | msgspec.Raw]:
     """Yield the JSON of each object; a List is cut apart, also one within a List.
 
+    A single object is not a snapshot: what else the cluster contains would count as not there.
+
     Raises:
-        UnreadableError: it is neither JSON nor YAML, or not of objects.
+        UnreadableError: it is neither JSON nor YAML, or has no List and no several objects.
     """
     text = content.lstrip()
     if not text:
@@ -323,12 +325,19 @@ def items_of(content: bytes, source: str) -> Iterator[bytes | msgspec.Raw]:
             remedy="capture it again (even an empty cluster prints a List)",
         )
     documents: list[bytes] = [text] if text.startswith(b"{") else _yaml_documents(text, source)
+    if not documents:
+        raise _no_list("", source)
     for document in documents:
-        yield from _unrolled(document, source, content)
+        yield from _unrolled(document, source, content, is_alone=len(documents) == 1)
 
 
 def _unrolled(
-    document: bytes | msgspec.Raw, source: str, content: bytes, depth: int = 0
+    document: bytes | msgspec.Raw,
+    source: str,
+    content: bytes,
+    depth: int = 0,
+    *,
+    is_alone: bool = False,
 ) -> Iterator[bytes | msgspec.Raw]:
     if depth > _LISTS_MAX:
         raise _too_deep(source)
@@ -340,6 +349,8 @@ def _unrolled(
         where, said = json_place(source, content, error)
         raise UnreadableError(f"not a snapshot: {said}", where=where) from error
     if page.items is None or not page.kind.endswith("List"):
+        if is_alone or page.kind in ("", "List", "Status"):
+            raise _no_list(page.kind, source)
         yield document
         return
     for item in page.items:
@@ -347,6 +358,17 @@ def _unrolled(
             yield from _unrolled(item, source, content, depth + 1)
         else:
             yield item
+
+
+def _no_list(kind: str, source: str) -> UnreadableError:
+    found = f"a single object of kind {kind[:60]!r}" if kind else "no Kubernetes object"
+    if kind == "List":
+        found = "a List without items"
+    return UnreadableError(
+        f"not a snapshot: expected a List of objects, found {found}",
+        where=source,
+        remedy="capture it with `reconciler snapshot` or `kubectl get … -A -o json`",
+    )
 
 
 def _yaml_documents(text: bytes, source: str) -> list[bytes]:

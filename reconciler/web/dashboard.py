@@ -96,7 +96,7 @@ class Dashboard:
     """What the pages show; the loop writes it, and the server's thread reads it."""
 
     def __init__(self, fleet: str, health: DaemonHealth) -> None:
-        self.fleet: Final = fleet
+        self.fleet = fleet
         self._health = health
         self._lock = Lock()
         self._events: deque[Progress] = deque(maxlen=EVENTS_MAX)
@@ -112,6 +112,7 @@ class Dashboard:
     def passed(self, desired: Desired, result: Pass) -> None:
         """Show a pass."""
         with self._lock:
+            self.fleet = desired.settings.fleet
             self._last, self._view = (desired, result), None
             self._serial += 1
 

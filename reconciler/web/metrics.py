@@ -52,9 +52,8 @@ _WORD_START: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 class FleetMetrics:
     """The metrics of one fleet; the loop writes them, and any thread may read them."""
 
-    def __init__(self, fleet: str) -> None:
+    def __init__(self) -> None:
         self.registry: Final = CollectorRegistry()
-        self._fleet = fleet
         self._lock = Lock()
         self._claims: dict[str, NodeClaim] | None = None
         self._counters = _Counters(self.registry)
@@ -73,6 +72,11 @@ class FleetMetrics:
             self._counters.passed(result, seconds)
             self._count_claims({claim.name: claim for claim in result.seen.claims})
             self._last.show(desired, result, in_doubt, time.time())
+
+    def started(self) -> None:
+        """Record that a pass starts, which only the holder of the lease does."""
+        with self._lock:
+            self._counters.lease.set(1)
 
     def failed(self) -> None:
         """Record a pass that failed."""
@@ -194,7 +198,6 @@ class _Counters:
         self._reasons: dict[str, str] = {}
 
     def passed(self, result: Pass, seconds: float) -> None:
-        self.lease.set(1)
         self.passes.labels("succeeded").inc()
         self.pass_duration.observe(seconds)
         pools = {claim.name: claim for claim in result.seen.claims}

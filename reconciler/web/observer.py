@@ -14,7 +14,7 @@ from reconciler.web.health import DaemonHealth
 from reconciler.web.metrics import FleetMetrics
 
 
-class DaemonObserver:
+class WebObserver:
     """Watches the passes of a daemon (``engine.loop.PassObserver``)."""
 
     def __init__(
@@ -28,6 +28,7 @@ class DaemonObserver:
     def started(self) -> None:
         """Note when the pass starts."""
         self._started = time.perf_counter()
+        self._metrics.started()
 
     def ended(self, world: World, desired: Desired, result: Pass) -> None:
         """Show what the pass observed and decided."""
@@ -42,7 +43,7 @@ class DaemonObserver:
         self._health.failed(problem)
 
 
-class ObservedNotifier:
+class WebNotifier:
     """Passes events on to another notifier, and shows them in metrics and health checks."""
 
     def __init__(

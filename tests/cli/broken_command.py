@@ -7,7 +7,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--how", default="zero")
 
 
-def run(args: argparse.Namespace) -> int:
-    if args.how == "interrupt":
+def request_of(args: argparse.Namespace) -> str:
+    how: str = args.how
+    return how
+
+
+def run(how: str) -> int:
+    if how == "interrupt":
         raise KeyboardInterrupt
     raise ZeroDivisionError("our\nmistake")

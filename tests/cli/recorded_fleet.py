@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
+import msgspec
+
 from reconciler.model.history import Move, Rollout
 from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
 from reconciler.model.karpenter.nodepool import NodeClassRef
@@ -34,6 +36,7 @@ from reconciler.ports.state import (
     RunningCommand,
     Unavailable,
 )
+from reconciler.ports.usage import SHELF, FleetUsage, NodeUsage
 from tests.states import open_state
 
 NOW = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)
@@ -207,6 +210,17 @@ def the_plan() -> Plan:
     )
 
 
+USAGE = FleetUsage(
+    NOW,
+    {
+        "web-old1": NodeUsage(0.0817, 12, {"cpu": 1500, "memory": 6}, {"cpu": 2000, "memory": 8}),
+        "web-old2": NodeUsage(0.0817, 3, {"cpu": 200, "memory": 1}, {"cpu": 2000, "memory": 8}),
+        "web-new1": NodeUsage(None, 0, {"cpu": 0, "memory": 0}, {"cpu": 2000, "memory": 8}),
+    },
+)
+"""The usage of the nodes that have joined; the price of one of them is unknown."""
+
+
 def record(folder: Path, fleet: str = "web") -> None:
     """Write the fleet into the state directory ``folder``, which is not there yet."""
     shutil.copytree(_recorded(fleet), folder)
@@ -238,6 +252,7 @@ def _write(folder: str, fleet: str) -> None:
         journal.finish("i1", Outcome.SUCCEEDED, ago(minutes=2), "i-web-new1")
         journal.finish("i2", Outcome.SUCCEEDED, ago(minutes=2))
         journal.finish("i3", Outcome.FAILED, ago(minutes=1), "InsufficientInstanceCapacity")
+        state.shelf.write(SHELF, msgspec.json.encode(USAGE))
         store.put_node_claims(
             [
                 a_claim("web-old1", ago(days=3)),

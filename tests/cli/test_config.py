@@ -1,20 +1,17 @@
 """``reconciler config``: the effective settings with their origins."""
 
-import argparse
 import json
 from pathlib import Path
 
 import pytest
 
-from reconciler.cli.commands import config as command
 from reconciler.cli.main import main
 from reconciler.model.errors import InvalidFleetError, UnreadableError, UsageError
+from tests.cli import commandlines
 
 
 def run(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    return command.run(parser.parse_args(words))
+    return commandlines.run("config", *words)
 
 
 @pytest.fixture

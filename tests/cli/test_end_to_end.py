@@ -7,10 +7,9 @@ pass at once.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -30,6 +29,7 @@ from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.source.plainyaml import dump
+from tests.cli.commandlines import request_of
 from tests.engine.processes import wait_for
 from tests.engine.world import catalog_file
 from tests.yamltext import dump_all
@@ -193,11 +193,9 @@ class Shop:
                 chapters.pop(0)[1]()
             return not chapters
 
-        parser = argparse.ArgumentParser()
-        daemon.add_arguments(parser)
-        args = parser.parse_args(self.words("run")[1:])
+        request = replace(request_of(self.words("run")), waits=False)
         connect = cache(connector(Settings(endpoint_url=self.url)))
-        daemon.keep(args, Silence(), stop, Imitation(self.clock, connect, workers=1))
+        daemon.keep(request, Silence(), stop, Imitation(self.clock, connect, workers=1))
 
 
 @pytest.fixture
@@ -224,7 +222,7 @@ def test_a_fleet_lives_and_leaves_nothing_behind(shop: Shop) -> None:
     assert [a["kind"] for a in planned["actions"]] == ["provision", "provision"]
     assert shop.templates() == []
 
-    applied = shop.ask("apply")
+    applied = shop.ask("apply", "--auto-approve")
     assert (applied["converged"], applied["actions"]) == (True, {"succeeded": 2})
     assert shop.rests(2)
     assert shop.images() == {"ami-first"}

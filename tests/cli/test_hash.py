@@ -1,6 +1,5 @@
 """``reconciler hash`` on files as people have them."""
 
-import argparse
 import io
 import json
 import sys
@@ -8,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.commands import hash as command
 from reconciler.cli.main import main
 from reconciler.desired.hash import node_pool_hash, object_hash
 from reconciler.model.errors import InvalidFleetError, ReconcilerError, UnreadableError
+from tests.cli import commandlines
 
 POOL = """\
 apiVersion: karpenter.sh/v1
@@ -36,9 +35,7 @@ ROWS = [
 
 
 def run(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    return command.run(parser.parse_args(words))
+    return commandlines.run("hash", *words)
 
 
 @pytest.fixture

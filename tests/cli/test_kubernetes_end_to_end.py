@@ -6,11 +6,10 @@ allows what the documented ClusterRole allows. The daemon is stopped and started
 
 from __future__ import annotations
 
-import argparse
 import base64
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -40,6 +39,7 @@ from tests.adapters.kubernetes.apiserver import (
     serving,
     write_kubeconfig,
 )
+from tests.cli.commandlines import request_of
 from tests.cli.test_end_to_end import NODE_CLASS, NODE_POOL
 from tests.engine.world import catalog_file
 from tests.yamltext import dump_all, load
@@ -206,11 +206,9 @@ class Site:
             assert next(looks, None) is not None, [f"{p.kind} {p.message}" for p in self.ears.heard]
             return until()
 
-        parser = argparse.ArgumentParser()
-        daemon.add_arguments(parser)
-        args = parser.parse_args(self.words("run")[1:])
+        request = replace(request_of(self.words("run")), waits=False)
         connect = cache(connector(Settings(endpoint_url=self.url)))
-        daemon.keep(args, self.ears, stop, Imitation(self.clock, connect, workers=1))
+        daemon.keep(request, self.ears, stop, Imitation(self.clock, connect, workers=1))
 
     def images(self) -> list[str]:
         states = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
@@ -292,7 +290,7 @@ def test_a_fleet_follows_the_pods_of_a_cluster(
     declared = {(p.verb, p.group, p.resource) for p in PERMISSIONS}
     assert declared - used == {("delete", "", "pods")}, "no pod was deleted past its budget"
 
-    assert main([*site.words("apply"), "-q"]) == 0, capsys.readouterr().err
+    assert main([*site.words("apply"), "-q", "--auto-approve"]) == 0, capsys.readouterr().err
     assert len(town.joined) == 4
 
 
@@ -326,7 +324,9 @@ def test_another_cluster_than_nodes_join_is_refused_before_anything_is_done(
     ).decode()
     config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
     path.write_text(dump(config))
-    assert main([*site.words("apply"), "--set", f"clusterCABundle={authority}"]) != 0
+    assert (
+        main([*site.words("apply"), "--auto-approve", "--set", f"clusterCABundle={authority}"]) != 0
+    )
     said = capsys.readouterr().err
     assert (
         "new nodes would join another cluster: clusterCABundle belongs to another cluster" in said

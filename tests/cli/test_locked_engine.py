@@ -51,7 +51,9 @@ class Site:
         return main([command, str(self.folder), *more, *settings])
 
     def apply(self) -> None:
-        assert self.say("apply", "--state", str(self.folder.parent / "state")) == 0
+        assert (
+            self.say("apply", "--auto-approve", "--state", str(self.folder.parent / "state")) == 0
+        )
 
     def images(self) -> list[str]:
         rows = self.cloud.connect("ec2", 1).describe_instances(

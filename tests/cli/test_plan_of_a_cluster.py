@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable
 from functools import cache
@@ -24,6 +23,7 @@ from reconciler.model.errors import StalePlanError
 from reconciler.model.settings import Settings
 from reconciler.observed.snapshot import RECORDS_KIND, read_snapshot
 from tests.adapters.kubernetes.apiserver import Object
+from tests.cli.commandlines import request_of
 from tests.cli.test_kubernetes_end_to_end import Site, site
 from tests.repositories import commit_all, init
 
@@ -51,14 +51,12 @@ def drift(site: Site) -> None:
 
 def the_pass(site: Site, path: Path | None = None) -> Pass:
     """Run one pass as ``apply`` does, of a saved plan or of git."""
-    parser = argparse.ArgumentParser()
-    apply.add_arguments(parser)
-    args = parser.parse_args(site.words("apply")[1:])
+    request = request_of(site.words("apply")).fleet
     connect = cache(connector(Settings(endpoint_url=site.url)))
     imitation = Imitation(site.clock, connect, workers=1)
-    with assembled(args, site.ears, imitation) as assembly:
+    with assembled(request, site.ears, imitation) as assembly:
         approved = load(str(path)) if path is not None else None
-        mandate = apply.mandate_of(assembly.settings, approved)
+        mandate = apply.mandate_of(assembly.settings, apply.Approval(approved, continues=False))
         return reconcile(assembly.world, assembly.source.read(), mandate)
 
 

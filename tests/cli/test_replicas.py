@@ -16,6 +16,7 @@ from reconciler.cli.main import main
 from reconciler.model.errors import StateError
 from reconciler.model.ownership import ClusterId
 from reconciler.ports.progress import Progress
+from tests.cli.commandlines import request_of
 from tests.contracts.records import a_claim
 from tests.engine.world import a_node_class, a_pool, catalog_file
 from tests.postgres import a_database
@@ -48,7 +49,7 @@ def command(name: str, folder: Path, *words: str) -> list[str]:
     return [*name.split(), str(folder), "--catalog", str(folder.parent / "catalog.json"), *words]
 
 
-@pytest.mark.parametrize("name", ["apply", "run --no-wait", "state adopt --yes"])
+@pytest.mark.parametrize("name", ["apply --auto-approve", "run --no-wait", "state adopt --yes"])
 def test_two_checkouts_with_a_state_each_have_one_engine_for_a_cluster(
     checkouts: tuple[Path, Path], name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -62,7 +63,7 @@ def test_two_checkouts_with_a_state_each_have_one_engine_for_a_cluster(
     assert len(said.splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", ["apply", "run", "state adopt --yes"])
+@pytest.mark.parametrize("name", ["apply --auto-approve", "run", "state adopt --yes"])
 def test_two_checkouts_with_one_database_are_one_fleet_or_refused(
     checkouts: tuple[Path, Path], name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,7 +77,9 @@ def test_two_checkouts_with_one_database_are_one_fleet_or_refused(
     assert "--set fleet=web" in said
 
 
-@pytest.mark.parametrize("name", ["apply", "state import", "state prune", "state adopt --yes"])
+@pytest.mark.parametrize(
+    "name", ["apply --auto-approve", "state import", "state prune", "state adopt --yes"]
+)
 def test_commands_that_write_are_refused_beside_an_engine_on_a_server(
     checkouts: tuple[Path, Path],
     name: str,
@@ -122,7 +125,6 @@ def test_a_daemon_that_lost_its_lease_starts_anew(
     checkouts: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its server is away for a while, too: that ends a daemon only when it begins."""
-    from reconciler.cli.main import _parser
     from reconciler.cli.wiring import standby
     from reconciler.engine import loop
 
@@ -143,9 +145,7 @@ def test_a_daemon_that_lost_its_lease_starts_anew(
             raise StateError("the server is away")
 
     monkeypatch.setattr(loop, "run", passes)
-    words = command("run", folder)
-    parser, _ = _parser(words)
-    args = parser.parse_args(words)
-    daemon.keep(args, ears, lambda: len(begun) >= 3, waits=True)
+    request = request_of(command("run", folder))
+    daemon.keep(request, ears, lambda: len(begun) >= 3)
     assert begun == ["pass"] * 3
     assert [k for k in ears.kinds if k in ("LeaseLost", "Retrying")] == ["LeaseLost", "Retrying"]

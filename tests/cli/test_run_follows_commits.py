@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from reconciler.cli.commands import run as daemon
-from reconciler.cli.shared import request
+from reconciler.cli.shared import sources
+from reconciler.cli.shared.request import FleetRequest
 from reconciler.cli.wiring.fleetsource import follow_commits
 from reconciler.model.errors import UsageError
 from tests.cli.test_end_to_end import NODE_CLASS, NODE_POOL
 from tests.repositories import commit_all, init
 
 
-def arguments(folder: Path, *words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    daemon.add_arguments(parser)
-    return parser.parse_args([str(folder), *words])
+def asked(folder: Path) -> FleetRequest:
+    return FleetRequest(path=str(folder))
 
 
 def write(folder: Path, weight: int) -> None:
@@ -28,8 +25,8 @@ def write(folder: Path, weight: int) -> None:
     (folder / "fleet.yaml").write_text(yaml.safe_dump_all([NODE_CLASS, pool]))
 
 
-def weight(args: argparse.Namespace) -> int:
-    fleet, _ = request.read_desired(request.read_source(args), any_class=False)
+def weight(request: FleetRequest) -> int:
+    fleet, _ = sources.read_desired(sources.read_source(request), any_class=False)
     number: int = fleet.node_pools[0].data["spec"]["weight"]
     return number
 
@@ -40,28 +37,26 @@ def test_a_file_that_is_only_saved_changes_nothing(
     init(tmp_path)
     write(tmp_path, 1)
     commit_all(tmp_path)
-    args = arguments(tmp_path)
-    follow_commits(args)
+    request = follow_commits(asked(tmp_path))
     assert capsys.readouterr().err == ""
     write(tmp_path, 2)
-    assert weight(args) == 1
+    assert weight(request) == 1
     commit_all(tmp_path)
-    assert weight(args) == 2
+    assert weight(request) == 2
     write(tmp_path, 3)
-    follow_commits(arguments(tmp_path))
+    follow_commits(asked(tmp_path))
     assert "uncommitted changes, which are not acted on" in capsys.readouterr().err
-    assert weight(arguments(tmp_path, "--dirty")) == 3
+    assert weight(asked(tmp_path)) == 3
 
 
 def test_a_repository_without_a_commit_is_refused(tmp_path: Path) -> None:
     init(tmp_path)
     write(tmp_path, 1)
     with pytest.raises(UsageError, match=r"no commit yet.*--dirty"):
-        follow_commits(arguments(tmp_path))
+        follow_commits(asked(tmp_path))
 
 
 def test_a_folder_outside_git_is_followed_as_it_is(tmp_path: Path) -> None:
     write(tmp_path, 1)
-    args = arguments(tmp_path)
-    follow_commits(args)
-    assert weight(args) == 1
+    request = follow_commits(asked(tmp_path))
+    assert weight(request) == 1

@@ -10,6 +10,7 @@ import pytest
 
 from reconciler import __version__
 from reconciler.cli.main import COMMANDS, main
+from reconciler.cli.parser.commandline import CommandSpec
 
 ROOT = Path(__file__).parents[2]
 FLEET = (ROOT / "tests" / "desired" / "fleet.yaml").read_text(encoding="utf-8")
@@ -65,7 +66,11 @@ def test_github_gets_paths_from_the_top_of_the_repository(
             1,
             'Error: validate: -o/--output: invalid value "html" (use',
         ),
-        (["validate", "--jsno"], 1, "Error: unrecognized arguments: --jsno; run"),
+        (
+            ["validate", "--jsno"],
+            1,
+            "Error: validate: unrecognized arguments: --jsno; run `reconciler validate --help`",
+        ),
         (
             ["valdate"],
             1,
@@ -85,7 +90,9 @@ def test_wrong_usage_is_told_on_stderr_without_a_traceback(
 
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setitem(COMMANDS, "broken", ("tests.cli.broken_command", "fails"))
+    monkeypatch.setitem(
+        COMMANDS, "broken", CommandSpec("tests.cli.broken_command", "fails", "environment")
+    )
     return "broken"
 
 

@@ -18,7 +18,7 @@ from reconciler.adapters.simulated.faults import Fault
 from tests.engine.processes import Site, a_site
 
 SEEDS = range(int(os.environ.get("RECONCILER_KILL_SEEDS", "4")))
-QUICK = ("--interval", "100ms", "-q")
+QUICK = ("--interval", "100ms", "-q", "--auto-approve")
 
 
 def spoil(site: Site, chance: random.Random) -> None:

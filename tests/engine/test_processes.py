@@ -42,7 +42,7 @@ def test_a_daemon_that_is_told_to_stop_finishes_its_pass(site: Site) -> None:
 def test_a_second_process_is_refused_and_told_who_is_first(site: Site) -> None:
     daemon = site.start("run", "--interval", "1s")
     wait_for(lambda: bool(site.cloud.calls))
-    second = site.start("apply")
+    second = site.start("apply", "--auto-approve")
     said, _ = second.communicate(timeout=60)
     assert second.returncode == 1
     assert str(daemon.pid) in said
@@ -160,7 +160,7 @@ def everything(site: Site) -> list[str]:
 
 
 def test_a_checkout_that_turns_out_empty_changes_nothing(site: Site) -> None:
-    site.finish("apply", "--interval", "100ms", "-q")
+    site.finish("apply", "--auto-approve", "--interval", "100ms", "-q")
     before = set(site.cloud.living())
     asked = len(site.cloud.calls)
     daemon = site.start("run", "--interval", "200ms")

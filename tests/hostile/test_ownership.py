@@ -359,12 +359,12 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 def test_apply_after_a_lost_state_asks_for_adoption(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert site.run("apply", "--interval", "1ms") == 0
+    assert site.run("apply", "--auto-approve", "--interval", "1ms") == 0
     before = site.cloud.living()
     asked = site.launches()
     shutil.rmtree(site.folder / ".reconciler")
     capsys.readouterr()
-    assert site.run("apply", "--interval", "1ms") == 1
+    assert site.run("apply", "--auto-approve", "--interval", "1ms") == 1
     said = capsys.readouterr().err
     assert "reconciler state adopt" in said
     assert all(instance in said for instance in before)
@@ -378,12 +378,14 @@ def test_apply_after_a_lost_state_asks_for_adoption(
     assert site.run("state adopt") == 0
     assert "2 of 2 can be adopted" in capsys.readouterr().out
     assert site.run("state adopt", "--yes") == 0
-    assert site.run("apply", "--interval", "1ms") == 0
+    assert site.run("apply", "--auto-approve", "--interval", "1ms") == 0
     assert (site.cloud.living().keys(), site.launches()) == (before.keys(), asked)
 
 
 @attack(Threat.OWNERSHIP, "a real account and a cluster that nobody has named")
-@pytest.mark.parametrize("command", ["apply", "run", "state adopt", "state adopt --yes"])
+@pytest.mark.parametrize(
+    "command", ["apply --auto-approve", "run", "state adopt", "state adopt --yes"]
+)
 @pytest.mark.parametrize(
     "endpoint",
     [

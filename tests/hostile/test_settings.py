@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -25,7 +26,15 @@ from tests.hostile.test_git import POOL
 from tests.hostile.threats import Threat, attack
 from tests.states import open_state
 
-COMMANDS = (["validate"], ["plan"], ["simulate"], ["config"], ["status"], ["apply"], ["check"])
+COMMANDS = (
+    ["validate"],
+    ["plan"],
+    ["simulate"],
+    ["config"],
+    ["status"],
+    ["apply", "--auto-approve"],
+    ["check"],
+)
 
 
 @pytest.fixture
@@ -236,7 +245,8 @@ def recorded(folder: Path) -> None:
 
 
 STATEFUL: Sequence[Sequence[str]] = (
-    ["status"], ["history"], ["get", "plans"], ["apply", "--set", "clusterName=shop"],
+    ["status"], ["history"], ["get", "plans"],
+    ["apply", "--auto-approve", "--set", "clusterName=shop"],
     ["plan", "--set", "cluster=embedded"], ["state", "check"],
 )  # fmt: skip
 
@@ -285,7 +295,7 @@ def test_a_link_is_not_followed(
             old.unlink(missing_ok=True)
         (place / name).symlink_to(victim)
     content = sorted(p.name for p in victim.glob("*"))
-    words = ["apply", str(repository.path), "--set", "clusterName=shop"]
+    words = ["apply", "--auto-approve", str(repository.path), "--set", "clusterName=shop"]
     words += [
         "--timeout",
         "1s",
@@ -364,3 +374,20 @@ def test_a_state_that_git_ignores_is_used(
     with closing(sqlite3.connect(repository.path / ".reconciler/state.db")) as connection:
         assert connection.execute("SELECT count(*) FROM shelf").fetchone() == (1,)
     assert (repository.path / ".reconciler").stat().st_mode & 0o777 == 0o700
+
+
+@attack(Threat.SETTINGS, "a reconciler.yaml of another user above the fleet")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file of another user")
+def test_a_configuration_of_another_user_is_not_found_by_searching_upward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet, planted = tmp_path / "fleet", tmp_path / "reconciler.yaml"
+    fleet.mkdir()
+    planted.write_text("packing: cheapest\n")
+    monkeypatch.chdir(fleet)
+    assert main(["config"]) == 0
+    assert "cheapest" in capsys.readouterr().out
+    os.chown(planted, 12345, 12345)
+    assert main(["config"]) == 0
+    assert "cheapest" not in capsys.readouterr().out
+    assert main(["config", str(fleet)]) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +10,12 @@ from typing import Any
 
 import msgspec
 
-from reconciler.cli.commands.simulate import add_arguments
+from reconciler.cli.shared.request import FleetRequest
 from reconciler.cli.simulation.building import Setting, SimulatedFleet, built, fleet_of
 from reconciler.cli.simulation.script import Script
 from reconciler.observed.snapshot import Snapshot
 from reconciler.plan.make.decide import untimed
+from tests.cli.commandlines import request_of
 from tests.engine.world import a_node_class, catalog_file
 from tests.yamltext import dump_all
 
@@ -47,18 +47,16 @@ class Parsed:
         self, objects: Sequence[Mapping[str, Any]], script: Mapping[str, Any], seed: int = 0
     ) -> Setting:
         """Return the world of a fleet under a script."""
-        args = self._arguments(objects, "--seed", str(seed))
-        return built(args, untimed, msgspec.convert(script, Script))
+        return built(self._request(objects), untimed, msgspec.convert(script, Script), seed)
 
     def fleet(self, objects: Sequence[Mapping[str, Any]]) -> SimulatedFleet:
         """Return another revision of the fleet."""
-        return fleet_of(self._arguments(objects), Snapshot(), untimed)
+        return fleet_of(self._request(objects), Snapshot(), untimed)
 
-    def _arguments(self, objects: Sequence[Mapping[str, Any]], *more: str) -> argparse.Namespace:
+    def _request(self, objects: Sequence[Mapping[str, Any]]) -> FleetRequest:
         write_fleet(self.folder, objects)
-        parser = argparse.ArgumentParser()
-        add_arguments(parser)
-        return parser.parse_args(words(self.folder, *more))
+        fleet: FleetRequest = request_of(["simulate", *words(self.folder)]).fleet
+        return fleet
 
 
 def in_a_folder() -> Iterator[Parsed]:

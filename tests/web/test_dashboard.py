@@ -17,7 +17,7 @@ from reconciler.ports.progress import EventKind, Progress
 from reconciler.web.dashboard import PAGE_SIZE, Dashboard, DashboardAccess
 from reconciler.web.health import DaemonHealth
 from reconciler.web.metrics import FleetMetrics
-from reconciler.web.observer import DaemonObserver, ObservedNotifier
+from reconciler.web.observer import WebNotifier, WebObserver
 from reconciler.web.server import app_of, is_loopback_address, listening
 from tests.engine.trouble import moved, three_nodes
 from tests.engine.world import TAGS, World, a_deployment, a_pool, a_world
@@ -30,7 +30,7 @@ class Site:
 
     def __init__(self, world: World | None = None, access: DashboardAccess = OPEN) -> None:
         self.health = DaemonHealth()
-        self.metrics = FleetMetrics("shop")
+        self.metrics = FleetMetrics()
         self.dashboard = Dashboard("shop <b>", self.health)
         self.app = app_of(self.metrics, self.health, self.dashboard, access)
         self.world = world
@@ -38,10 +38,8 @@ class Site:
     def passes(self, count: int) -> None:
         assert self.world is not None
         engine = self.world.engine()
-        notifier = ObservedNotifier(
-            engine.ports.notifier, self.metrics, self.health, self.dashboard
-        )
-        observer = DaemonObserver(self.metrics, self.health, self.dashboard)
+        notifier = WebNotifier(engine.ports.notifier, self.metrics, self.health, self.dashboard)
+        observer = WebObserver(self.metrics, self.health, self.dashboard)
         left = iter(range(count))
         run(
             replace(engine.ports, notifier=notifier),
@@ -123,6 +121,7 @@ def test_any_page_number_is_answered(rolling: Site, number: str) -> None:
 
 
 def test_what_others_wrote_is_text_and_never_markup(rolling: Site) -> None:
+    rolling.dashboard.fleet = "shop <b>"
     evil = '<script>alert(1)</script>"\u202e\x1b[31m'
     at = datetime(2026, 11, 22, tzinfo=UTC)
     rolling.dashboard.happened(Progress(at, EventKind.FAILED, evil))

@@ -13,14 +13,14 @@ from reconciler.engine.reconcile import Mandate
 from reconciler.model.errors import TransientCloudError, UnreadableError
 from reconciler.web.health import DaemonHealth
 from reconciler.web.metrics import FleetMetrics, snake_case
-from reconciler.web.observer import DaemonObserver, ObservedNotifier
+from reconciler.web.observer import WebNotifier, WebObserver
 from tests.engine.trouble import moved, three_nodes
 from tests.engine.world import TAGS, World
 
 Rows = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-class Counted(DaemonObserver):
+class Counted(WebObserver):
     """Counts the passes, too."""
 
     count = 0
@@ -35,11 +35,11 @@ class Daemon:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.metrics = FleetMetrics("test")
+        self.metrics = FleetMetrics()
         self.health = DaemonHealth()
         self.engine = world.engine()
         ports = self.engine.ports
-        notifier = ObservedNotifier(ports.notifier, self.metrics, self.health)
+        notifier = WebNotifier(ports.notifier, self.metrics, self.health)
         self.ports = replace(ports, notifier=notifier)
 
     def passes(self, count: int) -> None:
@@ -88,7 +88,7 @@ class Throttled:
 
 
 def test_before_the_first_pass_there_is_no_state_to_show() -> None:
-    metrics = FleetMetrics("test").text().decode()
+    metrics = FleetMetrics().text().decode()
     assert "karpenter_build_info{version=" in metrics
     assert "karpenter_cluster_state_node_count" not in metrics
     assert "reconciler_lease_held 0.0" in metrics

@@ -46,7 +46,7 @@ def url(health: DaemonHealth) -> Iterator[str]:
 
 
 def an_app(health: DaemonHealth, access: DashboardAccess = OPEN) -> Any:
-    return app_of(FleetMetrics("shop"), health, Dashboard("shop", health), access)
+    return app_of(FleetMetrics(), health, Dashboard("shop", health), access)
 
 
 def get(url: str) -> tuple[int, str]:

@@ -242,7 +242,7 @@ def _measure(client: Any, service: str, meter: CallMeter) -> None:
         context["reconciler_started"] = time.perf_counter()
 
     def end(
-        model: Any,
+        event_name: str,
         context: dict[str, Any],
         parsed: Mapping[str, Any] | None = None,
         exception: Exception | None = None,
@@ -251,7 +251,7 @@ def _measure(client: Any, service: str, meter: CallMeter) -> None:
         error = ((parsed or {}).get("Error") or {}).get("Code", "")
         outcome = type(exception).__name__ if exception is not None else str(error or "ok")
         seconds = time.perf_counter() - context.get("reconciler_started", time.perf_counter())
-        meter(service, model.name, outcome, seconds)
+        meter(service, event_name.rpartition(".")[2], outcome, seconds)
 
     events = client.meta.events
     events.register(f"before-call.{service}", begin)

@@ -29,6 +29,7 @@ from sqlalchemy.pool import QueuePool
 
 from reconciler.adapters.database import tables
 from reconciler.adapters.database.fence import Fence
+from reconciler.adapters.database.location import FILE
 from reconciler.adapters.nofollow import refuse_link
 from reconciler.model.errors import StateError
 from reconciler.model.text.urls import taken_apart, without_secrets
@@ -153,8 +154,6 @@ def value_of(body: str, kind: type[T], *, name: str, place: str) -> T:
         ) from error
 
 
-FILE: Final = "state.db"
-
 _WAIT_S: Final = 10
 """How long a writer waits for another one, and a client for a server."""
 
@@ -230,11 +229,6 @@ def begin_writing(engine: Engine) -> Iterator[Connection]:
         writer = connection.execution_options(reconciler_writes=True)
         with writer.begin():
             yield writer
-
-
-def is_url(location: str) -> bool:
-    """Return whether ``location`` names a server rather than a folder."""
-    return "://" in location
 
 
 def connect_sqlite(folder: Path, *, writes: bool = True) -> Engine:

@@ -131,11 +131,27 @@ class FileLease:
             self.locks.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError:
             return  # a home that cannot be written is a container's: nobody else is in it
-        name = hashlib.sha256(cluster.key.encode()).hexdigest()[:32]
-        note = f"fleet {self.database.fleet}"
-        lock = FileLock(self.locks / f"{name}.lock", f"cluster {cluster}", note)
+        lock = _cluster_lock(self.locks, cluster, self.database.fleet)
         lock.acquire()
         self._of_cluster = lock
+
+
+def expect_free(locks: Path, cluster: ClusterId, fleet: str) -> None:
+    """Refuse a cluster that another process of this user acts for; nothing is created.
+
+    Raises:
+        LeaseHeldError: another process acts for it.
+    """
+    lock = _cluster_lock(locks, cluster, fleet)
+    if not cluster or not lock.path.exists():
+        return
+    lock.acquire()
+    lock.release()
+
+
+def _cluster_lock(locks: Path, cluster: ClusterId, fleet: str) -> FileLock:
+    name = hashlib.sha256(cluster.key.encode()).hexdigest()[:32]
+    return FileLock(locks / f"{name}.lock", f"cluster {cluster}", f"fleet {fleet}")
 
 
 @dataclass(slots=True)

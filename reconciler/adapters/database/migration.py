@@ -16,7 +16,8 @@ from typing import Final
 from sqlalchemy import Connection, Engine, inspect, text
 
 from reconciler._resources import resource
-from reconciler.adapters.database.connection import FILE, RESTORE, begin_writing, translated
+from reconciler.adapters.database.connection import RESTORE, begin_writing, translated
+from reconciler.adapters.database.location import FILE
 from reconciler.adapters.database.tables import VERSION_TABLE
 from reconciler.model.errors import StateError
 

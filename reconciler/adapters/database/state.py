@@ -10,17 +10,16 @@ from types import TracebackType
 from typing import Final, Self
 
 from reconciler.adapters.database.connection import (
-    FILE,
     Database,
     connect_server,
     connect_sqlite,
-    is_url,
     translated,
 )
 from reconciler.adapters.database.fence import Fence
 from reconciler.adapters.database.history import DatabaseHistory
 from reconciler.adapters.database.journal import DatabaseJournal
 from reconciler.adapters.database.lease import LOCK, FileLease, ServerLease
+from reconciler.adapters.database.location import FILE, is_url
 from reconciler.adapters.database.lock import FileLock
 from reconciler.adapters.database.migration import HEAD, migrate, revision_of
 from reconciler.adapters.database.store import DatabaseShelf, DatabaseStateStore

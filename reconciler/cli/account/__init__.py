@@ -1,1 +1,1 @@
-"""What ``reconciler check`` looks at in an account."""
+"""The checks that ``reconciler check`` makes."""

@@ -1,11 +1,11 @@
-"""What ``reconciler check`` looks at, in order: us, AWS, the classes, the plan, the cluster."""
+"""The checks of ``reconciler check``, in order: AWS, the classes, the plan, the cluster."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from reconciler.cli.shared import request
+from reconciler.cli.shared import sources
 from reconciler.cli.wiring.assembly import CheckBench, check_bench, live_inputs
 from reconciler.cli.wiring.cluster import cluster_checks
 from reconciler.cli.wiring.imitation import Imitation
@@ -13,11 +13,12 @@ from reconciler.model.check import Check, Verdict, failed, passed, unknown
 from reconciler.model.errors import ReconcilerError
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from reconciler.adapters.aws.facts.commitments import Bought
+    from reconciler.adapters.aws.permissions import Need
+    from reconciler.cli.shared.request import FleetRequest
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
     from reconciler.plan.value.nodes import PlannedNodeClaim
@@ -33,23 +34,24 @@ _HEAD = """# Savings plans and reserved instances of this account, for reconcile
 _NOTHING = "# This account has no savings plans or reserved instances that apply to nodes.\n"
 
 
-def printed(args: argparse.Namespace) -> str:
+def format_commitments(request: FleetRequest, output: str) -> str:
     """Return the commitments of the account that a fleet lives in, as YAML or JSON.
 
     Raises:
         TransientCloudError, CloudError: AWS did not answer, or not to the end.
     """
     from reconciler.adapters.aws.facts.commitments import bought
-    from reconciler.cli.shared import request
+    from reconciler.cli.shared import sources
     from reconciler.cli.wiring.account import connections
 
-    fleet, _ = request.read_desired(request.read_source(args), any_class=False)
-    settings = request.settings_of(args, fleet).settings
+    fleet, _ = sources.read_desired(sources.read_source(request), any_class=False)
+    settings = sources.settings_of(request, fleet).settings
     found = bought(connections().of(settings), settings.region)
-    if args.output == "json":
-        from reconciler.cli.output.listing import as_json
+    if output != "text":
+        from reconciler.cli.output.listing import format_document
 
-        return as_json({**_document(found), "passedOver": list(found.passed_over)})
+        document = {**_document(found), "passedOver": list(found.passed_over)}
+        return format_document(document, output)
     return _text(found)
 
 
@@ -57,10 +59,10 @@ def _text(found: Bought) -> str:
     from reconciler.source.plainyaml import dump
 
     document = _document(found)
-    told = "".join(f"# not supported: {line}\n" for line in found.passed_over)
+    unsupported = "".join(f"# not supported: {line}\n" for line in found.passed_over)
     if not any(document["commitments"].values()):
-        return _NOTHING + told
-    return _HEAD + told + dump(document, sort_keys=False)
+        return _NOTHING + unsupported
+    return _HEAD + unsupported + dump(document, sort_keys=False)
 
 
 def _document(found: Bought) -> dict[str, Any]:
@@ -101,8 +103,8 @@ def _moment(at: datetime | None) -> str:
 _ENDPOINT_TIMEOUT_S = 5.0
 
 
-def checks(args: argparse.Namespace, imitation: Imitation | None = None) -> list[Check]:
-    """Return all checks of the fleet that the arguments name.
+def checks(request: FleetRequest, need: Need, imitation: Imitation | None = None) -> list[Check]:
+    """Return all checks of the fleet that the request names.
 
     Raises:
         InvalidFleetError, UnreadableError: there is no fleet to check anything for.
@@ -110,9 +112,8 @@ def checks(args: argparse.Namespace, imitation: Imitation | None = None) -> list
     from reconciler.adapters.aws.checks import node_class_checks
     from reconciler.adapters.aws.permissions import Need
 
-    bench = check_bench(args, imitation)
+    bench = check_bench(request, imitation)
     rows = [passed("desired", "", f"found {len(bench.classes)} EC2NodeClasses")]
-    need = Need(args.need)
     known = bench.checks.identity()
     rows += known
     if any(row.verdict is Verdict.FAILED for row in known if row.kind == "credentials"):
@@ -125,28 +126,28 @@ def checks(args: argparse.Namespace, imitation: Imitation | None = None) -> list
     rows += problems
     for node_class in resolved:
         rows += node_class_checks(node_class)
-    rows += _for_the_plan(args, bench, resolved, imitation)
+    rows += _for_the_plan(request, bench, resolved, imitation)
     if need is Need.RUN:
         rows.append(bench.checks.queue())
     rows += _cluster(bench.settings, writes=need is Need.RUN)
     return rows
 
 
-def policy(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the IAM policy for the fleet that the arguments name."""
+def policy(request: FleetRequest, need: Need) -> dict[str, Any]:
+    """Return the IAM policy for the fleet that the request names."""
     from dataclasses import replace
 
-    from reconciler.adapters.aws.permissions import Names, Need
+    from reconciler.adapters.aws.permissions import Names
     from reconciler.adapters.aws.permissions import policy as made
 
-    fleet, _ = request.read_desired(request.read_source(args), any_class=False)
-    settings = request.settings_of(args, fleet).settings
+    fleet, _ = sources.read_desired(sources.read_source(request), any_class=False)
+    settings = sources.settings_of(request, fleet).settings
     names = Names(region=settings.region, cluster=settings.cluster_name)
     if settings.interruption_queue:
         names = replace(names, queue=settings.interruption_queue)
     if settings.role_arn:
         names = replace(names, account=settings.role_arn.split(":")[4])
-    return made(Need(args.need), names)
+    return made(need, names)
 
 
 def _resolved(bench: CheckBench) -> tuple[list[EC2NodeClass], list[Check]]:
@@ -161,7 +162,7 @@ def _resolved(bench: CheckBench) -> tuple[list[EC2NodeClass], list[Check]]:
 
 
 def _for_the_plan(
-    args: argparse.Namespace,
+    request: FleetRequest,
     bench: CheckBench,
     classes: Sequence[EC2NodeClass],
     imitation: Imitation | None,
@@ -169,7 +170,7 @@ def _for_the_plan(
     """Yield what a plan would need: addresses for its nodes, quotas for their vCPUs."""
     launches: Sequence[PlannedNodeClaim] = ()
     try:
-        launches = _launches(args, imitation)
+        launches = _launches(request, imitation)
         yield passed("plan", "", f"{len(launches)} nodes would be launched now")
     except ReconcilerError as error:
         yield unknown("plan", "", f"cannot make a plan: {error}")
@@ -183,15 +184,15 @@ def _for_the_plan(
     yield from bench.checks.quotas(wanted)
 
 
-def _launches(args: argparse.Namespace, imitation: Imitation | None) -> Sequence[PlannedNodeClaim]:
+def _launches(request: FleetRequest, imitation: Imitation | None) -> Sequence[PlannedNodeClaim]:
     from reconciler.plan.make.planner import make_plan
 
-    if args.snapshot is not None:
+    if request.snapshot is not None:
         from reconciler.cli.shared.question import read_inputs
         from reconciler.cli.shared.timings import Timings
 
-        return make_plan(read_inputs(args, Timings())).node_claims
-    return make_plan(live_inputs(args, imitation)).node_claims
+        return make_plan(read_inputs(request, Timings())).node_claims
+    return make_plan(live_inputs(request, imitation)).node_claims
 
 
 def _cluster(settings: Settings, *, writes: bool) -> Iterator[Check]:

@@ -1,21 +1,26 @@
 """``reconciler apply``: apply a plan until the fleet matches git.
 
-A saved plan is what a reviewer approved, and not an order: the engine plans again from the inputs
-that the command line and the environment name, and carries out its own plan if that equals the
-approved one. Otherwise, and when it was carried out before, the plan is refused. Killed at any
-moment, the next run goes on from the journal.
+Without a saved plan it shows the plan and asks; ``--auto-approve`` does not ask. A saved plan is
+what a reviewer approved, and not an order: the engine plans again from the inputs that the command
+line and the environment name, and applies its own plan if that equals the approved one. Otherwise,
+and if it was applied before, the plan is refused. If the process is killed at any moment, the next
+run continues from the journal.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
+
+from reconciler.cli.parser import inputs
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
+    from reconciler.cli.shared.request import FleetRequest
     from reconciler.cli.wiring.assembly import Assembly
     from reconciler.engine.reconcile import Mandate, Pass
     from reconciler.model.settings import Settings
@@ -24,110 +29,236 @@ if TYPE_CHECKING:
     from reconciler.ports.progress import Notifier
 
 
+@dataclass(frozen=True, slots=True)
+class ApplyRequest:
+    """The fleet to change, what was approved before, and how long it may take.
+
+    ``plan_file`` is a saved plan, None to plan now. ``is_approved`` is the flag
+    ``--auto-approve``. ``interval`` is the time between two passes.
+    """
+
+    fleet: FleetRequest
+    plan_file: str | None
+    is_approved: bool
+    timeout: timedelta
+    interval: timedelta
+    is_quiet: bool
+    output: str
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is applied, and how long it may take."""
-    from reconciler.cli.shared import request
-
-    request.add_arguments(parser)
     parser.add_argument(
-        "folder", nargs="?", metavar="PATH", default=None,
-        help="fleet folder, after the file of a saved plan",
+        "words", nargs="*", metavar="[PLAN] [PATH]",
+        help="file of a saved plan (- for stdin); fleet folder (default: this folder, or the "
+        "nearest above it with a reconciler.yaml)",
     )  # fmt: skip
     parser.add_argument("--plan", metavar="FILE", help="apply a plan saved with `plan --out FILE`")
     parser.add_argument(
-        "--timeout",
-        default="30m",
-        metavar="DURATION",
-        help=("give up after this long (default: 30m)"),
-    )
+        "--auto-approve", action="store_true",
+        help="apply without asking (a saved plan is never asked for)",
+    )  # fmt: skip
     parser.add_argument(
-        "--interval",
-        default="1s",
-        metavar="DURATION",
-        help=("time between two reconcile passes while work is in progress"),
-    )
-    parser.add_argument("-q", "--quiet", action="store_true", help="print only the summary")
+        "--timeout", default="30m", metavar="DURATION",
+        help="give up after this long (default: 30m)",
+    )  # fmt: skip
     parser.add_argument(
-        "-o",
-        "--output",
-        choices=["text", "json"],
-        default="text",
-        help=("output format of the summary"),
-    )
+        "--interval", default="1s", metavar="DURATION",
+        help="time between two reconcile passes while work is in progress (default: 1s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "-q", "--quiet", action="store_true",
+        help="print only the summary, and the plan if it must be approved",
+    )  # fmt: skip
+    inputs.add_output(parser)
+    inputs.add_flags(parser, inputs.ACTING)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Apply until converged; exit 4 where a saved plan is stale."""
-    from reconciler.cli.output.progress import TerminalNotifier
-    from reconciler.cli.shared import stopping
-    from reconciler.cli.shared.exitcode import DONE
-    from reconciler.cli.wiring.assembly import assembled
-    from reconciler.engine.loop import Pulse, converge
-    from reconciler.model.duration import parse_duration
-
-    approved = take_saved_plan(args)
-    out = sys.stderr if args.output == "json" or args.quiet else sys.stdout
-    notifier: Notifier = TerminalNotifier(out, colour=out.isatty())
-    if args.quiet:
-        notifier = stopping.Silence()
-    with assembled(args, notifier) as assembly, stopping.on_signal() as stop:
-        if approved is not None:
-            refuse_repetition(assembly, approved)
-        begun = assembly.world.clock.now()
-        result = converge(
-            assembly.world,
-            assembly.source,
-            mandate_of(assembly.settings, approved),
-            deadline=parse_duration(args.timeout),
-            pulse=Pulse(busy=parse_duration(args.interval).total_seconds()),
-            stop=stop,
-        )
-        sys.stdout.write(summary(result, assembly, begun, args.output))
-    return DONE
-
-
-def take_saved_plan(args: argparse.Namespace) -> Plan | None:
-    """Return the saved plan that the arguments name, if any, and leave the fleet's folder in them.
-
-    A file is a plan, a folder is a fleet. The plan does not say where its fleet is.
+def request_of(args: argparse.Namespace) -> ApplyRequest:
+    """Return what the arguments ask for. A file is a plan, a folder is a fleet.
 
     Raises:
         UsageError: the arguments name two folders.
-        UnreadableError: the file is not a plan as it was saved, or is of another fleet.
     """
-    from reconciler.cli.shared import planfile
+    from reconciler.cli.shared.planfile import is_plan_file
     from reconciler.model.errors import UsageError
 
-    words = [word for word in (args.path, args.folder) if word is not None]
-    files = [] if args.plan else [word for word in words if planfile.is_plan_file(word)][:1]
-    folders = [word for word in words if word not in files]
+    files = [] if args.plan else [word for word in args.words if is_plan_file(word)][:1]
+    folders = [word for word in args.words if word not in files]
     if len(folders) > 1:
         raise UsageError(
             f"{folders[0]!r} and {folders[1]!r} both look like the fleet folder",
             remedy="pass one saved plan and one folder, as in `reconciler apply plan.json fleet`",
         )
-    args.path = folders[0] if folders else None
-    file = args.plan or (files[0] if files else None)
-    if file is None:
+    return ApplyRequest(
+        inputs.fleet_request(args, folders[0] if folders else None),
+        args.plan or (files[0] if files else None),
+        args.auto_approve,
+        inputs.read_duration(args.timeout, "--timeout"),
+        inputs.read_duration(args.interval, "--interval"),
+        args.quiet,
+        args.output,
+    )
+
+
+def run(request: ApplyRequest) -> int:
+    """Apply until converged; exit 4 where a saved plan is stale."""
+    from reconciler.cli.output.progress import TerminalNotifier
+    from reconciler.cli.shared import stopping
+    from reconciler.cli.shared.exitcode import DONE, FAILED
+    from reconciler.cli.wiring.assembly import assembled, expect_free
+    from reconciler.engine.loop import Pulse, converge
+    from reconciler.model.errors import StalePlanError
+
+    saved = take_saved_plan(request)
+    if saved is None:
+        _expect_approval(request)
+    is_plain = request.output == "text" and not request.is_quiet
+    out = sys.stdout if is_plain else sys.stderr
+    approval: Approval | None = None
+    if not _has_state(request.fleet):
+        # Whatever would fail fails before a state is created, and leaves no empty one behind.
+        expect_free(request.fleet)
+        approval = _approval(request, saved, out, is_first=True)
+        if approval is None:
+            return FAILED
+    notifier: Notifier = TerminalNotifier(out, colour=out.isatty())
+    if request.is_quiet:
+        notifier = stopping.Silence()
+    with assembled(request.fleet, notifier) as assembly, stopping.on_signal() as stop:
+        if saved is not None:
+            refuse_repetition(assembly, saved)
+        approval = approval or _approval(request, saved, out, is_first=False)
+        if approval is None:
+            return FAILED
+        begun = assembly.world.clock.now()
+        try:
+            result = converge(
+                assembly.world,
+                assembly.source,
+                mandate_of(assembly.settings, approval),
+                deadline=request.timeout,
+                pulse=Pulse(busy=request.interval.total_seconds()),
+                stop=stop,
+            )
+        except StalePlanError as error:
+            if saved is not None:
+                raise
+            raise StalePlanError(error.moved, plan="the plan that was shown") from error
+        sys.stdout.write(summary(result, assembly, begun, request.output))
+    return DONE
+
+
+class Approval(NamedTuple):
+    """What a person has approved: a ``plan``, or with None whatever is planned.
+
+    With ``continues``, what is planned after it is approved as well, until converged.
+    """
+
+    plan: Plan | None
+    continues: bool
+
+
+def _expect_approval(request: ApplyRequest) -> None:
+    """Refuse to apply a plan that nobody can approve, before anything is read.
+
+    Raises:
+        UsageError: stdin is not a terminal, and the flag is missing.
+    """
+    if request.is_approved or sys.stdin.isatty():
+        return
+    from reconciler.model.errors import UsageError
+
+    raise UsageError(
+        "cannot ask for approval, because stdin is not a terminal",
+        where="apply",
+        remedy="pass --auto-approve, or apply a plan saved with `reconciler plan --out FILE`",
+    )
+
+
+def _approval(
+    request: ApplyRequest, saved: Plan | None, out: TextIO, *, is_first: bool
+) -> Approval | None:
+    """Return what is approved, after showing the plan and asking; None where it is declined.
+
+    Where there is no state yet, ``is_first``, the fleet is observed in any case.
+
+    Raises:
+        StalePlanError: a saved plan does not fit the fleet.
+    """
+    asks = saved is None and not request.is_approved
+    shows = asks or (saved is None and not request.is_quiet)
+    if not (is_first or shows):
+        return Approval(saved, continues=saved is None)
+    from reconciler.cli.wiring.assembly import live_inputs
+    from reconciler.model.errors import StalePlanError
+    from reconciler.plan.approval import departures
+    from reconciler.plan.make.planner import make_plan
+
+    facts = live_inputs(request.fleet)
+    plan = make_plan(facts)
+    if saved is not None:
+        moved = departures(saved, plan, facts.observed)
+        if moved:
+            raise StalePlanError(moved)
+    if shows:
+        from reconciler.cli.commands.plan import render_for_terminal
+
+        out.write(render_for_terminal(plan, out))
+    if not asks:
+        return Approval(saved, continues=saved is None)
+    if plan.is_empty:
+        return Approval(plan, continues=False)
+    return Approval(plan, continues=True) if _confirms(out) else None
+
+
+def _confirms(out: TextIO) -> bool:
+    """Ask whether to apply the plan; only ``yes`` does."""
+    out.write("\nApply this plan? Only `yes` is accepted: ")
+    out.flush()
+    if sys.stdin.readline().strip() == "yes":
+        return True
+    out.write("Cancelled. Nothing was changed.\n")
+    return False
+
+
+def _has_state(fleet: FleetRequest) -> bool:
+    from reconciler.adapters.database.location import may_exist
+    from reconciler.cli.shared import sources
+    from reconciler.cli.shared.records import state_location
+
+    desired, _ = sources.read_desired(sources.read_source(fleet), any_class=False)
+    return may_exist(state_location(fleet.path, sources.settings_of(fleet, desired)))
+
+
+def take_saved_plan(request: ApplyRequest) -> Plan | None:
+    """Return the saved plan that the request names, if any.
+
+    Raises:
+        UnreadableError: the file is not a plan as it was saved, or is of another fleet.
+    """
+    from reconciler.cli.shared import planfile
+
+    if request.plan_file is None:
         return None
-    plan = planfile.load(file)
-    refuse_other_fleet(args, plan, file)
+    plan = planfile.load(request.plan_file)
+    refuse_other_fleet(request.fleet, plan, request.plan_file)
     return plan
 
 
-def refuse_other_fleet(args: argparse.Namespace, approved: Plan, file: str) -> None:
-    """Refuse a plan of another fleet than the arguments name, before anything is opened.
+def refuse_other_fleet(request: FleetRequest, approved: Plan, file: str) -> None:
+    """Refuse a plan of another fleet than the request names, before anything is opened.
 
     Raises:
-        UnreadableError: it is of another fleet, or the arguments name no fleet.
+        UnreadableError: it is of another fleet, or the request names no fleet.
     """
-    from reconciler.cli.shared import request
+    from reconciler.cli.shared import sources
     from reconciler.model.errors import InvalidFleetError, UnreadableError
 
-    where = args.repo or args.path or "."
+    where = request.repo or request.path or "."
     remedy = f"pass the fleet folder: `reconciler apply {file} FOLDER`"
     try:
-        fleet, _ = request.read_desired(request.read_source(args), any_class=False)
+        fleet, _ = sources.read_desired(sources.read_source(request), any_class=False)
     except InvalidFleetError as error:
         if any(d.code == "empty-fleet" for d in error.diagnostics):
             raise UnreadableError("no NodePool found", where=where, remedy=remedy) from error
@@ -136,7 +267,7 @@ def refuse_other_fleet(args: argparse.Namespace, approved: Plan, file: str) -> N
         if where == ".":
             raise UnreadableError(error.message, where=where, remedy=remedy) from error
         raise
-    name = request.settings_of(args, fleet).settings.fleet
+    name = sources.settings_of(request, fleet).settings.fleet
     if name != approved.fleet:
         what = (
             f"the saved plan belongs to fleet {approved.fleet[:80]!r}, but this is fleet {name!r}"
@@ -145,12 +276,12 @@ def refuse_other_fleet(args: argparse.Namespace, approved: Plan, file: str) -> N
 
 
 def refuse_repetition(assembly: Assembly, approved: Plan) -> None:
-    """Refuse a plan that was carried out before, or of which nobody knows any more.
+    """Refuse a plan that was applied before, or that may have been.
 
-    A plan that was begun and not brought to its end, by a process that was killed, goes on.
+    A plan that was started but not finished, because the process was killed, is continued.
 
     Raises:
-        StalePlanError: the plan cannot be carried out any more.
+        StalePlanError: the plan cannot be applied any more.
     """
     from reconciler.cli.shared.runs import run_of_recorded
     from reconciler.model.errors import StalePlanError
@@ -168,14 +299,19 @@ def refuse_repetition(assembly: Assembly, approved: Plan) -> None:
         )
 
 
-def mandate_of(settings: Settings, approved: Plan | None = None) -> Mandate:
-    """Return what a pass may do, as the settings have it."""
+NO_PLAN: Final = Approval(None, continues=True)
+"""Approves whatever is planned, as in the daemon."""
+
+
+def mandate_of(settings: Settings, approval: Approval = NO_PLAN) -> Mandate:
+    """Return what a pass may do, according to the settings and the approval."""
     from reconciler.engine.reconcile import Mandate
     from reconciler.model.settings import RebalanceRecommendation
 
     return Mandate(
         tags_of(settings),
-        approved,
+        approval.plan,
+        continues=approval.continues,
         batch_from=settings.batch_launches_from,
         replaces_rebalanced=settings.rebalance_recommendation == RebalanceRecommendation.REPLACE,
     )
@@ -189,7 +325,7 @@ def tags_of(settings: Settings) -> Mapping[str, str]:
 
 
 def summary(result: Pass, assembly: Assembly, begun: datetime, output: str) -> str:
-    """Return what the fleet now is, and what became of the last plan since ``begun``."""
+    """Return the fleet as it is now, and the states of the actions started since ``begun``."""
     import msgspec
 
     plan, claims = result.plan, assembly.world.store.node_claims()
@@ -205,8 +341,13 @@ def summary(result: Pass, assembly: Assembly, begun: datetime, output: str) -> s
         "unapproved": result.unapproved,
         "actions": {state.value: number for state, number in states.items()},
     }
-    if output == "json":
-        return msgspec.json.encode(facts, order="sorted").decode() + "\n"
+    if output != "text":
+        text = msgspec.json.encode(facts, order="sorted").decode() + "\n"
+        if output == "json":
+            return text
+        from reconciler.cli.output.listing import yaml_of_json
+
+        return yaml_of_json(text)
     state = "converged" if result.is_quiet else "stopped; run `reconciler apply` again to continue"
     lines = [f"{assembly.settings.fleet}: {state}"]
     nodes = f"{len(claims)} node{'' if len(claims) == 1 else 's'}"

@@ -1,33 +1,44 @@
-"""``reconciler check``: would it work here? Looks at everything that a plan or a daemon needs.
+"""``reconciler check``: check everything that a plan or a daemon needs.
 
 Nothing is written anywhere. Calls that change something are tried with ``DryRun`` where AWS has
-it; what cannot be tried is said to be unknown, and is no reason to fail.
+it. What cannot be tried is reported as unknown, and does not fail the check.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from reconciler.cli.parser import inputs
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from reconciler.cli.shared.request import FleetRequest
     from reconciler.model.check import Check
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare for whom it is checked, and how it is said."""
-    from reconciler.cli.shared import request
+@dataclass(frozen=True, slots=True)
+class CheckRequest:
+    """The fleet, for which use it is checked, and what is printed instead of checks."""
 
-    request.add_arguments(parser)
+    fleet: FleetRequest
+    need: str
+    prints_policy: bool
+    prints_commitments: bool
+    output: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the fleet, the use it is checked for, and the output format."""
+    inputs.add_path(parser)
     parser.add_argument(
         "--for", choices=["plan", "run"], default="run", dest="need", metavar="WHAT",
-        help=(
-            "plan: check only what `plan` needs; run: also check what `apply` and `run` need "
-            "(default)"
-        ),
+        help="plan: check only what `plan` needs; run: also check what `apply` and `run` need "
+        "(default)",
     )  # fmt: skip
     parser.add_argument(
         "--policy", action="store_true",
@@ -35,40 +46,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--commitments", action="store_true",
-        help=(
-            "print the account's savings plans and reserved instances as `commitments` for "
-            "the config"
-        ),
+        help="print the account's savings plans and reserved instances as `commitments` for "
+        "the config",
     )  # fmt: skip
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=["text", "json"],
-        default="text",
-        help=("output format (default: text)"),
-    )
+    inputs.add_output(parser)
+    inputs.add_flags(parser, [name for name in inputs.PLANNING if name != "base"])
 
 
-def run(args: argparse.Namespace) -> int:
+def request_of(args: argparse.Namespace) -> CheckRequest:
+    """Return what the arguments ask for."""
+    fleet = inputs.fleet_request(args, args.path)
+    return CheckRequest(fleet, args.need, args.policy, args.commitments, args.output)
+
+
+def run(request: CheckRequest) -> int:
     """Print one line for each check; exit 1 where one failed."""
+    from reconciler.adapters.aws.permissions import Need
     from reconciler.cli.account import checks
-    from reconciler.cli.output.listing import as_json
+    from reconciler.cli.output.listing import format_document
     from reconciler.cli.shared.exitcode import DONE, FAILED
     from reconciler.model.check import Verdict
 
-    if args.policy:
-        sys.stdout.write(as_json(checks.policy(args)))
+    need, is_text = Need(request.need), request.output == "text"
+    if request.prints_policy:
+        form = "json" if is_text else request.output
+        sys.stdout.write(format_document(checks.policy(request.fleet, need), form))
         return DONE
-    if args.commitments:
-        from reconciler.cli.account import checks
-
-        sys.stdout.write(checks.printed(args))
+    if request.prints_commitments:
+        sys.stdout.write(checks.format_commitments(request.fleet, request.output))
         return DONE
-    rows = checks.checks(args)
-    if args.output == "json":
-        sys.stdout.write(as_json(as_value(rows)))
-    else:
-        sys.stdout.write(as_table(rows))
+    rows = checks.checks(request.fleet, need)
+    sys.stdout.write(as_table(rows) if is_text else format_document(as_value(rows), request.output))
     return FAILED if any(row.verdict is Verdict.FAILED for row in rows) else DONE
 
 
@@ -92,7 +100,7 @@ def as_value(rows: Sequence[Check]) -> dict[str, object]:
 
 
 def as_table(rows: Sequence[Check]) -> str:
-    """Return the checks for a person: a mark, what was looked at, and what was found."""
+    """Return the checks as a table: a mark, what was checked, and the result."""
     from reconciler.model.check import Verdict
 
     marks = {Verdict.PASSED: "✓", Verdict.FAILED: "✗", Verdict.UNKNOWN: "–"}

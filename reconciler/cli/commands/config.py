@@ -4,31 +4,42 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode, operatorfile
 
 if TYPE_CHECKING:
     import argparse
 
+    from reconciler.cli.shared.request import StateRequest
     from reconciler.desired.settings.layers import Resolved
 
 _WIDTH_MAX = 60
 
 
+@dataclass(frozen=True, slots=True)
+class ConfigRequest:
+    """The fleet whose settings are shown, and the output format."""
+
+    fleet: StateRequest
+    output: str
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("path", nargs="?", default=".", metavar="PATH", help="fleet folder")
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="form")
-    parser.add_argument("--state", metavar="DIR|URL", help="state directory or database URL")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
-        help="override a setting of reconciler.yaml",
-    )  # fmt: skip
-    operatorfile.add_argument(parser)
+    inputs.add_path(parser)
+    inputs.add_output(parser)
+    inputs.add_flags(parser, ("state", "settings", "config"))
 
 
-def run(args: argparse.Namespace) -> int:
+def request_of(args: argparse.Namespace) -> ConfigRequest:
+    """Return what the arguments ask for."""
+    return ConfigRequest(inputs.state_request(args, args.path), args.output)
+
+
+def run(request: ConfigRequest) -> int:
     """Print every setting with its value and origin; passwords are hidden.
 
     Raises:
@@ -37,17 +48,19 @@ def run(args: argparse.Namespace) -> int:
     """
     from reconciler.desired.settings.layers import resolve
 
-    state = [f"state={args.state}"] if args.state else []
-    name = os.path.basename(os.path.realpath(args.path))  # noqa: PTH119 - pathlib costs a start
-    operator = operatorfile.read_operator_file(args.config, args.path)
-    flags = [*state, *args.settings]
-    resolved = resolve(_config(args.path), os.environ, flags, fleet=name, operator=operator)
-    if args.output == "json":
-        import json
-
-        sys.stdout.write(json.dumps(_as_json(resolved), indent=2) + "\n")
-    else:
+    fleet = request.fleet
+    folder = fleet.path or "."
+    state = [f"state={fleet.state}"] if fleet.state else []
+    name = os.path.basename(os.path.realpath(folder))  # noqa: PTH119 - pathlib costs a start
+    operator = operatorfile.read_operator_file(fleet.config, folder)
+    flags = [*state, *fleet.settings]
+    resolved = resolve(_config(folder), os.environ, flags, fleet=name, operator=operator)
+    if request.output == "text":
         _print_table(resolved)
+    else:
+        from reconciler.cli.output.listing import format_document
+
+        sys.stdout.write(format_document(_as_json(resolved), request.output, sort_keys=False))
     return exitcode.DONE
 
 
@@ -71,9 +84,9 @@ def _config(path: str) -> dict[str, Any]:
         except OSError as error:
             raise UnreadableError(str(error.strerror), where=file) from error
         fleet, findings = read_fleet([source])
-        told = [finding for finding in findings if finding.place is not None]
-        if told:
-            raise InvalidFleetError(told)
+        located = [finding for finding in findings if finding.place is not None]
+        if located:
+            raise InvalidFleetError(located)
         return fleet.config
     return {}
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -29,6 +30,15 @@ _FOREIGN: Final = ("AWS_", "BOTO_", "MOTO_", "RECONCILER_")
 _PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
+@dataclass(frozen=True, slots=True)
+class DemoRequest:
+    """The folder that is kept, None for a temporary one, and the pace of the story."""
+
+    folder: str | None
+    is_fast: bool
+    waits_for_enter: bool
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the stage and the pace."""
     add = parser.add_argument
@@ -38,7 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pace.add_argument("--pause", action="store_true", help="wait for Enter after each chapter")
 
 
-def run(args: argparse.Namespace) -> int:
+def request_of(args: argparse.Namespace) -> DemoRequest:
+    """Return what the arguments ask for."""
+    return DemoRequest(args.dir, args.fast, args.pause)
+
+
+def run(request: DemoRequest) -> int:
     """Play the story."""
     from reconciler.cli.demo.narrator import Narrator
     from reconciler.cli.shared.exitcode import DONE
@@ -47,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     expect_imitation()
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     with on_signal() as stop:
-        play(args.dir, Narrator(sys.stdout, _pace(args, stop), stop, colour=colour))
+        play(request.folder, Narrator(sys.stdout, _pace(request, stop), stop, colour=colour))
     return DONE
 
 
@@ -91,13 +106,13 @@ def expect_imitation() -> None:
         )
 
 
-def _pace(args: argparse.Namespace, stop: Callable[[], bool]) -> Pace:
+def _pace(request: DemoRequest, stop: Callable[[], bool]) -> Pace:
     """Return the pace: none where nobody watches."""
     from reconciler.cli.demo.narrator import Pace
 
-    if args.pause and sys.stdin.isatty() and sys.stdout.isatty():
+    if request.waits_for_enter and sys.stdin.isatty() and sys.stdout.isatty():
         return Pace(turn=partial(_wait_for_enter, stop))
-    if args.fast or not sys.stdout.isatty():
+    if request.is_fast or not sys.stdout.isatty():
         return Pace()
     return Pace(_LINE_S, _CHAPTER_S)
 

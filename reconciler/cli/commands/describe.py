@@ -1,34 +1,55 @@
-"""``reconciler describe``: everything that is recorded about one thing, for a person."""
+"""``reconciler describe``: everything that is recorded about one resource."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode, records
 from reconciler.model.text.visible import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from reconciler.cli.shared.records import Recorded
+    from reconciler.cli.shared.request import StateRequest
     from reconciler.model.karpenter.nodeclaim import NodeClaim
+    from reconciler.ports.journal import JournalEntry
 
 KINDS: Final = ("nodeclaim", "node", "nodepool", "plan", "command")
 _ENTRIES_MAX: Final = 20
+_COMMAND_ENTRIES_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeRequest:
+    """The kind and the name of the resource, and the output format."""
+
+    fleet: StateRequest
+    kind: str
+    name: str
+    output: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what is to be described."""
+    """Declare what is described."""
     parser.add_argument("kind", type=kind, metavar="KIND", help=f"one of {', '.join(KINDS)}")
     parser.add_argument(
-        "name",
-        metavar="NAME",
-        help=("name of the resource, digest of the plan, or ID of the command"),
-    )
-    records.add_path(parser)
-    records.add_arguments(parser)
+        "name", metavar="NAME",
+        help="name of the resource, digest of the plan, or ID of the command",
+    )  # fmt: skip
+    inputs.add_path(parser)
+    inputs.add_output(parser)
+    inputs.add_flags(parser, inputs.RECORDED)
+
+
+def request_of(args: argparse.Namespace) -> DescribeRequest:
+    """Return what the arguments ask for."""
+    fleet = inputs.state_request(args, args.path)
+    return DescribeRequest(fleet, args.kind, args.name, args.output)
 
 
 def kind(word: str) -> str:
@@ -41,18 +62,52 @@ def kind(word: str) -> str:
     return singular
 
 
-def run(args: argparse.Namespace) -> int:
+def run(request: DescribeRequest) -> int:
     """Print the description; 1 where the name is not recorded."""
-    with records.recorded(args) as recorded:
-        sys.stdout.write(_DESCRIBERS[args.kind](recorded, args.name))
+    with records.recorded(request.fleet) as recorded:
+        if request.output == "text":
+            sys.stdout.write(_DESCRIBERS[request.kind](recorded, request.name))
+        else:
+            from reconciler.cli.output.listing import format_document
+
+            sys.stdout.write(format_document(_document(request, recorded), request.output))
     return exitcode.DONE
+
+
+def _document(request: DescribeRequest, recorded: Recorded) -> dict[str, Any]:
+    """Return the resource as ``get`` has it, with the operations on it, newest first."""
+    from reconciler.cli.commands import get, history
+
+    kind, name = f"{request.kind}s", request.name
+    document = get.document_of(recorded, kind, name)
+    entries = _entries(recorded, request)
+    return {**document, "operations": [history.document(entry, None) for entry in entries]}
+
+
+def _entries(recorded: Recorded, request: DescribeRequest) -> Sequence[JournalEntry]:
+    journal = recorded.state.journal
+    if request.kind == "command":
+        entries = journal.entries(limit=_COMMAND_ENTRIES_MAX)
+        return [e for e in entries if e.intent.command == request.name]
+    if request.kind not in ("nodeclaim", "node"):
+        return []
+    claims = recorded.state.store.node_claims()
+    names = {request.name} | {
+        name
+        for claim in claims
+        if request.name in (claim.name, claim.status.node_name)
+        for name in (claim.name, claim.status.node_name)
+    }
+    return _operations(recorded, names - {""})
 
 
 def _claim(recorded: Recorded, name: str) -> str:
     from reconciler.cli.output import views
 
     views.found(views.node_claims(recorded), "nodeclaims", name, recorded)
-    return _told(recorded, next(c for c in recorded.state.store.node_claims() if c.name == name))
+    return _claim_text(
+        recorded, next(c for c in recorded.state.store.node_claims() if c.name == name)
+    )
 
 
 def _node(recorded: Recorded, name: str) -> str:
@@ -60,11 +115,11 @@ def _node(recorded: Recorded, name: str) -> str:
 
     views.found(views.nodes(recorded), "nodes", name, recorded)
     claims = recorded.state.store.node_claims()
-    return _told(recorded, next(c for c in claims if c.status.node_name == name))
+    return _claim_text(recorded, next(c for c in claims if c.status.node_name == name))
 
 
-def _told(recorded: Recorded, claim: NodeClaim) -> str:
-    """Return all there is to say about a claim and its node."""
+def _claim_text(recorded: Recorded, claim: NodeClaim) -> str:
+    """Return everything that is recorded about a claim and its node."""
     from reconciler.cli.output.listing import columns
 
     return (
@@ -73,7 +128,7 @@ def _told(recorded: Recorded, claim: NodeClaim) -> str:
         + _pairs("Annotations", claim.metadata.annotations)
         + _pairs("Allocatable", claim.status.allocatable)
         + _conditions(recorded, claim)
-        + _plan_says(recorded, claim)
+        + _plan_section(recorded, claim)
         + _journal(recorded, {claim.name, claim.status.node_name} - {""})
     )
 
@@ -131,7 +186,7 @@ def _conditions(recorded: Recorded, claim: NodeClaim) -> str:
     return "\nConditions:\n" + columns([header, *rows], indent=2)
 
 
-def _plan_says(recorded: Recorded, claim: NodeClaim) -> str:
+def _plan_section(recorded: Recorded, claim: NodeClaim) -> str:
     """Return what the newest plan says about a claim, nothing where there is no plan."""
     from reconciler.plan.explain.reasons import explain_node
     from reconciler.plan.value.plan import from_json
@@ -149,14 +204,19 @@ def _journal(recorded: Recorded, targets: set[str]) -> str:
     from reconciler.cli.commands.history import rows_of
     from reconciler.cli.output.listing import columns
 
-    journal = recorded.state.journal
-    entries = [e for t in targets for e in journal.entries(limit=_ENTRIES_MAX, target=t)]
-    entries.sort(key=lambda e: -e.sequence)
+    entries = _operations(recorded, targets)
     if not entries:
         return ""
     header = ("AT", "VERB", "TARGET", "OUTCOME", "REVISION", "REASON", "MESSAGE")
-    rows = rows_of(entries[:_ENTRIES_MAX], 60)
+    rows = rows_of(entries, 60)
     return "\nHistory, newest first:\n" + columns([header, *rows], indent=2)
+
+
+def _operations(recorded: Recorded, targets: set[str]) -> list[JournalEntry]:
+    """Return the newest operations on these NodeClaims and nodes, newest first."""
+    journal = recorded.state.journal
+    entries = [e for t in targets for e in journal.entries(limit=_ENTRIES_MAX, target=t)]
+    return sorted(entries, key=lambda e: -e.sequence)[:_ENTRIES_MAX]
 
 
 def _node_pool(recorded: Recorded, name: str) -> str:
@@ -220,7 +280,7 @@ def _command(recorded: Recorded, name: str) -> str:
             ("Savings:", savings),
         ]
     )
-    journal = recorded.state.journal.entries(limit=10_000)
+    journal = recorded.state.journal.entries(limit=_COMMAND_ENTRIES_MAX)
     entries = [e for e in journal if e.intent.command == name]
     if entries:
         header = ("AT", "VERB", "TARGET", "OUTCOME", "REVISION", "REASON", "MESSAGE")

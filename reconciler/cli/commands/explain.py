@@ -11,16 +11,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode, records
-from reconciler.cli.shared.request import add_arguments as add_input_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconciler.adapters.database.history import GivenReason
     from reconciler.cli.shared.records import Recorded
+    from reconciler.cli.shared.request import FleetRequest, StateRequest
     from reconciler.plan.explain.answer import Explanation
     from reconciler.plan.explain.inquiry import Inquiry
     from reconciler.plan.make.inputs import Inputs
@@ -51,24 +53,51 @@ class PlanSource(NamedTuple):
     earlier: Sequence[GivenReason] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ExplainRequest:
+    """The resource to explain, and from which plan.
+
+    ``plan_file`` is a saved plan, None for the newest recorded one. With ``needs_plan`` a plan is
+    made, because its inputs are named.
+    """
+
+    fleet: FleetRequest
+    kind: str
+    name: str
+    plan_file: str | None
+    output: str
+
+    @property
+    def needs_plan(self) -> bool:
+        """Whether inputs are named, or only a new plan can answer.
+
+        The calendar of a NodePool depends on what git contains now, not on a record.
+        """
+        fleet = self.fleet
+        named = (fleet.snapshot, fleet.catalog, fleet.ref, fleet.repo)
+        return self.kind == "nodepool" or any(x is not None for x in named)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is to be explained, and from which plan."""
     parser.add_argument("kind", type=kind, metavar="KIND", help=", ".join(_NAMED))
     parser.add_argument(
-        "name",
-        metavar="NAME",
-        help=(
-            "name; for a pod or buffer, prefix its namespace (NAMESPACE/NAME) if the name is "
-            "ambiguous"
-        ),
-    )
-    add_input_arguments(parser)
+        "name", metavar="NAME",
+        help="name; for a pod or buffer, prefix its namespace (NAMESPACE/NAME) if the name is "
+        "ambiguous",
+    )  # fmt: skip
+    inputs.add_path(parser)
     parser.add_argument(
         "--plan", metavar="FILE", help="plan file saved with `plan --out` (- for stdin)"
     )
-    parser.add_argument(
-        "-o", "--output", choices=("text", "json"), default="text", help="output format"
-    )
+    inputs.add_output(parser)
+    inputs.add_flags(parser, inputs.PLANNING)
+
+
+def request_of(args: argparse.Namespace) -> ExplainRequest:
+    """Return what the arguments ask for."""
+    fleet = inputs.fleet_request(args, args.path)
+    return ExplainRequest(fleet, args.kind, args.name, args.plan, args.output)
 
 
 def kind(word: str) -> str:
@@ -81,52 +110,43 @@ def kind(word: str) -> str:
     return found
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the answer; 1 where the plan does not know the name."""
-    if args.plan is not None:
-        if args.kind == "nodepool":
+def run(request: ExplainRequest) -> int:
+    """Print the answer; 1 where the plan does not contain the name."""
+    if request.plan_file is not None:
+        if request.kind == "nodepool":
             raise _no_plan_for_pools()
-        plan = _saved(args.plan)
-        source = PlanSource(plan, plan.digest, args.plan)
-        answer = _answer(source, args, None)
-    elif _has_inputs(args):
-        source, answer = _on_the_spot(args)
+        plan = _saved(request.plan_file)
+        source = PlanSource(plan, plan.digest, request.plan_file)
+        answer = _answer(source, request, None)
+    elif request.needs_plan or not _has_state(request.fleet):
+        source, answer = _on_the_spot(request)
     else:
-        with records.recorded(args) as recorded:
+        with records.recorded(request.fleet) as recorded:
             source = _newest(recorded)
-            pair = _pair(recorded, args)
-            answer = _answer(source, args, pair)
+            pair = _pair(recorded, request)
+            answer = _answer(source, request, pair)
             source = source._replace(earlier=_earlier(recorded, answer, source, pair))
     from reconciler.cli.output import explanation
 
-    told = (answer, source.plan, source.digest, source.earlier)
-    if args.output == "json":
-        from reconciler.cli.output.listing import as_json
-
-        sys.stdout.write(as_json(explanation.document(*told)))
-    else:
+    parts = (answer, source.plan, source.digest, source.earlier)
+    if request.output == "text":
         from reconciler.cli.shared.moment import present
 
-        sys.stdout.write(explanation.text_of(*told, present(args.now)))
+        sys.stdout.write(explanation.text_of(*parts, present(request.fleet.now)))
+    else:
+        from reconciler.cli.output.listing import format_document
+
+        sys.stdout.write(format_document(explanation.document(*parts), request.output))
     return exitcode.DONE
 
 
-def _has_inputs(args: argparse.Namespace) -> bool:
-    """Return whether a plan is to be made: inputs are named, or there is no record of any plan.
-
-    The calendar of a NodePool is of what git says now, never of a record.
-    """
-    if args.kind == "nodepool" or any(
-        x is not None for x in (args.snapshot, args.catalog, args.ref, args.repo)
-    ):
-        return True
-    place = records.state_location(
-        args.path, records.settings_of(args.path, args.state, args.settings, args.config)
-    )
-    return "://" not in place and not os.path.lexists(place)
+def _has_state(fleet: StateRequest) -> bool:
+    """Return whether there is a recorded state to answer from."""
+    place = records.state_location(fleet.path, records.settings_of(fleet))
+    return "://" in place or os.path.lexists(place)
 
 
-def _on_the_spot(args: argparse.Namespace) -> tuple[PlanSource, Explanation]:
+def _on_the_spot(request: ExplainRequest) -> tuple[PlanSource, Explanation]:
     """Return a plan of the inputs that the arguments name, and the answer from it.
 
     Raises:
@@ -137,24 +157,24 @@ def _on_the_spot(args: argparse.Namespace) -> tuple[PlanSource, Explanation]:
     from reconciler.plan.explain.inquiry import Inquiry
     from reconciler.plan.make.planner import make_plan
 
-    inputs = read_inputs(args, Timings())
-    plan = make_plan(inputs)
+    facts = read_inputs(request.fleet, Timings())
+    plan = make_plan(facts)
     source = PlanSource(plan, plan.digest, f"plan {plan.digest}")
-    if args.kind == "nodepool":
-        return source, _of_pool(source, args.name, inputs)
-    inquiry = Inquiry(inputs, plan)
-    if args.kind == "pod":
-        return source, inquiry.of_pod(_of_pod(source, args.name, inquiry))
-    if args.kind == "buffer":
-        return source, inquiry.of_buffer(_answer(source, args, None))
-    pair = inquiry.pair(args.name, is_claim=args.kind == "nodeclaim")
-    answer = _answer(source, args, pair)
-    if args.kind == "nodeclaim":
+    if request.kind == "nodepool":
+        return source, _of_pool(source, request.name, facts)
+    inquiry = Inquiry(facts, plan)
+    if request.kind == "pod":
+        return source, inquiry.of_pod(_of_pod(source, request.name, inquiry))
+    if request.kind == "buffer":
+        return source, inquiry.of_buffer(_answer(source, request, None))
+    pair = inquiry.pair(request.name, is_claim=request.kind == "nodeclaim")
+    answer = _answer(source, request, pair)
+    if request.kind == "nodeclaim":
         return source, inquiry.of_claim(answer)
     from reconciler.plan.explain.node import explain_fully
     from reconciler.plan.make.planner import facts_of
 
-    return source, explain_fully(answer, inputs, facts_of(inputs), plan)
+    return source, explain_fully(answer, facts, facts_of(facts), plan)
 
 
 def _of_pool(source: PlanSource, name: str, inputs: Inputs) -> Explanation:
@@ -180,7 +200,7 @@ def _no_plan_for_pools() -> Exception:
 
 
 def _saved(path: str) -> Plan:
-    from reconciler.cli.shared.request import read_bytes
+    from reconciler.cli.shared.sources import read_bytes
     from reconciler.plan.value.plan import from_json
 
     return from_json(read_bytes(path), path)
@@ -206,17 +226,17 @@ def _newest(recorded: Recorded) -> PlanSource:
     return PlanSource(from_json(plans[0].body, name), plans[0].digest, name)
 
 
-def _pair(recorded: Recorded, args: argparse.Namespace) -> tuple[str, str] | None:
+def _pair(recorded: Recorded, request: ExplainRequest) -> tuple[str, str] | None:
     """Return the names of node and claim that are recorded as one machine."""
-    machine = args.kind in ("node", "nodeclaim")
+    machine = request.kind in ("node", "nodeclaim")
     for claim in recorded.state.store.node_claims() if machine else ():
-        if args.name == (claim.name if args.kind == "nodeclaim" else claim.status.node_name):
+        if request.name == (claim.name if request.kind == "nodeclaim" else claim.status.node_name):
             return claim.status.node_name, claim.name
     return None
 
 
 def _answer(
-    source: PlanSource, args: argparse.Namespace, pair: tuple[str, str] | None
+    source: PlanSource, request: ExplainRequest, pair: tuple[str, str] | None
 ) -> Explanation:
     """Return what the plan says about the name.
 
@@ -226,21 +246,23 @@ def _answer(
     from reconciler.plan.explain import reasons
 
     plan = source.plan
-    if args.kind == "pod":
-        return _of_pod(source, args.name)
-    if args.kind == "buffer":
-        buffer = reasons.explain_buffer(plan, args.name)
+    if request.kind == "pod":
+        return _of_pod(source, request.name)
+    if request.kind == "buffer":
+        buffer = reasons.explain_buffer(plan, request.name)
         if buffer is None:
-            raise _unknown("buffer", args.name, source.name, [room.buffer for room in plan.buffers])
+            raise _unknown(
+                "buffer", request.name, source.name, [room.buffer for room in plan.buffers]
+            )
         return buffer
     if pair is None:
-        if args.name not in reasons.node_names(plan):
-            raise _unknown(args.kind, args.name, source.name, reasons.node_names(plan))
-        if args.kind == "node":
-            pair = args.name, reasons.claim_of_node(plan, args.name)
+        if request.name not in reasons.node_names(plan):
+            raise _unknown(request.kind, request.name, source.name, reasons.node_names(plan))
+        if request.kind == "node":
+            pair = request.name, reasons.claim_of_node(plan, request.name)
         else:
-            pair = reasons.node_of_claim(plan, args.name), args.name
-    return reasons.explain_node(plan, *pair, "Node" if args.kind == "node" else "NodeClaim")
+            pair = reasons.node_of_claim(plan, request.name), request.name
+    return reasons.explain_node(plan, *pair, "Node" if request.kind == "node" else "NodeClaim")
 
 
 def _of_pod(source: PlanSource, name: str, inquiry: Inquiry | None = None) -> Explanation:

@@ -4,31 +4,48 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.cli.shared import exitcode, records
+from reconciler.cli.parser import inputs
+from reconciler.cli.shared import exitcode, records, watching
 
 if TYPE_CHECKING:
     from reconciler.cli.shared.records import Recorded
+    from reconciler.cli.shared.request import StateRequest
 
 KINDS: Final = ("nodeclaims", "nodes", "nodepools", "plans", "actions", "commands")
 
 
+@dataclass(frozen=True, slots=True)
+class GetRequest:
+    """The kind of resource, the name of one of them or None for all, and the output format."""
+
+    fleet: StateRequest
+    kind: str
+    name: str | None
+    output: str
+    watches: bool
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what is listed, and in which form."""
+    """Declare what is listed, and in which output format."""
     parser.add_argument(
-        "kind",
-        type=kind,
-        metavar="KIND",
-        help=(f"one of {', '.join(KINDS)} (singular also accepted)"),
-    )
+        "kind", type=kind, metavar="KIND",
+        help=f"one of {', '.join(KINDS)} (singular also accepted)",
+    )  # fmt: skip
     parser.add_argument(
         "words", nargs="*", metavar="[NAME] [PATH]", help="name of one resource; fleet folder"
     )
-    parser.add_argument(
-        "-o", "--output", choices=("text", "wide", "json"), default="text", help="output format"
-    )
-    records.add_arguments(parser)
+    inputs.add_output(parser, "wide")
+    inputs.add_watch(parser)
+    inputs.add_flags(parser, inputs.RECORDED)
+
+
+def request_of(args: argparse.Namespace) -> GetRequest:
+    """Return what the arguments ask for."""
+    name, path = records.name_and_path(args.words)
+    return GetRequest(inputs.state_request(args, path), args.kind, name, args.output, args.watch)
 
 
 def kind(word: str) -> str:
@@ -41,32 +58,54 @@ def kind(word: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the list; 1 where a name is not recorded."""
-    from reconciler.cli.output.listing import Listing, as_json, as_list, as_table
-    from reconciler.cli.output.views import VIEWS, found
-
-    name, args.path = records.name_and_path(args.words)
-    with records.recorded(args) as recorded:
-        listing = VIEWS[args.kind](recorded)
-        if name is not None:
-            item = found(listing, args.kind, name, recorded)
-            if args.output == "json":
-                sys.stdout.write(as_json({**item.document, **_whole(recorded, args.kind, name)}))
-                return exitcode.DONE
-            listing = Listing(listing.header, [item], listing.wide_header)
-        if args.output == "json":
-            sys.stdout.write(as_json(as_list([i.document for i in listing.items])))
-        elif listing.items:
-            sys.stdout.write(as_table(listing, wide=args.output == "wide"))
-        else:
-            print(f"No {args.kind} are recorded for fleet {recorded.fleet}.", file=sys.stderr)
+def run(request: GetRequest) -> int:
+    """Print the list, once or whenever it changes; 1 where a name is not recorded."""
+    if request.watches:
+        watching.watch_until_stopped(lambda: _view(request), sys.stdout)
+        return exitcode.DONE
+    _view(request).show(sys.stdout)
     return exitcode.DONE
 
 
-def _whole(recorded: Recorded, kind: str, name: str) -> dict[str, Any]:
-    """Return what one plan alone is shown with: its body, too large for a list of them."""
+def _view(request: GetRequest) -> watching.View:
+    """Return the list in the output format; a table without rows is a note on stderr.
+
+    Raises:
+        StateError: the name is not recorded.
+    """
+    from reconciler.cli.output.listing import Listing, as_list, as_table, format_document
+    from reconciler.cli.output.views import VIEWS, found
+
+    kind, name = request.kind, request.name
+    is_document = request.output in ("json", "yaml")
+    with records.recorded(request.fleet) as recorded:
+        listing = VIEWS[kind](recorded)
+        if name is not None:
+            listing = Listing(
+                listing.header, [found(listing, kind, name, recorded)], listing.wide_header
+            )
+            if is_document:
+                document = document_of(recorded, kind, name)
+                return watching.View(format_document(document, request.output), document)
+    documents = [item.document for item in listing.items]
+    if is_document:
+        return watching.View(format_document(as_list(documents), request.output), documents)
+    if not listing.items:
+        note = f"No {kind} are recorded for fleet {recorded.fleet}."
+        return watching.View("", documents, note)
+    return watching.View(as_table(listing, wide=request.output == "wide"), documents)
+
+
+def document_of(recorded: Recorded, kind: str, name: str) -> dict[str, Any]:
+    """Return one resource as an object; a plan with its body, which is too large for a list.
+
+    Raises:
+        UnreadableError: the name is not recorded.
+    """
     import json
 
+    from reconciler.cli.output.views import VIEWS, found
+
+    item = found(VIEWS[kind](recorded), kind, name, recorded)
     plan = recorded.state.store.plan(name) if kind == "plans" else None
-    return {} if plan is None else {"plan": json.loads(plan.body)}
+    return {**item.document, **({} if plan is None else {"plan": json.loads(plan.body)})}

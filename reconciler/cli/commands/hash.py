@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode
 
 if TYPE_CHECKING:
@@ -19,19 +21,33 @@ if TYPE_CHECKING:
 _KINDS = ("EC2NodeClass", "NodePool")
 
 
+@dataclass(frozen=True, slots=True)
+class HashRequest:
+    """The file or folder of objects, the settings of the command line, and the output format."""
+
+    file: str
+    settings: tuple[str, ...]
+    output: str
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "file", metavar="FILE", help=("YAML or JSON file, folder of such files, or - for stdin")
+        "file", metavar="FILE", help="YAML or JSON file, folder of such files, or - for stdin"
     )
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="form")
+    inputs.add_output(parser)
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
         help="override a setting; clusterCABundle is part of an EC2NodeClass's hash",
     )  # fmt: skip
 
 
-def run(args: argparse.Namespace) -> int:
+def request_of(args: argparse.Namespace) -> HashRequest:
+    """Return what the arguments ask for."""
+    return HashRequest(args.file, tuple(args.settings), args.output)
+
+
+def run(request: HashRequest) -> int:
     """Print kind, name, hash and hash version of each object, in order of kind and name.
 
     Defaults count as the API server fills them in, so that the hash is the one that Karpenter
@@ -40,23 +56,23 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.desired.settings.layers import resolve
     from reconciler.model.errors import UnreadableError
 
-    bundle = resolve({}, os.environ, args.settings).settings.cluster_ca_bundle
+    bundle = resolve({}, os.environ, request.settings).settings.cluster_ca_bundle
     rows = sorted(
         (entry.kind, entry.name, *_hash(entry, bundle))
-        for file in _files(args.file)
+        for file in _files(request.file)
         for entry in _entries(file)
         if entry.kind in _KINDS
     )
     if not rows:
-        raise UnreadableError("contains no NodePool and no EC2NodeClass", where=args.file)
-    if args.output == "json":
-        import json
+        raise UnreadableError("contains no NodePool and no EC2NodeClass", where=request.file)
+    if request.output == "text":
+        _print_table(rows)
+    else:
+        from reconciler.cli.output.listing import format_document
 
         keys = ("kind", "name", "hash", "version")
-        text = json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=2)
-        sys.stdout.write(text + "\n")
-    else:
-        _print_table(rows)
+        document = [dict(zip(keys, row, strict=True)) for row in rows]
+        sys.stdout.write(format_document(document, request.output, sort_keys=False))
     return exitcode.DONE
 
 
@@ -121,8 +137,8 @@ def _hash(entry: Entry, bundle: str) -> tuple[str, str]:
     try:
         found = object_hash(entry.plain, bundle)
     except ValueError as error:
-        told = faults[0] if faults else Finding("bad-value", ("spec",), str(error))
-        raise _invalid(entry, told) from error
+        fault = faults[0] if faults else Finding("bad-value", ("spec",), str(error))
+        raise _invalid(entry, fault) from error
     assert found is not None, entry.kind
     return found
 

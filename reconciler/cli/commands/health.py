@@ -7,12 +7,17 @@ the file to grow old, which a container's health check then sees.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from reconciler.cli.parser import inputs
 
 if TYPE_CHECKING:
     import argparse
+    from datetime import timedelta
 
 VARIABLE: Final = "RECONCILER_HEARTBEAT"
 _EVERY_S: Final = 5.0
@@ -28,18 +33,30 @@ def add_heartbeat(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class HealthRequest:
+    """The daemon's heartbeat file, how old it may be, and the output format."""
+
+    heartbeat: str
+    max_age: timedelta
+    output: str
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the file, and how old it may be."""
     add_heartbeat(parser)
     parser.add_argument(
         "--max-age", default="5m", metavar="DURATION", help="how old it may be (default: 5m)"
     )
+    inputs.add_output(parser)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Exit 0 if the daemon is alive and 1 if it is not, with one line either way."""
-    from reconciler.cli.shared.exitcode import DONE, FAILED
-    from reconciler.model.duration import parse_duration
+def request_of(args: argparse.Namespace) -> HealthRequest:
+    """Return what the arguments ask for.
+
+    Raises:
+        UsageError: no heartbeat file is named, or the age is not a duration.
+    """
     from reconciler.model.errors import UsageError
 
     if args.heartbeat is None:
@@ -48,18 +65,30 @@ def run(args: argparse.Namespace) -> int:
             where="--heartbeat",
             remedy=f"name the file of `run --heartbeat FILE`, or set {VARIABLE}",
         )
+    return HealthRequest(
+        args.heartbeat, inputs.read_duration(args.max_age, "--max-age"), args.output
+    )
+
+
+def run(request: HealthRequest) -> int:
+    """Exit 0 if the daemon is alive and 1 if it is not, with one line either way."""
+    from reconciler.cli.shared.exitcode import DONE, FAILED
+
+    age_s: float | None = None
     try:
-        allowed = parse_duration(args.max_age)
-    except ValueError as error:
-        raise UsageError(str(error), where="--max-age") from error
-    try:
-        age_s = time.time() - os.stat(args.heartbeat).st_mtime  # noqa: PTH116 - starts fast
+        age_s = max(time.time() - os.stat(request.heartbeat).st_mtime, 0)  # noqa: PTH116 - fast
+        message = f"last heartbeat {age_s:.0f} s ago"
     except OSError as error:
-        print(f"unhealthy: no heartbeat at {args.heartbeat} ({error.strerror})")
-        return FAILED
-    healthy = age_s <= allowed.total_seconds()
-    print(f"{'healthy' if healthy else 'unhealthy'}: last heartbeat {max(age_s, 0):.0f} s ago")
-    return DONE if healthy else FAILED
+        message = f"no heartbeat at {request.heartbeat} ({error.strerror})"
+    is_healthy = age_s is not None and age_s <= request.max_age.total_seconds()
+    if request.output == "text":
+        print(f"{'healthy' if is_healthy else 'unhealthy'}: {message}")
+    else:
+        from reconciler.cli.output.listing import format_document
+
+        document = {"healthy": is_healthy, "heartbeatAgeSeconds": age_s, "message": message}
+        sys.stdout.write(format_document(document, request.output))
+    return DONE if is_healthy else FAILED
 
 
 def beating(file: str | None, stop: Callable[[], bool]) -> Callable[[], bool]:

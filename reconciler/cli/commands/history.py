@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode, records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from reconciler.cli.shared.request import StateRequest
     from reconciler.cli.shared.runs import Served
     from reconciler.ports.journal import JournalEntry
 
@@ -18,23 +21,37 @@ _MESSAGE_WIDTH: Final = 60
 _HEADER: Final = ("AT", "VERB", "TARGET", "OUTCOME", "REVISION", "REASON", "MESSAGE")
 
 
+@dataclass(frozen=True, slots=True)
+class HistoryRequest:
+    """Whose operations are listed, how many at most, and in which output format.
+
+    ``target`` is a NodeClaim or node; None lists the operations on all of them.
+    """
+
+    fleet: StateRequest
+    limit: int
+    target: str | None
+    output: str
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare how far to look back, and the form."""
-    records.add_path(parser)
+    """Declare how far to look back, and the output format."""
+    inputs.add_path(parser)
     parser.add_argument(
-        "--limit",
-        type=limit,
-        default=50,
-        metavar="N",
-        help=("maximum number of entries (default: 50)"),
-    )
+        "--limit", type=limit, default=50, metavar="N",
+        help="maximum number of entries (default: 50)",
+    )  # fmt: skip
     parser.add_argument(
-        "--target", metavar="NAME", help=("only operations on this NodeClaim or node")
+        "--target", metavar="NAME", help="only operations on this NodeClaim or node"
     )
-    parser.add_argument(
-        "-o", "--output", choices=("text", "wide", "json"), default="text", help="output format"
-    )
-    records.add_arguments(parser)
+    inputs.add_output(parser, "wide")
+    inputs.add_flags(parser, inputs.RECORDED)
+
+
+def request_of(args: argparse.Namespace) -> HistoryRequest:
+    """Return what the arguments ask for."""
+    fleet = inputs.state_request(args, args.path)
+    return HistoryRequest(fleet, args.limit, args.target, args.output)
 
 
 def limit(text: str) -> int:
@@ -44,18 +61,18 @@ def limit(text: str) -> int:
     return int(text)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(request: HistoryRequest) -> int:
     """Print the newest entries of the journal, newest first."""
-    from reconciler.cli.output.listing import as_json, as_list, columns
+    from reconciler.cli.output.listing import as_list, columns, format_document
     from reconciler.cli.shared.runs import served_by
 
-    is_short = args.output == "text"
-    with records.recorded(args) as recorded:
-        entries = recorded.state.journal.entries(limit=args.limit, target=args.target)
+    is_short = request.output == "text"
+    with records.recorded(request.fleet) as recorded:
+        entries = recorded.state.journal.entries(limit=request.limit, target=request.target)
         served = {} if is_short else served_by(recorded.state, entries)
-    if args.output == "json":
+    if request.output in ("json", "yaml"):
         documents = [document(entry, served.get(entry.sequence)) for entry in entries]
-        sys.stdout.write(as_json(as_list(documents)))
+        sys.stdout.write(format_document(as_list(documents), request.output))
     elif entries:
         header: tuple[str, ...] = _HEADER
         rows = rows_of(entries, _MESSAGE_WIDTH if is_short else None)

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reconciler.cli.shared import exitcode, records
+from reconciler.cli.parser import inputs
+from reconciler.cli.shared import exitcode
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from reconciler.catalog.catalog import Catalog
+    from reconciler.cli.shared.request import FleetRequest
     from reconciler.desired.fleet import Fleet, SourceFile
     from reconciler.desired.lock import FactSource, Lock, LockedClass, LockedType
     from reconciler.desired.settings.layers import Resolved
@@ -26,9 +29,19 @@ if TYPE_CHECKING:
     from reconciler.model.settings import Settings
 
 
+@dataclass(frozen=True, slots=True)
+class LockRequest:
+    """The fleet to lock; ``is_check`` writes nothing, ``is_update`` looks everything up again."""
+
+    fleet: FleetRequest
+    is_check: bool
+    is_update: bool
+    output: str
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is locked, and from what."""
-    records.add_path(parser)
+    inputs.add_path(parser)
     add = parser.add_argument
     add("--update", action="store_true", help="look up every image and price again")
     add(
@@ -39,41 +52,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--snapshot", metavar="FILE",
         help="read what EC2NodeClasses resolved to from the cluster's objects (- for stdin)",
     )  # fmt: skip
-    records.add_arguments(parser)
-    parser.set_defaults(repo=None, ref=None, below=None, base=None, catalog=None, allow_removal=[])
+    inputs.add_output(parser)
+    inputs.add_flags(parser, inputs.RECORDED)
 
 
-def run(args: argparse.Namespace) -> int:
+def request_of(args: argparse.Namespace) -> LockRequest:
+    """Return what the arguments ask for."""
+    return LockRequest(
+        inputs.local_fleet_request(args, args.path), args.check, args.update, args.output
+    )
+
+
+def run(request: LockRequest) -> int:
     """Write the lock, or check it; 3 where ``--check`` finds that it does not fit.
 
     Raises:
         InvalidFleetError: the folder, or without ``--update`` its lock, cannot be read.
         CloudError, TransientCloudError: a look-up failed; nothing is written.
     """
-    from reconciler.cli.shared import request
+    from reconciler.cli.shared import sources
     from reconciler.source.resource import LOCK_FILE
 
-    source = request.read_source(args)
+    source = sources.read_source(request.fleet)
     file = next((f for f in source.files if f.path == LOCK_FILE), None)
-    if args.check:
-        return _check(args, file)
+    if request.is_check:
+        return _check(request, file)
     others = source._replace(files=[f for f in source.files if f.path != LOCK_FILE])
-    fleet, _ = request.read_desired(others, any_class=False)
-    resolved = request.settings_of(args, fleet)
-    before = _before(file, resolved.settings, update=args.update)
-    after = _looked_up(args, fleet, resolved, before if not args.update else None)
+    fleet, _ = sources.read_desired(others, any_class=False)
+    resolved = sources.settings_of(request.fleet, fleet)
+    before = _before(file, resolved.settings, update=request.is_update)
+    after = _looked_up(request.fleet, fleet, resolved, before if not request.is_update else None)
     if before is not None and _without_moments(before) == _without_moments(after):
-        print(f"{LOCK_FILE} is up to date: {_sum(before)}")
-        return exitcode.DONE
-    _write(os.path.join(args.path or ".", LOCK_FILE), after)  # noqa: PTH118
-    for line in _changes(before, after):
-        print(line)
-    print(f"{LOCK_FILE} written: {_sum(after)}")
-    return exitcode.DONE
+        return _report(request, f"{LOCK_FILE} is up to date", before, [])
+    _write(os.path.join(request.fleet.path or ".", LOCK_FILE), after)  # noqa: PTH118
+    return _report(request, f"{LOCK_FILE} written", after, _changes(before, after))
 
 
 def _before(file: SourceFile | None, settings: Settings, *, update: bool) -> Lock | None:
-    """Return the lock that is there; one of another region, or a damaged one, is made anew."""
+    """Return the existing lock; None if it is of another region, or damaged and to be replaced."""
     from reconciler.desired.lock import read_lock
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.model.errors import InvalidFleetError
@@ -88,9 +104,7 @@ def _before(file: SourceFile | None, settings: Settings, *, update: bool) -> Loc
     return found if found.region == settings.region else None
 
 
-def _looked_up(
-    args: argparse.Namespace, fleet: Fleet, resolved: Resolved, kept: Lock | None
-) -> Lock:
+def _looked_up(request: FleetRequest, fleet: Fleet, resolved: Resolved, kept: Lock | None) -> Lock:
     """Return the lock of what is found now; of ``kept`` what still fits stays."""
     from reconciler.catalog.catalog import BundledCatalog, bundled_data
     from reconciler.catalog.locked import allowed_types, locked_catalog, locked_types
@@ -98,11 +112,11 @@ def _looked_up(
     from reconciler.desired.lock import Lock, choices_digest, fitting
     from reconciler.desired.objects import node_pools
 
-    now = present(args.now).replace(microsecond=0)
+    now = present(request.now).replace(microsecond=0)
     release = bundled_data()
     if kept is not None and kept.catalog.bundle_digest != release[0].digest[:16]:
         kept = None
-    catalog = _public_catalog(args, resolved)
+    catalog = _public_catalog(request, resolved)
     assert isinstance(catalog, BundledCatalog)
     fits = fitting(kept, fleet.node_classes, fleet.node_pools)[0] if kept is not None else None
     names = allowed_types(node_pools(fleet), catalog)
@@ -114,7 +128,7 @@ def _looked_up(
         region=resolved.settings.region,
         catalog=fits.catalog if fits is not None else facts,
         node_pools={r.name: choices_digest(r.data) for r in fleet.node_pools},
-        node_classes=_classes(args, fleet, resolved, fits),
+        node_classes=_classes(request, fleet, resolved, fits),
         types={n: known[n] if n in known else fresh[n] for n in names if n in known or n in fresh},
     )
 
@@ -135,7 +149,7 @@ def _moment(version: str) -> datetime | None:
         return None
 
 
-def _public_catalog(args: argparse.Namespace, resolved: Resolved) -> Catalog:
+def _public_catalog(request: FleetRequest, resolved: Resolved) -> Catalog:
     """Return the catalogue without the price book, which stands in git itself.
 
     Raises:
@@ -150,8 +164,8 @@ def _public_catalog(args: argparse.Namespace, resolved: Resolved) -> Catalog:
     from reconciler.model.settings import DataSource
 
     settings = replace(resolved.settings, price_rules=(), price_discount_percent=0.0)
-    by_default = args.snapshot is None and not is_imitated(settings)
-    catalog = unlocked(settings, asking_of(args, resolved, by_default=by_default, refresh=True))
+    by_default = request.snapshot is None and not is_imitated(settings)
+    catalog = unlocked(settings, asking_of(request, resolved, by_default=by_default, refresh=True))
     wants_live = DataSource.LIVE in (settings.instance_types_from, settings.prices_from)
     if catalog.warnings and wants_live:
         raise CloudError(
@@ -167,7 +181,7 @@ def _public_catalog(args: argparse.Namespace, resolved: Resolved) -> Catalog:
 
 
 def _classes(
-    args: argparse.Namespace, fleet: Fleet, resolved: Resolved, kept: Lock | None
+    request: FleetRequest, fleet: Fleet, resolved: Resolved, kept: Lock | None
 ) -> dict[str, LockedClass]:
     """Return what each class selects: as it was locked where that fits, else as it is now."""
     from reconciler.desired.lock import LockedClass, selectors_digest
@@ -176,7 +190,7 @@ def _classes(
     known = kept.node_classes if kept is not None else {}
     classes = {c.name: c for c in node_classes(fleet)}
     missing = [c for name, c in classes.items() if name not in known]
-    found = {c.name: c for c in _resolved(args, resolved, missing)} if missing else {}
+    found = {c.name: c for c in _resolved(request, resolved, missing)} if missing else {}
     made = dict(known)
     for resource in fleet.node_classes:
         node_class = found.get(resource.name)
@@ -194,7 +208,7 @@ def _classes(
 
 
 def _resolved(
-    args: argparse.Namespace, resolved: Resolved, classes: list[EC2NodeClass]
+    request: FleetRequest, resolved: Resolved, classes: list[EC2NodeClass]
 ) -> list[EC2NodeClass]:
     """Return the classes with what the account holds for them.
 
@@ -203,12 +217,12 @@ def _resolved(
     """
     from reconciler.model.errors import CloudError
 
-    if args.snapshot is not None:
-        found = _from_snapshot(args, classes)
+    if request.snapshot is not None:
+        found = _from_snapshot(request.snapshot, classes)
     else:
         from reconciler.cli.wiring.account import look_up
 
-        find = look_up(args, resolved)
+        find = look_up(request, resolved)
         found = [find(node_class) for node_class in classes]
     for node_class in found:
         status = node_class.status
@@ -219,27 +233,27 @@ def _resolved(
         }
         missing = [what for what, things in parts.items() if not things]
         if missing:
-            said = {c.message for c in status.conditions if c.status == "False" and c.message}
+            messages = {c.message for c in status.conditions if c.status == "False" and c.message}
             raise CloudError(
                 f"EC2NodeClass {node_class.name} matches no {' and no '.join(missing)}"
-                + (f" ({'; '.join(sorted(said))})" if said else ""),
+                + (f" ({'; '.join(sorted(messages))})" if messages else ""),
                 remedy="nothing was written; check its selector terms",
             )
     return found
 
 
-def _from_snapshot(args: argparse.Namespace, classes: list[EC2NodeClass]) -> list[EC2NodeClass]:
+def _from_snapshot(snapshot: str, classes: list[EC2NodeClass]) -> list[EC2NodeClass]:
     from msgspec.structs import replace
 
-    from reconciler.cli.shared.request import read_bytes
+    from reconciler.cli.shared.sources import read_bytes
     from reconciler.model.decode import decode
     from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
     from reconciler.observed.snapshot import read_snapshot
 
-    source = "stdin" if args.snapshot == "-" else args.snapshot
+    source = "stdin" if snapshot == "-" else snapshot
     live = {
         o["metadata"]["name"]: o.get("status") or {}
-        for o in read_snapshot(read_bytes(args.snapshot), source).live
+        for o in read_snapshot(read_bytes(snapshot), source).live
         if o.get("kind") == "EC2NodeClass"
     }
     return [replace(c, status=decode(live.get(c.name, {}), EC2NodeClassStatus)) for c in classes]
@@ -320,9 +334,9 @@ def _write(path: str, lock: Lock) -> None:
         raise UnreadableError(why, where=path) from error
 
 
-def _check(args: argparse.Namespace, file: SourceFile | None) -> int:
+def _check(request: LockRequest, file: SourceFile | None) -> int:
     """Check whether the lock matches the folder, without calling AWS."""
-    from reconciler.cli.shared import request
+    from reconciler.cli.shared import sources
     from reconciler.desired.lock import REMEDY, fitting, read_lock
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.source.resource import LOCK_FILE
@@ -332,8 +346,8 @@ def _check(args: argparse.Namespace, file: SourceFile | None) -> int:
     lock = read_lock(file.content)
     if isinstance(lock, Diagnostic):
         return _refused(str(lock))
-    fleet, _ = request.read_desired(request.read_source(args), any_class=False)
-    settings = request.settings_of(args, fleet).settings
+    fleet, _ = sources.read_desired(sources.read_source(request.fleet), any_class=False)
+    settings = sources.settings_of(request.fleet, fleet).settings
     fits, findings = fitting(lock, fleet.node_classes, fleet.node_pools)
     if findings:
         return _refused(str(findings[0]))
@@ -346,7 +360,26 @@ def _check(args: argparse.Namespace, file: SourceFile | None) -> int:
     warnings = locked(settings, lock).warnings
     if warnings:
         return _refused(warnings[0])
-    print(f"{LOCK_FILE} matches: {_sum(fits)}")
+    return _report(request, f"{LOCK_FILE} matches", fits, [])
+
+
+def _report(request: LockRequest, result: str, lock: Lock, changes: Sequence[str]) -> int:
+    """Print what the lock holds, and what was changed in it."""
+    if request.output == "text":
+        for line in changes:
+            print(line)
+        print(f"{result}: {_sum(lock)}")
+        return exitcode.DONE
+    from reconciler.cli.output.listing import format_document, stamp
+
+    document = {
+        "result": result,
+        "changes": list(changes),
+        "nodeClasses": len(lock.node_classes),
+        "instanceTypes": len(lock.types),
+        "lockedAt": stamp(lock.locked_at),
+    }
+    sys.stdout.write(format_document(document, request.output))
     return exitcode.DONE
 
 

@@ -1,32 +1,48 @@
-"""``reconciler plan``: say what would be done and why, and do nothing."""
+"""``reconciler plan``: show what would change and why, and change nothing."""
 
 from __future__ import annotations
 
 import gc
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TextIO
 
+from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode
-from reconciler.cli.shared.request import add_arguments as add_input_arguments
 from reconciler.model.text.visible import Painted
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from reconciler.cli.shared.request import FleetRequest
     from reconciler.plan.make.inputs import Inputs
     from reconciler.plan.value.plan import Plan
 
 _PLAIN: Final = {ord("→"): "->", ord("×"): "x", ord("±"): "~", ord("…"): "...", ord("–"): "-"}
-_OUTPUTS: Final = ("text", "json", "markdown", "html", "mermaid", "requests")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """The fleet to plan, how the plan is shown, and what decides the exit code.
+
+    ``file`` is where the plan is saved, None to save nothing.
+    """
+
+    fleet: FleetRequest
+    output: str
+    file: str | None
+    detailed_exit_code: bool
+    fail_on: frozenset[str]
+    timings: bool
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    add_input_arguments(parser)
+    inputs.add_path(parser)
     add = parser.add_argument
-    add("-o", "--output", choices=_OUTPUTS, default="text", help="output format")
+    inputs.add_output(parser, more=("markdown", "html", "mermaid", "requests"))
     add("--out", metavar="FILE", help="save the plan for `reconciler apply FILE`")
     add(
         "--detailed-exitcode", action="store_true",
@@ -37,64 +53,81 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="exit with 3 if the plan has it: unschedulable (pods that cannot be scheduled)",
     )  # fmt: skip
     add(
-        "--timings",
-        action="store_true",
+        "--timings", action="store_true",
         help="print the seconds spent in each phase to stderr, as JSON",
+    )  # fmt: skip
+    inputs.add_flags(parser, inputs.PLANNING)
+
+
+def request_of(args: argparse.Namespace) -> PlanRequest:
+    """Return what the arguments ask for."""
+    return PlanRequest(
+        inputs.fleet_request(args, args.path),
+        args.output,
+        args.out,
+        args.detailed_exitcode,
+        frozenset(args.fail_on),
+        args.timings,
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(request: PlanRequest) -> int:
     """Print the plan; 0, or with ``--detailed-exitcode`` 2 when there is something to do.
 
     3 when it has what ``--fail-on`` names, whatever there is to do.
     """
-    # A plan is one burst of values that live to its end: looking for garbage among them often
+    # Nearly all values live until the plan is printed: collecting garbage among them often
     # costs a tenth of the time and finds none.
     gc.set_threshold(200_000, 20, 20)
     from reconciler.cli.shared.question import read_inputs
     from reconciler.cli.shared.timings import Timings
 
     timings = Timings()
-    inputs = read_inputs(args, timings)
+    facts = read_inputs(request.fleet, timings)
     from reconciler.plan.make.planner import make_plan
 
-    plan = make_plan(inputs, timings)
+    plan = make_plan(facts, timings)
     with timings("render"):
-        text = render(plan, args, inputs)
-        if args.out:
+        text = render(plan, request, facts)
+        if request.file:
             from reconciler.cli.shared.planfile import save
 
-            save(plan, args.out)
+            save(plan, request.file)
     write(text)
-    if args.timings:
+    if request.timings:
         print(timings.to_json(), file=sys.stderr)
-    if "unschedulable" in args.fail_on and _refuses(plan):
+    if "unschedulable" in request.fail_on and _refuses(plan):
         return exitcode.REFUSED
-    changed = args.detailed_exitcode and not plan.is_empty
+    changed = request.detailed_exit_code and not plan.is_empty
     return exitcode.CHANGES if changed else exitcode.DONE
 
 
 def _refuses(plan: Plan) -> bool:
-    """Return whether pods cannot be scheduled, and say so on stderr."""
+    """Return whether pods cannot be scheduled, and report it on stderr."""
     from reconciler.plan.render.wording import counted, format_pods
     from reconciler.plan.value.summary import unschedulable
 
     pods = unschedulable(plan)
     if pods:
-        said = f"{counted(len(pods), 'pod')} cannot be scheduled: {format_pods(pods)}"
+        what = f"{counted(len(pods), 'pod')} cannot be scheduled: {format_pods(pods)}"
         print(
-            f"Error: --fail-on unschedulable: {said}; the plan lists the reasons", file=sys.stderr
+            f"Error: --fail-on unschedulable: {what}; the plan lists the reasons", file=sys.stderr
         )
     return bool(pods)
 
 
-def render(plan: Plan, args: argparse.Namespace, inputs: Inputs) -> str:
-    """Return the plan in the form that was asked for."""
-    match args.output:
+def render(plan: Plan, request: PlanRequest, facts: Inputs) -> str:
+    """Return the plan in the output format of the request."""
+    match request.output:
         case "json":
             from reconciler.plan.approval import encode_saved
 
             return encode_saved(plan).decode() + "\n"
+        case "yaml":
+            from reconciler.cli.output.listing import yaml_of_json
+            from reconciler.plan.approval import encode_saved
+
+            return yaml_of_json(encode_saved(plan).decode())
         case "markdown":
             from reconciler.plan.render.markdown import render_markdown
 
@@ -110,62 +143,74 @@ def render(plan: Plan, args: argparse.Namespace, inputs: Inputs) -> str:
         case "requests":
             from reconciler.cli.output.requests import render_requests
 
-            return render_requests(plan, inputs)
+            return render_requests(plan, facts)
+    return render_for_terminal(plan, sys.stdout, next_command(plan, request, facts.observation))
+
+
+def render_for_terminal(plan: Plan, out: TextIO, next_step: str = "") -> str:
+    """Return the plan as text, as wide as the terminal and in colour where there is one."""
     from reconciler.plan.render.text import render_text
 
-    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    return render_text(plan, width=_columns(), colour=colour, next_command=next_command(plan, args))
+    colour = out.isatty() and not os.environ.get("NO_COLOR")
+    return render_text(plan, width=_columns(out), colour=colour, next_command=next_step)
 
 
-def _columns() -> int:
-    """Return the terminal's columns, 80 where there is none (``COLUMNS`` overrules)."""
+def _columns(out: TextIO) -> int:
+    """Return the terminal's columns, 80 where there is none (``COLUMNS`` overrides)."""
     text = os.environ.get("COLUMNS", "")
     if text.isascii() and text.isdigit() and int(text):
         return int(text)
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+        return os.get_terminal_size(out.fileno()).columns or 80
     except (OSError, ValueError):
         return 80
 
 
-def next_command(plan: Plan, args: argparse.Namespace) -> str:
-    """Return what to type next, nothing where there is nothing to do."""
+def next_command(plan: Plan, request: PlanRequest, observation: object) -> str:
+    """Return what to type next in the same folder, nothing where there is nothing to do.
+
+    ``apply`` observes the running fleet. So it is the next step of a saved plan and of a plan of
+    the running fleet. A plan of the workloads in a folder, without a cluster, can be simulated.
+    """
     if plan.is_empty:
         return ""
-    if args.out:
-        return " ".join(["reconciler apply", *map(_quoted, (args.out, *_inputs_named(args)))])
-    folder = f" {args.path}" if args.path else ""
-    if args.snapshot or args.catalog:
+    words = _inputs_named(request.fleet)
+    if request.file:
+        return _command_line("reconciler", "apply", request.file, *words)
+    if observation == "snapshot":
         return "save this plan with `--out plan.json`, then run `reconciler apply plan.json`"
-    return f"reconciler apply{folder}"
+    if observation == "workloads":
+        return _command_line("reconciler", "simulate", *words)
+    return _command_line("reconciler", "apply", *words)
 
 
-def _inputs_named(args: argparse.Namespace) -> Iterator[str]:
+def _inputs_named(fleet: FleetRequest) -> Iterator[str]:
     """Yield the arguments of this command that `apply` needs to plan again from the same inputs."""
     from reconciler.model.text.urls import without_secrets
 
-    if args.path:
-        yield args.path
+    if fleet.path:
+        yield fleet.path
     named = {
-        "--repo": without_secrets(args.repo) if args.repo else None,
-        "--ref": args.ref,
-        "--path": args.below,
-        "--catalog": args.catalog,
-        "--state": without_secrets(args.state) if args.state else None,
+        "--repo": without_secrets(fleet.repo) if fleet.repo else None,
+        "--ref": fleet.ref,
+        "--path": fleet.below,
+        "--catalog": fleet.catalog,
+        "--state": without_secrets(fleet.state) if fleet.state else None,
+        "--config": fleet.config,
     }
     for flag, value in named.items():
         if value:
             yield from (flag, value)
-    for setting in args.settings:
+    for setting in fleet.settings:
         yield from ("--set", without_secrets(setting))
-    for name in args.allow_removal:
+    for name in sorted(fleet.allow_removal):
         yield from ("--allow-removal", name)
 
 
-def _quoted(word: str) -> str:
-    from shlex import quote
+def _command_line(*words: str) -> str:
+    from shlex import join
 
-    return quote(word)
+    return join(words)
 
 
 def write(text: str) -> None:

@@ -1,56 +1,90 @@
-"""``reconciler resume``: let disruption go on that stopped by itself after failures.
+"""``reconciler resume``: resume disruption that was halted after failures.
 
-It writes one record beside whatever engine runs, whose next pass goes on from there. What somebody
-suspended in ``reconciler.yaml`` is taken out of that file instead.
+It writes one record, which the next pass of a running engine reads. Disruption that was suspended
+in ``reconciler.yaml`` is resumed by changing that file instead.
 """
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode, records
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from reconciler.cli.shared.request import StateRequest
     from reconciler.model.history import Rollout
 
 
+@dataclass(frozen=True, slots=True)
+class ResumeRequest:
+    """The NodePools whose disruption is resumed, all that are halted where none is named."""
+
+    fleet: StateRequest
+    node_pools: tuple[str, ...]
+    output: str
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare which NodePools go on."""
-    records.add_path(parser)
+    """Declare which NodePools are resumed."""
+    inputs.add_path(parser)
     parser.add_argument(
-        "--node-pool",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="only this NodePool (default: every halted NodePool)",
-    )
-    records.add_arguments(parser)
+        "--node-pool", action="append", default=[], metavar="NAME",
+        help="only this NodePool (repeatable; default: every halted NodePool)",
+    )  # fmt: skip
+    inputs.add_output(parser)
+    inputs.add_flags(parser, inputs.RECORDED)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Resume, and say what goes on."""
+def request_of(args: argparse.Namespace) -> ResumeRequest:
+    """Return what the arguments ask for."""
+    fleet = inputs.state_request(args, args.path)
+    return ResumeRequest(fleet, tuple(args.node_pool), args.output)
+
+
+def run(request: ResumeRequest) -> int:
+    """Resume disruption, and print which NodePools were resumed."""
     from reconciler.engine.steps.rollouts import resumed
 
-    with records.recorded(args, needs_lease=False) as recorded:
+    with records.recorded(request.fleet, needs_lease=False) as recorded:
         store = recorded.state.store
-        meant = _meant(store.rollouts(), args.node_pool)
-        for rollout in meant:
+        halted = _halted(store.rollouts(), request.node_pools)
+        for rollout in halted:
             store.put_rollout(resumed(rollout))
-    for rollout in meant:
+    if request.output != "text":
+        from reconciler.cli.output.listing import format_document
+
+        document = {"resumed": [_document(rollout) for rollout in halted]}
+        sys.stdout.write(format_document(document, request.output))
+        return exitcode.DONE
+    for rollout in halted:
         print(
             f"Resumed disruption of NodePool {rollout.node_pool}. It was halted at "
             f"{rollout.stopped_at:%Y-%m-%d %H:%M} UTC after {rollout.failures} failures; the "
             f"last one: {rollout.stopped_why}."
         )
-    if not meant:
+    if not halted:
         print("No NodePool is halted.")
     return exitcode.DONE
 
 
-def _meant(rollouts: Sequence[Rollout], names: Sequence[str]) -> list[Rollout]:
+def _document(rollout: Rollout) -> dict[str, object]:
+    from reconciler.cli.output.listing import stamp
+
+    return {
+        "nodePool": rollout.node_pool,
+        "haltedAt": stamp(rollout.stopped_at),
+        "failures": rollout.failures,
+        "reason": rollout.stopped_why,
+    }
+
+
+def _halted(rollouts: Sequence[Rollout], names: Sequence[str]) -> list[Rollout]:
     """Return the stopped rollouts of these NodePools, of all where none is named.
 
     Raises:

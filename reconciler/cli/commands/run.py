@@ -1,72 +1,133 @@
-"""``reconciler run``: the daemon. It keeps the fleet as git wants it until it is told to stop."""
+"""``reconciler run``: the daemon that keeps the fleet in sync with git until it is stopped."""
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from reconciler.cli.parser import inputs
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
+    from reconciler.cli.shared.request import FleetRequest
     from reconciler.cli.wiring.imitation import Imitation
+    from reconciler.cli.wiring.monitoring import DaemonObserver
     from reconciler.cli.wiring.standby import Standby
     from reconciler.plan.value.plan import Plan
     from reconciler.ports.progress import Notifier
 
+LISTEN_VARIABLE: Final = "RECONCILER_LISTEN"
+TOKEN_VARIABLE: Final = "RECONCILER_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
 _AGAIN_S: Final = 5.0
-"""How long a daemon waits before it starts anew after trouble with its state or its folder."""
+"""How long a daemon waits before it starts again after trouble with its state or its folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """The fleet to keep, how often it is reconciled, and how the daemon behaves.
+
+    ``waits`` is whether it waits for the lease where another process holds it. ``acts_on_files``
+    is whether uncommitted changes count. ``heartbeat`` is a file, None for none. ``listen`` is the
+    address for metrics, health checks and the dashboard, empty for none; ``token`` and ``header``
+    let users see the dashboard from other machines.
+    """
+
+    fleet: FleetRequest
+    interval: timedelta
+    waits: bool = True
+    acts_on_files: bool = False
+    heartbeat: str | None = None
+    log_format: str = "text"
+    listen: str = ""
+    token: str = ""
+    header: str = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what is kept, and how often to look."""
+    """Declare the fleet, and how often it is reconciled."""
     from reconciler.cli.commands import health
-    from reconciler.cli.shared import request
 
-    request.add_arguments(parser)
+    inputs.add_path(parser)
     health.add_heartbeat(parser)
     parser.add_argument(
-        "--interval", default="30s", metavar="DURATION", help=("time between two reconcile passes")
-    )
+        "--interval", default="30s", metavar="DURATION",
+        help="time between two reconcile passes (default: 30s)",
+    )  # fmt: skip
     parser.add_argument(
-        "--no-wait",
-        action="store_true",
+        "--no-wait", action="store_true",
         help="exit 1 if another process acts for this fleet (default: wait, and take over)",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--dirty",
-        action="store_true",
+        "--dirty", action="store_true",
         help="act on uncommitted changes of the working tree (default: on its commits only)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--log-format", choices=("text", "json"), default="text",
+        help="format of the log (default: text)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--listen", metavar="HOST:PORT", default=os.environ.get(LISTEN_VARIABLE, ""),
+        help="serve metrics, health checks and a dashboard at this address "
+        f"(default: {LISTEN_VARIABLE}; *:8080 listens on all interfaces)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--trusted-header", metavar="NAME", default="",
+        help="header in which a proxy names the user it has authenticated; "
+        f"{TOKEN_VARIABLE} is another way to protect the dashboard",
+    )  # fmt: skip
+    inputs.add_flags(parser, inputs.ACTING)
+
+
+def request_of(args: argparse.Namespace) -> RunRequest:
+    """Return what the arguments ask for."""
+    return RunRequest(
+        inputs.fleet_request(args, args.path),
+        inputs.read_duration(args.interval, "--interval"),
+        waits=not args.no_wait,
+        acts_on_files=args.dirty,
+        heartbeat=args.heartbeat,
+        log_format=args.log_format,
+        listen=args.listen,
+        token=os.environ.get(TOKEN_VARIABLE, ""),
+        header=args.trusted_header,
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(request: RunRequest) -> int:
     """Run until SIGTERM or SIGINT; the pass in hand is finished first."""
+    from reconciler.adapters.clock import SystemClock
     from reconciler.cli.commands.health import beating
-    from reconciler.cli.output.progress import TerminalNotifier
+    from reconciler.cli.output.log import FORMATS, LogNotifier, libraries_logged
     from reconciler.cli.shared import stopping
     from reconciler.cli.shared.exitcode import DONE
+    from reconciler.cli.wiring.monitoring import monitored
 
-    notifier = TerminalNotifier(sys.stdout, colour=sys.stdout.isatty())
-    with stopping.on_signal() as stop:
-        keep(args, notifier, beating(args.heartbeat, stop), waits=not args.no_wait)
+    form = next(known for known in FORMATS if known == request.log_format)
+    log = LogNotifier(sys.stdout, SystemClock(), form, colour=sys.stdout.isatty())
+    with stopping.on_signal() as stop, libraries_logged(log), ExitStack() as stack:
+        monitoring = stack.enter_context(monitored(request, log, beating(request.heartbeat, stop)))
+        keep(request, monitoring.notifier, monitoring.stop, observer=monitoring.observer)
     return DONE
 
 
 def keep(
-    args: argparse.Namespace,
+    request: RunRequest,
     notifier: Notifier,
     stop: Callable[[], bool],
     imitation: Imitation | None = None,
-    *,
-    waits: bool = False,
+    observer: DaemonObserver | None = None,
 ) -> None:
-    """Keep the fleet as git wants it until ``stop`` says so, which is asked between passes.
+    """Keep the fleet in sync with git until ``stop``, which is called between passes, is true.
 
-    Where another process holds the lease, it ``waits`` for it or ends. Once it has acted or
-    waited, no trouble with the lease, the state or the clock ends it: it starts anew, as after a
-    crash.
+    Where another process holds the lease, it waits or ends, as requested. Once it has acted or
+    waited, no trouble with the lease, the state or the clock ends it: it starts again, as after
+    a crash.
 
     Raises:
         LeaseHeldError: another process holds the lease, and it does not wait.
@@ -81,8 +142,8 @@ def keep(
     )
     from reconciler.ports.progress import EventKind, Progress
 
-    clock = imitation.clock if imitation is not None else clock_of(args)
-    standby = Standby(notifier, stop) if waits else None
+    clock = imitation.clock if imitation is not None else clock_of(request.fleet)
+    standby = Standby(notifier, stop) if request.waits else None
     has_begun = False
 
     def begin() -> None:
@@ -91,7 +152,7 @@ def keep(
 
     while not stop():
         try:
-            _act(args, notifier, stop, imitation, standby, begin)
+            _act(request, notifier, stop, imitation, standby, begin, observer)
         except LeaseLostError as error:
             notifier.notify(
                 Progress(clock.now(), EventKind.LEASE_LOST, f"stopped acting: {error.message}")
@@ -110,12 +171,13 @@ def keep(
 
 
 def _act(
-    args: argparse.Namespace,
+    request: RunRequest,
     notifier: Notifier,
     stop: Callable[[], bool],
     imitation: Imitation | None,
     standby: Standby | None,
     begin: Callable[[], None],
+    observer: DaemonObserver | None,
 ) -> None:
     """Hold the lease and run pass after pass; ``begin`` is called once it is held."""
     from reconciler.cli.commands.apply import mandate_of
@@ -123,20 +185,19 @@ def _act(
     from reconciler.cli.wiring.fleetsource import follow_commits
     from reconciler.engine.loop import Pulse
     from reconciler.engine.loop import run as keep_passing
-    from reconciler.model.duration import parse_duration
 
-    if not args.dirty:
-        follow_commits(args)
-    world = assembled(args, notifier, imitation, sleeps=True, standby=standby)
+    fleet = request.fleet if request.acts_on_files else follow_commits(request.fleet)
+    world = assembled(fleet, notifier, imitation, sleeps=True, standby=standby)
     with world as assembly, assembly.source.watched():
         begin()
         keep_passing(
-            assembly.world,
+            observer.watching(assembly.world) if observer is not None else assembly.world,
             assembly.source,
             mandate_of(assembly.settings),
-            pulse=Pulse(quiet=parse_duration(args.interval).total_seconds()),
+            pulse=Pulse(quiet=request.interval.total_seconds()),
             stop=stop,
             next_change=next_change,
+            observer=observer,
         )
 
 

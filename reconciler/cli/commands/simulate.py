@@ -1,32 +1,47 @@
-"""``reconciler simulate``: what happens when, played by the engine itself in virtual time."""
+"""``reconciler simulate``: run the engine in virtual time, and show what happens when."""
 
 from __future__ import annotations
 
 import gc
 import sys
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode
-from reconciler.cli.shared.request import add_arguments as add_input_arguments
 
 if TYPE_CHECKING:
     import argparse
 
+    from reconciler.cli.shared.request import FleetRequest
     from reconciler.cli.simulation.report import Report
     from reconciler.cli.simulation.script import Script
-
-_OUTPUTS: Final = ("text", "json", "html")
 
 SPAN_MAX: Final = timedelta(days=366)
 """The longest time that ``--until`` may name."""
 
 
+@dataclass(frozen=True, slots=True)
+class SimulateRequest:
+    """The fleet at its first moment, how long and with which faults it is simulated.
+
+    ``until`` is a duration or a time, None until nothing is left to do. ``faults`` is a file.
+    """
+
+    fleet: FleetRequest
+    until: str | None
+    seed: int
+    faults: str | None
+    output: str
+    timings: bool
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    add_input_arguments(parser)
+    inputs.add_path(parser)
     add = parser.add_argument
-    add("-o", "--output", choices=("text", "json", "html"), default="text", help="output format")
+    inputs.add_output(parser, more=("html",))
     add(
         "--until", metavar="DURATION|TIME",
         help="when to stop (default: when nothing is left to do)",
@@ -34,14 +49,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
     add("--faults", metavar="FILE", help="fault scenario (YAML)")
     add(
-        "--timings",
-        action="store_true",
-        help=("print the seconds spent in each phase to stderr, as JSON"),
-    )
+        "--timings", action="store_true",
+        help="print the seconds spent in each phase to stderr, as JSON",
+    )  # fmt: skip
+    inputs.add_flags(parser, inputs.PLANNING)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Play the simulation and tell what happened."""
+def request_of(args: argparse.Namespace) -> SimulateRequest:
+    """Return what the arguments ask for."""
+    fleet = inputs.fleet_request(args, args.path)
+    return SimulateRequest(fleet, args.until, args.seed, args.faults, args.output, args.timings)
+
+
+def run(request: SimulateRequest) -> int:
+    """Run the simulation and print what happened."""
     gc.set_threshold(200_000, 20, 20)
     from reconciler.cli.commands.plan import write
     from reconciler.cli.shared.timings import Timings
@@ -49,22 +70,26 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.cli.simulation.scenes import played
 
     timings = Timings()
-    setting = built(args, timings, _script(args))
-    report = played(setting, _until(args.until, setting.start))
+    setting = built(request.fleet, timings, _script(request.faults), request.seed)
+    report = played(setting, _until(request.until, setting.start))
     with timings("render"):
-        text = render(report, args.output)
+        text = render(report, request.output)
     write(text)
-    if args.timings:
+    if request.timings:
         print(timings.to_json(), file=sys.stderr)
     return exitcode.DONE
 
 
 def render(report: Report, output: str) -> str:
-    """Return the report in the form that was asked for."""
+    """Return the report in the output format of the request."""
     if output == "json":
         import msgspec
 
         return msgspec.json.encode(report, order="sorted").decode() + "\n"
+    if output == "yaml":
+        from reconciler.cli.output.listing import yaml_of_json
+
+        return yaml_of_json(render(report, "json"))
     if output == "html":
         from reconciler.cli.simulation.page import render_html
 
@@ -74,11 +99,11 @@ def render(report: Report, output: str) -> str:
     return render_text(report)
 
 
-def _script(args: argparse.Namespace) -> Script:
-    from reconciler.cli.shared.request import read_bytes
+def _script(file: str | None) -> Script:
+    from reconciler.cli.shared.sources import read_bytes
     from reconciler.cli.simulation.script import Script, read_script
 
-    return read_script(read_bytes(args.faults), args.faults) if args.faults else Script()
+    return read_script(read_bytes(file), file) if file else Script()
 
 
 def _until(text: str | None, start: datetime) -> datetime | timedelta | None:
@@ -89,7 +114,7 @@ def _until(text: str | None, start: datetime) -> datetime | timedelta | None:
     """
     if text is None:
         return None
-    from reconciler.cli.shared.moment import present
+    from reconciler.cli.shared.moment import read_time
     from reconciler.model.errors import UsageError
 
     wrong = UsageError(
@@ -98,7 +123,7 @@ def _until(text: str | None, start: datetime) -> datetime | timedelta | None:
         remedy="write a duration such as 24h or 7d, or a time after the start",
     )
     is_time = "-" in text and "T" in text.upper()
-    span = present(text, "--until") - start if is_time else _span(text, wrong)
+    span = read_time(text, "--until") - start if is_time else _span(text, wrong)
     if span <= timedelta(0):
         raise wrong
     if span > SPAN_MAX:

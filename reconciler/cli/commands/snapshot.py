@@ -9,93 +9,117 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from reconciler.cli.parser import inputs
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
-_NAMING_A_FLEET: Final = ("path", "repo", "below", "ref", "state")
+    from reconciler.cli.shared.request import FleetRequest
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRequest:
+    """What is captured, and where it is written.
+
+    ``names_fleet`` is whether an argument names a fleet. ``kubectl`` is a program to read the
+    cluster with instead of the API, ``context`` one of the kubeconfig's. ``file`` is None for
+    stdout.
+    """
+
+    fleet: FleetRequest
+    names_fleet: bool
+    kubectl: str | None
+    context: str | None
+    file: str | None
+    output: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where the snapshot goes, and which fleet or cluster it is of."""
-    from reconciler.cli.shared import operatorfile
-
+    inputs.add_path(parser)
     add = parser.add_argument
-    add("path", nargs="?", default=None, metavar="PATH", help="fleet folder (default: .)")
-    add("--repo", metavar="URL", help="fleet in a remote repository, without a checkout")
-    add("--ref", metavar="REF", help="commit, branch or tag (default: the working tree)")
-    add("--path", dest="below", metavar="DIR", help="fleet folder within the repository")
     add("--out", metavar="FILE", help="write to this file (default: stdout)")
     add("--context", metavar="NAME", help="context of the kubeconfig to use")
-    add("--state", metavar="DIR|URL", help="state directory or database URL")
     add(
-        "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE",
-        help="override a setting of reconciler.yaml",
-    )  # fmt: skip
-    operatorfile.add_argument(parser)
-    add("--catalog", metavar="FILE", help="catalog of instance types (default: of the account)")
-    add("--now", metavar="TIME", help="current time in RFC 3339 (default: the system clock)")
-    add(
-        "--kubectl",
-        metavar="PROGRAM",
+        "--kubectl", metavar="PROGRAM",
         help="use this kubectl instead of the API; records of a fleet are then left out",
-    )
-    parser.set_defaults(base=None, snapshot=None, allow_removal=[])
+    )  # fmt: skip
+    add(
+        "-o", "--output", choices=("json", "yaml"), default="json", metavar="FORMAT",
+        help="output format: json, yaml (default: json)",
+    )  # fmt: skip
+    inputs.add_flags(parser, [name for name in inputs.ACTING if name != "allow_removal"])
 
 
-def run(args: argparse.Namespace) -> int:
+def request_of(args: argparse.Namespace) -> SnapshotRequest:
+    """Return what the arguments ask for."""
+    fleet = inputs.fleet_request(args, args.path)
+    if args.context:
+        settings = (*fleet.settings, f"kubernetes.context={args.context}")
+        fleet = replace(fleet, settings=settings)
+    named = (args.path, args.repo, args.below, args.ref, args.state)
+    names_fleet = any(value is not None for value in named)
+    return SnapshotRequest(fleet, names_fleet, args.kubectl, args.context, args.out, args.output)
+
+
+def run(request: SnapshotRequest) -> int:
     """Write one List of every object that a plan reads; all of them or nothing."""
     from reconciler.cli.shared.exitcode import DONE
 
-    if args.context:
-        args.settings = [*args.settings, f"kubernetes.context={args.context}"]
-    items = captured(args)
-    content = _encoded(items)
-    if args.out is None:
+    items = captured(request)
+    content = _encoded(items, request.output)
+    if request.file is None:
         sys.stdout.write(content.decode())
         return DONE
-    _save(content, args.out)
-    print(f"{args.out}: {len(items)} objects", file=sys.stderr)
+    _save(content, request.file)
+    print(f"{request.file}: {len(items)} objects", file=sys.stderr)
     return DONE
 
 
-def captured(args: argparse.Namespace) -> Sequence[Any]:
-    """Return the objects of the fleet or cluster that the arguments name.
+def captured(request: SnapshotRequest) -> Sequence[Any]:
+    """Return the objects of the fleet or cluster that the request names.
 
     Raises:
         ReconcilerError: something could not be read; a part is never taken for the whole.
     """
-    if args.kubectl is not None:
+    if request.kubectl is not None:
         from reconciler.adapters.kubernetes.kubectl import objects_of_cluster
 
-        return objects_of_cluster(args.kubectl, args.context)
+        return objects_of_cluster(request.kubectl, request.context)
     from reconciler.cli.wiring import capturing
 
-    if _names_fleet(args):
-        return capturing.objects_of_fleet(args)
-    return capturing.objects_of_cluster(args)
+    if _is_of_fleet(request):
+        return capturing.objects_of_fleet(request.fleet)
+    return capturing.objects_of_cluster(request.fleet)
 
 
-def _names_fleet(args: argparse.Namespace) -> bool:
-    """Return whether a fleet is meant: an argument names one, or one is recorded for this folder.
+def _is_of_fleet(request: SnapshotRequest) -> bool:
+    """Return whether a fleet is captured: one is named, or one is recorded for this folder.
 
-    Without recorded state the nodes of the cluster are somebody else's, such as Karpenter's before
-    they are adopted: then the objects of the cluster are wanted.
+    Without recorded state the nodes of the cluster belong to something else, such as Karpenter
+    before they are adopted. Then the objects of the cluster are captured.
     """
-    if any(getattr(args, name) is not None for name in _NAMING_A_FLEET):
+    if request.names_fleet:
         return True
     from reconciler.cli.shared.records import is_recorded
 
-    return is_recorded(args)
+    return is_recorded(request.fleet)
 
 
-def _encoded(items: Iterable[Any]) -> bytes:
+def _encoded(items: Iterable[Any], output: str) -> bytes:
     import msgspec
 
     whole = {"apiVersion": "v1", "kind": "List", "items": list(items)}
-    return msgspec.json.encode(whole) + b"\n"
+    content = msgspec.json.encode(whole) + b"\n"
+    if output == "json":
+        return content
+    from reconciler.cli.output.listing import yaml_of_json
+
+    return yaml_of_json(content.decode()).encode()
 
 
 def _save(content: bytes, path: str) -> None:

@@ -4,43 +4,67 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.cli.shared import exitcode, records
+from reconciler.cli.parser import inputs
+from reconciler.cli.shared import exitcode, records, watching
 
 if TYPE_CHECKING:
     import argparse
 
     from reconciler.cli.shared.records import Recorded
+    from reconciler.cli.shared.request import StateRequest
     from reconciler.plan.value.plan import Plan
 
 _PHASES: Final = ("Pending", "Launched", "Registered", "Ready", "Terminating")
 _ACTIONS_MAX: Final = 20
 
 
+@dataclass(frozen=True, slots=True)
+class StatusRequest:
+    """The fleet whose status is shown, and the output format."""
+
+    fleet: StateRequest
+    output: str
+    watches: bool
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the form."""
-    records.add_path(parser)
-    parser.add_argument(
-        "-o", "--output", choices=("text", "json"), default="text", help="output format"
-    )
-    records.add_arguments(parser)
+    """Declare the fleet and the output format."""
+    inputs.add_path(parser)
+    inputs.add_output(parser)
+    inputs.add_watch(parser)
+    inputs.add_flags(parser, inputs.RECORDED)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the status."""
+def request_of(args: argparse.Namespace) -> StatusRequest:
+    """Return what the arguments ask for."""
+    return StatusRequest(inputs.state_request(args, args.path), args.output, args.watch)
+
+
+def run(request: StatusRequest) -> int:
+    """Print the status, once or whenever it changes."""
+    if request.watches:
+        watching.watch_until_stopped(lambda: _view(request), sys.stdout)
+    else:
+        _view(request).show(sys.stdout)
+    return exitcode.DONE
+
+
+def _view(request: StatusRequest) -> watching.View:
+    """Return the status in the output format."""
     from reconciler.cli.output import knowledge
 
-    with records.recorded(args) as recorded:
-        known = knowledge.known_at(args)
+    with records.recorded(request.fleet) as recorded:
+        known = knowledge.known_at(request.fleet)
         facts = {**facts_of(recorded), "known": knowledge.document(known)}
-        if args.output == "json":
-            from reconciler.cli.output.listing import as_json
+        if request.output == "text":
+            text = _text(recorded, facts, knowledge.ages(known, recorded.now))
+            return watching.View(text, facts)
+    from reconciler.cli.output.listing import format_document
 
-            sys.stdout.write(as_json(facts))
-        else:
-            sys.stdout.write(_text(recorded, facts, knowledge.ages(known, recorded.now)))
-    return exitcode.DONE
+    return watching.View(format_document(facts, request.output), facts)
 
 
 def facts_of(recorded: Recorded) -> dict[str, Any]:

@@ -3,50 +3,66 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode
+from reconciler.cli.shared.folder import fleet_folder
 
 if TYPE_CHECKING:
     import argparse
 
     from reconciler.desired.fleet import SourceFile
 
-_OUTPUTS: Final = ("text", "json", "github", "sarif")
+
+@dataclass(frozen=True, slots=True)
+class ValidateRequest:
+    """The fleet folder to check, the settings of the command line, and the output format."""
+
+    path: str
+    settings: tuple[str, ...]
+    output: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("path", nargs="?", default=".", metavar="PATH", help="fleet folder")
-    parser.add_argument("-o", "--output", choices=_OUTPUTS, default="text", help="output format")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
-        help="override a setting of reconciler.yaml",
-    )  # fmt: skip
+    inputs.add_path(parser)
+    inputs.add_output(parser, more=("github", "sarif"))
+    inputs.add_flags(parser, ("settings",))
 
 
-def run(args: argparse.Namespace) -> int:
+def request_of(args: argparse.Namespace) -> ValidateRequest:
+    """Return what the arguments ask for."""
+    return ValidateRequest(fleet_folder(args.path) or ".", tuple(args.settings), args.output)
+
+
+def run(request: ValidateRequest) -> int:
     """Print the findings; 0 when none is an error, 3 otherwise."""
     from reconciler.adapters.git.folder import read_folder
     from reconciler.cli.output import findings
     from reconciler.desired.fleet import read_fleet
 
-    if args.settings:
+    if request.settings:
         from reconciler.desired.settings.layers import resolve
 
-        resolve({}, {}, args.settings)  # a setting that is wrong is wrong usage
+        resolve({}, {}, request.settings)  # a setting that is wrong is wrong usage
 
-    files, refused = read_folder(args.path)
+    files, refused = read_folder(request.path)
     _, diagnostics = read_fleet(files, refused=refused)
-    match args.output:
+    match request.output:
         case "json":
             text = findings.render_json(diagnostics)
+        case "yaml":
+            from reconciler.cli.output.listing import yaml_of_json
+
+            text = yaml_of_json(findings.render_json(diagnostics))
         case "github":
-            text = findings.render_github(diagnostics, folder_in_repository(args.path))
+            text = findings.render_github(diagnostics, folder_in_repository(request.path))
         case "sarif":
             from reconciler.cli.output.sarif import render_sarif
 
-            text = render_sarif(diagnostics, folder_in_repository(args.path))
+            text = render_sarif(diagnostics, folder_in_repository(request.path))
         case _:
             sources = {file.path: _shown(file) for file in files}
             text = findings.render_text(diagnostics, sources, colour=sys.stdout.isatty())

@@ -1,6 +1,6 @@
-"""Turns what the engine tells into lines of a story: what became of which node, and the fleet.
+"""Turns the progress of the engine into lines of a story: what happens to nodes and the fleet.
 
-What is told is kept until the pass is over, so that four nodes that become ready at once are one
+Progress is kept until the pass is over, so that four nodes that become ready at once are one
 line, and the picture of the fleet beside it is the one that the pass has left behind.
 """
 
@@ -49,7 +49,7 @@ class Reporter:
         self._said: set[str] = set()
 
     def begin(self, store: StateStore) -> None:
-        """Report on this store from now on, and count anew."""
+        """Report on this store from now on, and count from zero."""
         self._store = store
         self._said.clear()
         self.most_disrupted, self.least_ready = {}, {}
@@ -109,13 +109,13 @@ def _sign(claim: NodeClaim) -> str:
 
 
 def _lines(
-    told: Sequence[Progress], claims: Sequence[NodeClaim], commands: Sequence[RunningCommand]
+    events: Sequence[Progress], claims: Sequence[NodeClaim], commands: Sequence[RunningCommand]
 ) -> Iterator[Line]:
     """Yield the lines for the events of one pass."""
     by_id = {c.id: c for c in commands}
     nodes = {c.status.node_name: c.name for c in claims if c.status.node_name}
-    found = {p.node_claim for p in told if p.kind == EventKind.RECOVERED}
-    for kind, group in groupby((p for p in told if p.kind not in _HIDDEN), key=lambda p: p.kind):
+    found = {p.node_claim for p in events if p.kind == EventKind.RECOVERED}
+    for kind, group in groupby((p for p in events if p.kind not in _HIDDEN), key=lambda p: p.kind):
         some = list(group)
         at, names = some[0].at, [p.node_claim for p in some]
         match kind:

@@ -7,7 +7,6 @@ killed.
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import subprocess
@@ -32,6 +31,7 @@ from reconciler.cli.wiring.imitation import Imitation
 if TYPE_CHECKING:
     from reconciler.adapters.database.state import DatabaseState
     from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+    from reconciler.cli.shared.request import FleetRequest
     from reconciler.engine.reconcile import Pass
     from reconciler.plan.value.plan import Plan
     from reconciler.ports.state import StateStore
@@ -141,18 +141,18 @@ class DemoStage:
 
     def seed(self) -> None:
         """Put into the account what the fleet's node classes select there."""
-        from reconciler.cli.shared.request import read_desired, read_source
+        from reconciler.cli.shared.sources import read_desired, read_source
         from reconciler.desired.objects import node_classes
 
-        fleet, _ = read_desired(read_source(self._arguments()), any_class=False)
+        fleet, _ = read_desired(read_source(self._request()), any_class=False)
         for node_class in node_classes(fleet):
             self.ec2.seed(node_class)
 
-    def plan(self, *words: str) -> Plan:
-        """Return what ``reconciler plan`` with these words shows."""
+    def plan(self, base: str | None = None) -> Plan:
+        """Return what ``reconciler plan`` shows, compared with ``base`` if given."""
         from reconciler.plan.make.planner import make_plan
 
-        return make_plan(live_inputs(self._arguments(*words), self._imitation))
+        return make_plan(live_inputs(self._request(base), self._imitation))
 
     def apply(self) -> Pass:
         """Do what ``reconciler apply`` does."""
@@ -241,17 +241,15 @@ class DemoStage:
 
     @contextmanager
     def _assembled(self) -> Iterator[Assembly]:
-        with assembled(self._arguments(), self.reporter, self._imitation) as assembly:
+        with assembled(self._request(), self.reporter, self._imitation) as assembly:
             self.reporter.begin(assembly.world.store)
             yield assembly
 
-    def _arguments(self, *words: str) -> argparse.Namespace:
-        """Return the arguments of ``apply``, ``run`` and a live ``plan``."""
-        from reconciler.cli.shared import request
+    def _request(self, base: str | None = None) -> FleetRequest:
+        """Return what ``apply``, ``run`` and a live ``plan`` are asked for."""
+        from reconciler.cli.shared.request import FleetRequest
 
-        parser = argparse.ArgumentParser()
-        request.add_arguments(parser)
-        return parser.parse_args([str(self.folder), "--set", "cluster=embedded", *words])
+        return FleetRequest(path=str(self.folder), settings=("cluster=embedded",), base=base)
 
     def _process(self, url: str) -> subprocess.Popen[bytes]:
         """Start ``reconciler apply`` on this stage against the EC2 at ``url``, quietly."""
@@ -263,7 +261,15 @@ class DemoStage:
         paths = os.pathsep.join(filter(None, (code, os.environ.get("PYTHONPATH"))))
         return subprocess.Popen(
             (
-                *(sys.executable, "-m", "reconciler", "apply", str(self.folder), "--quiet"),
+                *(
+                    sys.executable,
+                    "-m",
+                    "reconciler",
+                    "apply",
+                    str(self.folder),
+                    "-q",
+                    "--auto-approve",
+                ),
                 *("--now", now, "--set", "cluster=embedded", "--set", endpoint, "--timeout", "2m"),
             ),
             # Ctrl-C is meant for the story: it decides how its process ends.

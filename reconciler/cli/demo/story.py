@@ -64,7 +64,7 @@ def _pull_request(stage: DemoStage, narrator: Narrator) -> None:
     narrator.chapter("A pull request shows its effect")
     stage.clock.set(START.replace(hour=10))
     narrator.say(
-        "A branch moves the web pool from Intel to Graviton by changing one word of YAML. The "
+        "A branch moves the web pool from Intel to Graviton by changing one value in the YAML. The "
         "reviewer sees which nodes drift, which are replaced now, which are deferred, and "
         "what this costs."
     )
@@ -72,7 +72,7 @@ def _pull_request(stage: DemoStage, narrator: Narrator) -> None:
     stage.edit("nodes/web.yaml", "[amd64]", "[arm64]")
     _commit(stage, narrator, "Run the web on Graviton", f"git switch -c {_BRANCH}")
     narrator.command("reconciler plan --base main")
-    narrator.quote(_excerpt(stage.plan("--base", "main")))
+    narrator.quote(_excerpt(stage.plan(base="main")))
 
 
 def _roll_out(stage: DemoStage, narrator: Narrator) -> None:

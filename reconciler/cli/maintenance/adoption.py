@@ -8,42 +8,32 @@ the same nodes.
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
     from reconciler.cli.maintenance.takeover import Takeover
+    from reconciler.cli.shared.request import FleetRequest
     from reconciler.engine.takeover import Stake
     from reconciler.observed.snapshot import Snapshot
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare which fleet takes over, from what, and whether it is done."""
-    from reconciler.cli.shared import request
+@dataclass(frozen=True, slots=True)
+class AdoptionRequest:
+    """Which fleet adopts nodes, and whether it is done (``is_confirmed``) or only shown.
 
-    request.add_arguments(parser)
-    parser.add_argument(
-        "--yes",
-        action="store_true",
-        help=("apply the changes: record the NodeClaims and tag the instances"),
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=["text", "json"],
-        default="text",
-        help=("output format (default: text)"),
-    )
-    parser.add_argument(
-        "--karpenter-is-gone",
-        action="store_true",
-        help="confirm that Karpenter is scaled to zero (needed without --snapshot)",
-    )
+    ``is_karpenter_gone`` is the user's statement that Karpenter is scaled to zero.
+    """
+
+    fleet: FleetRequest
+    output: str
+    is_confirmed: bool
+    is_karpenter_gone: bool
 
 
-def run(args: argparse.Namespace) -> int:
+def run(request: AdoptionRequest) -> int:
     """List what would be taken over; with ``--yes`` take it.
 
     Raises:
@@ -52,28 +42,29 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.cli.shared import exitcode
     from reconciler.cli.wiring.assembly import taking_over
 
-    snapshot = _snapshot(args)
+    snapshot = _snapshot(request.fleet)
     problems: Sequence[str] = ()
-    with taking_over(args, writes=args.yes) as takeover:
+    with taking_over(request.fleet, writes=request.is_confirmed) as takeover:
         stakes = takeover.survey(snapshot)
-        if args.output == "text":
+        if request.output == "text":
             sys.stdout.write(_listed(stakes, takeover))
         taken = sum(stake.claim is not None for stake in stakes)
-        acts = bool(args.yes and taken)
+        acts = bool(request.is_confirmed and taken)
         if acts:
             if any(_is_karpenters(stake, takeover) for stake in stakes):
-                _refuse_two_owners(snapshot, confirmed_gone=args.karpenter_is_gone)
+                _refuse_two_owners(snapshot, confirmed_gone=request.is_karpenter_gone)
             problems = takeover.take(stakes)
-    if args.output == "json":
-        from reconciler.cli.output.listing import as_json
+    if request.output != "text":
+        from reconciler.cli.output.listing import format_document
 
-        sys.stdout.write(as_json(_as_value(stakes, takeover, problems, is_done=acts)))
+        document = _as_value(stakes, takeover, problems, is_done=acts)
+        sys.stdout.write(format_document(document, request.output))
     for problem in problems:
         print(f"cannot tag instances: {problem}", file=sys.stderr)
     if problems:
         print("fix the problem, then run the same command again", file=sys.stderr)
         return exitcode.FAILED
-    if acts and args.output == "text":
+    if acts and request.output == "text":
         print(f"Adopted {taken} into fleet {takeover.fleet}.")
     return exitcode.DONE
 
@@ -124,21 +115,21 @@ def _becomes(stake: Stake) -> str:
     return "tagged" if stake.is_recorded else "ours"
 
 
-def _snapshot(args: argparse.Namespace) -> Snapshot | None:
-    if args.snapshot is None:
+def _snapshot(request: FleetRequest) -> Snapshot | None:
+    if request.snapshot is None:
         return None
-    from reconciler.cli.shared.request import read_bytes
+    from reconciler.cli.shared.sources import read_bytes
     from reconciler.observed.snapshot import read_snapshot
 
-    source = "stdin" if args.snapshot == "-" else args.snapshot
-    return read_snapshot(read_bytes(args.snapshot), source)
+    source = "stdin" if request.snapshot == "-" else request.snapshot
+    return read_snapshot(read_bytes(request.snapshot), source)
 
 
 def _refuse_two_owners(snapshot: Snapshot | None, *, confirmed_gone: bool) -> None:
-    """Let pass only where Karpenter is known not to run.
+    """Refuse to adopt nodes of Karpenter unless it is known not to run.
 
-    What can be looked at is the snapshot: pods with Karpenter's label. A controller outside the
-    cluster, or one started after the snapshot, cannot be seen.
+    The snapshot shows pods with Karpenter's label. A controller outside the cluster, or one
+    started after the snapshot, cannot be seen.
     """
     from reconciler.engine.takeover import running_karpenters
     from reconciler.model.errors import PolicyError

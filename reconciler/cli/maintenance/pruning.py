@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.shared import exitcode, records
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from reconciler.adapters.database.pruning import Tally
+    from reconciler.cli.shared.request import StateRequest
 
 _KINDS: Final = {
     "plans": "plans",
@@ -25,44 +26,45 @@ _KINDS: Final = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare how much is kept."""
-    parser.add_argument(
-        "--keep",
-        metavar="SPAN",
-        help=(
-            "remove settled records older than this, such as 30d; at least 24h (default: "
-            "history.keep)"
-        ),
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="show what would be removed, but remove nothing"
-    )
+@dataclass(frozen=True, slots=True)
+class PruningRequest:
+    """Which records are removed: those older than ``keep``, by default than ``history.keep``.
+
+    With ``is_dry_run`` nothing is removed.
+    """
+
+    fleet: StateRequest
+    output: str
+    keep: str | None
+    is_dry_run: bool
 
 
-def run(args: argparse.Namespace) -> int:
+def run(request: PruningRequest) -> int:
     """Remove old records, and print how many were removed and kept."""
-    from reconciler.cli.output.listing import as_json, clock_time, columns, stamp
+    from reconciler.cli.output.listing import clock_time, columns, format_document, stamp
 
-    keep = _keep(args)
-    with records.recorded(args) as recorded:
-        if not args.dry_run:
+    keep = _keep(request)
+    with records.recorded(request.fleet) as recorded:
+        if not request.is_dry_run:
             recorded.state.lease.acquire()
-        tallies = recorded.state.history.prune(recorded.now, keep, carries_out=not args.dry_run)
+        tallies = recorded.state.history.prune(
+            recorded.now, keep, carries_out=not request.is_dry_run
+        )
         before = recorded.now - keep
-    if args.output == "json":
-        sys.stdout.write(as_json(_document(tallies, stamp(before), dry_run=args.dry_run)))
+    if request.output != "text":
+        document = _document(tallies, stamp(before), dry_run=request.is_dry_run)
+        sys.stdout.write(format_document(document, request.output))
         return exitcode.DONE
-    went = "REMOVABLE" if args.dry_run else "REMOVED"
+    went = "REMOVABLE" if request.is_dry_run else "REMOVED"
     rows = [(_KINDS[t.kind], str(t.gone), str(t.kept)) for t in tallies]
     sys.stdout.write(columns([("OLD AND SETTLED", went, "KEPT"), *rows]))
     total = sum(tally.gone for tally in tallies)
-    what = "would be removed" if args.dry_run else "were removed"
+    what = "would be removed" if request.is_dry_run else "were removed"
     print(f"{total} records of fleet {recorded.fleet} from before {clock_time(before)} {what}.")
     return exitcode.DONE
 
 
-def _keep(args: argparse.Namespace) -> timedelta:
+def _keep(request: PruningRequest) -> timedelta:
     """Return the span that is kept.
 
     Raises:
@@ -73,14 +75,14 @@ def _keep(args: argparse.Namespace) -> timedelta:
     from reconciler.model.duration import NEVER, Duration
     from reconciler.model.errors import UsageError
 
-    resolved = records.settings_of(args.path, args.state, args.settings, args.config)
+    resolved = records.settings_of(request.fleet)
     keep = resolved.settings.history_keep
-    if args.keep:
+    if request.keep:
         try:
-            keep = None if args.keep == NEVER else Duration(args.keep)
+            keep = None if request.keep == NEVER else Duration(request.keep)
         except ValueError as error:
             raise UsageError(
-                f"invalid duration {args.keep[:60]!r}",
+                f"invalid duration {request.keep[:60]!r}",
                 where="--keep",
                 remedy="write it as 30d or 36h",
             ) from error

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.cli.shared import records
 
 if TYPE_CHECKING:
-    import argparse
     from datetime import datetime
+
+    from reconciler.cli.shared.request import StateRequest
 
 _NAMES: Final = {"types": "instanceTypes", "on-demand": "onDemandPrices", "spot": "spotPrices"}
 _TITLES: Final = {
@@ -20,14 +21,14 @@ _TITLES: Final = {
 }
 
 
-def known_at(args: argparse.Namespace) -> dict[str, datetime]:
+def known_at(request: StateRequest) -> dict[str, datetime]:
     """Return when each fact was read, without the data bundled with the release."""
     from reconciler.adapters.aws.facts.latest import folder_of, kept_at
 
-    resolved = records.settings_of(args.path, args.state, args.settings, args.config)
-    locked = _locked_at(args.path)
+    resolved = records.settings_of(request)
+    locked = _locked_at(request.path)
     found = {"lock": locked} if locked is not None else {}
-    folder = folder_of(resolved.settings, records.cache_place(args.path, resolved))
+    folder = folder_of(resolved.settings, records.cache_place(request.path, resolved))
     for name, at in kept_at(folder).items():
         found[_NAMES[name]] = at
     return found

@@ -1,4 +1,4 @@
-"""Lists for people and for programs: aligned columns, or a Kubernetes List."""
+"""Lists for people and for programs: aligned columns, a Kubernetes List, JSON or YAML."""
 
 from __future__ import annotations
 
@@ -55,6 +55,22 @@ def as_json(value: Any) -> str:
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
+def format_document(value: Any, output: str, *, sort_keys: bool = True) -> str:
+    """Return a value as ``output`` has it, ``json`` or ``yaml``."""
+    if output == "json":
+        return json.dumps(value, indent=2, sort_keys=sort_keys, ensure_ascii=False) + "\n"
+    from reconciler.source.plainyaml import dump
+
+    return dump(value, sort_keys=sort_keys)
+
+
+def yaml_of_json(text: str) -> str:
+    """Return a JSON document as YAML, its keys in the same order."""
+    from reconciler.source.plainyaml import dump
+
+    return dump(json.loads(text), sort_keys=False)
+
+
 def age(since: datetime | None, now: datetime) -> str:
     """Return how long ago something was, in the form of kubectl (``HumanDuration``)."""
     return "" if since is None else span(now - since)
@@ -64,7 +80,7 @@ def span(duration: timedelta) -> str:
     """Return a duration with at most two units: ``45s``, ``3m12s``, ``5h30m``, ``3d4h``, ``2y30d``.
 
     The larger it is, the less the smaller unit matters: from 10 minutes, 8 hours, 8 days and
-    8 years on only the larger one is told.
+    8 years on only the larger one is shown.
     """
     seconds = max(int(duration.total_seconds()), 0)
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400

@@ -54,6 +54,8 @@ _LEVELS: Final[Mapping[EventKind, Level]] = {
 }
 """The level of an event that is not merely information."""
 
+_COLOURS: Final = {Level.WARNING: "33", Level.ERROR: "31"}
+
 _LASTING: Final = frozenset(
     {
         EventKind.FAILED,
@@ -99,9 +101,16 @@ class LogNotifier:
     """Writes events as lines; problems that last are thinned out."""
 
     def __init__(
-        self, out: TextIO, clock: Clock, form: LogFormat, context: LogContext | None = None
+        self,
+        out: TextIO,
+        clock: Clock,
+        form: LogFormat,
+        context: LogContext | None = None,
+        *,
+        colour: bool = False,
     ) -> None:
         self.context: Final = context or LogContext()
+        self._colour = colour
         self._out = out
         self._clock = clock
         self._form = form
@@ -172,8 +181,10 @@ class LogNotifier:
         self._line(facts, progress.at)
 
     def _text(self, at: datetime, level: Level, kind: str, message: str) -> None:
-        line = f"{_moment(at)} {level:<7} {kind:<17} {one_line(message)}\n"
-        self._out.write(Painted(line))
+        shown = f"{level:<7}"
+        if self._colour and level is not Level.INFO:
+            shown = f"\x1b[{_COLOURS[level]}m{shown}\x1b[0m"
+        self._out.write(Painted(f"{_moment(at)} {shown} {kind:<17} {one_line(message)}\n"))
         self._out.flush()
 
     def _line(self, facts: Mapping[str, str], at: datetime) -> None:

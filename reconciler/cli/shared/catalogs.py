@@ -1,8 +1,8 @@
-"""Chooses what a fleet may launch and at which price: locked, as AWS says, or as bundled.
+"""Chooses instance types and prices: from the lock, from AWS, or from the bundled data.
 
-A lock holds wherever there is one. Without it AWS is asked where the settings say so, or where the
-account is looked at anyway; what AWS does not answer falls back to the bundled data, and the
-catalogue says so.
+A lock is used wherever there is one. Without it AWS is asked if the settings require it, or if the
+command reads the account anyway. What AWS does not answer comes from the bundled data, and the
+catalog has a note or a warning about it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from reconciler.catalog.aws.live import live_bundle
 from reconciler.catalog.aws.prices import OnDemandQuotes, Pricing, SpotQuotes
 from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled, bundled_data
 from reconciler.cli.output.listing import clock_time
-from reconciler.cli.shared.request import read_bytes
+from reconciler.cli.shared.sources import read_bytes
 from reconciler.model.karpenter.instancetype import PriceOrigin
 from reconciler.model.settings import DataSource, Settings
 
 if TYPE_CHECKING:
-    import argparse
-
     from reconciler.adapters.aws.facts.latest import AccountFacts
     from reconciler.catalog.catalog import Catalog
+    from reconciler.cli.shared.request import FleetRequest
     from reconciler.desired.lock import Lock
     from reconciler.desired.settings.layers import Resolved
     from reconciler.model.karpenter.instancetype import InstanceType
@@ -38,19 +37,19 @@ class Asking(NamedTuple):
 
 
 def read_types(
-    args: argparse.Namespace, resolved: Resolved, lock: Lock | None, asking: Asking | None
+    request: FleetRequest, resolved: Resolved, lock: Lock | None, asking: Asking | None
 ) -> Catalog:
     """Return the catalogue of ``--catalog``, else that of the region.
 
-    ``asking`` is how AWS is asked where the settings want it or the account is looked at anyway.
+    ``asking`` is how AWS is asked, if the settings require it or the command reads the account.
 
     Raises:
         UnreadableError: the file of ``--catalog`` cannot be read.
     """
-    if args.catalog is not None:
+    if request.catalog is not None:
         from reconciler.catalog.file import read_catalog
 
-        return read_catalog(read_bytes(args.catalog), args.catalog)
+        return read_catalog(read_bytes(request.catalog), request.catalog)
     return catalog_of(resolved.settings, lock, asking)
 
 
@@ -180,11 +179,11 @@ class _Found:
             self.warnings.append(f"{what} are from {clock_time(at)}; the update failed: {problem}")
 
     def _fell_back(self, what: str, problem: str) -> None:
-        said = f"{what}: {problem}"
+        message = f"{what}: {problem}"
         if self._settings.isolated_vpc and "isolatedVPC" in problem:
-            self.notes.append(said)
+            self.notes.append(message)
         else:
-            self.warnings.append(said)
+            self.warnings.append(message)
 
 
 def max_age(settings: Settings) -> timedelta:
@@ -196,9 +195,9 @@ class CatalogInForce:
     """The catalogue that a process plans and launches with; every read may bring a newer one."""
 
     def __init__(
-        self, args: argparse.Namespace, asking: Asking, resolved: Resolved, lock: Lock | None
+        self, request: FleetRequest, asking: Asking, resolved: Resolved, lock: Lock | None
     ) -> None:
-        self._args = args
+        self._request = request
         self._asking = asking
         self.current: Catalog = self._made(resolved, lock)
 
@@ -214,4 +213,4 @@ class CatalogInForce:
         return self.current.get(name)
 
     def _made(self, resolved: Resolved, lock: Lock | None) -> Catalog:
-        return read_types(self._args, resolved, lock, self._asking)
+        return read_types(self._request, resolved, lock, self._asking)

@@ -1,4 +1,4 @@
-"""The present, as the command line names it or the clock has it."""
+"""The current time, from the command line or the system clock."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from datetime import UTC, datetime
 from typing import Final
 
 YEARS: Final = range(1970, 2201)
-"""The years of a present that can be named: every duration can be added to it."""
+"""The years that the command line accepts: every duration can be added to such a time."""
 
 
-def present(text: str | None, flag: str = "--now") -> datetime:
-    """Return the moment that ``flag`` names, by default the clock's.
+def present(named: datetime | None) -> datetime:
+    """Return the time that the command line named, by default that of the system clock."""
+    return datetime.now(UTC) if named is None else named
+
+
+def read_time(text: str, flag: str) -> datetime:
+    """Return the time in the value of ``flag``, in UTC.
 
     Raises:
         UsageError: the text is not a time with its zone.
     """
-    if text is None:
-        return datetime.now(UTC)
     from reconciler.model.errors import UsageError
 
     try:

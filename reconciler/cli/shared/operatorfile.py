@@ -10,20 +10,10 @@ import os
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    import argparse
-
     from reconciler.desired.settings.layers import OperatorFile
 
 _VARIABLE: Final = "RECONCILER_CONFIG"
 _REMEDY: Final = "pass a file outside the repository"
-
-
-def add_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare the flag that names the file."""
-    parser.add_argument(
-        "--config", metavar="FILE",
-        help="operator settings, in a file outside the repository (default: $RECONCILER_CONFIG)",
-    )  # fmt: skip
 
 
 def read_operator_file(named: str | None, folder: str | None) -> OperatorFile | None:

@@ -6,14 +6,14 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from reconciler.cli.shared import request as given
+from reconciler.cli.shared import sources
 from reconciler.cli.shared.moment import present
 
 if TYPE_CHECKING:
-    import argparse
     from datetime import datetime
 
     from reconciler.catalog.catalog import Catalog
+    from reconciler.cli.shared.request import FleetRequest
     from reconciler.cli.shared.timings import Timings
     from reconciler.desired.fleet import Fleet
     from reconciler.desired.lock import Lock
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     Resolve = Callable[[EC2NodeClass], EC2NodeClass]
 
 
-def read_inputs(args: argparse.Namespace, phase: Timings) -> Inputs:
-    """Return everything that the arguments name.
+def read_inputs(request: FleetRequest, phase: Timings) -> Inputs:
+    """Return everything that the request names.
 
     Raises:
         UsageError: an argument or setting is wrong.
@@ -36,29 +36,29 @@ def read_inputs(args: argparse.Namespace, phase: Timings) -> Inputs:
         InvalidFleetError: the desired state has errors.
     """
     with phase("read"):
-        head = given.read_source(args)
-        fleet, findings = given.read_desired(
-            head, any_class=args.catalog is not None, allow_empty=given.may_be_empty(args)
+        head = sources.read_source(request)
+        fleet, findings = sources.read_desired(
+            head, any_class=request.catalog is not None, allow_empty=request.may_be_empty
         )
-        resolved = given.settings_of(args, fleet)
-        if is_live(args, resolved):
+        resolved = sources.settings_of(request, fleet)
+        if is_live(request, resolved):
             from reconciler.cli.wiring.assembly import live_inputs
 
-            return live_inputs(args)
-        now = present(args.now)
-        base = given.read_base(args)
-        cluster = given.read_cluster(args, fleet, now)
+            return live_inputs(request)
+        now = present(request.now)
+        base = sources.read_base(request)
+        cluster = sources.read_cluster(request, fleet, now)
     with phase("catalog"):
-        catalog = read_types(args, resolved, fleet.lock)
-    asked = _Asked(args, head.revision, fleet, (*findings, *cluster.findings), resolved, catalog)
+        catalog = read_types(request, resolved, fleet.lock)
+    asked = _Asked(request, head.revision, fleet, (*findings, *cluster.findings), resolved, catalog)
     facts = asked.of_records(cluster.snapshot, now) or asked.of_objects(cluster.snapshot, now)
-    return facts if base is None else compared_with_base(base, args, facts)
+    return facts if base is None else compared_with_base(base, request, facts)
 
 
 class _Asked(NamedTuple):
     """What is asked of a cluster: a revision, what it can launch, and how to plan it."""
 
-    args: argparse.Namespace
+    request: FleetRequest
     revision: Revision
     fleet: Fleet
     findings: tuple[Diagnostic, ...]
@@ -72,8 +72,8 @@ class _Asked(NamedTuple):
         from reconciler.observed.state import cluster_state
         from reconciler.plan.make.inputs import Inputs
 
-        args, known = self.args, identified(snapshot)
-        is_captured = args.snapshot is not None
+        request, known = self.request, identified(snapshot)
+        is_captured = request.snapshot is not None
         marks = _evidence(snapshot) if is_captured else {}
         return Inputs(
             fleet=self.fleet,
@@ -87,9 +87,9 @@ class _Asked(NamedTuple):
             live=snapshot.live,
             unready_classes=snapshot.unready_classes,
             diagnostics=(*self.findings, *known.findings),
-            any_class=args.catalog is not None,
-            allow_removal=frozenset(args.allow_removal),
-            digests=given.digests_of(self.fleet, joined(marks), self.catalog, self.resolved),
+            any_class=request.catalog is not None,
+            allow_removal=request.allow_removal,
+            digests=sources.digests_of(self.fleet, joined(marks), self.catalog, self.resolved),
             observation="snapshot" if is_captured else "workloads",
             observed=marks,
         )
@@ -113,13 +113,13 @@ class _Asked(NamedTuple):
         from reconciler.engine.discovery import Discovery
         from reconciler.engine.planning import PlannedFleet
 
-        args, fleet = self.args, self.fleet
+        request, fleet = self.request, self.fleet
         settings = settings_for(found.records, self.resolved, "--snapshot")
         classes = classes_of({c.name: c for c in node_classes(fleet)}, snapshot)
         lock = fleet.lock_for(settings.region)
         if lock is not None:
             classes = {name: pinned(c, lock.entry(name)) for name, c in classes.items()}
-        digests = given.digests_of(fleet, b"", self.catalog, self.resolved)
+        digests = sources.digests_of(fleet, b"", self.catalog, self.resolved)
         desired = PlannedFleet(
             fleet=fleet,
             head=self.revision,
@@ -129,13 +129,13 @@ class _Asked(NamedTuple):
             settings=settings,
             catalog=self.catalog,
             diagnostics=self.findings,
-            allow_removal=frozenset(args.allow_removal),
+            allow_removal=request.allow_removal,
             digests=digests,
             discovery=Discovery(found.records.memory),
         )
         return replace(
             found.inputs(desired, now),
-            any_class=args.catalog is not None,
+            any_class=request.catalog is not None,
             unready_classes=snapshot.unready_classes,
         )
 
@@ -156,7 +156,7 @@ def _evidence(snapshot: Snapshot) -> dict[str, str]:
     return found
 
 
-def read_types(args: argparse.Namespace, resolved: Resolved, lock: Lock | None) -> Catalog:
+def read_types(request: FleetRequest, resolved: Resolved, lock: Lock | None) -> Catalog:
     """Return the catalogue of ``--catalog``, else that of the region.
 
     It is the bundled one, unless there is a lock or the settings say otherwise.
@@ -165,22 +165,22 @@ def read_types(args: argparse.Namespace, resolved: Resolved, lock: Lock | None) 
 
     settings = resolved.settings
     wants_live = DataSource.LIVE in (settings.instance_types_from, settings.prices_from)
-    if args.catalog is None and lock is None and not wants_live and settings.price_book is None:
+    if request.catalog is None and lock is None and not wants_live and settings.price_book is None:
         from reconciler.catalog.catalog import bundled
 
         return bundled(settings.region)
     from reconciler.cli.shared import catalogs
 
     asking = None
-    if args.catalog is None:
+    if request.catalog is None:
         from reconciler.cli.wiring.account import asking_of
 
-        asking = asking_of(args, resolved, by_default=False)
-    return catalogs.read_types(args, resolved, lock, asking)
+        asking = asking_of(request, resolved, by_default=False)
+    return catalogs.read_types(request, resolved, lock, asking)
 
 
 def compared_with_base(
-    base: given.Base, args: argparse.Namespace, facts: Inputs, resolve: Resolve | None = None
+    base: sources.Base, request: FleetRequest, facts: Inputs, resolve: Resolve | None = None
 ) -> Inputs:
     """Return the facts with the changes since ``base``, and with the question asked of that too."""
     from msgspec.structs import replace
@@ -191,11 +191,11 @@ def compared_with_base(
         compared_with="base",
         revision=replace(facts.revision, base=base.head),
     )
-    return replace(facts, against=asked_of(base, args, facts, resolve))
+    return replace(facts, against=asked_of(base, request, facts, resolve))
 
 
 def asked_of(
-    base: given.Base, args: argparse.Namespace, head: Inputs, resolve: Resolve | None = None
+    base: sources.Base, request: FleetRequest, head: Inputs, resolve: Resolve | None = None
 ) -> Inputs | None:
     """Return the question that ``head`` asks, asked of the base; None if that is not valid.
 
@@ -211,7 +211,7 @@ def asked_of(
 
     cluster, live = head.cluster, head.live
     if head.observation in ("embedded", "workloads"):
-        own = given.read_cluster(args, base.fleet, head.now).snapshot
+        own = sources.read_cluster(request, base.fleet, head.now).snapshot
         cluster = cluster_state(own)
         if head.cluster.nodes:
             from reconciler.plan.rest.world import with_workloads
@@ -222,10 +222,10 @@ def asked_of(
         from reconciler.engine.planning import looked_up
 
         live = [looked_up(resolve(c)) for c in node_classes(base.fleet)]
-    resolved = given.settings_of(args, base.fleet)
+    resolved = sources.settings_of(request, base.fleet)
     catalog = head.catalog
     if _locked(base.fleet) != _locked(head.fleet):
-        catalog = read_types(args, resolved, base.fleet.lock)
+        catalog = read_types(request, resolved, base.fleet.lock)
     return replace(
         head,
         fleet=base.fleet,
@@ -243,7 +243,7 @@ def _locked(fleet: Fleet) -> str:
     return fleet.lock.digest if fleet.lock is not None else ""
 
 
-def is_live(args: argparse.Namespace, resolved: Resolved) -> bool:
+def is_live(request: FleetRequest, resolved: Resolved) -> bool:
     """Return whether the plan is of the fleet that runs, and not of a snapshot or of files.
 
     ``cluster`` is ``kubeconfig`` where nobody says otherwise, for those who act. Without a
@@ -255,27 +255,28 @@ def is_live(args: argparse.Namespace, resolved: Resolved) -> bool:
     from reconciler.model.settings import ClusterKind
 
     cluster = resolved.settings.cluster
-    if args.snapshot is not None or cluster != ClusterKind.KUBECONFIG:
-        return args.snapshot is None and cluster == ClusterKind.EMBEDDED
+    if request.snapshot is not None or cluster != ClusterKind.KUBECONFIG:
+        return request.snapshot is None and cluster == ClusterKind.EMBEDDED
     if any(resolved.origins[key] != DEFAULT for key in _NAMING_A_CLUSTER):
         return True
-    return any(os.environ.get(name) for name in _ENVIRONMENT) or _is_recorded(args, resolved)
+    return any(os.environ.get(name) for name in _ENVIRONMENT) or _is_recorded(request, resolved)
 
 
 _NAMING_A_CLUSTER: Final = ("cluster", "kubernetes.kubeconfig", "kubernetes.context")
 _ENVIRONMENT: Final = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST")
 
 
-def _is_recorded(args: argparse.Namespace, resolved: Resolved) -> bool:
+def _is_recorded(request: FleetRequest, resolved: Resolved) -> bool:
     """Return whether the folder has a state: who has applied a fleet plans it as it runs.
 
     A state that came with the repository does not count.
     """
-    from reconciler.cli.shared.records import STATE_FILE, state_location
+    from reconciler.adapters.database.location import may_exist
+    from reconciler.cli.shared.records import state_location
     from reconciler.model.errors import StateError
 
     try:
-        location = state_location(args.path, resolved)
+        location = state_location(request.path, resolved)
     except StateError:
         return False
-    return "://" in location or os.path.exists(os.path.join(location, STATE_FILE))  # noqa: PTH110, PTH118
+    return may_exist(location)

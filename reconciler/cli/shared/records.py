@@ -1,4 +1,4 @@
-"""Opens the recorded state for the commands that read it: where it is, and whose it is.
+"""Opens the recorded state for the commands that read it: its location and its fleet.
 
 Of the fleet folder only its config is read: a command that looks back must work while the
 folder's desired state is broken, or is not there.
@@ -16,35 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.cli.shared import operatorfile
 
 if TYPE_CHECKING:
-    import argparse
     from datetime import datetime
 
     from reconciler.adapters.database.state import DatabaseState
+    from reconciler.cli.shared.request import StateRequest
     from reconciler.desired.settings.layers import Resolved
 
 FOLDER: Final = ".reconciler"
 """The state directory within the fleet folder, where nothing names another place."""
-STATE_FILE: Final = "state.db"
-"""The file in it, as ``adapters/database`` names it, whose libraries a plan need not load."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments that say which state is read."""
-    add = parser.add_argument
-    add("--state", metavar="DIR|URL", help="state directory or database URL")
-    add(
-        "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE",
-        help="override a setting of reconciler.yaml",
-    )  # fmt: skip
-    operatorfile.add_argument(parser)
-    add("--now", metavar="TIME", help="current time in RFC 3339 (default: the system clock)")
-
-
-def add_path(parser: argparse.ArgumentParser) -> None:
-    """Declare the folder of the fleet."""
-    parser.add_argument(
-        "path", nargs="?", default=None, metavar="PATH", help="fleet folder (default: .)"
-    )
 
 
 def name_and_path(words: Sequence[str]) -> tuple[str | None, str | None]:
@@ -90,9 +69,9 @@ class Recorded:
 
 @contextmanager
 def recorded(
-    args: argparse.Namespace, *, create: bool = False, needs_lease: bool = True
+    request: StateRequest, *, create: bool = False, needs_lease: bool = True
 ) -> Iterator[Recorded]:
-    """Open the state that the arguments name.
+    """Open the state that the request names.
 
     Where nothing names the fleet and the state knows only one, that one is meant. Writing needs
     the lease, unless ``needs_lease`` is False.
@@ -103,9 +82,9 @@ def recorded(
     from reconciler.adapters.database.state import open_state
     from reconciler.cli.shared.moment import present
 
-    now = present(args.now)
-    resolved = settings_of(args.path, args.state, args.settings, args.config)
-    location, fleet = state_location(args.path, resolved), resolved.settings.fleet
+    now = present(request.now)
+    resolved = settings_of(request)
+    location, fleet = state_location(request.path, resolved), resolved.settings.fleet
     with open_state(location, fleet, create=create, needs_lease=needs_lease) as state:
         known = state.history.fleets()
         meant = fleet if create else _meant(fleet, known, resolved, state.database.place)
@@ -116,18 +95,18 @@ def recorded(
         yield Recorded(state, meant, state.database.place, now)
 
 
-def is_recorded(args: argparse.Namespace) -> bool:
-    """Return whether the state that the arguments name knows their fleet; nothing is created.
+def is_recorded(request: StateRequest) -> bool:
+    """Return whether the state that the request names knows their fleet; nothing is created.
 
     Raises:
         StateError: there is a state, and it cannot be used.
     """
-    from reconciler.adapters.database.connection import FILE, is_url
+    from reconciler.adapters.database.location import may_exist
     from reconciler.adapters.database.state import open_state
 
-    resolved = settings_of(args.path, args.state, args.settings, args.config)
-    location, fleet = state_location(args.path, resolved), resolved.settings.fleet
-    if not is_url(location) and not (Path(location) / FILE).exists():
+    resolved = settings_of(request)
+    location, fleet = state_location(request.path, resolved), resolved.settings.fleet
+    if not may_exist(location):
         return False
     with open_state(location, fleet, create=False) as state:
         return fleet in state.history.fleets()
@@ -212,12 +191,8 @@ def cache_place(path: str | None, resolved: Resolved) -> str:
     return os.path.join(home, "reconciler")  # noqa: PTH118
 
 
-def settings_of(
-    path: str | None, state: str | None, sets: Sequence[str], config: str | None = None
-) -> Resolved:
+def settings_of(request: StateRequest) -> Resolved:
     """Return the effective settings of the fleet in a folder.
-
-    ``config`` is the operator's configuration file, by default what ``RECONCILER_CONFIG`` names.
 
     Raises:
         UnreadableError: the folder does not exist, or its config cannot be read.
@@ -226,9 +201,9 @@ def settings_of(
     """
     from reconciler.desired.settings.layers import resolve
 
-    folder = Path(os.path.realpath(path or "."))
-    flags = [*([f"state={state}"] if state else []), *sets]
-    operator = operatorfile.read_operator_file(config, str(folder))
+    folder = Path(os.path.realpath(request.path or "."))
+    flags = [*([f"state={request.state}"] if request.state else []), *request.settings]
+    operator = operatorfile.read_operator_file(request.config, str(folder))
     return resolve(_config(folder), os.environ, flags, fleet=folder.name, operator=operator)
 
 

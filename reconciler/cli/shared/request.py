@@ -1,317 +1,54 @@
-"""Reads what a plan is made from: the fleet, the cluster, the catalogue, the settings.
-
-Shared by every command that plans. Whatever is unreadable stops here: unknown is not empty.
-"""
+"""What a command is asked for: frozen values that its module makes once from its arguments."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterable, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-from reconciler.cli.shared import operatorfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import argparse
-
-    from reconciler.adapters.git.source import Source
-    from reconciler.catalog.catalog import Catalog
-    from reconciler.desired.fleet import Fleet, SourceFile
-    from reconciler.desired.settings.layers import Resolved
-    from reconciler.model.diagnostics import Diagnostic
-    from reconciler.model.errors import UnreadableError
-    from reconciler.observed.snapshot import Snapshot
-    from reconciler.plan.value.plan import InputDigests, Revision
+    from datetime import datetime
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments that say what is planned."""
-    add = parser.add_argument
-    add("path", nargs="?", default=None, metavar="PATH", help="fleet folder (default: .)")
-    add("--repo", metavar="URL", help="plan a remote repository, without a checkout")
-    add("--ref", metavar="REF", help="commit, branch or tag to plan (default: the working tree)")
-    add("--path", dest="below", metavar="DIR", help="fleet folder within the repository")
-    add("--base", metavar="REF", help="show what changes compared with this commit")
-    add(
-        "--snapshot",
-        metavar="FILE",
-        help=("cluster objects from `kubectl get … -o json` (- for stdin)"),
-    )
-    add(
-        "--catalog",
-        metavar="FILE",
-        help=("catalog of instance types (default: the bundled AWS catalog)"),
-    )
-    add("--now", metavar="TIME", help="current time in RFC 3339 (default: the system clock)")
-    add("--state", metavar="DIR|URL", help="state directory or database URL")
-    add(
-        "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE",
-        help="override a setting of reconciler.yaml",
-    )  # fmt: skip
-    operatorfile.add_argument(parser)
-    add(
-        "--allow-removal", action="append", default=[], metavar="NAME",
-        help="allow this NodePool to be removed if it is no longer in git",
-    )  # fmt: skip
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateRequest:
+    """A fleet on this machine and its recorded state.
 
-
-class SourceFiles(NamedTuple):
-    """The files of a revision, what was refused among them, and which revision it is."""
-
-    files: Sequence[SourceFile]
-    findings: tuple[Diagnostic, ...]
-    revision: Revision
-
-
-def read_source(args: argparse.Namespace) -> SourceFiles:
-    """Return the files that the arguments name.
-
-    Raises:
-        UsageError: arguments contradict each other, or a ref is not one.
-        UnreadableError: there is nothing to be read.
+    ``path`` is the fleet folder, None for the current one. ``state`` is the flag ``--state``,
+    ``settings`` are the ``KEY=VALUE`` of ``--set``, ``config`` is the operator's configuration
+    file. ``now`` is None for the system clock.
     """
-    from reconciler.adapters.git.source import SourceContent, WorkingTree, read
-    from reconciler.plan.value.plan import Revision
 
-    source = source_of(args)
-    if may_be_empty(args) and isinstance(source, WorkingTree):
-        from reconciler.adapters.git.folder import read_folder
-        from reconciler.adapters.git.revision import working_revision
-
-        files, refused = read_folder(source.path)
-        found = SourceContent(tuple(files), tuple(refused), working_revision(source.path))
-    else:
-        found = read(source)
-    at = found.revision
-    revision = Revision(head=at.head, repo=at.repo, path=at.path, dirty=at.dirty)
-    return SourceFiles(found.files, found.diagnostics, revision)
+    path: str | None = None
+    state: str | None = None
+    settings: tuple[str, ...] = ()
+    config: str | None = None
+    now: datetime | None = None
 
 
-def may_be_empty(args: argparse.Namespace) -> bool:
-    """Return whether a folder without any NodePool is a question and not a mistake.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetRequest(StateRequest):
+    """A fleet at a revision, and the inputs that a plan of it is made from.
 
-    With a cluster and a catalogue from files everything is stated, as in a test; otherwise an
-    empty folder is a checkout that went wrong.
+    ``repo`` is the URL of a remote repository, ``ref`` a commit, branch or tag, ``below`` the
+    folder within the repository, ``base`` the commit to compare with. ``snapshot`` and
+    ``catalog`` are files (``-`` is stdin). ``is_watched`` is whether changes of the folder are
+    noticed at once although ``ref`` names a commit.
     """
-    return args.snapshot is not None and args.catalog is not None
 
+    repo: str | None = None
+    ref: str | None = None
+    below: str | None = None
+    base: str | None = None
+    snapshot: str | None = None
+    catalog: str | None = None
+    allow_removal: frozenset[str] = frozenset()
+    is_watched: bool = False
 
-def source_of(args: argparse.Namespace, ref: str | None = None) -> Source:
-    """Return where the desired state comes from; ``ref`` overrules the arguments' own.
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether a folder without any NodePool is a question and not a mistake.
 
-    Raises:
-        UsageError: arguments contradict each other.
-    """
-    from reconciler.adapters.git.source import AtRef, Remote, WorkingTree
-    from reconciler.model.errors import UsageError
-
-    ref = ref or args.ref
-    if args.repo is not None:
-        if args.path is not None:
-            remedy = "pass the folder with --path DIR"
-            raise UsageError(
-                ("PATH and --repo cannot be used together"), where=args.path, remedy=remedy
-            )
-        return Remote(args.repo, clones(args.state), ref or "HEAD", args.below or ".")
-    path = os.path.join(args.path or ".", args.below) if args.below else args.path or "."  # noqa: PTH118
-    return AtRef(path, ref) if ref else WorkingTree(path)
-
-
-def clones(state: str | None) -> str:
-    """Return the folder that keeps clones: in the state directory, else in the user's cache."""
-    place = state or os.environ.get("RECONCILER_STATE") or ""
-    if place and "://" not in place:
-        from reconciler.adapters.git.repository import tracked_in
-
-        if tracked_in(place) is None:
-            return os.path.join(place, "clones")  # noqa: PTH118
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
-    return os.path.join(cache, "reconciler", "clones")  # noqa: PTH118
-
-
-class Base(NamedTuple):
-    """The commit of ``--base``, its objects, and its fleet where that is valid."""
-
-    head: str | None
-    objects: tuple[dict[str, Any], ...]
-    fleet: Fleet | None
-
-
-def read_base(args: argparse.Namespace) -> Base | None:
-    """Return what is at ``--base``, None without it.
-
-    A base that is not valid is still one to compare with: what cannot be read of it is missing.
-    """
-    if args.base is None:
-        return None
-    from reconciler.adapters.git.source import read
-    from reconciler.desired.fleet import read_fleet
-    from reconciler.desired.objects import file_objects
-    from reconciler.model.diagnostics import Severity
-
-    found = read(source_of(args, args.base))
-    fleet, findings = read_fleet(found.files, any_class=True, allow_empty=True)
-    broken = any(d.severity is Severity.ERROR for d in (*found.diagnostics, *findings))
-    objects = (*(r.data for r in fleet.resources), *file_objects(fleet))
-    return Base(found.revision.head, objects, None if broken else fleet)
-
-
-def read_desired(
-    source: SourceFiles, *, any_class: bool, allow_empty: bool = False
-) -> tuple[Fleet, tuple[Diagnostic, ...]]:
-    """Return the fleet of a revision and its findings that are not errors.
-
-    Raises:
-        InvalidFleetError: there is an error among them.
-    """
-    from reconciler.desired.fleet import read_fleet
-
-    fleet, findings = read_fleet(
-        source.files, refused=source.findings, any_class=any_class, allow_empty=allow_empty
-    )
-    return fleet, without_errors(findings)
-
-
-def without_errors(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Return the findings in order, if none of them is an error.
-
-    Raises:
-        InvalidFleetError: one is; it carries them all.
-    """
-    from reconciler.model.diagnostics import Severity
-    from reconciler.model.errors import InvalidFleetError
-
-    every = tuple(sorted(findings, key=lambda d: d.order))
-    if any(d.severity is Severity.ERROR for d in every):
-        raise InvalidFleetError(every)
-    return every
-
-
-def settings_of(args: argparse.Namespace, fleet: Fleet) -> Resolved:
-    """Return the effective settings; ``--state`` counts as a flag of the same name."""
-    from reconciler.desired.settings.layers import resolve
-
-    state = [f"state={args.state}"] if args.state else []
-    folder = None if args.repo is not None else args.path or "."
-    return resolve(
-        fleet.config,
-        os.environ,
-        [*state, *args.settings],
-        fleet=fleet_name(args),
-        operator=operatorfile.read_operator_file(args.config, folder),
-    )
-
-
-def fleet_name(args: argparse.Namespace) -> str:
-    """Return the name of a fleet that nothing names: its folder's, or its repository's."""
-    if args.repo is not None:
-        address: str = args.below or args.repo
-        return address.rstrip("/").rpartition("/")[2].removesuffix(".git")
-    folder = os.path.realpath(os.path.join(args.path or ".", args.below or "."))  # noqa: PTH118
-    return os.path.basename(folder)  # noqa: PTH119
-
-
-class SeenCluster(NamedTuple):
-    """The objects of a cluster, and what is to be said about them."""
-
-    snapshot: Snapshot
-    findings: tuple[Diagnostic, ...]
-
-
-def read_cluster(args: argparse.Namespace, fleet: Fleet, now: datetime) -> SeenCluster:
-    """Return the cluster of ``--snapshot``.
-
-    Without it, it is an empty cluster that is to run the fleet's own workloads.
-    """
-    from reconciler.observed.snapshot import read_snapshot, snapshot_of
-
-    if args.snapshot is not None:
-        source = "stdin" if args.snapshot == "-" else args.snapshot
-        snapshot = read_snapshot(read_bytes(args.snapshot), source)
-        return SeenCluster(snapshot, snapshot.findings)
-    from reconciler.desired.workloads.pods import expand
-
-    made, findings = expand(fleet.workloads, now=now)
-    objects = [
-        *made.pods, *made.daemon_sets, *made.pod_disruption_budgets, *made.volume_claims,
-        *made.volumes, *made.storage_classes, *made.csi_nodes, *made.namespaces,
-        *made.priority_classes,
-    ]  # fmt: skip
-    return SeenCluster(snapshot_of(objects), without_errors(findings))
-
-
-BYTES_MAX: Final = 2**31
-"""How large a file named on the command line may be: a snapshot of 100,000 pods is a quarter."""
-
-
-def read_bytes(path: str) -> bytes:
-    """Return the content of a file, of stdin for ``-``.
-
-    Raises:
-        UnreadableError: it cannot be read.
-    """
-    from reconciler.model.errors import UnreadableError
-
-    try:
-        if path == "-":
-            content = sys.stdin.buffer.read(BYTES_MAX + 1)
-        else:
-            with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs a start
-                if os.fstat(file.fileno()).st_size > BYTES_MAX:
-                    raise _too_large(path)
-                content = file.read(BYTES_MAX + 1)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise UnreadableError(why, where=path, remedy="pass a readable file") from error
-    if len(content) > BYTES_MAX:
-        raise _too_large(path)
-    return content
-
-
-def _too_large(path: str) -> UnreadableError:
-    from reconciler.model.errors import UnreadableError
-
-    most = f"more than {BYTES_MAX >> 30} GiB"
-    return UnreadableError(most, where=path, remedy="capture fewer objects")
-
-
-_OF_WHO_APPLIES: Final = frozenset(
-    {
-        "state",
-        "fleet",  # compared by its name
-        "kubernetes.kubeconfig",
-        "kubernetes.context",
-        "kubernetes.timeout",
-        "aws.endpointUrl",
-        "aws.roleArn",
-        "aws.externalId",
-        "aws.sessionName",
-    }
-)
-
-
-def digests_of(fleet: Fleet, observed: bytes, catalog: Catalog, resolved: Resolved) -> InputDigests:
-    """Return a digest of each input; what a comment or the order of files changes is none.
-
-    Settings that say how to reach the account, the cluster and the state are not an input: who
-    applies a plan often has other credentials than who made it.
-    """
-    import msgspec
-
-    from reconciler import __version__
-    from reconciler.plan.value.plan import InputDigests, input_digest
-
-    objects = [(r.kind, r.namespace, r.name, r.data) for r in fleet.resources]
-    values = {k: v for k, v in resolved.values.items() if k not in _OF_WHO_APPLIES}
-    return InputDigests(
-        git=input_digest(
-            msgspec.json.encode(objects, order="sorted"),
-            *((fleet.lock.digest.encode(),) if fleet.lock is not None else ()),
-        ),
-        snapshot=input_digest(observed),
-        catalog=input_digest(catalog.digest.encode()),
-        settings=input_digest(msgspec.json.encode(values, order="sorted")),
-        engine=__version__,
-    )
+        With a cluster and a catalog from files everything is stated, as in a test; otherwise an
+        empty folder is a checkout that went wrong.
+        """
+        return self.snapshot is not None and self.catalog is not None

@@ -1,8 +1,7 @@
-"""Builds the simulated world from what the arguments name, the same facts as a plan reads."""
+"""Builds the simulated world from what the request names, the same facts as a plan reads."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -20,8 +19,9 @@ from reconciler.adapters.simulated.record import encoded
 from reconciler.adapters.simulated.watched import WatchedCluster
 from reconciler.catalog.adjusted.offerings import RepricedCatalog
 from reconciler.catalog.catalog import Catalog
-from reconciler.cli.shared import moment, request
+from reconciler.cli.shared import moment, sources
 from reconciler.cli.shared.question import read_types
+from reconciler.cli.shared.request import FleetRequest
 from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
 from reconciler.cli.simulation.driver import SimulationStage
 from reconciler.cli.simulation.killing import Steps, mortal
@@ -153,59 +153,56 @@ class _Present:
     workloads: Workloads
 
 
-def built(args: argparse.Namespace, phase: Phase, script: Script) -> Setting:
+def built(request: FleetRequest, phase: Phase, script: Script, seed: int = 0) -> Setting:
     """Return the simulated world at its first moment.
 
     Raises:
         ReconcilerError: an argument is wrong or an input cannot be read, as for a plan.
     """
-    start = moment.present(args.now)
+    start = moment.present(request.now)
     with phase("read"):
-        snapshot = _snapshot(args)
+        snapshot = _snapshot(request)
         conditions = script.conditions(start)
         leaving = timedelta(seconds=conditions.latencies.leaving)
         first = first_state(snapshot, start, leaving)
-        head = fleet_of(args, snapshot, phase)
-        base = fleet_of(_at(args, args.base), snapshot, phase) if args.base else None
-    present = _Present(first.workloads if args.snapshot else (base or head).workloads)
-    stage = _stage(start, first, head.catalog, present, conditions, script, args.seed)
+        head = fleet_of(request, snapshot, phase)
+        base = (
+            fleet_of(replace(request, ref=request.base), snapshot, phase) if request.base else None
+        )
+    present = _Present(first.workloads if request.snapshot else (base or head).workloads)
+    stage = _stage(start, first, head.catalog, present, conditions, script, seed)
     _record_first(stage, first, base or head, snapshot)
     deaths = script.deaths()
     if deaths:
         stage.world = mortal(stage.world, Steps(deaths))
-    return Setting(stage, head, base, start, present, is_captured=args.snapshot is not None)
+    return Setting(stage, head, base, start, present, is_captured=request.snapshot is not None)
 
 
-def _at(args: argparse.Namespace, ref: str) -> argparse.Namespace:
-    """Return the arguments as they would name the fleet at another ref."""
-    return argparse.Namespace(**{**vars(args), "ref": ref})
-
-
-def _snapshot(args: argparse.Namespace) -> Snapshot:
+def _snapshot(request: FleetRequest) -> Snapshot:
     """Return the snapshot of ``--snapshot``, without it an empty one."""
-    if args.snapshot is None:
+    if request.snapshot is None:
         return Snapshot()
-    source = "stdin" if args.snapshot == "-" else args.snapshot
-    return identified(read_snapshot(request.read_bytes(args.snapshot), source)).snapshot
+    source = "stdin" if request.snapshot == "-" else request.snapshot
+    return identified(read_snapshot(sources.read_bytes(request.snapshot), source)).snapshot
 
 
-def fleet_of(args: argparse.Namespace, snapshot: Snapshot, phase: Phase) -> SimulatedFleet:
-    """Return desired state as the arguments name it, and what can be launched."""
-    any_class = args.catalog is not None
-    source = request.read_source(args)
-    fleet, findings = request.read_desired(
-        source, any_class=any_class, allow_empty=request.may_be_empty(args)
+def fleet_of(request: FleetRequest, snapshot: Snapshot, phase: Phase) -> SimulatedFleet:
+    """Return desired state as the request names it, and what can be launched."""
+    any_class = request.catalog is not None
+    source = sources.read_source(request)
+    fleet, findings = sources.read_desired(
+        source, any_class=any_class, allow_empty=request.may_be_empty
     )
-    resolved = request.settings_of(args, fleet)
+    resolved = sources.settings_of(request, fleet)
     settings, memory = resolved.settings, Discovery({})
     found = captured(snapshot)
     if found is not None:
         settings = settings_for(found.records, resolved, "--snapshot")
         memory = Discovery(found.records.memory)
-    workloads, more = (Workloads(), ()) if args.snapshot else expand(fleet.workloads)
+    workloads, more = (Workloads(), ()) if request.snapshot else expand(fleet.workloads)
     with phase("catalog"):
-        catalog = read_types(args, resolved, fleet.lock)
-    digests = request.digests_of(fleet, b"", catalog, resolved)
+        catalog = read_types(request, resolved, fleet.lock)
+    digests = sources.digests_of(fleet, b"", catalog, resolved)
     return SimulatedFleet(
         fleet=fleet,
         head=source.revision,
@@ -214,8 +211,8 @@ def fleet_of(args: argparse.Namespace, snapshot: Snapshot, phase: Phase) -> Simu
         classes=dict(classes_of({c.name: c for c in node_classes(fleet)}, snapshot)),
         settings=settings,
         catalog=catalog,
-        diagnostics=request.without_errors((*findings, *more, *snapshot.findings)),
-        allow_removal=frozenset(args.allow_removal),
+        diagnostics=sources.without_errors((*findings, *more, *snapshot.findings)),
+        allow_removal=request.allow_removal,
         digests=digests,
         discovery=memory,
         any_class=any_class,

@@ -1,4 +1,4 @@
-"""What happened in a simulation, as events: told by the engine, the cluster and the records."""
+"""What happened in a simulation, as events: progress by the engine, the cluster and the records."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Event(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Chronicle:
-    """Writes down what is told (the port ``Notifier``), each thing with what it belongs to."""
+    """Records progress (the port ``Notifier``) as events, each with what it belongs to."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -94,26 +94,26 @@ class Chronicle:
         """Return the NodePool of a claim that was ever known."""
         return self._pools.get(claim, "")
 
-    def _event(self, told: Progress) -> Event:
-        claim = told.node_claim
-        claim = claim if claim in self._pools else self._claims.get(claim or told.node, claim)
-        command = told.command or self._taken_by.get(claim, "")
+    def _event(self, progress: Progress) -> Event:
+        claim = progress.node_claim
+        claim = claim if claim in self._pools else self._claims.get(claim or progress.node, claim)
+        command = progress.command or self._taken_by.get(claim, "")
         known = self._commands.get(command)
         if not claim and known is not None and len(known.node_claims) == 1:
             (claim,) = known.node_claims
-        pool = told.node_pool or self._pools.get(claim, "")
+        pool = progress.node_pool or self._pools.get(claim, "")
         if not pool and known is not None and known.node_claims:
             pool = self._pools.get(known.node_claims[0], "")
         return Event(
-            told.at,
-            told.kind,
+            progress.at,
+            progress.kind,
             node_pool=pool,
             node_claim=claim,
-            node=told.node or self._nodes.get(claim, ""),
+            node=progress.node or self._nodes.get(claim, ""),
             command=command,
-            reason=told.reason or (known.reason if known is not None else ""),
-            message=told.message,
-            pod=told.facts.get("pod", ""),
+            reason=progress.reason or (known.reason if known is not None else ""),
+            message=progress.message,
+            pod=progress.facts.get("pod", ""),
         )
 
     def _expired(self, started: Event) -> None:

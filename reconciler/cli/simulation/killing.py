@@ -1,6 +1,6 @@
 """Kills the daemon at a stated step: just after a write to its records, or after an effect.
 
-What was written or done by then stays; the pass is over, and another process begins anew.
+What was written or done by then stays; the pass is over, and another process continues.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class PoolMoney(_Part, frozen=True):
 
 
 class Money(_Part, frozen=True):
-    """USD an hour before and after, the dearest hour between, and USD spent altogether."""
+    """USD an hour before and after, the most expensive hour between, and USD spent altogether."""
 
     before: float
     after: float
@@ -121,7 +121,7 @@ class Merge(_Part, frozen=True):
 
 
 class Report(_Part, frozen=True):
-    """Everything: the contract's fields first. ``merge`` is told with ``--base`` alone."""
+    """Everything: the contract's fields first. ``merge`` is set only with ``--base``."""
 
     events: tuple[Event, ...]
     converged: bool

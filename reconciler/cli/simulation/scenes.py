@@ -39,7 +39,7 @@ def _scene(setting: Setting, fleet: SimulatedFleet, until: datetime | None) -> P
 
 
 def _name(fleet: SimulatedFleet) -> str:
-    """Return a revision as people name it: the commit in short, or that it is as it stands."""
+    """Return a revision as people name it: the short commit, or the working tree."""
     if fleet.head.head is None or fleet.head.dirty:
         return "the working tree"
     return fleet.head.head[:12]

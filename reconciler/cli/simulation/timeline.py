@@ -45,11 +45,11 @@ _QUIET: Final = frozenset({"NodeClaimCreated", "Registered", "Tainted", "Command
 def render_text(report: Report) -> str:
     """Return the story; virtual times are spans since the first moment."""
     lines = [f"Simulation: {_moment(report.started_at)} to {_moment(report.at)}", ""]
-    told = story_of(report)
-    lines += told[:_LINES_MAX]
-    if len(told) > _LINES_MAX:
-        lines.append(f"  ... and {len(told) - _LINES_MAX} more lines (-o json lists all)")
-    if not told:
+    story = story_of(report)
+    lines += story[:_LINES_MAX]
+    if len(story) > _LINES_MAX:
+        lines.append(f"  ... and {len(story) - _LINES_MAX} more lines (-o json lists all)")
+    if not story:
         lines.append("  No events.")
     lines += ["", outcome_of(report), *_merge(report), *_stuck(report)]
     lines += ["", *_money(report.cost), ""]

@@ -1,4 +1,4 @@
-"""AWS: how it is reached, what answers for EC2, and where word of interruptions comes from."""
+"""AWS: connections, EC2, and the sources of interruption messages."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 from reconciler.cli.wiring.imitation import Imitation, clock_of
 
 if TYPE_CHECKING:
-    import argparse
-
     from reconciler.adapters.aws.clients import Connections
     from reconciler.adapters.aws.compute import AwsCompute
     from reconciler.adapters.aws.facts.latest import AccountFacts
     from reconciler.adapters.aws.nodeclass.images import Types
     from reconciler.cli.shared.catalogs import Asking, CatalogInForce
+    from reconciler.cli.shared.request import FleetRequest
     from reconciler.desired.settings.layers import Resolved
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
@@ -66,18 +65,18 @@ def compute_of(
     )
 
 
-def look_up(args: argparse.Namespace, resolved: Resolved) -> Callable[[EC2NodeClass], EC2NodeClass]:
+def look_up(request: FleetRequest, resolved: Resolved) -> Callable[[EC2NodeClass], EC2NodeClass]:
     """Return what finds in the account what a node class selects."""
     from reconciler.cli.shared.catalogs import CatalogInForce
 
-    imitation = Imitation(clock_of(args))
-    asking = asking_of(args, resolved, imitation, by_default=False)
-    catalog = CatalogInForce(args, asking, resolved, None)
+    imitation = Imitation(clock_of(request))
+    asking = asking_of(request, resolved, imitation, by_default=False)
+    catalog = CatalogInForce(request, asking, resolved, None)
     return compute_of(resolved.settings, catalog, imitation).resolve
 
 
 def asking_of(
-    args: argparse.Namespace,
+    request: FleetRequest,
     resolved: Resolved,
     imitation: Imitation | None = None,
     *,
@@ -86,7 +85,7 @@ def asking_of(
 ) -> Asking:
     """Return how AWS is asked for types and prices; nothing connects before it is.
 
-    ``anew`` takes no earlier answer while AWS gives one.
+    With ``refresh`` no earlier answer is used while AWS gives one.
     """
     from reconciler.cli.shared.catalogs import Asking
 
@@ -102,8 +101,8 @@ def asking_of(
         return AccountFacts(
             own or connections().of(settings),
             settings,
-            imitation.clock if imitation is not None else clock_of(args),
-            folder_of(settings, cache_place(args.path, resolved)),
+            imitation.clock if imitation is not None else clock_of(request),
+            folder_of(settings, cache_place(request.path, resolved)),
             max_age=timedelta() if refresh else max_age(settings),
             bundle=bundled_data()[1],
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
@@ -29,13 +29,12 @@ from reconciler.model.errors import LeaseHeldError, LeaseLostError, StateError
 from reconciler.ports.progress import EventKind
 
 if TYPE_CHECKING:
-    import argparse
-
     from reconciler.adapters.aws.checks import Checks
     from reconciler.adapters.aws.nodeclass.validation import Validation
     from reconciler.adapters.database.state import DatabaseState
     from reconciler.cli.maintenance.takeover import Takeover
     from reconciler.cli.shared.catalogs import CatalogInForce
+    from reconciler.cli.shared.request import FleetRequest
     from reconciler.cli.wiring.standby import Standby
     from reconciler.engine.observation import Observation
     from reconciler.engine.planning import PlannedFleet
@@ -45,6 +44,8 @@ if TYPE_CHECKING:
     from reconciler.plan.make.inputs import Inputs
     from reconciler.ports.cloud import Compute
     from reconciler.ports.progress import Notifier
+    from reconciler.ports.state import Shelf
+    from reconciler.ports.usage import FleetUsage, NodeUsage
 
 
 # What ``reconciler check`` looks with.
@@ -67,19 +68,19 @@ class CheckBench:
         return 0.0 if kind is None else kind.capacity.get("cpu", 0) / 1000
 
 
-def check_bench(args: argparse.Namespace, imitation: Imitation | None = None) -> CheckBench:
+def check_bench(request: FleetRequest, imitation: Imitation | None = None) -> CheckBench:
     """Return what the checks of a fleet need; nothing of it writes."""
     from reconciler.adapters.aws.checks import Checks
     from reconciler.adapters.aws.nodeclass.images import types_of
     from reconciler.adapters.aws.nodeclass.validation import Validation
-    from reconciler.cli.shared import request
+    from reconciler.cli.shared import sources
     from reconciler.desired.objects import node_classes
 
-    ground = ground_of(args, imitation)
+    ground = ground_of(request, imitation)
     settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
     clock = imitation.clock
     connect = imitation.connect or connections().of(settings)
-    fleet, _ = request.read_desired(request.read_source(args), any_class=False)
+    fleet, _ = sources.read_desired(sources.read_source(request), any_class=False)
     return CheckBench(
         settings,
         node_classes(fleet),
@@ -110,7 +111,7 @@ class Assembly:
 
 @contextmanager
 def assembled(
-    args: argparse.Namespace,
+    request: FleetRequest,
     notifier: Notifier,
     imitation: Imitation | None = None,
     *,
@@ -132,16 +133,16 @@ def assembled(
     from reconciler.engine.world import World
     from reconciler.plan.explain.decisions import decisions_of
 
-    ground = ground_of(args, imitation)
+    ground = ground_of(request, imitation)
     expect_cluster_name(ground)
     with _leased(ground, standby) as state, ExitStack() as resources:
         if standby is not None and standby.has_waited:
-            ground = _renewed(ground, ground_of(args, imitation))
+            ground = _renewed(ground, ground_of(request, imitation))
             standby.ended(ground.imitation.clock)
         settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
         confirm = state.lease.confirm
         compute = compute_of(settings, catalog, imitation, acts=True, confirm=confirm)
-        source = FleetSource(args, compute, catalog, discovery_of(args, ground.resolved))
+        source = FleetSource(request, compute, catalog, discovery_of(request, ground.resolved))
         cluster = cluster_of(settings, catalog, imitation, state.shelf, source, confirm)
         world = World(
             imitation.clock,
@@ -153,6 +154,7 @@ def assembled(
             keep_reasons=lambda plan: state.history.put_decisions(
                 plan.digest, plan.at, decisions_of(plan)
             ),
+            keep_usage=_keeping_usage(state.shelf),
             prune=lambda now, keep, needed: sum(
                 tally.gone for tally in state.history.prune(now, keep, needed)
             ),
@@ -164,6 +166,37 @@ def assembled(
         if isinstance(cluster, KubernetesCluster):
             world.notify(EventKind.CONNECTED, f"the cluster is {cluster.where}")
         yield Assembly(world, source, state, settings)
+
+
+def _keeping_usage(shelf: Shelf) -> Callable[[FleetUsage], None]:
+    """Return what writes the usage of the nodes, whenever it differs from the last."""
+    from reconciler.ports.usage import SHELF
+
+    last: dict[str, NodeUsage] | None = None
+
+    def keep(usage: FleetUsage) -> None:
+        nonlocal last
+        if usage.nodes != last:
+            import msgspec
+
+            shelf.write(SHELF, msgspec.json.encode(usage, order="sorted"))
+            last = usage.nodes
+
+    return keep
+
+
+def expect_free(request: FleetRequest) -> None:
+    """Refuse what acting would refuse for want of a name or a lease, before a state is created.
+
+    Raises:
+        UnnamedClusterError: nobody has named the cluster of a real account.
+        LeaseHeldError: another process acts for the cluster.
+    """
+    from reconciler.adapters.database import lease
+
+    ground = ground_of(request, None)
+    expect_cluster_name(ground)
+    lease.expect_free(locks_folder(), cluster_id(ground), ground.settings.fleet)
 
 
 @contextmanager
@@ -184,7 +217,7 @@ def _leased(ground: Ground, standby: Standby | None = None) -> Iterator[Database
 
 
 def _renewed(before: Ground, now: Ground) -> Ground:
-    """Return what a look starts from after a long wait: git and prices may have moved on.
+    """Return the ground after a long wait, in which git and prices may have changed.
 
     Raises:
         LeaseLostError: it is another fleet by now, or another state: not that of the lease.
@@ -228,27 +261,29 @@ class Look:
         )
 
 
-def look(args: argparse.Namespace, imitation: Imitation | None = None) -> Look:
+def look(request: FleetRequest, imitation: Imitation | None = None) -> Look:
     """Observe the running fleet as a pass does, and write nothing anywhere.
 
-    The look is the engine's own, at a copy of what is recorded: an imitated cluster keeps its
-    books on a shelf, and a preview must not turn its pages.
+    It uses the engine's own code on a copy of the records, because an imitated cluster writes to
+    the state when it is observed, and a preview must not.
 
     Raises:
-        TransientCloudError: EC2 could not be looked at.
-        ClusterError: the cluster could not be looked at.
+        TransientCloudError: EC2 could not be read.
+        ClusterError: the cluster could not be read.
     """
     from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
     from reconciler.cli.shared.stopping import Silence
     from reconciler.engine.world import World
     from reconciler.model.settings import ClusterKind
 
-    ground = ground_of(args, imitation)
+    ground = ground_of(request, imitation)
     settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
     clock, store, shelf = imitation.clock, MemoryStateStore(), MemoryShelf()
     serial = copy_state(ground.location, settings.fleet, store, shelf, clock.now())
     compute = compute_of(settings, catalog, imitation)
-    source = FleetSource(args, compute, catalog, discovery_of(args, ground.resolved, keeps=False))
+    source = FleetSource(
+        request, compute, catalog, discovery_of(request, ground.resolved, keeps=False)
+    )
     cluster = cluster_of(settings, catalog, imitation, shelf, source)
     if settings.cluster == ClusterKind.KUBECONFIG:
         from reconciler.adapters.kubernetes.onlooker import Onlooker
@@ -274,28 +309,30 @@ def observed(world: World, desired: PlannedFleet, settings: Settings) -> Observa
     return with_fields(seen, history=history_of(world.store, settings, seen.at))
 
 
-def live_inputs(args: argparse.Namespace, imitation: Imitation | None = None) -> Inputs:
+def live_inputs(request: FleetRequest, imitation: Imitation | None = None) -> Inputs:
     """Return what a plan of the live fleet is made from, and write nothing anywhere.
 
-    With ``--base`` the changes are told since that commit instead of since what was carried out
-    last, and the base is asked of the same look.
+    With ``--base`` the changes are those since that commit instead of since the last applied
+    revision, and the base is planned from the same observation.
 
     Raises:
-        TransientCloudError: EC2 could not be looked at.
-        ClusterError: the cluster could not be looked at.
+        TransientCloudError: EC2 could not be read.
+        ClusterError: the cluster could not be read.
     """
-    from reconciler.cli.shared import request
+    from reconciler.cli.shared import sources
     from reconciler.cli.shared.question import compared_with_base
 
-    found = look(args, imitation)
-    base = request.read_base(args)
+    found = look(request, imitation)
+    base = sources.read_base(request)
     facts = found.inputs()
-    return facts if base is None else compared_with_base(base, args, facts, found.compute.resolve)
+    return (
+        facts if base is None else compared_with_base(base, request, facts, found.compute.resolve)
+    )
 
 
 @contextmanager
 def taking_over(
-    args: argparse.Namespace, *, writes: bool, imitation: Imitation | None = None
+    request: FleetRequest, *, writes: bool, imitation: Imitation | None = None
 ) -> Iterator[Takeover]:
     """Put together what taking over needs; only where it ``writes`` is the state opened for it.
 
@@ -307,12 +344,12 @@ def taking_over(
     from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
     from reconciler.cli.maintenance.takeover import Takeover
 
-    ground = ground_of(args, imitation)
+    ground = ground_of(request, imitation)
     settings, clock = ground.settings, ground.imitation.clock
     expect_cluster_name(ground)
     if not writes:
         compute = compute_of(settings, ground.catalog, ground.imitation)
-        desired = FleetSource(args, compute, ground.catalog).read()
+        desired = FleetSource(request, compute, ground.catalog).read()
         store = MemoryStateStore()
         copy_state(ground.location, settings.fleet, store, MemoryShelf(), clock.now())
         journal = recorded_journal(ground.location, settings.fleet)
@@ -321,5 +358,5 @@ def taking_over(
     with _leased(ground) as state:
         confirm = state.lease.confirm
         compute = compute_of(settings, ground.catalog, ground.imitation, confirm=confirm)
-        desired = FleetSource(args, compute, ground.catalog).read()
+        desired = FleetSource(request, compute, ground.catalog).read()
         yield Takeover(compute, desired, state.store, state.journal, clock)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
-    import argparse
-
+    from reconciler.cli.shared.request import FleetRequest
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.observed.snapshot import Snapshot
 
@@ -19,7 +18,7 @@ _VERSIONS: Final = {
 }
 
 
-def objects_of_fleet(args: argparse.Namespace) -> list[Any]:
+def objects_of_fleet(request: FleetRequest) -> list[Any]:
     """Return what a plan of a fleet is made from: its cluster, its NodeClaims, its records.
 
     Of each object it is what decisions read, and so nothing of an environment or a mounted file.
@@ -32,7 +31,7 @@ def objects_of_fleet(args: argparse.Namespace) -> list[Any]:
     from reconciler.cli.wiring.assembly import look
     from reconciler.engine.records import records_of
 
-    found = look(args)
+    found = look(request)
     if found.settings.cluster == "none":
         raise _no_cluster()
     seen, desired, world = found.seen, found.desired, found.world
@@ -78,7 +77,7 @@ def _objects(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
         yield {"apiVersion": versions[kind], "kind": kind, **msgspec.to_builtins(item)}
 
 
-def objects_of_cluster(args: argparse.Namespace) -> list[Any]:
+def objects_of_cluster(request: FleetRequest) -> list[Any]:
     """Return the objects of the cluster that the kubeconfig names, Karpenter's among them.
 
     Kinds that the cluster does not know are left out.
@@ -92,7 +91,7 @@ def objects_of_cluster(args: argparse.Namespace) -> list[Any]:
     from reconciler.cli.shared import records
     from reconciler.cli.wiring.cluster import api_of
 
-    resolved = records.settings_of(args.path, args.state, args.settings, args.config)
+    resolved = records.settings_of(request)
     api = api_of(resolved.settings, SystemClock())
     return [
         _named(item, kind.kind, kind.api_version)

@@ -1,4 +1,4 @@
-"""Desired state as the arguments of a command name it."""
+"""Desired state, read again and again as the request of a command names it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import argparse
-
     from reconciler.cli.shared.catalogs import CatalogInForce
+    from reconciler.cli.shared.request import FleetRequest
     from reconciler.desired.workloads.pods import Workloads
     from reconciler.engine.discovery import Discovery
     from reconciler.engine.planning import PlannedFleet
@@ -30,11 +29,11 @@ def no_workloads() -> Workloads:
     return Workloads()
 
 
-def follow_commits(args: argparse.Namespace) -> None:
-    """Let the arguments mean the commits of a working tree, and not the files that lie in it.
+def follow_commits(request: FleetRequest) -> FleetRequest:
+    """Return the request for the commits of a working tree instead of the files in it.
 
-    A file that is being edited is nobody's decision yet. A folder outside git has no commits, and
-    is followed as it is. What is not committed is told on stderr.
+    A file that is being edited is not a decision yet. A folder outside git has no commits, and
+    its request is returned unchanged. A note on stderr names uncommitted changes.
 
     Raises:
         UsageError: the repository has no commit yet.
@@ -42,12 +41,12 @@ def follow_commits(args: argparse.Namespace) -> None:
     from reconciler.adapters.git.repository import find
     from reconciler.adapters.git.revision import working_revision
     from reconciler.adapters.git.source import WorkingTree
-    from reconciler.cli.shared.request import source_of
+    from reconciler.cli.shared.sources import source_of
     from reconciler.model.errors import UsageError
 
-    source = source_of(args)
+    source = source_of(request)
     if not isinstance(source, WorkingTree) or find(source.path) is None:
-        return
+        return request
     at = working_revision(source.path)
     if at.head is None:
         raise UsageError(
@@ -61,17 +60,17 @@ def follow_commits(args: argparse.Namespace) -> None:
             "commit them, or pass --dirty",
             file=sys.stderr,
         )
-    args.ref, args.is_watched = "HEAD", True
+    return replace(request, ref="HEAD", is_watched=True)
 
 
 @dataclass
 class FleetSource:
-    """Desired state as the arguments name it (``engine.desired.DesiredSource``).
+    """Desired state as the request names it (``engine.desired.DesiredSource``).
 
     ``workloads`` are those of the last read: an imitated cluster runs them.
     """
 
-    args: argparse.Namespace
+    request: FleetRequest
     compute: Compute
     catalogs: CatalogInForce
     discovery: Discovery | None = None
@@ -87,15 +86,15 @@ class FleetSource:
             InvalidFleetError: it cannot be planned.
             UnreadableError: it cannot be read.
         """
-        from reconciler.cli.shared import request
+        from reconciler.cli.shared import sources
         from reconciler.desired.objects import node_classes, node_pools
         from reconciler.desired.workloads.pods import expand
         from reconciler.engine.discovery import Discovery
         from reconciler.engine.planning import PlannedFleet
 
-        source = request.read_source(self.args)
-        fleet, findings = request.read_desired(source, any_class=False)
-        resolved = request.settings_of(self.args, fleet)
+        source = sources.read_source(self.request)
+        fleet, findings = sources.read_desired(source, any_class=False)
+        resolved = sources.settings_of(self.request, fleet)
         catalog = self.catalogs.read(resolved, fleet.lock)
         self.workloads, more = expand(fleet.workloads)
         classes = {c.name: self.compute.resolve(c) for c in node_classes(fleet)}
@@ -104,7 +103,7 @@ class FleetSource:
             from reconciler.desired.lock import pinned
 
             classes = {name: pinned(c, lock.entry(name)) for name, c in classes.items()}
-        digests = request.digests_of(fleet, b"", catalog, resolved)
+        digests = sources.digests_of(fleet, b"", catalog, resolved)
         return PlannedFleet(
             fleet=fleet,
             head=source.revision,
@@ -113,8 +112,8 @@ class FleetSource:
             classes=classes,
             settings=resolved.settings,
             catalog=catalog,
-            diagnostics=request.without_errors((*findings, *more)),
-            allow_removal=frozenset(self.args.allow_removal),
+            diagnostics=sources.without_errors((*findings, *more)),
+            allow_removal=self.request.allow_removal,
             digests=digests,
             discovery=self.discovery or Discovery({}),
         )
@@ -129,17 +128,17 @@ class FleetSource:
         now = time.monotonic()
         if now - self._asked_at >= POLL_S:
             from reconciler.adapters.git.source import head_of
-            from reconciler.cli.shared.request import source_of
+            from reconciler.cli.shared.sources import source_of
 
             self._asked_at = now
-            self._head = head_of(source_of(self.args)) or ""
+            self._head = head_of(source_of(self.request)) or ""
         return self._head
 
     @property
     def _is_polled(self) -> bool:
-        if getattr(self.args, "is_watched", False):
+        if self.request.is_watched:
             return False
-        return self.args.repo is not None or self.args.ref is not None
+        return self.request.repo is not None or self.request.ref is not None
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -152,5 +151,5 @@ class FleetSource:
         def note() -> None:
             self._changes += 1
 
-        with watch(self.args.path or ".", note):
+        with watch(self.request.path or ".", note):
             yield

@@ -1,4 +1,4 @@
-"""What every look at a live fleet starts from."""
+"""What every observation of a running fleet starts from."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from reconciler.cli.wiring.account import asking_of
 from reconciler.cli.wiring.imitation import Imitation, clock_of
 
 if TYPE_CHECKING:
-    import argparse
-
     from reconciler.catalog.adjusted.discovered import Discoveries
     from reconciler.cli.shared.catalogs import CatalogInForce
+    from reconciler.cli.shared.request import FleetRequest
     from reconciler.desired.settings.layers import Resolved
     from reconciler.engine.discovery import Discovery
     from reconciler.model.ownership import ClusterId
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Ground(NamedTuple):
-    """What every look at a live fleet starts from."""
+    """What every observation of a running fleet starts from."""
 
     resolved: Resolved
     catalog: CatalogInForce
@@ -38,19 +37,19 @@ class Ground(NamedTuple):
         return self.resolved.settings
 
 
-def ground_of(args: argparse.Namespace, imitation: Imitation | None) -> Ground:
+def ground_of(request: FleetRequest, imitation: Imitation | None) -> Ground:
     """Return the effective settings, the catalogue of the region, and where the state is."""
     from reconciler.adapters.aws.launch.profiles import is_imitated
-    from reconciler.cli.shared import request
+    from reconciler.cli.shared import sources
     from reconciler.cli.shared.catalogs import CatalogInForce
 
-    imitation = imitation or Imitation(clock_of(args))
-    fleet, _ = request.read_desired(request.read_source(args), any_class=False)
-    resolved = request.settings_of(args, fleet)
+    imitation = imitation or Imitation(clock_of(request))
+    fleet, _ = sources.read_desired(sources.read_source(request), any_class=False)
+    resolved = sources.settings_of(request, fleet)
     by_default = not is_imitated(resolved.settings)
-    asking = asking_of(args, resolved, imitation, by_default=by_default)
-    catalog = CatalogInForce(args, asking, resolved, fleet.lock)
-    return Ground(resolved, catalog, imitation, state_location(args.path, resolved))
+    asking = asking_of(request, resolved, imitation, by_default=by_default)
+    catalog = CatalogInForce(request, asking, resolved, fleet.lock)
+    return Ground(resolved, catalog, imitation, state_location(request.path, resolved))
 
 
 def is_real(settings: Settings, imitation: Imitation) -> bool:
@@ -77,7 +76,7 @@ def expect_cluster_name(ground: Ground) -> None:
     raise UnnamedClusterError(
         (
             "clusterName is not set; without it, instances of other clusters in this account "
-            "cannot be told apart from this fleet's"
+            "cannot be distinguished from this fleet's"
         ),
         where=f"region {ground.settings.region}",
         remedy="set clusterName in reconciler.yaml or pass --set clusterName=NAME",
@@ -111,7 +110,7 @@ def is_named(resolved: Resolved) -> bool:
     return origin.layer is not Layer.DEFAULT and bool(resolved.settings.cluster_name)
 
 
-def discovery_of(args: argparse.Namespace, resolved: Resolved, *, keeps: bool = True) -> Discovery:
+def discovery_of(request: FleetRequest, resolved: Resolved, *, keeps: bool = True) -> Discovery:
     """Return the node capacity that was observed and cached with the state."""
     import msgspec
 
@@ -121,7 +120,7 @@ def discovery_of(args: argparse.Namespace, resolved: Resolved, *, keeps: bool = 
     from reconciler.engine.discovery import Discovery, forget
 
     name = "memory.1"
-    folder = folder_of(resolved.settings, cache_place(args.path, resolved))
+    folder = folder_of(resolved.settings, cache_place(request.path, resolved))
 
     def keep(known: Discoveries) -> None:
         folder.write(name, msgspec.json.encode(known, order="sorted"))
@@ -138,7 +137,7 @@ def recorded_journal(location: str, fleet: str) -> Journal:
 
     It is asked only about instances that no recorded NodeClaim has.
     """
-    from reconciler.adapters.database.connection import FILE, is_url
+    from reconciler.adapters.database.location import may_exist
     from reconciler.adapters.database.state import open_state
     from reconciler.adapters.simulated.memory import MemoryJournal
 
@@ -146,7 +145,7 @@ def recorded_journal(location: str, fleet: str) -> Journal:
         """Entries of the recorded journal, each looked up when it is asked for."""
 
         def entry(self, intent: str) -> JournalEntry | None:
-            if not is_url(location) and not (Path(location) / FILE).exists():
+            if not may_exist(location):
                 return None
             with open_state(location, fleet, create=False) as state:
                 return state.journal.entry(intent)
@@ -156,12 +155,12 @@ def recorded_journal(location: str, fleet: str) -> Journal:
 
 def copy_state(location: str, fleet: str, store: StateStore, shelf: Shelf, now: datetime) -> int:
     """Copy what is recorded, if anything is, and return its serial."""
-    from reconciler.adapters.database.connection import FILE, is_url
+    from reconciler.adapters.database.location import may_exist
     from reconciler.adapters.database.state import open_state
     from reconciler.adapters.simulated.cluster import SHELF_NAME
     from reconciler.model.history import DAY
 
-    if not is_url(location) and not (Path(location) / FILE).exists():
+    if not may_exist(location):
         return 0
     with open_state(location, fleet, create=False) as state:
         store.put_node_claims(state.store.node_claims())

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import argparse
-
     from reconciler.adapters.aws.clients import Connect
+    from reconciler.cli.shared.request import FleetRequest
     from reconciler.ports.clock import Clock
 
 
@@ -29,9 +28,8 @@ class Imitation:
     leaving_s: float = 0.0
 
 
-def clock_of(args: argparse.Namespace) -> Clock:
+def clock_of(request: FleetRequest) -> Clock:
     """Return the machine's clock, set to ``--now`` where that is given."""
     from reconciler.adapters.clock import SystemClock
-    from reconciler.cli.shared.moment import present
 
-    return SystemClock() if args.now is None else SystemClock(present(args.now))
+    return SystemClock() if request.now is None else SystemClock(request.now)

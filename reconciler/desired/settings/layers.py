@@ -41,7 +41,14 @@ from reconciler.model.text.urls import without_secrets
 CONFIG_FILE: Final = "reconciler.yaml"
 CONFIG_VARIABLE: Final = "RECONCILER_CONFIG"
 """The variable that names the operator's configuration file."""
-_NO_SETTINGS: Final = frozenset({CONFIG_VARIABLE, "RECONCILER_HEARTBEAT"})
+_NO_SETTINGS: Final = frozenset(
+    {
+        CONFIG_VARIABLE,
+        "RECONCILER_DASHBOARD_TOKEN",
+        "RECONCILER_HEARTBEAT",
+        "RECONCILER_LISTEN",
+    }
+)
 """Variables that stand for flags of a command."""
 _PATHS: Final = frozenset({"kubernetes.kubeconfig", "state"})
 _AWS_VARIABLES: Final = (

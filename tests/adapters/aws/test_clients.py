@@ -10,6 +10,7 @@ from typing import Any
 
 import botocore.session
 import pytest
+from botocore.exceptions import BotoCoreError, ClientError
 from botocore.loaders import JSONFileLoader, create_loader
 from moto import mock_aws
 
@@ -206,3 +207,27 @@ def test_who_may_no_longer_act_sends_nothing_and_repeats_nothing() -> None:
         assert len(cloud.calls) - asked == 1, "the first attempt; its repetition is not sent"
         cloud.faults.clear()
         assert connections.of(local)("ec2", 5).describe_vpcs()["Vpcs"], "others are not asked"
+
+
+def test_every_call_is_measured_with_its_outcome() -> None:
+    measured: list[tuple[str, str, str]] = []
+
+    def meter(service: str, operation: str, outcome: str, seconds: float) -> None:
+        assert seconds >= 0
+        measured.append((service, operation, outcome))
+
+    with serve(EmbeddedEC2(SimulatedClock())) as url:
+        connections = Connections(SimulatedClock())
+        connections.meter = meter
+        ec2 = connections.of(Settings(endpoint_url=url, region="us-east-1"))("ec2", 1)
+        ec2.describe_instances()
+        with pytest.raises(ClientError):
+            ec2.describe_instances(InstanceIds=["i-nothing"])
+    gone = connections.of(Settings(endpoint_url="http://127.0.0.1:1", region="us-east-1"))("ec2", 1)
+    with pytest.raises(BotoCoreError):
+        gone.describe_instances()
+    assert measured == [
+        ("ec2", "DescribeInstances", "ok"),
+        ("ec2", "DescribeInstances", "InvalidInstanceID.NotFound"),
+        ("ec2", "DescribeInstances", "EndpointConnectionError"),
+    ]

@@ -6,17 +6,25 @@ import argparse
 import os
 import re
 from argparse import SUPPRESS
+from collections.abc import Sequence
 from typing import Final, NoReturn
 
 __all__ = ("SUPPRESS", "Arguments", "formatter")
 
 _CHOICE: Final = re.compile(r"invalid choice: '(?P<word>[^']*)' \(choose from (?P<known>.*)\)")
 
-_COMMANDS: Final = ("COMMAND", "SUBCOMMAND")
-
 
 class Arguments(argparse.ArgumentParser):
-    """Parses the words of one command."""
+    """Parses the words of one command; options may stand anywhere between the arguments."""
+
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """Return the arguments.
+
+        Raises:
+            UsageError: they are wrong.
+            SystemExit: they ask for help, which was printed.
+        """
+        return self.parse_intermixed_args(words)
 
     def error(self, message: str) -> NoReturn:
         """Refuse the words.
@@ -31,12 +39,15 @@ class Arguments(argparse.ArgumentParser):
 
 
 def formatter(prog: str) -> argparse.HelpFormatter:
-    """Return argparse's help formatter; with the width given, it does not load shutil."""
+    """Return a help formatter that keeps the lines of the examples.
+
+    With the width given, argparse does not load shutil.
+    """
     try:
         columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size().columns
     except (OSError, ValueError):
         columns = 80
-    return argparse.HelpFormatter(prog, width=min(columns, 100) - 2)
+    return argparse.RawDescriptionHelpFormatter(prog, width=max(min(columns, 100), 40) - 2)
 
 
 def _rewritten(message: str) -> str:
@@ -48,8 +59,5 @@ def _rewritten(message: str) -> str:
 
     known = [word.strip(" '") for word in found["known"].split(",")]
     what = message[: found.start()].removeprefix("argument ").removesuffix(": ")
-    if what in _COMMANDS:
-        advice = did_you_mean(found["word"], known)
-        return f'unknown {what.lower()} "{found["word"]}"' + (f" ({advice})" if advice else "")
     advice = did_you_mean(found["word"], known, f"use one of {', '.join(known)}")
     return f'{what}: invalid value "{found["word"]}" ({advice})'

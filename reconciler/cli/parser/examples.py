@@ -1,0 +1,97 @@
+"""Examples that the help of each command shows: a command line, and what it does."""
+
+from __future__ import annotations
+
+from typing import Final
+
+EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
+    "validate": (
+        ("validate fleet", "check a folder"),
+        ("validate fleet -o github", "annotate a pull request"),
+    ),
+    "plan": (
+        ("plan fleet", "plan what the folder describes"),
+        ("plan fleet --base main -o markdown", "comment on a pull request"),
+        ("plan fleet --out plan.json", "save the plan for review"),
+        ("plan --repo https://github.com/acme/fleet --ref v2", "plan without a checkout"),
+    ),
+    "apply": (
+        ("apply fleet", "show the plan, ask, and apply it"),
+        ("apply plan.json fleet", "apply a plan that was reviewed"),
+        ("apply fleet --auto-approve", "apply in a pipeline, without asking"),
+    ),
+    "run": (
+        ("run fleet", "follow the commits of a checkout"),
+        ("run --repo https://github.com/acme/fleet --ref main", "follow a remote branch"),
+    ),
+    "simulate": (
+        ("simulate fleet", "simulate until nothing is left to do"),
+        ("simulate fleet --until 24h --seed 7", "simulate a day with another random seed"),
+        ("simulate fleet --base main -o html", "compare the rollout of a change"),
+    ),
+    "status": (
+        ("status fleet", "show nodes, commands and the last plan"),
+        ("status fleet --watch", "show them again whenever something changes"),
+    ),
+    "get": (
+        ("get nodes", "list nodes with price, utilization and pods"),
+        ("get nodeclaim web-1a2b fleet -o yaml", "show one NodeClaim"),
+        ("get nodeclaims -w", "list NodeClaims, and again whenever they change"),
+    ),
+    "describe": (
+        ("describe node ip-10-0-0-1.ec2.internal", "show everything recorded about a node"),
+        ("describe nodepool web fleet", "show a NodePool and its NodeClaims"),
+    ),
+    "explain": (
+        ("explain pod shop/api-0", "why is this pod unschedulable?"),
+        ("explain node ip-10-0-0-1.ec2.internal", "why is this node not disrupted?"),
+        ("explain nodepool web fleet", "when may its nodes be disrupted?"),
+    ),
+    "resume": (("resume fleet --node-pool web", "resume disruption in one NodePool"),),
+    "history": (
+        ("history fleet --limit 10", "list the last ten operations"),
+        ("history --target web-1a2b -o json", "list the operations on one NodeClaim"),
+    ),
+    "lock": (
+        ("lock fleet", "pin what is not pinned yet"),
+        ("lock fleet --update", "pin the current images and prices"),
+        ("lock fleet --check", "check in a pipeline that the lock matches"),
+    ),
+    "check": (
+        ("check fleet", "check what `apply` and `run` need"),
+        ("check fleet --for plan", "check what `plan` needs"),
+        ("check fleet --policy", "print the IAM policy"),
+    ),
+    "health": (("health --heartbeat /run/reconciler/alive", "check the daemon in a container"),),
+    "hash": (("hash fleet/nodepool.yaml", "print the hashes of the objects in a file"),),
+    "config": (("config fleet", "show every setting and where it comes from"),),
+    "demo": (
+        ("demo", "play the demo in a temporary folder"),
+        ("demo --dir shop", "keep the fleet of the demo"),
+    ),
+    "snapshot": (
+        ("snapshot --out cluster.json", "capture the cluster of the current context"),
+        ("snapshot fleet --out fleet.json", "capture a fleet with its records"),
+    ),
+    "completion": (
+        (
+            "completion bash > ~/.local/share/bash-completion/completions/reconciler",
+            "install the completion for bash",
+        ),
+        ('completion zsh > "${fpath[1]}/_reconciler"', "install the completion for zsh"),
+        (
+            "completion fish > ~/.config/fish/completions/reconciler.fish",
+            "install the completion for fish",
+        ),
+    ),
+    "state migrate": (("state migrate fleet", "upgrade after installing a new release"),),
+    "state check": (("state check fleet", "check the state"),),
+    "state export": (("state export backup.jsonl fleet", "write a backup"),),
+    "state import": (("state import backup.jsonl fleet", "restore a backup"),),
+    "state prune": (("state prune fleet --keep 90d --dry-run", "show what would be removed"),),
+    "state adopt": (
+        ("state adopt fleet --snapshot cluster.json", "show what would be adopted"),
+        ("state adopt fleet --snapshot cluster.json --yes", "adopt it"),
+    ),
+}
+"""Command, with its subcommand → (command line without the program, what it does)."""

@@ -1,0 +1,248 @@
+"""The arguments that several commands share: declared once, and read into a request once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.cli.shared.folder import fleet_folder
+from reconciler.cli.shared.moment import read_time
+from reconciler.cli.shared.request import FleetRequest, StateRequest
+
+if TYPE_CHECKING:
+    import argparse
+    from datetime import datetime, timedelta
+
+_FLEET: Final = "fleet"
+_INPUTS: Final = "inputs"
+_SETTINGS: Final = "settings"
+
+_Flag = tuple[str, str, str, dict[str, Any]]
+
+_FLAGS: Final[tuple[_Flag, ...]] = (
+    (_FLEET, "repo", "--repo", {"metavar": "URL", "help": "read a remote repository, no checkout"}),
+    (
+        _FLEET,
+        "ref",
+        "--ref",
+        {"metavar": "REF", "help": "commit, branch or tag (default: the working tree)"},
+    ),
+    (
+        _FLEET,
+        "below",
+        "--path",
+        {"dest": "below", "metavar": "DIR", "help": "fleet folder within the repository"},
+    ),
+    (
+        _INPUTS,
+        "base",
+        "--base",
+        {"metavar": "REF", "help": "show what changes compared with this commit"},
+    ),
+    (
+        _INPUTS,
+        "snapshot",
+        "--snapshot",
+        {
+            "metavar": "FILE",
+            "help": "cluster objects from `reconciler snapshot` or `kubectl get … -o json` "
+            "(- for stdin)",
+        },
+    ),
+    (
+        _INPUTS,
+        "catalog",
+        "--catalog",
+        {
+            "metavar": "FILE",
+            "help": "catalog of instance types (default: the bundled AWS catalog)",
+        },
+    ),
+    (
+        _INPUTS,
+        "now",
+        "--now",
+        {"metavar": "TIME", "help": "current time in RFC 3339 (default: the system clock)"},
+    ),
+    (
+        _SETTINGS,
+        "state",
+        "--state",
+        {"metavar": "DIR|URL", "help": "state directory or database URL"},
+    ),
+    (
+        _SETTINGS,
+        "settings",
+        "--set",
+        {
+            "action": "append",
+            "default": [],
+            "dest": "settings",
+            "metavar": "KEY=VALUE",
+            "help": "override a setting of reconciler.yaml (repeatable)",
+        },
+    ),
+    (
+        _SETTINGS,
+        "config",
+        "--config",
+        {
+            "metavar": "FILE",
+            "help": "operator settings, in a file outside the repository "
+            "(default: $RECONCILER_CONFIG)",
+        },
+    ),
+    (
+        _SETTINGS,
+        "allow_removal",
+        "--allow-removal",
+        {
+            "action": "append",
+            "default": [],
+            "metavar": "NAME",
+            "help": "allow this NodePool to be removed if it is no longer in git (repeatable)",
+        },
+    ),
+)
+"""Group, destination, flag and declaration of each shared flag, in the order of the help."""
+
+PLANNING: Final = (
+    *("repo", "ref", "below", "base", "snapshot", "catalog", "now"),
+    *("state", "settings", "config", "allow_removal"),
+)
+"""The flags of a command that plans a fleet from any inputs."""
+
+ACTING: Final = tuple(name for name in PLANNING if name not in ("base", "snapshot"))
+"""The flags of a command that acts on the running fleet: git as it is, the cluster as it is."""
+
+RECORDED: Final = ("now", "state", "settings", "config")
+"""The flags of a command that reads the recorded state."""
+
+
+def add_path(parser: argparse.ArgumentParser) -> None:
+    """Declare the fleet folder."""
+    parser.add_argument(
+        "path",
+        nargs="?",
+        default=None,
+        metavar="PATH",
+        help="fleet folder (default: this folder, or the nearest above it with a reconciler.yaml)",
+    )
+
+
+def add_flags(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
+    """Declare the shared flags with these destinations, grouped as the help shows them."""
+    groups: dict[str, Any] = {}
+    for group, name, flag, declaration in _FLAGS:
+        if name in names:
+            if group not in groups:
+                groups[group] = parser.add_argument_group(group)
+            groups[group].add_argument(flag, **declaration)
+
+
+def add_output(parser: argparse.ArgumentParser, *formats: str, more: Sequence[str] = ()) -> None:
+    """Declare the output format: text by default, JSON and YAML everywhere.
+
+    ``formats`` stand before those two in the help, and ``more`` after them.
+    """
+    every = ("text", *formats, "json", "yaml", *more)
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=every,
+        default="text",
+        metavar="FORMAT",
+        help=f"output format: {', '.join(every)} (default: text)",
+    )
+
+
+def add_watch(parser: argparse.ArgumentParser) -> None:
+    """Declare the flag that shows a view again after each change."""
+    parser.add_argument(
+        "-w",
+        "--watch",
+        action="store_true",
+        help="show it again whenever it changes, until interrupted",
+    )
+
+
+def state_request(args: argparse.Namespace, path: str | None) -> StateRequest:
+    """Return the fleet on this machine, and its state, that the arguments name.
+
+    Raises:
+        UsageError: an argument is wrong, or ``path`` is a folder inside a fleet.
+    """
+    return StateRequest(
+        path=fleet_folder(path),
+        state=args.state,
+        settings=tuple(args.settings),
+        config=args.config,
+        now=_now(args),
+    )
+
+
+def fleet_request(args: argparse.Namespace, path: str | None) -> FleetRequest:
+    """Return the fleet and the inputs that the arguments name.
+
+    A flag that the command does not declare has its default.
+
+    Raises:
+        UsageError: an argument is wrong, or ``path`` is a folder inside a fleet.
+    """
+    repo, below = args.repo, args.below
+    if repo is not None and path is not None:
+        from reconciler.model.errors import UsageError
+
+        remedy = "pass the folder with --path DIR"
+        raise UsageError("PATH and --repo cannot be used together", where=path, remedy=remedy)
+    return FleetRequest(
+        path=path if repo is not None else fleet_folder(path, below),
+        state=args.state,
+        settings=tuple(args.settings),
+        config=args.config,
+        now=_now(args),
+        repo=repo,
+        ref=args.ref,
+        below=below,
+        base=getattr(args, "base", None),
+        snapshot=getattr(args, "snapshot", None),
+        catalog=getattr(args, "catalog", None),
+        allow_removal=frozenset(getattr(args, "allow_removal", ())),
+    )
+
+
+def _now(args: argparse.Namespace) -> datetime | None:
+    now = getattr(args, "now", None)
+    return None if now is None else read_time(now, "--now")
+
+
+def local_fleet_request(args: argparse.Namespace, path: str | None) -> FleetRequest:
+    """Return the working tree in a folder of this machine, for a command without ``--repo``.
+
+    Raises:
+        UsageError: an argument is wrong, or ``path`` is a folder inside a fleet.
+    """
+    state = state_request(args, path)
+    return FleetRequest(
+        path=state.path,
+        state=state.state,
+        settings=state.settings,
+        config=state.config,
+        now=state.now,
+        snapshot=getattr(args, "snapshot", None),
+    )
+
+
+def read_duration(text: str, flag: str) -> timedelta:
+    """Return the duration in the value of ``flag``.
+
+    Raises:
+        UsageError: the text is not a duration.
+    """
+    from reconciler.model.duration import parse_duration
+    from reconciler.model.errors import UsageError
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(str(error), where=flag) from error

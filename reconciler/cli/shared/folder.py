@@ -1,0 +1,71 @@
+"""Finds the folder of the fleet: the named one, or the nearest above with a ``reconciler.yaml``."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+_REPOSITORY: Final = ".git"
+
+
+def fleet_folder(path: str | None, below: str | None = None) -> str | None:
+    """Return the folder of the fleet; None is the current folder.
+
+    Without a ``path`` the nearest folder that holds a ``reconciler.yaml`` is the fleet. ``below``
+    is a folder within ``path``.
+
+    Raises:
+        UsageError: the named folder lies inside a fleet, and is not one of its own.
+    """
+    if path is None and below is None:
+        found = _nearest(".")
+        return None if found in (None, ".") else found
+    named = os.path.join(path or ".", below) if below else path or "."  # noqa: PTH118
+    found = _nearest(named)
+    if found is not None and found != named:
+        from reconciler.model.errors import UsageError
+
+        raise UsageError(
+            f'folder "{named}" is inside the fleet "{found}"',
+            where="--path" if below else "PATH",
+            remedy=f"pass the complete fleet: {found}",
+        )
+    return path
+
+
+def _nearest(folder: str) -> str | None:
+    """Return ``folder`` or the nearest one above it with a ``reconciler.yaml``; None if none has.
+
+    The search ends at the top of the repository. A file of another user is not trusted: whoever
+    can write to a shared folder such as ``/tmp`` must not configure the fleets below it.
+    """
+    try:
+        owner = os.stat(folder).st_uid  # noqa: PTH116 - pathlib costs a start
+    except (OSError, ValueError):
+        return None
+    absolute, shown = os.path.realpath(folder), folder
+    while True:
+        if _has_config(absolute, owner):
+            return shown
+        above = os.path.dirname(absolute)  # noqa: PTH120
+        if os.path.lexists(os.path.join(absolute, _REPOSITORY)) or above == absolute:  # noqa: PTH118
+            return None
+        absolute = above
+        shown = _relative(absolute)
+
+
+def _has_config(folder: str, owner: int) -> bool:
+    from reconciler.source.resource import CONFIG_FILES
+
+    for name in CONFIG_FILES:
+        try:
+            if os.lstat(os.path.join(folder, name)).st_uid == owner:  # noqa: PTH118
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _relative(folder: str) -> str:
+    """Return the shorter form of a path: from the current folder, or from the root."""
+    return min(os.path.relpath(folder), folder, key=len)

@@ -1,0 +1,268 @@
+"""Reads what a plan is made from: the fleet, the cluster, the catalogue, the settings.
+
+Shared by every command that plans. Whatever is unreadable stops here: unknown is not empty.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from reconciler.cli.shared import operatorfile
+
+if TYPE_CHECKING:
+    from reconciler.adapters.git.source import Source
+    from reconciler.catalog.catalog import Catalog
+    from reconciler.cli.shared.request import FleetRequest
+    from reconciler.desired.fleet import Fleet, SourceFile
+    from reconciler.desired.settings.layers import Resolved
+    from reconciler.model.diagnostics import Diagnostic
+    from reconciler.model.errors import UnreadableError
+    from reconciler.observed.snapshot import Snapshot
+    from reconciler.plan.value.plan import InputDigests, Revision
+
+
+class SourceFiles(NamedTuple):
+    """The files of a revision, what was refused among them, and which revision it is."""
+
+    files: Sequence[SourceFile]
+    findings: tuple[Diagnostic, ...]
+    revision: Revision
+
+
+def read_source(request: FleetRequest) -> SourceFiles:
+    """Return the files of the fleet.
+
+    Raises:
+        UsageError: a ref does not exist.
+        UnreadableError: there is nothing to read.
+    """
+    from reconciler.adapters.git.source import SourceContent, WorkingTree, read
+    from reconciler.plan.value.plan import Revision
+
+    source = source_of(request)
+    if request.may_be_empty and isinstance(source, WorkingTree):
+        from reconciler.adapters.git.folder import read_folder
+        from reconciler.adapters.git.revision import working_revision
+
+        files, refused = read_folder(source.path)
+        found = SourceContent(tuple(files), tuple(refused), working_revision(source.path))
+    else:
+        found = read(source)
+    at = found.revision
+    revision = Revision(head=at.head, repo=at.repo, path=at.path, dirty=at.dirty)
+    return SourceFiles(found.files, found.diagnostics, revision)
+
+
+def source_of(request: FleetRequest, ref: str | None = None) -> Source:
+    """Return where the desired state comes from; ``ref`` overrides the one of the request."""
+    from reconciler.adapters.git.source import AtRef, Remote, WorkingTree
+
+    ref = ref or request.ref
+    if request.repo is not None:
+        return Remote(request.repo, clones(request.state), ref or "HEAD", request.below or ".")
+    path = request.path or "."
+    if request.below:
+        path = os.path.join(path, request.below)  # noqa: PTH118 - pathlib costs a start
+    return AtRef(path, ref) if ref else WorkingTree(path)
+
+
+def clones(state: str | None) -> str:
+    """Return the folder that keeps clones: in the state directory, else in the user's cache."""
+    place = state or os.environ.get("RECONCILER_STATE") or ""
+    if place and "://" not in place:
+        from reconciler.adapters.git.repository import tracked_in
+
+        if tracked_in(place) is None:
+            return os.path.join(place, "clones")  # noqa: PTH118
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+    return os.path.join(cache, "reconciler", "clones")  # noqa: PTH118
+
+
+class Base(NamedTuple):
+    """The commit of ``--base``, its objects, and its fleet where that is valid."""
+
+    head: str | None
+    objects: tuple[dict[str, Any], ...]
+    fleet: Fleet | None
+
+
+def read_base(request: FleetRequest) -> Base | None:
+    """Return what is at ``--base``, None without it.
+
+    A base that is not valid is still one to compare with: what cannot be read of it is missing.
+    """
+    if request.base is None:
+        return None
+    from reconciler.adapters.git.source import read
+    from reconciler.desired.fleet import read_fleet
+    from reconciler.desired.objects import file_objects
+    from reconciler.model.diagnostics import Severity
+
+    found = read(source_of(request, request.base))
+    fleet, findings = read_fleet(found.files, any_class=True, allow_empty=True)
+    broken = any(d.severity is Severity.ERROR for d in (*found.diagnostics, *findings))
+    objects = (*(r.data for r in fleet.resources), *file_objects(fleet))
+    return Base(found.revision.head, objects, None if broken else fleet)
+
+
+def read_desired(
+    source: SourceFiles, *, any_class: bool, allow_empty: bool = False
+) -> tuple[Fleet, tuple[Diagnostic, ...]]:
+    """Return the fleet of a revision and its findings that are not errors.
+
+    Raises:
+        InvalidFleetError: there is an error among them.
+    """
+    from reconciler.desired.fleet import read_fleet
+
+    fleet, findings = read_fleet(
+        source.files, refused=source.findings, any_class=any_class, allow_empty=allow_empty
+    )
+    return fleet, without_errors(findings)
+
+
+def without_errors(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return the findings in order, if none of them is an error.
+
+    Raises:
+        InvalidFleetError: one is; it carries them all.
+    """
+    from reconciler.model.diagnostics import Severity
+    from reconciler.model.errors import InvalidFleetError
+
+    every = tuple(sorted(findings, key=lambda d: d.order))
+    if any(d.severity is Severity.ERROR for d in every):
+        raise InvalidFleetError(every)
+    return every
+
+
+def settings_of(request: FleetRequest, fleet: Fleet) -> Resolved:
+    """Return the effective settings; ``--state`` counts as a flag of the same name."""
+    from reconciler.desired.settings.layers import resolve
+
+    state = [f"state={request.state}"] if request.state else []
+    folder = None if request.repo is not None else request.path or "."
+    return resolve(
+        fleet.config,
+        os.environ,
+        [*state, *request.settings],
+        fleet=fleet_name(request),
+        operator=operatorfile.read_operator_file(request.config, folder),
+    )
+
+
+def fleet_name(request: FleetRequest) -> str:
+    """Return the name of a fleet that nothing names: its folder's, or its repository's."""
+    if request.repo is not None:
+        address: str = request.below or request.repo
+        return address.rstrip("/").rpartition("/")[2].removesuffix(".git")
+    folder = os.path.realpath(os.path.join(request.path or ".", request.below or "."))  # noqa: PTH118
+    return os.path.basename(folder)  # noqa: PTH119
+
+
+class SeenCluster(NamedTuple):
+    """The objects of a cluster, and the findings about them."""
+
+    snapshot: Snapshot
+    findings: tuple[Diagnostic, ...]
+
+
+def read_cluster(request: FleetRequest, fleet: Fleet, now: datetime) -> SeenCluster:
+    """Return the cluster of ``--snapshot``.
+
+    Without it, it is an empty cluster that is to run the fleet's own workloads.
+    """
+    from reconciler.observed.snapshot import read_snapshot, snapshot_of
+
+    if request.snapshot is not None:
+        source = "stdin" if request.snapshot == "-" else request.snapshot
+        snapshot = read_snapshot(read_bytes(request.snapshot), source)
+        return SeenCluster(snapshot, snapshot.findings)
+    from reconciler.desired.workloads.pods import expand
+
+    made, findings = expand(fleet.workloads, now=now)
+    objects = [
+        *made.pods, *made.daemon_sets, *made.pod_disruption_budgets, *made.volume_claims,
+        *made.volumes, *made.storage_classes, *made.csi_nodes, *made.namespaces,
+        *made.priority_classes,
+    ]  # fmt: skip
+    return SeenCluster(snapshot_of(objects), without_errors(findings))
+
+
+BYTES_MAX: Final = 2**31
+"""How large a file named on the command line may be: a snapshot of 100,000 pods is a quarter."""
+
+
+def read_bytes(path: str) -> bytes:
+    """Return the content of a file, of stdin for ``-``.
+
+    Raises:
+        UnreadableError: it cannot be read.
+    """
+    from reconciler.model.errors import UnreadableError
+
+    try:
+        if path == "-":
+            content = sys.stdin.buffer.read(BYTES_MAX + 1)
+        else:
+            with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs a start
+                if os.fstat(file.fileno()).st_size > BYTES_MAX:
+                    raise _too_large(path)
+                content = file.read(BYTES_MAX + 1)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UnreadableError(why, where=path, remedy="pass a readable file") from error
+    if len(content) > BYTES_MAX:
+        raise _too_large(path)
+    return content
+
+
+def _too_large(path: str) -> UnreadableError:
+    from reconciler.model.errors import UnreadableError
+
+    most = f"more than {BYTES_MAX >> 30} GiB"
+    return UnreadableError(most, where=path, remedy="capture fewer objects")
+
+
+_OF_WHO_APPLIES: Final = frozenset(
+    {
+        "state",
+        "fleet",  # compared by its name
+        "kubernetes.kubeconfig",
+        "kubernetes.context",
+        "kubernetes.timeout",
+        "aws.endpointUrl",
+        "aws.roleArn",
+        "aws.externalId",
+        "aws.sessionName",
+    }
+)
+
+
+def digests_of(fleet: Fleet, observed: bytes, catalog: Catalog, resolved: Resolved) -> InputDigests:
+    """Return a digest of each input; what a comment or the order of files changes is none.
+
+    Settings that say how to reach the account, the cluster and the state are not an input: who
+    applies a plan often has other credentials than who made it.
+    """
+    import msgspec
+
+    from reconciler import __version__
+    from reconciler.plan.value.plan import InputDigests, input_digest
+
+    objects = [(r.kind, r.namespace, r.name, r.data) for r in fleet.resources]
+    values = {k: v for k, v in resolved.values.items() if k not in _OF_WHO_APPLIES}
+    return InputDigests(
+        git=input_digest(
+            msgspec.json.encode(objects, order="sorted"),
+            *((fleet.lock.digest.encode(),) if fleet.lock is not None else ()),
+        ),
+        snapshot=input_digest(observed),
+        catalog=input_digest(catalog.digest.encode()),
+        settings=input_digest(msgspec.json.encode(values, order="sorted")),
+        engine=__version__,
+    )

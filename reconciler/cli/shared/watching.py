@@ -1,0 +1,65 @@
+"""Show what is recorded again whenever it changes, for ``--watch``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TextIO
+
+from reconciler.model.text.visible import Painted
+
+POLL_S: Final = 2.0
+"""How often the recorded state is read."""
+
+_CLEAR: Final = "\x1b[H\x1b[2J"
+
+
+class View(NamedTuple):
+    """What is shown: its ``text``, and the ``facts`` in it that count as a change.
+
+    An age in the text grows all the time, and is not a fact. A ``note`` is not part of the text,
+    and goes to stderr.
+    """
+
+    text: str
+    facts: Any
+    note: str = ""
+
+    def show(self, out: TextIO) -> None:
+        """Print it."""
+        if self.note:
+            print(self.note, file=sys.stderr)
+        out.write(self.text)
+        out.flush()
+
+
+def watch(
+    read: Callable[[], View],
+    out: TextIO,
+    stop: Callable[[], bool],
+    wait: Callable[[float, Callable[[], bool]], None],
+) -> None:
+    """Print the view, and again after each change, until ``stop`` is true.
+
+    A terminal is cleared before; elsewhere an empty line separates two views.
+    """
+    shown: View | None = None
+    while True:
+        view = read()
+        if shown is None or view.facts != shown.facts:
+            if shown is not None:
+                out.write(Painted(_CLEAR) if out.isatty() else "\n")
+            view.show(out)
+            shown = view
+        if stop():
+            return
+        wait(POLL_S, stop)
+
+
+def watch_until_stopped(read: Callable[[], View], out: TextIO) -> None:
+    """Watch until SIGTERM or SIGINT."""
+    from reconciler.adapters.clock import SystemClock
+    from reconciler.cli.shared.stopping import on_signal
+
+    with on_signal() as stop:
+        watch(read, out, stop, SystemClock().wait)
