@@ -6,7 +6,7 @@ even loaded, so that a plan of a repository alone starts fast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import RemovalPolicy
 from reconciler.observed.state import ClusterState
 from reconciler.placement.pods.pending import pods_to_place
-from reconciler.placement.question import Placement
+from reconciler.placement.question import Placement, Question
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.inputs import Inputs, Object
 from reconciler.plan.make.pools import PoolTypes
@@ -108,7 +108,7 @@ def decided_by(
     if not pending:
         return Places(None)
     with phase("placement"):
-        return Places(first().place(pending))
+        return Places(first().place(Question(pods=pending)))
 
 
 def situation_of(
@@ -161,26 +161,10 @@ class _Timed:
         self._scheduler = scheduler
         self._phase = phase
 
-    def place(
-        self,
-        pods: Sequence[Pod],
-        *,
-        without: Collection[str] = (),
-        strict_reservations: bool = True,
-        consolidation_guard: bool = False,
-        closed: Collection[str] = (),
-        worth: Mapping[str, float] | None = None,
-    ) -> Placement:
+    def place(self, question: Question) -> Placement:
         """Ask the scheduler."""
-        with self._phase("placement" if strict_reservations else "disruption"):
-            return self._scheduler.place(
-                pods,
-                without=without,
-                strict_reservations=strict_reservations,
-                consolidation_guard=consolidation_guard,
-                closed=closed,
-                worth=worth,
-            )
+        with self._phase("placement" if question.strict_reservations else "disruption"):
+            return self._scheduler.place(question)
 
     def worth(self, pods: Iterable[Pod]) -> Mapping[str, float]:
         """Ask the scheduler."""
