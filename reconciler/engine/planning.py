@@ -43,7 +43,7 @@ from reconciler.plan.make.decide import Phase, untimed
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.pools import PoolTypes, node_class_of, pool_types
 from reconciler.plan.make.recall import Recall
-from reconciler.plan.value.nodes import PlannedNodeClaim, PriceSource
+from reconciler.plan.value.nodes import PlannedNodeClaim
 from reconciler.plan.value.plan import InputDigests, Plan, Revision, input_digest
 from reconciler.ports.cloud import Instance
 from reconciler.ports.state import RecordedObject, RunningCommand, Unavailable
@@ -69,7 +69,7 @@ class PoolBlueprint:
     def of(self, planned: PlannedNodeClaim) -> PoolBlueprint:
         """Return what the launch of a claim needs: commitments count where the plan says so."""
         source = planned.launch.price_source
-        is_covered = isinstance(source, PriceSource) and isinstance(source.note, str)
+        is_covered = source is not None and bool(source.note)
         if self.uncovered is None or is_covered:
             return self
         return replace(self, catalog=self.uncovered)

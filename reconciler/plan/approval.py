@@ -14,7 +14,6 @@ from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec import UnsetType
 
 from reconciler.model.errors import UnreadableError
 from reconciler.observed.fingerprint import difference
@@ -101,7 +100,7 @@ def read_saved(content: bytes, source: str) -> Plan:
             where=source,
             remedy=_SAVE,
         )
-    if not isinstance(plan.approved_as, msgspec.UnsetType):
+    if plan.approved_as is not None:
         raise UnreadableError("the plan has been applied already", where=source, remedy=_SAVE)
     return plan
 
@@ -190,7 +189,7 @@ def departures(approved: Plan, fresh: Plan, observed: Mapping[str, str] | None =
     if approved.fleet != fresh.fleet:
         return [f"the plan is of fleet {_text(approved.fleet)}, not {_text(fresh.fleet)}"]
     objects: Sequence[str] = ()
-    if observed is not None and not isinstance(approved.observed, UnsetType):
+    if observed is not None and approved.observed:
         objects = difference(approved.observed, observed)
     found = moved_inputs(approved.inputs, fresh.inputs, approved.revision, fresh.revision, objects)
     if not found and approved.inputs != fresh.inputs:
@@ -270,8 +269,8 @@ def _machine(claim: PlannedNodeClaim) -> str:
 
 
 def _classes(approved: Plan, fresh: Plan) -> list[str]:
-    old = {item.name: item for item in approved.launch_classes}
-    new = {item.name: item for item in fresh.launch_classes}
+    old = {item.name: item for item in approved.node_classes}
+    new = {item.name: item for item in fresh.node_classes}
     found = []
     for name in sorted(old.keys() | new.keys()):
         before, after = old.get(name), new.get(name)
@@ -282,7 +281,7 @@ def _classes(approved: Plan, fresh: Plan) -> list[str]:
 
 
 def _builtins(item: PlannedNodeClass | None) -> dict[str, Any]:
-    found: dict[str, Any] = {} if item is None else msgspec.to_builtins(item)
+    found: dict[str, Any] = {} if item is None else msgspec.to_builtins(item.written())
     return found
 
 
@@ -311,14 +310,14 @@ def _taken(rows: Iterable[tuple[bytes, T]], spare: Counter[bytes]) -> list[T]:
 
 def _plain_claim(claim: PlannedNodeClaim) -> dict[str, Any]:
     """Return what a launch is but for its name and when its price was read."""
-    plain: dict[str, Any] = msgspec.to_builtins(claim)
+    plain: dict[str, Any] = msgspec.to_builtins(claim.written())
     del plain["name"]
     plain["launch"].get("priceSource", {}).pop("at", None)
     return plain
 
 
 def _plain_command(command: PlannedCommand) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(command)
+    plain: dict[str, Any] = msgspec.to_builtins(command.written())
     return {key: value for key, value in plain.items() if key not in _MOMENTARY_COMMAND}
 
 
@@ -361,7 +360,7 @@ def _steps(plan: Plan) -> list[bytes]:
 
 
 def _step(action: Action, claims: Mapping[str, bytes], commands: Mapping[str, bytes]) -> bytes:
-    plain: dict[str, Any] = msgspec.to_builtins(action)
+    plain: dict[str, Any] = msgspec.to_builtins(action.written())
     for drawn in ("id", "dependsOn", "command", "nodeClaim"):
         del plain[drawn]
     claim = action.node_claim or ""
@@ -397,7 +396,7 @@ def _names(nodes: Iterable[str]) -> str:
     return ", ".join(every[:3]) + (f" and {len(every) - 3} more" if len(every) > 3 else "")
 
 
-def _text(text: str | UnsetType, most: int = 80) -> str:
+def _text(text: str, most: int = 80) -> str:
     """Return a text of a plan file as it may stand in a message: short, on one line, printable."""
     plain = "".join(c if c.isprintable() else "�" for c in str(text))
     return plain if len(plain) <= most else f"{plain[:most]}…"

@@ -231,7 +231,9 @@ def _answer(
     if args.kind == "buffer":
         buffer = reasons.explain_buffer(plan, args.name)
         if buffer is None:
-            raise _unknown("buffer", args.name, source.name, [room.buffer for room in plan.buffers])
+            raise _unknown(
+                "buffer", args.name, source.name, [room.buffer for room in plan.headroom]
+            )
         return buffer
     if pair is None:
         if args.name not in reasons.node_names(plan):

@@ -167,13 +167,13 @@ def start(effects: Effects, command: PlannedCommand, seen: Observation) -> bool:
         revision=effects.revision,
         plan=effects.plan,
         savings=command.savings,
-        message=command.event,
+        message=command.message,
         node_pools=tuple(pools.get(name, "") for name in command.node_claims),
         voluntary=not command.forceful,
     )
     world.store.put_command(running)
     nodes = ", ".join(command.nodes or command.node_claims)
-    why = f" ({command.event})" if command.event else ""
+    why = f" ({command.message})" if command.message else ""
     world.notify(
         "CommandStarted",
         f"{command.reason}: {command.decision} {nodes}{why}",

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.kubernetes.pod import Pod
@@ -142,7 +141,7 @@ class Seating:
                 node=None if seat.where in self._names else seat.where,
                 node_claim=self._names.get(seat.where),
                 relaxed=seat.relaxed,
-                given_up=seat.given_up or UNSET,
+                given_up=seat.given_up,
             )
             for pod, seat in sorted(self._seats.items())
             if pod not in self._virtual
@@ -184,16 +183,16 @@ def planned_command(command: Command, seating: Seating) -> PlannedCommand:
         pods_evicted=command.pods_evicted,
         savings_per_eviction=_per_eviction(command),
         forceful=command.is_forceful,
-        message=command.message or UNSET,
+        message=command.message,
     )
 
 
-def _per_eviction(command: Command) -> float | UnsetType:
+def _per_eviction(command: Command) -> float | None:
     """Return what a consolidation saves for each pod that it moves."""
     saved = command.savings_per_eviction
     is_consolidation = command.reason is DisruptionReason.UNDERUTILIZED
     if not is_consolidation or not command.pods_evicted or saved is None:
-        return UNSET
+        return None
     return round(saved, 9)
 
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from reconciler.catalog.catalog import Catalog
 from reconciler.disruption.methods.drift import drifted_since
 from reconciler.model.diagnostics import Diagnostic
@@ -90,7 +88,7 @@ def _sources(claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanFinding]:
     told = False
     for claim in claims:
         source = claim.launch.price_source
-        if isinstance(source, msgspec.UnsetType):
+        if source is None:
             continue
         told = told or source.source not in ("bundled", "estimate", "reservation")
         said = format_price_source(source)

@@ -76,7 +76,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     lists_blockers: bool = True
     withheld: str = ""
     unready_classes: frozenset[ClassKey] = frozenset()
-    observation: ObservationSource | msgspec.UnsetType = msgspec.UNSET
+    observation: ObservationSource | None = None
     observed: Mapping[str, str] = {}
 
     @property

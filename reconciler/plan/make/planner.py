@@ -13,7 +13,6 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from reconciler.desired.objects import node_claims, node_classes, node_overlays, node_pools
 from reconciler.model.decode import decode
@@ -66,7 +65,7 @@ def withheld(plan: Plan, why: str, pending: Container[str]) -> Plan:
         node_claims=(),
         placements=tuple(p for p in plan.placements if p.pod in pending and p.pod not in lost),
         unschedulable=tuple(sorted((*plan.unschedulable, *homeless), key=lambda u: u.pod)),
-        headroom=tuple(map(_without_claims, plan.buffers)) or plan.headroom,
+        headroom=tuple(map(_without_claims, plan.headroom)),
         commands=(),
         actions=(),
         cost=_unchanged(plan.cost),
@@ -89,8 +88,8 @@ def _unchanged(cost: Cost) -> Cost:
         after=cost.before,
         by_node_pool=pools,
         lower_bound=None,
-        bound_gap=msgspec.UNSET,
-        bound_held_by=msgspec.UNSET,
+        bound_gap=None,
+        bound_held_by=None,
     )
 
 
@@ -223,7 +222,7 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
     outcome = outcome_of(inputs, facts, decisions, static)
     seating, claims, commands = outcome.seating, outcome.claims, outcome.commands
     cost = outcome.cost
-    at_rest: AtRest | UnsetType = UNSET
+    at_rest: AtRest | None = None
     if not facts.covers:  # the bound knows of no room that ends
         cost = with_bound(cost, scheduler, facts.cluster, decisions.placement)
     if inputs.against is not None:
@@ -259,7 +258,7 @@ def make_plan(inputs: Inputs, phase: Phase = untimed) -> Plan:
         blockers=_blockers(inputs, decisions),
         cost=cost,
         observation=inputs.observation,
-        observed=dict(inputs.observed) or UNSET,
+        observed=dict(inputs.observed),
         diagnostics=(
             *_overdue(inputs, drifted, commands, blocked, deferred),
             *_findings(inputs, facts, decisions, claims),
@@ -322,18 +321,18 @@ def _settled(decisions: Decisions | Places, facts: Facts) -> Decisions | Places:
     return replace(decisions, placement=placement)
 
 
-def _lock(inputs: Inputs) -> PlannedLock | UnsetType:
+def _lock(inputs: Inputs) -> PlannedLock | None:
     lock = inputs.fleet.lock_for(inputs.settings.region)
     if lock is None:
-        return UNSET
+        return None
     return PlannedLock(at=lock.locked_at, digest=lock.digest, catalog=lock.catalog.bundle)
 
 
 def _headroom(
     facts: Facts, seating: assemble.Seating, decisions: Decisions | Places
-) -> tuple[PlannedHeadroom, ...] | UnsetType:
+) -> tuple[PlannedHeadroom, ...]:
     if not facts.headroom:
-        return UNSET
+        return ()
     from reconciler.plan.make.headroom import planned_headroom
 
     gone = {node for command in decisions.commands for node in command.nodes}
@@ -341,13 +340,11 @@ def _headroom(
     return planned_headroom(facts.headroom, seats, seating.new, decisions.placement)
 
 
-def _blockers(
-    inputs: Inputs, decisions: Decisions | Places
-) -> tuple[PlannedBlocker, ...] | UnsetType:
+def _blockers(inputs: Inputs, decisions: Decisions | Places) -> tuple[PlannedBlocker, ...]:
     """Return what keeps nodes from going, dearest first; nothing is written where nothing does."""
     made = [assemble.planned_blocker(b, inputs.history, inputs.now) for b in decisions.blockers]
     dearest = sorted(made, key=lambda b: (-(b.forgone or 0.0), b.kind, b.name))
-    return tuple(dearest) or UNSET
+    return tuple(dearest)
 
 
 def _overdue(

@@ -324,7 +324,7 @@ def _blocked(plan: Plan) -> str:
 
 
 def _blockers(plan: Plan) -> str:
-    if not plan.held_by:
+    if not plan.blockers:
         return ""
     rows = [
         (
@@ -334,7 +334,7 @@ def _blockers(plan: Plan) -> str:
             html_text(format_forgone_savings(one.forgone, one.unpriced)),
             html_text(f"{one.message} ({one.owner})" if one.owner else one.message),
         )
-        for one in plan.held_by
+        for one in plan.blockers
     ]
     table = _table(("blocker", "nodes", "since", "savings forgone", ""), rows, "<<<><")
     return _section("Blockers", "savings forgone per month", table)
@@ -358,7 +358,7 @@ def _unschedulable(plan: Plan) -> str:
 
 
 def _headroom(plan: Plan) -> str:
-    if not plan.buffers:
+    if not plan.headroom:
         return ""
     rows = [
         (
@@ -369,7 +369,7 @@ def _headroom(plan: Plan) -> str:
                 for r in room.reasons
             ),
         )
-        for room in plan.buffers
+        for room in plan.headroom
     ]
     note = counted(len(rows), "CapacityBuffer")
     return _section("Headroom", note, _table(("buffer", "capacity"), rows, "<<"))

@@ -246,7 +246,7 @@ class _Comment:
         return [_folded(title, table)]
 
     def _blockers(self) -> list[str]:
-        held = self._plan.held_by
+        held = self._plan.blockers
         if not held:
             return []
         rows = [
@@ -281,7 +281,7 @@ class _Comment:
         return [_folded(title, self._table(("pods", "reasons"), rows, "<<"), opened=True)]
 
     def _headroom(self) -> list[str]:
-        rooms = self._plan.buffers
+        rooms = self._plan.headroom
         if not rooms:
             return []
         rows = [

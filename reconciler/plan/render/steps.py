@@ -82,7 +82,7 @@ def _launch_key(action: Action) -> Hashable:
 
 
 def _image(action: Action) -> str:
-    return "" if isinstance(action.image, msgspec.UnsetType) else image_label(action.image)
+    return "" if action.image is None else image_label(action.image)
 
 
 def _images(actions: Iterable[Action]) -> str:
@@ -159,11 +159,11 @@ def _why(
     why = "; ".join(causes) if causes and commands[0].reason == DisruptionReason.DRIFTED else ""
     moved = sum(command.pods_evicted for command in commands)
     moves = f"{counted(moved, 'pod')} rescheduled" if moved else ""
-    if moves and all(command.saved_for_each_pod is not None for command in commands):
+    if moves and all(command.savings_per_eviction is not None for command in commands):
         saved = fsum(command.savings or 0.0 for command in commands)
         moves += f"; saves {dollars(saved / moved)}/hour per pod moved"
     forceful = "disruption budgets do not apply" if commands[0].forceful else ""
-    words = list(dict.fromkeys(command.event for command in commands if command.event))
+    words = list(dict.fromkeys(command.message for command in commands if command.message))
     said = why or (listed(words, 2) if words else format_reason(commands[0].reason))
     return (said, *filter(None, ("; ".join(filter(None, (moves, forceful))),)))
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec import UnsetType
-
 from reconciler.plan.value.changes import PlannedChange
 from reconciler.plan.value.costs import HOURS_A_MONTH
 from reconciler.plan.value.nodes import PlannedImage, PriceSource
@@ -155,13 +153,13 @@ def format_price_source(source: PriceSource, now: datetime | None = None) -> str
 
     With ``now``, the age replaces the date: ``spot price history, 3 h old``.
     """
-    basis = "" if isinstance(source.basis, UnsetType) else source.basis
+    basis = source.basis
     said = _PRICES.get(source.source, source.source)
-    if not isinstance(source.note, UnsetType):
+    if source.note:
         said += f" ({source.note})"
     if basis:
         said += f" on {_PRICES.get(basis, basis)}"
-    if isinstance(source.at, UnsetType):
+    if source.at is None:
         return said
     return (
         f"{said} of {source.at.astimezone(UTC):%Y-%m-%d}"
@@ -220,7 +218,7 @@ _OBSERVED = {
 
 def format_observation(plan: Plan) -> str:
     """Return where the plan saw its cluster, empty where that is not recorded."""
-    return "" if isinstance(plan.observation, UnsetType) else _OBSERVED[plan.observation]
+    return "" if plan.observation is None else _OBSERVED[plan.observation]
 
 
 def compared(plan: Plan) -> str:
