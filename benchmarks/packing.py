@@ -30,8 +30,8 @@ from reconciler.placement.pods.pending import pods_to_place
 from reconciler.placement.question import Placement, Question
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.decide import Facts
+from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.make.planner import facts_of
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path(os.environ.get("CONFORMANCE") or ROOT.parent / "shared" / "conformance")

@@ -42,7 +42,7 @@ from reconciler.plan.make.covering import Covering
 from reconciler.plan.make.decide import Phase, untimed
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.pools import PoolTypes, node_class_of, pool_types
-from reconciler.plan.make.recall import Recall
+from reconciler.plan.recall import Recall
 from reconciler.plan.value.nodes import PlannedNodeClaim
 from reconciler.plan.value.plan import InputDigests, Plan, Revision, input_digest
 from reconciler.ports.cloud import Instance

@@ -17,6 +17,7 @@ import msgspec
 
 from reconciler.model.errors import UnreadableError
 from reconciler.observed.fingerprint import difference
+from reconciler.plan.render.summary import summary_of
 from reconciler.plan.value.actions import Action
 from reconciler.plan.value.disruption import PlannedCommand
 from reconciler.plan.value.nodes import PlannedNodeClaim, PlannedNodeClass
@@ -30,7 +31,6 @@ from reconciler.plan.value.plan import (
     input_digest,
     to_json,
 )
-from reconciler.plan.value.summary import summary_of
 
 # The file of a saved plan: the plan as JSON, with a digest over everything else in the file.
 #

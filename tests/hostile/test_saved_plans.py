@@ -23,7 +23,7 @@ from reconciler.engine.observation import observe
 from reconciler.engine.reconcile import owner_of
 from reconciler.model.errors import StalePlanError, UnreadableError
 from reconciler.plan.approval import departures, encode_saved, read_saved
-from reconciler.plan.make.recall import Recall
+from reconciler.plan.recall import Recall
 from reconciler.plan.value.plan import Plan, to_json
 from tests.cli.test_end_to_end import Shop, shop
 from tests.engine.crashes import CutError, Points

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from reconciler.model.settings import DEFAULT_FEATURE_GATES, FeatureGate, Settings
 from reconciler.plan.explain.reasons import explain_buffer, explain_pod
-from reconciler.plan.make.planner import make_plan
+from reconciler.plan.planning import plan_of
 from reconciler.plan.render.html import render_html
 from reconciler.plan.render.markdown import render_markdown
 from reconciler.plan.render.text import render_text
@@ -78,7 +78,7 @@ def a_plan(*desired: Object, observed: list[Object] | None = None, **fields: Any
     """Return the plan of a pool that launches on demand and disrupts at once."""
     pool = a_pool(**EAGER)
     pool["spec"]["template"]["spec"]["requirements"] = [ON_DEMAND]
-    return make_plan(inputs([pool, a_class(), *desired], observed or [], settings=ON, **fields))
+    return plan_of(inputs([pool, a_class(), *desired], observed or [], settings=ON, **fields))
 
 
 def test_room_is_launched_for_pods_that_are_not_there() -> None:
@@ -136,7 +136,7 @@ def test_a_buffer_of_the_cluster_counts_and_one_of_git_goes_before_it() -> None:
 
 
 def test_with_the_gate_off_nothing_happens_and_it_is_said() -> None:
-    plan = make_plan(inputs([a_pool(), a_class(), THREE, a_template()]))
+    plan = plan_of(inputs([a_pool(), a_class(), THREE, a_template()]))
 
     assert (plan.node_claims, plan.headroom) == ((), ())
     (finding,) = (d for d in plan.diagnostics if d.code == "capacitybuffer-gate-off")
@@ -274,7 +274,7 @@ def test_with_room_in_it_a_plan_hangs_together(cluster: tuple, count: int, cpu: 
     desired = [a_pool(disruption={"budgets": [{"nodes": "100%"}]}), a_class(), buffer]
     observed = [*objects_of(cluster), a_template(f"{cpu}m")]
 
-    plan = make_plan(inputs(desired, observed, settings=ON))
+    plan = plan_of(inputs(desired, observed, settings=ON))
 
     assert_hangs_together(plan)
     assert not any("capacity-buffer" in p.pod for p in plan.placements)
@@ -282,7 +282,7 @@ def test_with_room_in_it_a_plan_hangs_together(cluster: tuple, count: int, cpu: 
     (room,) = plan.headroom
     found = sum(room.nodes.values()) + sum(room.node_claims.values()) + room.unschedulable
     assert found == room.replicas == count
-    assert to_json(make_plan(inputs(desired, observed[::-1], settings=ON))) == to_json(plan)
+    assert to_json(plan_of(inputs(desired, observed[::-1], settings=ON))) == to_json(plan)
 
 
 # what people and programs see

@@ -4,8 +4,8 @@
 
 import pytest
 
+from reconciler.plan.render.summary import summary_lines
 from reconciler.plan.value.costs import Cost
-from reconciler.plan.value.summary import summary_lines
 from tests.plan.builders import a_plan
 
 

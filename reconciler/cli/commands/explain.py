@@ -136,13 +136,15 @@ def _on_the_spot(args: argparse.Namespace) -> tuple[PlanSource, Explanation]:
     from reconciler.cli.shared.timings import Timings
     from reconciler.plan.explain.inquiry import Inquiry
     from reconciler.plan.make.planner import make_plan
+    from reconciler.plan.planning import gathered
 
     inputs = read_inputs(args, Timings())
-    plan = make_plan(inputs)
+    facts = gathered(inputs)
+    plan = make_plan(facts)
     source = PlanSource(plan, plan.digest, f"plan {plan.digest}")
     if args.kind == "nodepool":
         return source, _of_pool(source, args.name, inputs)
-    inquiry = Inquiry(inputs, plan)
+    inquiry = Inquiry(facts, plan)
     if args.kind == "pod":
         return source, inquiry.of_pod(_of_pod(source, args.name, inquiry))
     if args.kind == "buffer":
@@ -152,9 +154,8 @@ def _on_the_spot(args: argparse.Namespace) -> tuple[PlanSource, Explanation]:
     if args.kind == "nodeclaim":
         return source, inquiry.of_claim(answer)
     from reconciler.plan.explain.node import explain_fully
-    from reconciler.plan.make.planner import facts_of
 
-    return source, explain_fully(answer, inputs, facts_of(inputs), plan)
+    return source, explain_fully(answer, facts, plan)
 
 
 def _of_pool(source: PlanSource, name: str, inputs: Inputs) -> Explanation:

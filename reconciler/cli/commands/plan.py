@@ -56,9 +56,9 @@ def run(args: argparse.Namespace) -> int:
 
     timings = Timings()
     inputs = read_inputs(args, timings)
-    from reconciler.plan.make.planner import make_plan
+    from reconciler.plan.planning import plan_of
 
-    plan = make_plan(inputs, timings)
+    plan = plan_of(inputs, timings)
     with timings("render"):
         text = render(plan, args, inputs)
         if args.out:
@@ -76,8 +76,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _refuses(plan: Plan) -> bool:
     """Return whether pods cannot be scheduled, and say so on stderr."""
+    from reconciler.plan.render.summary import unschedulable
     from reconciler.plan.render.wording import counted, format_pods
-    from reconciler.plan.value.summary import unschedulable
 
     pods = unschedulable(plan)
     if pods:

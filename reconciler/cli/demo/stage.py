@@ -150,9 +150,9 @@ class DemoStage:
 
     def plan(self, *words: str) -> Plan:
         """Return what ``reconciler plan`` with these words shows."""
-        from reconciler.plan.make.planner import make_plan
+        from reconciler.plan.planning import plan_of
 
-        return make_plan(live_inputs(self._arguments(*words), self._imitation))
+        return plan_of(live_inputs(self._arguments(*words), self._imitation))
 
     def apply(self) -> Pass:
         """Do what ``reconciler apply`` does."""

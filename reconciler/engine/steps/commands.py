@@ -30,7 +30,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import NODES, parse_resources, pods
 from reconciler.plan.make.actions import provision_id
-from reconciler.plan.make.decide import vanished_pools
+from reconciler.plan.make.gather import vanished_pools
 from reconciler.plan.run import ActionEvent, ActionState, PlanRun, RunEvent
 from reconciler.plan.value.actions import ActionKind
 from reconciler.plan.value.disruption import PlannedCommand

@@ -34,8 +34,7 @@ from reconciler.plan.explain.answer import (
 )
 from reconciler.plan.explain.decisions import Decision
 from reconciler.plan.make.actions import launch_offering, unlaunched_claim
-from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.make.planner import facts_of
+from reconciler.plan.make.facts import Facts
 from reconciler.plan.render.wording import dollars
 from reconciler.plan.value.nodes import LaunchOffering, LaunchReason, PlannedNodeClaim
 from reconciler.plan.value.plan import Plan
@@ -47,18 +46,17 @@ _OFFERINGS_SHOWN: Final = 5
 
 
 class Inquiry:
-    """Answers from a plan and the inputs that it was made from."""
+    """Answers from a plan and the facts that it was made from."""
 
-    def __init__(self, inputs: Inputs, plan: Plan) -> None:
-        self._inputs = inputs
+    def __init__(self, facts: Facts, plan: Plan) -> None:
         self._plan = plan
-        self._facts = facts_of(inputs)
+        self._facts = facts
         self._by_key = {pod.key: pod for pod in self._facts.cluster.pods}
         self._scheduler = self._asking(self._facts.types.ready)
 
     def _asking(self, pools: Iterable[LaunchPool]) -> Scheduler:
-        inputs = self._inputs
-        return Scheduler(pools, self._facts.cluster, inputs.settings, inputs.now)
+        facts = self._facts
+        return Scheduler(pools, facts.cluster, facts.settings, facts.now)
 
     # pods
 
@@ -207,7 +205,7 @@ class Inquiry:
         """Return the question that the claim is part of the answer to; None where nothing asks."""
         facts, plan = self._facts, self._plan
         if planned.reason in (LaunchReason.UNSCHEDULABLE, LaunchReason.HEADROOM):
-            return Question(pods=pods_to_place(facts.cluster, self._inputs.now))
+            return Question(pods=pods_to_place(facts.cluster, facts.now))
         command = next((c for c in plan.commands if planned.name in c.replacements), None)
         if command is None:
             return None

@@ -10,9 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+
+from reconciler.plan.value.changes import PlannedFieldChange
+
+if TYPE_CHECKING:
+    from reconciler.diff.changes import FieldChange as ChangedField
 
 _USER_DATA: Final = "userData"
 _HIDDEN: Final = frozenset(
@@ -55,6 +60,23 @@ def hidden(value: Any) -> str:
 def _digest(value: Any, digits: int) -> str:
     content = msgspec.json.encode(value, order="sorted")
     return f"sha256:{sha256(content).hexdigest()[:digits]}"
+
+
+def planned_field(field: ChangedField) -> PlannedFieldChange:
+    """Return a changed field as a plan may contain it."""
+    old, new = (disclosed_field(_plain(side), field.path) for side in (field.old, field.new))
+    return PlannedFieldChange(path=field.path, old=old, new=new, drifts=field.drifts)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it, so that reading the plan back gives the same one."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return str(value)
 
 
 def disclosed_field(value: Any, path: str) -> Any:

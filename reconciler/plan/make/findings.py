@@ -31,11 +31,10 @@ from reconciler.plan.value.actions import DeferredClaim
 from reconciler.plan.value.changes import DriftedClaim
 from reconciler.plan.value.disruption import BlockedNode, PlannedCommand
 from reconciler.plan.value.nodes import PlannedNodeClaim
-from reconciler.plan.value.plan import PlanFinding
+from reconciler.plan.value.plan import PlanFinding, PlannedLock
 from reconciler.source.resource import LOCK_FILE
 
 if TYPE_CHECKING:
-    from reconciler.desired.lock import Lock
     from reconciler.disruption.command import Decisions
     from reconciler.plan.make.decide import Places
 
@@ -58,10 +57,10 @@ def finding(diagnostic: Diagnostic) -> PlanFinding:
     )
 
 
-def of_lock(lock: Lock | None) -> Iterator[PlanFinding]:
+def of_lock(lock: PlannedLock | None) -> Iterator[PlanFinding]:
     """Report that images, zones and prices come from a lock."""
     if lock is not None:
-        message = f"images, subnets and prices locked at {moment(lock.locked_at)}"
+        message = f"images, subnets and prices locked at {moment(lock.at)}"
         yield PlanFinding(severity="info", code="locked", message=message, file=LOCK_FILE)
 
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from reconciler.model.text.visible import html_text
 from reconciler.plan.render.steps import ActionGroup, grouped, steps_of
+from reconciler.plan.render.summary import summary_lines
 from reconciler.plan.render.wording import (
     blocker_title,
     compared,
@@ -31,7 +32,6 @@ from reconciler.plan.render.wording import (
 from reconciler.plan.value.actions import Action, ActionKind
 from reconciler.plan.value.changes import PlannedChange
 from reconciler.plan.value.plan import Plan
-from reconciler.plan.value.summary import summary_lines
 
 # The order of a plan's actions as a drawing: a column for each wave, an edge for each wait.
 

@@ -17,6 +17,7 @@ import msgspec
 from reconciler.model.text.visible import DECEIVING, one_line, visible
 from reconciler.plan.render.layout import Canvas, clipped, fitting, table
 from reconciler.plan.render.steps import ActionGroup, grouped, steps_of
+from reconciler.plan.render.summary import summary_lines, summed
 from reconciler.plan.render.wording import (
     blocker_title,
     compared,
@@ -40,7 +41,6 @@ from reconciler.plan.value.costs import PoolCost
 from reconciler.plan.value.disruption import BlockedNode, PlannedBlocker
 from reconciler.plan.value.nodes import LaunchReason
 from reconciler.plan.value.plan import Plan
-from reconciler.plan.value.summary import summary_lines, summed
 
 # A plan whose texts can be shown as they stand.
 

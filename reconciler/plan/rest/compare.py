@@ -90,7 +90,7 @@ def _range(rest: Rest, side: RestingSide) -> tuple[float, float]:
 
 def _outstanding(rest: Rest) -> list[StateNode]:
     """Return the nodes that are drifted and not blocked: they will be replaced."""
-    drifted = {drift.node_claim for drift in rest.drift}
+    drifted = {drift.node_claim for drift in rest.facts.drift}
     blocked = {
         block.node for block in rest.decisions.blocked if block.reason == DisruptionReason.DRIFTED
     }
@@ -172,7 +172,7 @@ def _never(rest: Rest, unknown: bool) -> bool:
 
 
 def _blocked(rest: Rest) -> list[StuckNode]:
-    drifted = {drift.node_claim for drift in rest.drift}
+    drifted = {drift.node_claim for drift in rest.facts.drift}
     by_name = rest.world.cluster.by_name
     found = []
     for block in rest.decisions.blocked:
