@@ -8,7 +8,7 @@ same inputs end at the same point on every machine.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from reconciler.disruption.calendar import protected_until
+from reconciler.disruption.calendar import Windows, protected_until
 from reconciler.disruption.command import Command, Decisions, Deferral, WaitsFor
 from reconciler.disruption.decide import decide
 from reconciler.disruption.deliberation import WORK_MAX
@@ -183,36 +183,21 @@ _WINDOWS_MAX: Final = 50
 """How many openings and closings of windows are gone through for a combination that is new."""
 
 
-def gates(pools: Iterable[NodePool], settings: Settings, at: datetime) -> tuple[bool, ...]:
-    """Return which scheduled budgets, windows and suspensions are in force at a moment."""
-    budgets = (*settings.fleet_budgets, *(b for p in pools for b in p.spec.disruption.budgets))
-    return (
-        *(budget.is_active(at) for budget in budgets if budget.schedule),
-        *(window.is_open(at) for window in settings.windows),
-        *(suspension.is_active(at) for suspension in settings.suspensions),
-    )
-
-
-def next_gates(
-    pools: Sequence[NodePool], settings: Settings, now: datetime, seen: Collection[tuple[bool, ...]]
+def next_opening(
+    windows: Windows, now: datetime, seen: Collection[tuple[bool, ...]]
 ) -> datetime | None:
     """Return when windows will next stand as they did not in ``seen``, None if never.
 
     Consolidation asks nothing while its budget is closed, so nothing says that it waits.
     """
-    budgets = (*settings.fleet_budgets, *(b for p in pools for b in p.spec.disruption.budgets))
     at = now
     for _ in range(_WINDOWS_MAX):
-        moments = [
-            *(budget.steady_until(at) for budget in budgets),
-            *(window.steady_until(at) for window in settings.windows),
-            *(suspension.until for suspension in settings.suspensions),
-        ]
+        moments = windows.moments(at)
         following = min((m for m in moments if m is not None and m > at), default=None)
         if following is None or following - now > HORIZON:
             return None
         at = following
-        if gates(pools, settings, at) not in seen:
+        if windows.in_force(at) not in seen:
             return at
     return None
 
@@ -304,6 +289,7 @@ def carried(
     history = settled(history, inputs.settings, start)
     facts = facts_of(_asked(inputs, world, start, history))
     world = with_fields(world, prices={**prices_of(facts), **world.prices})
+    windows = Windows.of(facts.pools, inputs.settings)
     launcher = InstantLauncher.of(facts, inputs.fleet, inputs.settings)
     rest = Rest(inputs, world, facts, start, start, history, money(world.owned.values()))
     number = 0
@@ -329,8 +315,8 @@ def carried(
         hope = next_hope(rest.world.cluster, facts.pools, inputs.settings, answer.deferred, rest.at)
         if not seen or hope is not None:
             quiet = rest
-        seen.add(gates(facts.pools, inputs.settings, rest.at))
-        opening = next_gates(facts.pools, inputs.settings, rest.at, seen)
+        seen.add(windows.in_force(rest.at))
+        opening = next_opening(windows, rest.at, seen)
         following = min((at for at in (hope, opening) if at is not None), default=None)
         if following is None:
             return with_fields(quiet, rested=True)
