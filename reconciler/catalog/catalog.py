@@ -131,6 +131,11 @@ class Catalog:
         index = self._index.get(name)
         return None if index is None else self.types[index]
 
+    @property
+    def listed(self) -> Catalog:
+        """The catalog at the prices before overlays and commitments."""
+        return self
+
     def for_node_class(self, facts: ClassFacts) -> Catalog:
         """Return the types resolved for a node class.
 

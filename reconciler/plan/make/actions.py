@@ -112,14 +112,7 @@ def _base_price(instance_type: str, offering: Offering, catalog: LaunchCatalog) 
     """Return the price before commitments and overlays, None where none changed it."""
     if not isinstance(catalog, Catalog) or instance_type not in catalog.price_overlaid:
         return None
-    from reconciler.catalog.adjusted.overlaid import OverlaidCatalog
-
-    if not isinstance(catalog, OverlaidCatalog):
-        return None
-    base = catalog.base
-    while isinstance(base, OverlaidCatalog):
-        base = base.base
-    kind = base.get(instance_type)
+    kind = catalog.listed.get(instance_type)
     return kind.price_of(offering.zone, offering.capacity_type) if kind is not None else None
 
 
