@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -97,7 +96,7 @@ class DemoStage:
         settings = Settings(region=REGION, endpoint_url=url)
         self._imitation = Imitation(
             clock,
-            cache(connector(settings)),
+            connector(settings),
             workers=1,
             joining_s=20,
             ready_s=20,

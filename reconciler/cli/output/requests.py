@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from reconciler.plan.make.inputs import Inputs
@@ -16,11 +16,11 @@ def render_requests(plan: Plan, inputs: Inputs) -> str:
 
     A launch that would fail before its first request is told on stderr.
     """
-    from reconciler.adapters.aws.launch.requests import once_each, request_rows
+    from reconciler.adapters.aws.launch.requests import RequestRow, once_each, request_rows
     from reconciler.engine.steps.preview import launches_of
     from reconciler.model.errors import CloudError
 
-    rows: list[dict[str, Any]] = []
+    rows: list[RequestRow] = []
     for launch, blueprint in launches_of(plan, inputs):
         try:
             rows += request_rows(launch, blueprint.instance_type, inputs.settings)
