@@ -9,7 +9,6 @@ change that comes with an upgrade; we have recorded what was carried out last, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -30,7 +29,7 @@ def restamped(
     claims: Iterable[NodeClaim],
     recorded: Sequence[RecordedObject],
     desired: Callable[[str, str], Hashed],
-    rehash: Callable[[Mapping[str, Any]], Hashed],
+    rehash: Callable[[Mapping[str, object]], Hashed],
 ) -> list[NodeClaim]:
     """Return the claims whose hashes are of another version, each with those of this one.
 
@@ -67,7 +66,7 @@ def _hash_today(
     have: str,
     known: RecordedObject | None,
     wanted: str,
-    rehash: Callable[[Mapping[str, Any]], Hashed],
+    rehash: Callable[[Mapping[str, object]], Hashed],
 ) -> str:
     """Return the hash of what the claim was made from; the old one, nobody's now, if it drifted.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -178,7 +178,7 @@ class PlannedFleet:
         """Return the drift hash of an object in git and its version, empty if there is none."""
         return self._hash(kind, name)
 
-    def rehash(self, data: Mapping[str, Any]) -> tuple[str, str]:
+    def rehash(self, data: Mapping[str, object]) -> tuple[str, str]:
         """Return the drift hash that an object has by today's rules, and their version."""
         return object_hash(data, self.settings.cluster_ca_bundle) or ("", "")
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from reconciler.model.errors import UnreadableError
+from reconciler.model.json import JsonDict
 from reconciler.observed.fingerprint import difference
 from reconciler.plan.render.summary import summary_of
 from reconciler.plan.value.actions import Action
@@ -72,7 +73,7 @@ def read_saved(content: bytes, source: str) -> Plan:
         )
     plan = from_json(content, source)
     try:
-        stated: dict[str, Any] = msgspec.json.decode(content)
+        stated: dict[str, object] = msgspec.json.decode(content)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise UnreadableError(f"not a plan: {error}", where=source, remedy=_SAVE) from error
     digest = stated.pop("digest", None)
@@ -280,8 +281,8 @@ def _classes(approved: Plan, fresh: Plan) -> list[str]:
     return found
 
 
-def _builtins(item: PlannedNodeClass | None) -> dict[str, Any]:
-    found: dict[str, Any] = {} if item is None else msgspec.to_builtins(item.written())
+def _builtins(item: PlannedNodeClass | None) -> dict[str, object]:
+    found: JsonDict = {} if item is None else msgspec.to_builtins(item.written())
     return found
 
 
@@ -308,16 +309,16 @@ def _taken(rows: Iterable[tuple[bytes, T]], spare: Counter[bytes]) -> list[T]:
     return found
 
 
-def _plain_claim(claim: PlannedNodeClaim) -> dict[str, Any]:
+def _plain_claim(claim: PlannedNodeClaim) -> JsonDict:
     """Return what a launch is but for its name and when its price was read."""
-    plain: dict[str, Any] = msgspec.to_builtins(claim.written())
+    plain: JsonDict = msgspec.to_builtins(claim.written())
     del plain["name"]
     plain["launch"].get("priceSource", {}).pop("at", None)
     return plain
 
 
-def _plain_command(command: PlannedCommand) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(command.written())
+def _plain_command(command: PlannedCommand) -> dict[str, object]:
+    plain: dict[str, object] = msgspec.to_builtins(command.written())
     return {key: value for key, value in plain.items() if key not in _MOMENTARY_COMMAND}
 
 
@@ -360,7 +361,7 @@ def _steps(plan: Plan) -> list[bytes]:
 
 
 def _step(action: Action, claims: Mapping[str, bytes], commands: Mapping[str, bytes]) -> bytes:
-    plain: dict[str, Any] = msgspec.to_builtins(action.written())
+    plain: JsonDict = msgspec.to_builtins(action.written())
     for drawn in ("id", "dependsOn", "command", "nodeClaim"):
         del plain[drawn]
     claim = action.node_claim or ""
@@ -373,7 +374,7 @@ def _encoded(value: object) -> bytes:
     return msgspec.json.encode(value, order="sorted")
 
 
-def _differing(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+def _differing(old: Mapping[str, object], new: Mapping[str, object], prefix: str = "") -> list[str]:
     """Return the fields that differ, each with both values."""
     found: list[str] = []
     for key in sorted(old.keys() | new.keys()):

@@ -33,7 +33,7 @@ _OPTIONAL: Final = ("karpenter.sh", "karpenter.k8s.aws", "autoscaling.x-k8s.io")
 _UNKNOWN: Final = "the server doesn't have a resource type"
 
 
-def objects_of_cluster(kubectl: str, context: str | None) -> Sequence[Any]:
+def objects_of_cluster(kubectl: str, context: str | None) -> Sequence[object]:
     """Return every object that a plan reads.
 
     Raises:
@@ -42,7 +42,7 @@ def objects_of_cluster(kubectl: str, context: str | None) -> Sequence[Any]:
     return [item for kind in KINDS for item in _objects_of(kind, kubectl, context)]
 
 
-def _objects_of(kind: str, kubectl: str, context: str | None) -> Sequence[Any]:
+def _objects_of(kind: str, kubectl: str, context: str | None) -> Sequence[object]:
     import subprocess
 
     import msgspec

@@ -25,6 +25,7 @@ from reconciler.desired.workloads.controllers import (
 from reconciler.desired.workloads.shape import PODS_MAX
 from reconciler.model.decode import decode
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.json import JsonDict
 from reconciler.model.kubernetes.cluster import (
     ClaimSpec,
     DaemonSet,
@@ -266,7 +267,7 @@ class _Expansion:
         )
 
 
-def _in_namespace(resource: Resource) -> dict[str, Any]:
+def _in_namespace(resource: Resource) -> JsonDict:
     """Return the object's data with the namespace that it is in."""
     metadata = {**resource.data.get("metadata", {}), "namespace": resource.namespace}
     return {**resource.data, "metadata": metadata}

@@ -5,9 +5,9 @@ All renderings for people share these steps; programs read the actions themselve
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import fsum
-from typing import Any, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -68,7 +68,7 @@ def steps_of(plan: Plan) -> list[ActionGroup]:
     return [*steps, *(s for s in taken if s.coming), *(s for s in taken if not s.coming)]
 
 
-def grouped(items: Iterable[T], key: Any) -> list[list[T]]:
+def grouped(items: Iterable[T], key: Callable[[T], object]) -> list[list[T]]:
     """Return the items in groups of equal keys, in the order in which the keys first occur."""
     groups: dict[Hashable, list[T]] = {}
     for item in items:

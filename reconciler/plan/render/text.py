@@ -61,7 +61,7 @@ def all_visible(value: T) -> T:
     return _filtered(value)  # type: ignore[no-any-return]
 
 
-def _filtered(value: Any) -> Any:
+def _filtered(value: object) -> Any:
     if isinstance(value, Enum):
         return value
     if isinstance(value, str):

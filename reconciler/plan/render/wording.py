@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from reconciler.model.json import JsonDict
 from reconciler.plan.value.changes import PlannedChange
 from reconciler.plan.value.costs import HOURS_A_MONTH
 from reconciler.plan.value.nodes import PlannedImage, PriceSource
@@ -240,13 +241,13 @@ def short(commit: str) -> str:
     return commit[:8] if is_hash else commit
 
 
-def format_value(value: Any, width: int = 60) -> str:
+def format_value(value: object, width: int = 60) -> str:
     """Return the value of a field on one line, truncated to ``width``."""
     text = _value(value)
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if value is None:
         return "(not set)"
     if isinstance(value, bool):
@@ -263,7 +264,7 @@ def _value(value: Any) -> str:
     return str(value)
 
 
-def _requirement(entry: dict[str, Any]) -> str:
+def _requirement(entry: JsonDict) -> str:
     values = entry.get("values") or ()
     text = f"{entry['key']} {entry['operator']}"
     if values:
@@ -273,7 +274,7 @@ def _requirement(entry: dict[str, Any]) -> str:
     return text
 
 
-def list_changes(old: Any, new: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
+def list_changes(old: Any, new: Any) -> tuple[Sequence[object], Sequence[object]] | None:
     """Return the entries removed and added, None where the values are not lists of objects."""
     both = (old or []), (new or [])
     if not all(isinstance(side, (list, tuple)) for side in both):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from dataclasses import replace as with_fields
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -308,7 +308,7 @@ def _decides_alike(one: Inputs, other: Inputs, *, but_for_budgets: bool = False)
     return next(rows) == next(rows)
 
 
-def _deciding(fleet: Fleet, *, but_for_budgets: bool) -> Iterator[tuple[str, Any]]:
+def _deciding(fleet: Fleet, *, but_for_budgets: bool) -> Iterator[tuple[str, object]]:
     """Yield what of a fleet's files decisions depend on."""
     for resource in fleet.node_pools:
         data = resource.data

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
+from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.plan.value.part import Part
@@ -43,7 +44,7 @@ class PlannedNodeClass(Part, frozen=True, kw_only=True):
     """
 
     name: str
-    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    spec: JsonDict = msgspec.field(default_factory=dict)
     images: tuple[PlannedImage, ...] = ()
     subnets: tuple[str, ...] = ()
     security_groups: tuple[str, ...] = ()
