@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
-ANY_MAX = 173
+ANY_MAX = 161
 
 
 def structure() -> ModuleType:

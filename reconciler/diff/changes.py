@@ -125,7 +125,7 @@ def _differing(old: object, new: object, path: tuple[str, ...]) -> Iterator[tupl
         yield from _differing(left.get(key), right.get(key), (*path, key))
 
 
-def _at(item: object, path: Sequence[str]) -> Any:
+def _at(item: object, path: Sequence[str]) -> object:
     for step in path:
         item = item.get(step) if isinstance(item, Mapping) else None
     return item

@@ -34,9 +34,9 @@ from reconciler.model.kubernetes.cluster import (
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
 )
-from reconciler.model.kubernetes.metadata import Condition, LabelSelector, Metadata
+from reconciler.model.kubernetes.metadata import Condition, HasMetadata, LabelSelector, Metadata
 from reconciler.model.kubernetes.node import Node, NodeStatus
-from reconciler.model.kubernetes.pod import Pod, PodSpec, PodStatus
+from reconciler.model.kubernetes.pod import NodeSelectorExpression, Pod, PodSpec, PodStatus
 from reconciler.model.resources import parse_quantity
 
 # Where in a snapshot something is wrong: worked out only when there is something to say.
@@ -182,7 +182,7 @@ def undecoded(raw: bytes | msgspec.Raw, kind: type, problem: str, where: str) ->
     data = msgspec.json.decode(raw)
     short = _part(data, "metadata", _Name())
     metadata = _part(data, "metadata", Metadata(name=short.name, namespace=short.namespace))
-    item: Any = None
+    item: HasMetadata | None = None
     if kind is Pod:
         item = Pod(metadata, PodSpec(node_name=_part(data, "spec", _Spec()).node_name))
     elif kind in (Node, PodDisruptionBudget):
@@ -276,7 +276,7 @@ def _check_selectors(spec: PodSpec) -> None:
         _selector(selector)
 
 
-def _expressions(spec: PodSpec) -> Iterator[Any]:
+def _expressions(spec: PodSpec) -> Iterator[NodeSelectorExpression]:
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     if affinity is None:
         return

@@ -35,6 +35,7 @@ from reconciler.model.kubernetes.cluster import (
     Service,
     StorageClass,
 )
+from reconciler.model.kubernetes.metadata import HasMetadata
 from reconciler.model.kubernetes.node import CSINode, Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.isolation import (
@@ -146,7 +147,7 @@ class Snapshot:
         classes = (o for o in (*self.live, *self.other_classes) if o["kind"].endswith(_ANY_CLASS))
         return frozenset((o["kind"], o["metadata"]["name"]) for o in classes if _is_unready(o))
 
-    def objects(self) -> Iterator[tuple[str, Any]]:
+    def objects(self) -> Iterator[tuple[str, HasMetadata]]:
         """Yield every decoded object with its kind, in a fixed order."""
         for kind, name in _FIELDS.items():
             for item in getattr(self, name):
@@ -271,7 +272,7 @@ def decoded_as(raw: bytes | msgspec.Raw, kind: str, place: SnapshotPlace) -> Any
 
 def assembled(objects: Iterable[object]) -> Snapshot:
     """Return the snapshot of objects as ``decoded`` gives them."""
-    structs: list[Any] = []
+    structs: list[object] = []
     live: list[JsonDict] = []
     skipped: dict[str, int] = {}
     findings: list[Diagnostic] = []
@@ -306,7 +307,7 @@ def assembled(objects: Iterable[object]) -> Snapshot:
     )
 
 
-def _order(item: Any) -> tuple[str, str]:
+def _order(item: HasMetadata) -> tuple[str, str]:
     return (item.metadata.namespace, item.metadata.name)
 
 
@@ -390,7 +391,7 @@ def _no_object(raw: bytes | msgspec.Raw, place: SnapshotPlace, error: Exception)
     return UnreadableError(text, where=place.of(raw))
 
 
-def _decoded(raw: bytes | msgspec.Raw, kind: Any, named: str, place: SnapshotPlace) -> object:
+def _decoded(raw: bytes | msgspec.Raw, kind: type, named: str, place: SnapshotPlace) -> object:
     """Return the Struct that the JSON of an object of a kind holds, which errors call ``named``."""
     try:
         return msgspec.json.decode(raw, type=kind, strict=False)

@@ -6,7 +6,9 @@ Kinds that a cluster does not know, such as NodePools where Karpenter never was,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
+
+from reconciler.model.json import JsonDict
 
 KINDS: Final = (
     "nodepools.karpenter.sh",
@@ -65,7 +67,7 @@ def _objects_of(kind: str, kubectl: str, context: str | None) -> Sequence[object
         remedy = "run the same kubectl command by hand to see why"
         raise ClusterError(last, where=f"kubectl get {kind}", remedy=remedy)
     try:
-        items: list[Any] = msgspec.json.decode(done.stdout)["items"]
+        items: list[JsonDict] = msgspec.json.decode(done.stdout)["items"]
     except (msgspec.DecodeError, KeyError, TypeError) as error:
         raise ClusterError("the output is not a List", where=f"kubectl get {kind}") from error
     return items

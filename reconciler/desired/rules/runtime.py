@@ -156,7 +156,7 @@ def _kubelet(data: JsonDict) -> Iterator[Finding]:
         yield from check_kubelet(data)
 
 
-def _get(data: object, pointer: Pointer, default: Any) -> Any:
+def _get(data: object, pointer: Pointer, default: object) -> Any:
     for step in pointer:
         if not isinstance(data, dict) or step not in data:
             return default

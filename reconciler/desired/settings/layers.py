@@ -102,7 +102,7 @@ class _Given(NamedTuple):
     """One value of one layer; ``spelled`` is what to name in an error."""
 
     key: str
-    value: Any
+    value: object
     origin: Origin
     spelled: str
 

@@ -36,7 +36,7 @@ from reconciler.model.kubernetes.cluster import (
     PriorityClass,
     StorageClass,
 )
-from reconciler.model.kubernetes.metadata import Condition, Metadata
+from reconciler.model.kubernetes.metadata import Condition, HasMetadata, Metadata
 from reconciler.model.kubernetes.node import CSINode
 from reconciler.model.kubernetes.pod import (
     PersistentVolumeClaimSource,
@@ -280,7 +280,7 @@ def _named(namespace: Namespace | None, name: str) -> Namespace:
     return Namespace(msgspec.structs.replace(metadata, labels=labels))
 
 
-def _order(item: Any) -> tuple[str, str]:
+def _order(item: HasMetadata) -> tuple[str, str]:
     return (item.metadata.namespace, item.metadata.name)
 
 

@@ -68,7 +68,7 @@ def planned_field(field: ChangedField) -> PlannedFieldChange:
     return PlannedFieldChange(path=field.path, old=old, new=new, drifts=field.drifts)
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> object:
     """Return a value as JSON has it, so that reading the plan back gives the same one."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
